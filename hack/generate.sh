@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Generates everything that derives from pkg/apis, with the tools pinned in go.mod and hack/tools/go.mod;
+# works without network once their modules are cached.
+#
+#   hack/generate.sh           into this tree
+#   hack/generate.sh --verify  into a copy, and fails when the copy differs from this tree
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly api_dir=pkg/apis/samplecontroller/v1alpha1 generated=pkg/generated crd_dir=artifacts/crd
+
+generate() { # in the current directory
+	local module api out header=hack/boilerplate.go.txt
+	module=$(go list -m)
+	api=$module/$api_dir
+	out=$module/$generated
+	rm -rf "$generated" "$crd_dir" "$api_dir"/zz_generated.*
+	mkdir -p "$generated"
+	echo "generate: deep copies and scheme registration"
+	go tool deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "$api"
+	go tool register-gen --go-header-file "$header" --output-file zz_generated.register.go "$api"
+	echo "generate: CustomResourceDefinition and apply configurations"
+	go tool -modfile=hack/tools/go.mod controller-gen \
+		crd:crdVersions=v1,generateEmbeddedObjectMeta=false "output:crd:artifacts:config=$crd_dir" \
+		"applyconfiguration:headerFile=$header" "paths=./$api_dir/..."
+	echo "generate: clientset, listers, informers"
+	go tool client-gen --go-header-file "$header" --output-dir "$generated/clientset" --output-pkg "$out/clientset" \
+		--clientset-name versioned --apply-configuration-package "$out/applyconfiguration" \
+		--input-base "$module/pkg/apis" --input samplecontroller/v1alpha1
+	go tool lister-gen --go-header-file "$header" --output-dir "$generated/listers" --output-pkg "$out/listers" "$api"
+	go tool informer-gen --go-header-file "$header" --output-dir "$generated/informers" --output-pkg "$out/informers" \
+		--versioned-clientset-package "$out/clientset/versioned" --listers-package "$out/listers" "$api"
+}
+
+case "${1-}" in
+"") generate ;;
+--verify)
+	copy=$(mktemp -d)
+	trap 'rm -rf "$copy"' EXIT
+	mkdir -p "$copy/pkg" "$copy/hack"
+	cp -R go.mod go.sum "$copy/"
+	cp -R pkg/apis "$copy/pkg/"
+	cp -R hack/tools hack/boilerplate.go.txt "$copy/hack/"
+	(cd "$copy" && generate)
+	for path in "$api_dir" "$generated" "$crd_dir"; do
+		diff -ru "$path" "$copy/$path" || {
+			echo "generate: $path is out of date: run 'make generate' and commit the result" >&2
+			exit 1
+		}
+	done
+	;;
+*)
+	echo "usage: hack/generate.sh [--verify]" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,61 @@
+package v1alpha1
+
+// Types of condition in a Foo's status.
+const (
+	// ConditionReady is True when the Deployment is as the Foo says and all its replicas are available;
+	// of a paused Foo's Deployment, only whether they are available is looked at. The condition is always
+	// present; before the controller has looked it is Unknown with reason ReasonPending.
+	ConditionReady = "Ready"
+	// ConditionReconciling is present, and True, while the controller works or waits towards the spec.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is present, and True, while nothing moves until somebody changes something.
+	ConditionStalled = "Stalled"
+)
+
+// Reasons of a Foo's conditions. docs/operations.md says of each what causes it and what to do.
+const (
+	// ReasonPending is the default of a new Foo: no controller has looked at it yet.
+	ReasonPending = "Pending"
+	// ReasonPaused means that spec.paused is true: nothing is written but this status.
+	ReasonPaused = "Paused"
+	// ReasonInvalid means that the stored spec breaks a rule that was made after it was stored.
+	ReasonInvalid = "Invalid"
+	// ReasonCreating means that the Deployment does not exist yet or has just been created.
+	ReasonCreating = "Creating"
+	// ReasonWaitingForDeletion means that the named Deployment is being deleted and comes back after.
+	ReasonWaitingForDeletion = "WaitingForDeletion"
+	// ReasonNotOwned means that the named Deployment is not this Foo's and is therefore left alone.
+	ReasonNotOwned = "NotOwned"
+	// ReasonRefused means that the API server refused or failed a write; the message has its words.
+	ReasonRefused = "Refused"
+	// ReasonProgressing means that replicas are still coming up or going down.
+	ReasonProgressing = "Progressing"
+	// ReasonProgressDeadlineExceeded means that the Deployment gave up waiting for its rollout.
+	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
+	// ReasonReplicaFailure means that the Deployment cannot create pods, for instance for want of quota.
+	ReasonReplicaFailure = "ReplicaFailure"
+	// ReasonDeploymentPaused means that somebody set spec.paused on the Deployment.
+	ReasonDeploymentPaused = "DeploymentPaused"
+	// ReasonAvailable means that all wanted replicas are available.
+	ReasonAvailable = "Available"
+)
+
+// Reasons of the events that the controller records for a Foo.
+const (
+	// EventSynced is the Normal event of a Foo whose Deployment became available: for a new generation, or
+	// again after it was not.
+	EventSynced = "Synced"
+	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
+	EventResourceExists = "ErrResourceExists"
+)
+
+// Labels that the controller puts on a Foo's Deployment, and on its pods where that is said.
+const (
+	// LabelDeployment, on pods, is the name of the Deployment they belong to, shortened when too long.
+	LabelDeployment = "samplecontroller.k8s.io/deployment"
+	// LabelMadeFor is a hash of the Foo's uid and the Deployment's name: the controller made this
+	// Deployment for this Foo under this name. A copy under another name does not match.
+	LabelMadeFor = "samplecontroller.k8s.io/made-for"
+	// LabelFooGeneration is the generation of the Foo that the Deployment was last written for.
+	LabelFooGeneration = "samplecontroller.k8s.io/foo-generation"
+)
