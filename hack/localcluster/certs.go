@@ -1,0 +1,205 @@
+package main
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	authorityLifetime = 10 * 365 * 24 * time.Hour
+	// leafLifetime is how long one "up" can last: its certificates are new at each start.
+	leafLifetime = 365 * 24 * time.Hour
+)
+
+// A pki is the keys and certificates of one cluster, as files in one directory. The authorities and
+// the key that signs ServiceAccount tokens stay what they are for the life of the directory, since
+// what they have signed is kept in etcd and by users.
+type pki struct {
+	dir         string
+	ca, etcdCA  authority
+	admin       credentials
+	controllers map[string]credentials
+	etcdClient  tls.Certificate
+}
+
+// An authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte // of cert
+}
+
+// Credentials are a certificate and its key as PEM.
+type credentials struct{ cert, key []byte }
+
+func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
+
+func newPKI(dir string) (*pki, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	p := &pki{dir: dir, controllers: map[string]credentials{}}
+	var err error
+	if p.ca, err = p.authority("ca"); err != nil {
+		return nil, err
+	}
+	// etcd trusts an authority of its own: the cluster's also signs for users, and whoever reaches
+	// etcd has passed RBAC by.
+	if p.etcdCA, err = p.authority("etcd-ca"); err != nil {
+		return nil, err
+	}
+	if err := p.serviceAccountKey(); err != nil {
+		return nil, err
+	}
+
+	server := pkix.Name{CommonName: "localcluster"}
+	if _, err := p.issue(p.ca, "server", server, x509.ExtKeyUsageServerAuth); err != nil {
+		return nil, err
+	}
+	if _, err := p.issue(p.etcdCA, "etcd-server", server, x509.ExtKeyUsageServerAuth); err != nil {
+		return nil, err
+	}
+	etcdClient, err := p.issue(p.etcdCA, "etcd-client", pkix.Name{CommonName: apiServer}, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return nil, err
+	}
+	if p.etcdClient, err = tls.X509KeyPair(etcdClient.cert, etcdClient.key); err != nil {
+		return nil, err
+	}
+	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
+	if p.admin, err = p.issue(p.ca, "admin", admin, x509.ExtKeyUsageClientAuth); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{controllerManager, scheduler} {
+		subject := pkix.Name{CommonName: "system:" + name}
+		if p.controllers[name], err = p.issue(p.ca, name, subject, x509.ExtKeyUsageClientAuth); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// authority returns the authority kept under name, which is made when it is not there.
+func (p *pki) authority(name string) (authority, error) {
+	pair, err := tls.LoadX509KeyPair(p.file(name+".crt"), p.file(name+".key"))
+	if err == nil {
+		key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+		if !ok {
+			return authority{}, fmt.Errorf("%s: not a key of ours", p.file(name+".key"))
+		}
+		return authority{cert: pair.Leaf, key: key, pem: encode("CERTIFICATE", pair.Certificate[0])}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return authority{}, fmt.Errorf("load the authority %s: %w", name, err)
+	}
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return authority{}, err
+	}
+	template := newTemplate(pkix.Name{CommonName: "localcluster-" + name}, authorityLifetime)
+	template.IsCA = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	creds, err := sign(template, template, key, key)
+	if err != nil {
+		return authority{}, err
+	}
+	if err := p.write(name, creds); err != nil {
+		return authority{}, err
+	}
+	block, _ := pem.Decode(creds.cert)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	return authority{cert: cert, key: key, pem: creds.cert}, err
+}
+
+// issue makes a certificate for subject and keeps it under name.
+func (p *pki) issue(ca authority, name string, subject pkix.Name, usage x509.ExtKeyUsage) (credentials, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return credentials{}, err
+	}
+	template := newTemplate(subject, leafLifetime)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
+	if usage == x509.ExtKeyUsageServerAuth {
+		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		template.DNSNames = []string{"localhost", "kubernetes.default.svc"}
+	}
+	creds, err := sign(template, ca.cert, key, ca.key)
+	if err != nil {
+		return credentials{}, err
+	}
+	return creds, p.write(name, creds)
+}
+
+// serviceAccountKey makes the pair that signs and checks ServiceAccount tokens, unless it is there.
+func (p *pki) serviceAccountKey() error {
+	if _, err := os.Stat(p.file("sa.pub")); err == nil {
+		return nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.file("sa.key"), encode("PRIVATE KEY", private), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(p.file("sa.pub"), encode("PUBLIC KEY", public), 0o600)
+}
+
+func (p *pki) write(name string, creds credentials) error {
+	// The key first: an authority whose certificate is there is complete.
+	if err := os.WriteFile(p.file(name+".key"), creds.key, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(p.file(name+".crt"), creds.cert, 0o600)
+}
+
+func newTemplate(subject pkix.Name, lifetime time.Duration) *x509.Certificate {
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // rand.Reader does not fail.
+	return &x509.Certificate{
+		Subject:               subject,
+		SerialNumber:          serial,
+		NotBefore:             time.Now().Add(-time.Minute),
+		NotAfter:              time.Now().Add(lifetime),
+		BasicConstraintsValid: true,
+	}
+}
+
+func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) (credentials, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, crypto.PublicKey(key.Public()), parentKey)
+	if err != nil {
+		return credentials{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return credentials{}, err
+	}
+	return credentials{cert: encode("CERTIFICATE", der), key: encode("PRIVATE KEY", private)}, nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// startDeadline is how long a cluster, or one component of it, may take to become ready.
+	startDeadline = 2 * time.Minute
+	// portAttempts is how often a component may find its port taken.
+	portAttempts = 5
+	pollInterval = 50 * time.Millisecond
+)
+
+// A cluster is one control plane: its directory, keys and ports, and the components it runs.
+type cluster struct {
+	dir        string
+	audit      bool
+	components []component
+	pki        *pki
+	children   *supervisor
+	// end ends the cluster, and says why: a stopRequest, or what went wrong.
+	end context.CancelCauseFunc
+	// health asks components how they are.
+	health *http.Client
+
+	mu    sync.Mutex
+	ports map[string]int // guarded by mu
+}
+
+func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *cluster) log(name string) string { return filepath.Join(c.dir, "logs", name+".log") }
+
+func (c *cluster) port(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ports[name]
+}
+
+func (c *cluster) url(name string) string { return fmt.Sprintf("https://127.0.0.1:%d", c.port(name)) }
+
+func (c *cluster) component(name string) component {
+	for _, comp := range c.components {
+		if comp.name == name {
+			return comp
+		}
+	}
+	return component{}
+}
+
+func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// bringUp starts a component on a free port and returns when it is healthy.
+func (c *cluster) bringUp(ctx context.Context, comp component) error {
+	for attempt := 1; ; attempt++ {
+		port, err := freePort()
+		if err != nil {
+			return fmt.Errorf("find a port for %s: %w", comp.name, err)
+		}
+		c.mu.Lock()
+		c.ports[comp.name] = port
+		c.mu.Unlock()
+
+		err = c.run(ctx, comp)
+		if !isPortTaken(err) || attempt == portAttempts {
+			return err
+		}
+		say("%s: port %d was taken meanwhile, trying another", comp.name, port)
+	}
+}
+
+// run starts a component on the port it has and returns when it is healthy. From then on its death
+// is the end of the cluster.
+func (c *cluster) run(ctx context.Context, comp component) error {
+	started := time.Now()
+	p, err := c.children.start(comp.name, comp.args(c), c.environment(), c.log(comp.name))
+	if err != nil {
+		return err
+	}
+	say("%s: started, pid %d", comp.name, p.cmd.Process.Pid)
+	if err := c.awaitHealthy(ctx, comp, p); err != nil {
+		return err
+	}
+	say("%s: healthy after %.1f s, 127.0.0.1:%d", comp.name, time.Since(started).Seconds(), c.port(comp.name))
+	go func() {
+		<-p.exited
+		var death *deathError
+		if err := p.outcome(); errors.As(err, &death) {
+			c.end(err)
+		}
+	}()
+	return nil
+}
+
+// environment keeps KWOK from reading ~/.kwok/kwok.yaml, which may be about something else.
+func (c *cluster) environment() []string { return []string{"KWOK_WORKDIR=" + c.file("kwok")} }
+
+// awaitHealthy returns when the component answers that it is healthy, or cannot any more.
+func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) error {
+	// A death ends the question that is being asked, too: whoever has the port instead of the dead
+	// may never answer.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.exited:
+			cancel(p.outcome())
+		case <-ctx.Done():
+		}
+	}()
+
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	var sick error
+	for {
+		err := c.check(ctx, comp)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			sick = err // Not the one that says that we no longer wait.
+		}
+		select {
+		case <-ctx.Done():
+			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%s is not healthy after %s: %w; its log is %s", comp.name, startDeadline, sick, p.log)
+		case <-ticker.C:
+		}
+	}
+}
+
+// check asks a component once whether it is healthy.
+func (c *cluster) check(ctx context.Context, comp component) error {
+	url := c.url(comp.name) + comp.health
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.health.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return nil
+}
+
+// newHealthClient trusts both authorities, and shows each server the certificate that its own
+// authority has signed (crypto/tls chooses).
+func newHealthClient(p *pki) (*http.Client, error) {
+	admin, err := tls.X509KeyPair(p.admin.cert, p.admin.key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(p.ca.cert)
+	roots.AddCert(p.etcdCA.cert)
+	return &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{admin, p.etcdClient}},
+			DisableKeepAlives: true, // The server of the next question may be another process.
+		},
+	}, nil
+}
+
+// freePort returns a port on which nobody listens now. It is below the ranges from which Linux and
+// macOS take the near end of outgoing connections: else, while a component is down, somebody's
+// connection could take its port. (A client that keeps trying to reach that very port could even
+// connect to itself.)
+func freePort() (int, error) {
+	const low, high = 20000, 30000
+	var lastErr error
+	for range 100 {
+		port := low + rand.IntN(high-low)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		lastErr = err
+	}
+	return 0, lastErr
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// Values of up's --components.
+const (
+	componentsAPI = "api"
+	componentsAll = "all"
+)
+
+const (
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
+	scheduler         = "kube-scheduler"
+	kwok              = "kwok"
+)
+
+// A component is one program of the control plane.
+type component struct {
+	name string
+	// args is what it is started with. Asked for at each start, because ports are known only then.
+	args func(c *cluster) []string
+	// health is the path that answers 200 on the component's port once it is of use to others. All
+	// serve TLS: so a neighbour who was quicker to take the port is not mistaken for ours.
+	health string
+}
+
+// allComponents is in the order of starting; stopping goes the other way. Each needs those before
+// it, except that the last three need only the API server.
+var allComponents = []component{
+	{name: etcd, args: etcdArgs, health: "/readyz"},
+	{name: apiServer, args: apiServerArgs, health: "/readyz"},
+	{name: controllerManager, args: controllerManagerArgs, health: "/healthz"},
+	{name: scheduler, args: schedulerArgs, health: "/readyz"},
+	{name: kwok, args: kwokArgs, health: "/healthz"},
+}
+
+func etcdArgs(c *cluster) []string {
+	return []string{
+		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		fmt.Sprintf("--port=%d", c.port(etcd)),
+		"--cert-file=" + c.pki.file("etcd-server.crt"),
+		"--key-file=" + c.pki.file("etcd-server.key"),
+		"--trusted-ca-file=" + c.pki.file("etcd-ca.crt"),
+	}
+}
+
+func apiServerArgs(c *cluster) []string {
+	args := append(servingArgs(c, apiServer),
+		"--etcd-servers="+c.url(etcd),
+		"--etcd-cafile="+c.pki.file("etcd-ca.crt"),
+		"--etcd-certfile="+c.pki.file("etcd-client.crt"),
+		"--etcd-keyfile="+c.pki.file("etcd-client.key"),
+		"--client-ca-file="+c.pki.file("ca.crt"),
+		"--authorization-mode=RBAC",
+		"--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+c.pki.file("sa.pub"),
+		"--service-account-signing-key-file="+c.pki.file("sa.key"),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		// A documentation address (RFC 5737). Endpoints may not be loopback, so the default would be
+		// the host's own address, and a host without a network has none: the API server would not
+		// start. Nobody is there to use the endpoints, hence no reconciler either.
+		"--advertise-address=192.0.2.1",
+		"--endpoint-reconciler-type=none",
+	)
+	if !c.audit {
+		return args
+	}
+	return append(args,
+		"--audit-policy-file="+c.file("audit-policy.yaml"),
+		"--audit-log-path="+c.file("audit.log"),
+		"--audit-log-mode=blocking", // Answered means written.
+		"--audit-log-maxsize=0",     // No rotation: a reader finds everything in one file.
+	)
+}
+
+// auditPolicy gives one line per request: who, what, and the code of the answer. A watch has its
+// line when it ends.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+`
+
+func controllerManagerArgs(c *cluster) []string {
+	return append(controllerArgs(c, controllerManager),
+		"--controllers=*",
+		// Each controller acts as its own ServiceAccount, with the rights it has everywhere else.
+		// The user system:kube-controller-manager alone may not do the controllers' work under RBAC.
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file="+c.pki.file("sa.key"),
+		"--root-ca-file="+c.pki.file("ca.crt"),
+		"--cluster-signing-cert-file="+c.pki.file("ca.crt"),
+		"--cluster-signing-key-file="+c.pki.file("ca.key"),
+		// A new node loses its taints within a second instead of five.
+		"--node-monitor-period=1s",
+		// KWOK's nodes report every ten minutes. With the default of 50 s they would look dead; so
+		// would they after an outage of the API server or a laptop's sleep. The pods of a dead node
+		// are marked not Ready, and KWOK never marks a running pod Ready again.
+		"--node-monitor-grace-period=1h",
+	)
+}
+
+func schedulerArgs(c *cluster) []string {
+	return controllerArgs(c, scheduler)
+}
+
+// controllerArgs are common to the clients of the API server that Kubernetes itself brings along.
+func controllerArgs(c *cluster, name string) []string {
+	return append(servingArgs(c, name),
+		"--kubeconfig="+c.file(name+".kubeconfig"),
+		"--leader-elect=false",              // There is one of each.
+		"--authentication-skip-lookup=true", // Only health is asked of them, and that is open to all.
+		// The defaults protect an API server with many clients. Here they would only make tests wait.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+	)
+}
+
+func servingArgs(c *cluster, name string) []string {
+	return []string{
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.port(name)),
+		"--tls-cert-file=" + c.pki.file("server.crt"),
+		"--tls-private-key-file=" + c.pki.file("server.key"),
+	}
+}
+
+func kwokArgs(c *cluster) []string {
+	return []string{
+		"--kubeconfig=" + c.file("kubeconfig"),
+		"--config=" + c.file("kwok.yaml"),
+		"--manage-all-nodes=true",
+		"--cidr=10.244.0.0/16", // Its default is the range of the Services.
+		fmt.Sprintf("--server-address=127.0.0.1:%d", c.port(kwok)),
+		"--tls-cert-file=" + c.pki.file("server.crt"),
+		"--tls-private-key-file=" + c.pki.file("server.key"),
+	}
+}
+
+func componentNames(components []component) []string {
+	var names []string
+	for _, comp := range components {
+		names = append(names, comp.name)
+	}
+	return names
+}
+
+func isComponent(components []component, name string) bool {
+	return slices.Contains(componentNames(components), name)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// controlFile tells "localcluster kill" and "start" where the running "up" listens, and the word
+// that shows that who asks may read the cluster's directory. (Loopback TCP: the path of a Unix
+// socket may have only about a hundred bytes, and directories of tests are long.)
+const controlFile = "control.json"
+
+type controlAccess struct {
+	Address string `json:"address"`
+	Token   string `json:"token"`
+}
+
+// serveControl lets others kill and start components until the returned function is called.
+func (c *cluster) serveControl(ctx context.Context) (func(), error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for kill and start: %w", err)
+	}
+	access := controlAccess{Address: listener.Addr().String(), Token: rand.Text()}
+	data, err := json.Marshal(access)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(c.file(controlFile), data); err != nil {
+		return nil, fmt.Errorf("write %s: %w", controlFile, err)
+	}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /kill/{component}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, c.kill(r.PathValue("component")))
+	})
+	mux.HandleFunc("POST /start/{component}", func(w http.ResponseWriter, r *http.Request) {
+		// Not r.Context(): a start goes on when who asked for it is gone.
+		answer(w, c.startAgain(ctx, r.PathValue("component")))
+	})
+	server := &http.Server{Handler: authorized(access.Token, mux), ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(listener) // Until closed.
+	return func() {
+		// Who has asked still gets an answer, above all the one that the component died.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		server.Shutdown(ctx)
+	}, nil
+}
+
+func authorized(token string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+			http.Error(w, "this is not your cluster", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func answer(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
+}
+
+// kill ends a component without giving it a chance to say goodbye.
+func (c *cluster) kill(name string) error {
+	p := c.children.process(name)
+	if p == nil {
+		return c.notRunning(name)
+	}
+	p.kill()
+	say("%s: killed, as asked", name)
+	return nil
+}
+
+func (c *cluster) notRunning(name string) error {
+	if !isComponent(c.components, name) {
+		return fmt.Errorf("this cluster has no %s, only %s", name, strings.Join(componentNames(c.components), ", "))
+	}
+	return fmt.Errorf("%s is not running", name)
+}
+
+// startAgain starts a component that was killed, with the port and the data it had. It returns when
+// whatever runs is healthy: an API server needs a moment after etcd is back.
+func (c *cluster) startAgain(ctx context.Context, name string) error {
+	if !isComponent(c.components, name) {
+		return c.notRunning(name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startDeadline)
+	defer cancel()
+	err := c.run(ctx, c.component(name))
+	var death *deathError
+	if errors.As(err, &death) {
+		c.end(err) // As whenever one dies.
+	}
+	if err != nil {
+		return err
+	}
+	for _, comp := range c.components {
+		p := c.children.process(comp.name)
+		if p == nil {
+			continue // Killed too.
+		}
+		if err := c.awaitHealthy(ctx, comp, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askControl asks the "up" that runs in dir to kill or start a component.
+func askControl(dir, verb, name string) error {
+	notUp := fmt.Errorf("no cluster is running in %s (start one with: localcluster up --dir %s)", dir, dir)
+	data, err := os.ReadFile(filepath.Join(dir, controlFile))
+	if errors.Is(err, fs.ErrNotExist) || !isLocked(dir) {
+		return notUp
+	}
+	if err != nil {
+		return fmt.Errorf("find the running cluster: %w", err)
+	}
+	var access controlAccess
+	if err := json.Unmarshal(data, &access); err != nil {
+		return fmt.Errorf("read %s: %w", controlFile, err)
+	}
+	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://%s/%s/%s", access.Address, verb, name), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+access.Token)
+	resp, err := (&http.Client{Timeout: startDeadline + 10*time.Second}).Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the running cluster to %s %s: %w", verb, name, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("ask the running cluster to %s %s: %w", verb, name, err)
+	}
+	return errors.New(strings.TrimSpace(string(body)))
+}
+
+// isLocked reports whether an "up" runs in dir. One that was killed leaves its control file behind,
+// and its address may be somebody else's by now.
+func isLocked(dir string) bool {
+	lock, err := lockDir(dir)
+	if err != nil {
+		return true
+	}
+	lock.Close()
+	return false
+}

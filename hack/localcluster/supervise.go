@@ -1,0 +1,207 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// tetherFD is where a child finds the read end of the tether: the first of exec.Cmd.ExtraFiles.
+const tetherFD = 3
+
+const (
+	// stopGrace is what one component gets between SIGTERM and SIGKILL,
+	stopGrace = 3 * time.Second
+	// and stopBudget what all of them get together.
+	stopBudget = 8 * time.Second
+)
+
+// A supervisor starts and stops the child processes. Each child is in a process group of its own,
+// so that a terminal's Ctrl-C reaches only the parent, which then stops them in order.
+//
+// Every child also holds the read end of one pipe, the tether, and exits when it is closed. The
+// parent alone has the write end (Go opens it close-on-exec), so the kernel closes it when the
+// parent ends, be it by SIGKILL. This works on every Unix, unlike Linux's Pdeathsig.
+type supervisor struct {
+	binary string
+	// tetherEnd is never written to. It is kept here because a file nobody refers to is closed by
+	// the garbage collector, and then all children would exit.
+	tether, tetherEnd *os.File
+
+	mu      sync.Mutex
+	running map[string]*process // guarded by mu
+	stopped bool                // guarded by mu; nothing is started any more
+}
+
+// A process is one run of a component.
+type process struct {
+	name   string
+	log    string
+	logged int64 // length of log before this run
+	cmd    *exec.Cmd
+	asked  atomic.Bool   // we mean it to end
+	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
+}
+
+func newSupervisor() (*supervisor, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find our own binary: %w", err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("open the tether: %w", err)
+	}
+	return &supervisor{binary: binary, tether: read, tetherEnd: write, running: map[string]*process{}}, nil
+}
+
+// start runs this binary as the named component. Its output is appended to the file log.
+func (s *supervisor) start(name string, args, env []string, log string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
+	}
+	defer out.Close() // The child has its own.
+	info, err := out.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
+	}
+
+	cmd := exec.Command(s.binary, append([]string{componentCommand, name}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{s.tether}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, fmt.Errorf("start %s: the cluster is being stopped", name)
+	}
+	if s.running[name] != nil {
+		return nil, fmt.Errorf("%s is running already", name)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	p := &process{name: name, log: log, logged: info.Size(), cmd: cmd, exited: make(chan struct{})}
+	s.running[name] = p
+	go func() {
+		cmd.Wait() // The outcome is in cmd.ProcessState.
+		s.mu.Lock()
+		delete(s.running, name)
+		s.mu.Unlock()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// process returns the named component's process, or nil when it does not run.
+func (s *supervisor) process(name string) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[name]
+}
+
+// stop ends all processes, in the order of names, and returns when they are gone.
+func (s *supervisor) stop(names []string) {
+	s.mu.Lock()
+	s.stopped = true
+	for _, p := range s.running {
+		p.asked.Store(true) // Before the first ends: others may not survive it.
+	}
+	s.mu.Unlock()
+
+	budget := time.Now().Add(stopBudget)
+	for _, name := range names {
+		if p := s.process(name); p != nil {
+			p.stop(min(stopGrace, time.Until(budget)))
+		}
+	}
+}
+
+// killAll ends all processes now.
+func (s *supervisor) killAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	for _, p := range s.running {
+		p.asked.Store(true)
+		p.cmd.Process.Kill()
+	}
+}
+
+// stop asks the process to end, insists after grace, and returns when it has ended.
+func (p *process) stop(grace time.Duration) {
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(grace):
+		p.kill()
+	}
+}
+
+// kill ends the process at once.
+func (p *process) kill() {
+	p.asked.Store(true)
+	p.cmd.Process.Kill() // An error means it has ended already.
+	<-p.exited
+}
+
+// outcome says what the end of the process means for those who wanted it to run.
+func (p *process) outcome() error {
+	if p.asked.Load() {
+		return fmt.Errorf("%s was stopped", p.name)
+	}
+	return &deathError{p}
+}
+
+// A deathError says that a process ended although nobody asked it to.
+type deathError struct{ process *process }
+
+func (e *deathError) Error() string {
+	p := e.process
+	return fmt.Sprintf("%s died: %s. The end of %s:\n%s", p.name, p.cmd.ProcessState, p.log, indent(p.logTail()))
+}
+
+// portTaken reports whether the process died because somebody else listens on its port.
+func (e *deathError) portTaken() bool {
+	return strings.Contains(e.process.logTail(), "address already in use")
+}
+
+func isPortTaken(err error) bool {
+	var death *deathError
+	return errors.As(err, &death) && death.portTaken()
+}
+
+// logTail returns the last lines that the process has written to its log.
+func (p *process) logTail() string {
+	const lines, bytes = 20, 16 << 10
+	f, err := os.Open(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	from := max(p.logged, info.Size()-bytes)
+	tail, err := io.ReadAll(io.NewSectionReader(f, from, bytes))
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(tail)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
+}

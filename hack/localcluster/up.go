@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+type upOptions struct {
+	dir           string
+	nodes         int
+	components    string
+	audit         bool
+	stopWithStdin bool
+}
+
+func (o upOptions) check() error {
+	if o.components != componentsAPI && o.components != componentsAll {
+		return fmt.Errorf("--components=%s: choose %s or %s", o.components, componentsAPI, componentsAll)
+	}
+	if o.nodes < 0 {
+		return fmt.Errorf("--nodes=%d: choose a number from 0", o.nodes)
+	}
+	return nil
+}
+
+// A stopRequest ends the cluster because somebody wants it to.
+type stopRequest struct{ why string }
+
+func (s stopRequest) Error() string { return s.why }
+
+// up runs a cluster in the foreground. It returns nil when the cluster was asked to stop.
+func up(opts upOptions) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(opts.dir, "logs"), 0o700); err != nil {
+		return fmt.Errorf("make the directory of the cluster: %w", err)
+	}
+	lock, err := lockDir(opts.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+
+	ctx, end := context.WithCancelCause(context.Background())
+	c, err := newCluster(opts, end)
+	if err != nil {
+		return err
+	}
+	c.stopWhenAsked(opts.stopWithStdin)
+
+	err = c.upAndWait(ctx, opts)
+	c.stop(err)
+	var asked stopRequest
+	if errors.As(err, &asked) {
+		return nil
+	}
+	return err
+}
+
+func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
+	keys, err := newPKI(filepath.Join(opts.dir, "pki"))
+	if err != nil {
+		return nil, fmt.Errorf("make keys and certificates: %w", err)
+	}
+	health, err := newHealthClient(keys)
+	if err != nil {
+		return nil, fmt.Errorf("load our own certificates: %w", err)
+	}
+	children, err := newSupervisor()
+	if err != nil {
+		return nil, err
+	}
+	components := allComponents
+	if opts.components == componentsAPI {
+		components = allComponents[:2]
+	}
+	return &cluster{
+		dir:        opts.dir,
+		audit:      opts.audit,
+		components: components,
+		pki:        keys,
+		children:   children,
+		end:        end,
+		health:     health,
+		ports:      map[string]int{},
+	}, nil
+}
+
+// stopWhenAsked ends the cluster at the first signal, and this process at the second.
+func (c *cluster) stopWhenAsked(withStdin bool) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		c.end(stopRequest{(<-signals).String()})
+		<-signals
+		c.children.killAll()
+		fmt.Fprintln(os.Stderr, "localcluster: asked twice, killed everything")
+		os.Exit(1)
+	}()
+	if !withStdin {
+		return
+	}
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		c.end(stopRequest{"standard input has ended"})
+	}()
+}
+
+// upAndWait starts everything, says "ready", and returns why the cluster ends.
+func (c *cluster) upAndWait(ctx context.Context, opts upOptions) error {
+	began := time.Now()
+	err := c.startAll(ctx, opts)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // Asked to stop meanwhile. The error is only an echo of that.
+	}
+	if err != nil {
+		return err
+	}
+	closeControl, err := c.serveControl(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeControl()
+
+	say("up after %.1f s; export KUBECONFIG=%s", time.Since(began).Seconds(), c.file("kubeconfig"))
+	say("ready")
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, startDeadline)
+	defer cancel()
+	if err := c.writeConfiguration(); err != nil {
+		return err
+	}
+	for _, name := range []string{etcd, apiServer} {
+		if err := c.bringUp(ctx, c.component(name)); err != nil {
+			return err
+		}
+	}
+	if err := c.writeKubeconfigs(); err != nil {
+		return fmt.Errorf("write kubeconfigs: %w", err)
+	}
+	if opts.components == componentsAPI {
+		return nil
+	}
+	return c.startControllers(ctx, opts.nodes)
+}
+
+// startControllers starts what acts on the API's objects, all at once, and the nodes.
+func (c *cluster) startControllers(ctx context.Context, nodes int) error {
+	var steps sync.WaitGroup
+	errs := make(chan error, len(c.components)+1) // Room for all: nobody waits to report.
+	for _, name := range []string{controllerManager, scheduler, kwok} {
+		steps.Go(func() { errs <- c.bringUp(ctx, c.component(name)) })
+	}
+	steps.Go(func() { errs <- c.makeUsable(ctx, nodes) })
+	go func() {
+		steps.Wait()
+		close(errs)
+	}()
+	for err := range errs {
+		if err != nil {
+			return err // The first. Stopping the cluster ends the others.
+		}
+	}
+	return nil
+}
+
+// writeConfiguration writes what does not depend on ports, and removes what an earlier run left
+// that would mislead.
+func (c *cluster) writeConfiguration() error {
+	stale := []string{"kubeconfig", controlFile}
+	for _, comp := range allComponents {
+		stale = append(stale, filepath.Join("logs", comp.name+".log"))
+	}
+	for _, name := range stale {
+		if err := os.RemoveAll(c.file(name)); err != nil {
+			return fmt.Errorf("remove what an earlier run left: %w", err)
+		}
+	}
+	for name, content := range map[string]string{"audit-policy.yaml": auditPolicy, "kwok.yaml": kwokConfig()} {
+		if err := writeFile(c.file(name), []byte(content)); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// stop ends all components, last started first.
+func (c *cluster) stop(why error) {
+	names := componentNames(c.components)
+	slices.Reverse(names)
+	var death *deathError
+	if errors.As(why, &death) {
+		why = fmt.Errorf("%s died", death.process.name) // The rest comes last, where it is seen.
+	}
+	say("stopping: %v", why)
+	began := time.Now()
+	c.children.stop(names)
+	say("stopped after %.1f s", time.Since(began).Seconds())
+}
+
+// lockDir makes sure that one "up" at a time uses dir. The kernel gives the lock back when this
+// process ends, however it does.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the directory of the cluster: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("a cluster is running in %s already", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f, nil
+}
