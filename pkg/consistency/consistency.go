@@ -1,0 +1,126 @@
+// Package consistency lets a controller read its own writes. An informer's cache lags behind the API
+// server, so a sync right after a write may not see it, and would write again. The controller tells a
+// Writes of every write that the API server acknowledged, and asks it before the next sync whether the
+// caches have caught up.
+//
+// The idea is that of the staleness handling in kube-controller-manager (KEP-5647), which rests on
+// Store.LastStoreSyncResourceVersion of client-go: the resourceVersion up to which a cache has seen its
+// resource, bookmarks included.
+package consistency
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	firstWait = 5 * time.Millisecond
+	maxWait   = time.Second
+	// giveUp is how long a key is held at most. A cache that is later than this has lost its watch, and
+	// the preconditions on our writes are safe without it.
+	giveUp = time.Minute
+)
+
+// A Store says how far a cache has come. Every cache.Store is one.
+type Store interface {
+	LastStoreSyncResourceVersion() string
+}
+
+// Writes remembers the acknowledged writes made for each object that a controller looks after. It may
+// be used concurrently, but for one key only by the worker that has the key.
+type Writes struct {
+	stores map[string]Store
+	now    func() time.Time
+
+	mu     sync.Mutex
+	owners map[cache.ObjectName]*owner
+}
+
+// owner is what was written for one object.
+type owner struct {
+	uid types.UID
+	// unseen has, per resource, the newest acknowledged resourceVersion that its cache lacks.
+	unseen map[string]string
+	// asked counts the questions since the last write, the first of them at firstAsked.
+	asked      int
+	firstAsked time.Time
+}
+
+// New returns a Writes for the resources that stores has the caches of.
+func New(stores map[string]Store) *Writes {
+	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*owner{}}
+}
+
+// Wrote records that the API server acknowledged, for the object key with the given uid, a write that
+// gave an object of resource its resourceVersion. What was known of an earlier uid is dropped.
+func (w *Writes) Wrote(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	if o == nil || o.uid != uid {
+		o = &owner{uid: uid, unseen: map[string]string{}}
+		w.owners[key] = o
+	}
+	o.unseen[resource] = resourceVersion
+	o.asked = 0
+}
+
+// Known reports whether a write for this very object was ever recorded.
+func (w *Writes) Known(key cache.ObjectName, uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	return o != nil && o.uid == uid
+}
+
+// Wait returns how long to wait before the caches may have seen all writes for the object, and 0 when
+// they have. Ask before reading the caches: what was read before may be older than the answer. The pause doubles from 5 ms to 1 s from one question to the next; after a minute it is 0
+// in any case, and also when the versions cannot be compared: holding a key for ever would be worse than
+// a write that the API server refuses.
+func (w *Writes) Wait(key cache.ObjectName) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	if o == nil {
+		return 0
+	}
+	for resource, version := range o.unseen {
+		if w.seen(resource, version) {
+			delete(o.unseen, resource)
+		}
+	}
+	if len(o.unseen) == 0 {
+		return 0
+	}
+	if o.asked == 0 {
+		o.firstAsked = w.now()
+	}
+	if w.now().Sub(o.firstAsked) >= giveUp {
+		clear(o.unseen)
+		return 0
+	}
+	pause := min(firstWait<<min(o.asked, 10), maxWait)
+	o.asked++
+	return pause
+}
+
+// Forget drops what is known of key. Call it when the object is gone.
+func (w *Writes) Forget(key cache.ObjectName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.owners, key)
+}
+
+// seen reports whether the cache of resource has come to version, or cannot say.
+func (w *Writes) seen(resource, version string) bool {
+	store, ok := w.stores[resource]
+	if !ok {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, store.LastStoreSyncResourceVersion())
+	return err != nil || order <= 0
+}

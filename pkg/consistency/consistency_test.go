@@ -1,0 +1,185 @@
+package consistency
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+var _ Store = cache.Store(nil) // Every cache is one.
+
+var key = cache.NewObjectName("default", "web")
+
+const uid = types.UID("uid")
+
+// store is a cache that has come as far as its text says.
+type store string
+
+func (s *store) LastStoreSyncResourceVersion() string { return string(*s) }
+
+// newWrites returns a Writes for Foos and Deployments whose caches have come to 100. The clock stands
+// still until the test moves it.
+func newWrites() (w *Writes, foos, deployments *store, clock *time.Time) {
+	foos, deployments, clock = new(store("100")), new(store("100")), new(time.Unix(0, 0))
+	w = New(map[string]Store{"foos": foos, "deployments": deployments})
+	w.now = func() time.Time { return *clock }
+	return w, foos, deployments, clock
+}
+
+// waits asks n times and says how long each answer is.
+func waits(w *Writes, n int) string {
+	var all []time.Duration
+	for range n {
+		all = append(all, w.Wait(key))
+	}
+	return fmt.Sprint(all)
+}
+
+func wantWaits(t *testing.T, what string, w *Writes, n int, want string) {
+	t.Helper()
+	if got := waits(w, n); got != want {
+		t.Errorf("%s: waits %s, want %s", what, got, want)
+	}
+}
+
+func TestWaitDoublesUpToASecond(t *testing.T) {
+	w, _, _, _ := newWrites()
+	w.Wrote(key, uid, "foos", "101")
+	wantWaits(t, "unseen", w, 12, "[5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1s 1s 1s 1s]")
+	w.Wrote(key, uid, "foos", "102")
+	wantWaits(t, "after another write", w, 3, "[5ms 10ms 20ms]")
+}
+
+func TestWaitEndsWhenTheCacheHasCaughtUp(t *testing.T) {
+	for _, tc := range []struct {
+		name, written, cached string
+		want                  string
+	}{
+		{"an older version", "101", "100", "[5ms 10ms]"},
+		{"the same version", "101", "101", "[0s 0s]"},
+		{"a newer version", "101", "102", "[0s 0s]"},
+		{"a version with fewer digits, which is older", "100", "99", "[5ms 10ms]"},
+		{"a version with more digits, which is newer", "99", "100", "[0s 0s]"},
+		{"nothing yet, which says nothing", "101", "", "[0s 0s]"},
+		{"a version that is no number", "101", "abc", "[0s 0s]"},
+		{"a version, and the write gave none", "", "100", "[0s 0s]"},
+		{"a version, and the write gave none that is a number", "x1", "100", "[0s 0s]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, foos, _, _ := newWrites()
+			*foos = store(tc.cached)
+			w.Wrote(key, uid, "foos", tc.written)
+			wantWaits(t, "the cache has "+tc.name, w, 2, tc.want)
+		})
+	}
+}
+
+func TestWaitLooksAtEachResourceByItself(t *testing.T) {
+	w, foos, deployments, _ := newWrites()
+	w.Wrote(key, uid, "deployments", "102")
+	w.Wrote(key, uid, "foos", "101")
+	wantWaits(t, "both unseen", w, 1, "[5ms]")
+	*foos = "103"
+	wantWaits(t, "the Deployment unseen", w, 1, "[10ms]")
+	*deployments = "101"
+	wantWaits(t, "the Deployment almost seen", w, 1, "[20ms]")
+	*deployments = "102"
+	wantWaits(t, "both seen", w, 1, "[0s]")
+	*deployments, *foos = "50", "50"
+	wantWaits(t, "what was seen once stays seen", w, 1, "[0s]")
+
+	w.Wrote(key, uid, "pods", "999")
+	wantWaits(t, "a resource without a cache", w, 1, "[0s]")
+}
+
+func TestWaitIsForTheLatestWriteOfAResource(t *testing.T) {
+	w, foos, _, _ := newWrites()
+	w.Wrote(key, uid, "foos", "101")
+	w.Wrote(key, uid, "foos", "102")
+	*foos = "101"
+	wantWaits(t, "the first write seen", w, 1, "[5ms]")
+	*foos = "102"
+	wantWaits(t, "the second write seen", w, 1, "[0s]")
+}
+
+func TestWaitGivesUpAfterAMinute(t *testing.T) {
+	w, _, _, clock := newWrites()
+	*clock = clock.Add(time.Hour) // Between the write and the first question: it does not count.
+	w.Wrote(key, uid, "foos", "101")
+	wantWaits(t, "at first", w, 1, "[5ms]")
+	*clock = clock.Add(time.Minute - 1)
+	wantWaits(t, "just before a minute", w, 1, "[10ms]")
+	*clock = clock.Add(1)
+	wantWaits(t, "after a minute", w, 1, "[0s]")
+	*clock = clock.Add(-time.Minute)
+	wantWaits(t, "given up for good", w, 1, "[0s]")
+
+	*clock = clock.Add(time.Hour)
+	w.Wrote(key, uid, "foos", "102")
+	wantWaits(t, "a new write has a minute of its own", w, 1, "[5ms]")
+}
+
+func TestWritesAreKnownByUID(t *testing.T) {
+	type answer struct {
+		Known bool
+		Wait  time.Duration
+	}
+	ask := func(w *Writes, uid types.UID) answer { return answer{w.Known(key, uid), w.Wait(key)} }
+	never, unseen, seen := answer{false, 0}, answer{true, 5 * time.Millisecond}, answer{true, 0}
+	again := func(n int, known bool) answer { return answer{known, 5 * time.Millisecond << n} } // Asked n times before.
+
+	w, foos, _, _ := newWrites()
+	for _, step := range []struct {
+		name string
+		do   func()
+		uid  types.UID
+		want answer
+	}{
+		{"before any write", func() {}, uid, never},
+		{"after a write", func() { w.Wrote(key, uid, "foos", "101") }, uid, unseen},
+		{"another object of the name waits too: the caches it will be read from are the same", func() {}, "other", again(1, false)},
+		{"when the write is seen", func() { *foos = "101" }, uid, seen},
+		{"when the other object is written for", func() { w.Wrote(key, "other", "foos", "102") }, "other", unseen},
+		{"then the first one is forgotten", func() {}, uid, again(1, false)},
+		{"another key is another matter", func() { w.Forget(cache.NewObjectName("default", "api")) }, "other", again(2, true)},
+		{"when it is gone", func() { w.Forget(key) }, "other", never},
+	} {
+		step.do()
+		if diff := cmp.Diff(step.want, ask(w, step.uid)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// What an earlier object of the name has written is nothing to wait for.
+func TestWroteForANewUIDDropsTheOldWrites(t *testing.T) {
+	w, foos, _, _ := newWrites()
+	w.Wrote(key, "earlier", "deployments", "900")
+	w.Wrote(key, uid, "foos", "101")
+	*foos = "101"
+	wantWaits(t, "the new object's write seen", w, 1, "[0s]")
+}
+
+// For the race detector: workers with a key each share one Writes.
+func TestWritesMayBeUsedConcurrently(t *testing.T) {
+	w := New(map[string]Store{"foos": new(store("100"))})
+	var workers sync.WaitGroup
+	for worker := range 8 {
+		key := cache.NewObjectName("default", fmt.Sprint("web-", worker))
+		workers.Go(func() {
+			for range 100 {
+				w.Wrote(key, uid, "foos", "101")
+				if !w.Known(key, uid) || w.Wait(key) != firstWait {
+					t.Errorf("%s: the write was lost", key)
+				}
+				w.Forget(key)
+			}
+		})
+	}
+	workers.Wait()
+}

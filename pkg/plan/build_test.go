@@ -1,0 +1,219 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// This file builds the Foos and Deployments of all tests here. newFoo and newDeployment give the simplest
+// good ones; options say what is special in a case.
+
+type (
+	fooOption        = func(*v1alpha1.Foo)
+	deploymentOption = func(*appsv1.Deployment)
+)
+
+var now = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// newFoo returns a Foo that no controller has looked at yet.
+func newFoo(with ...fooOption) *v1alpha1.Foo {
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "foo-uid", ResourceVersion: "10", Generation: 2},
+		Spec:       v1alpha1.FooSpec{DeploymentName: "web-1"},
+	}
+	for _, option := range with {
+		option(foo)
+	}
+	return foo
+}
+
+func withUID(uid types.UID) fooOption { return func(foo *v1alpha1.Foo) { foo.UID = uid } }
+func withGeneration(generation int64) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Generation = generation }
+}
+func withName(name string) fooOption { return func(foo *v1alpha1.Foo) { foo.Name = name } }
+func withDeploymentName(name string) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = name }
+}
+func withReplicas(n int32) fooOption   { return func(foo *v1alpha1.Foo) { foo.Spec.Replicas = &n } }
+func withImage(image string) fooOption { return func(foo *v1alpha1.Foo) { foo.Spec.Image = image } }
+func withPaused(foo *v1alpha1.Foo)     { foo.Spec.Paused = true }
+func deletedFoo(foo *v1alpha1.Foo)     { foo.DeletionTimestamp = &metav1.Time{Time: now} }
+
+// observed is a Foo that a controller has reported on.
+func observed(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = 1 }
+
+func withConditions(conditions ...metav1.Condition) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Status.Conditions = conditions }
+}
+
+// newDeployment returns foo's Deployment as it is stored once its rollout is complete.
+func newDeployment(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployment {
+	dep := plan.Deployment(foo)
+	dep.UID, dep.ResourceVersion, dep.Generation = "dep-uid", "20", 1
+	n := *dep.Spec.Replicas
+	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: n, UpdatedReplicas: n, AvailableReplicas: n}
+	for _, option := range with {
+		option(dep)
+	}
+	return dep
+}
+
+func withoutUID(dep *appsv1.Deployment)             { dep.UID = "" }
+func withoutResourceVersion(dep *appsv1.Deployment) { dep.ResourceVersion = "" }
+func deleted(dep *appsv1.Deployment)                { dep.DeletionTimestamp = &metav1.Time{Time: now} }
+func pausedByUser(dep *appsv1.Deployment)           { dep.Spec.Paused = true }
+func withoutLabels(dep *appsv1.Deployment)          { dep.Labels = nil }
+func withoutContainers(dep *appsv1.Deployment)      { dep.Spec.Template.Spec.Containers = nil }
+func withoutReplicas(dep *appsv1.Deployment)        { dep.Spec.Replicas = nil }
+
+func scaled(n int32) deploymentOption { return func(dep *appsv1.Deployment) { dep.Spec.Replicas = &n } }
+
+func withLabel(label, value string) deploymentOption {
+	return func(dep *appsv1.Deployment) {
+		dep.Labels = maps.Clone(dep.Labels)
+		dep.Labels[label] = value
+	}
+}
+
+func withFence(generation string) deploymentOption {
+	return withLabel(v1alpha1.LabelFooGeneration, generation)
+}
+
+func running(image string) deploymentOption {
+	return func(dep *appsv1.Deployment) {
+		dep.Spec.Template.Spec.Containers = []corev1.Container{{Name: plan.ContainerName, Image: image}}
+	}
+}
+
+// owned changes the first owner reference, which is the Foo's.
+func owned(change func(*metav1.OwnerReference)) deploymentOption {
+	return func(dep *appsv1.Deployment) { change(&dep.OwnerReferences[0]) }
+}
+
+func ownedBy(refs ...metav1.OwnerReference) deploymentOption {
+	return func(dep *appsv1.Deployment) { dep.OwnerReferences = refs }
+}
+
+// rollout sets the numbers that the Deployment controller reports.
+func rollout(replicas, updated, available int32) deploymentOption {
+	return func(dep *appsv1.Deployment) {
+		dep.Status.Replicas, dep.Status.UpdatedReplicas, dep.Status.AvailableReplicas = replicas, updated, available
+	}
+}
+
+// observedAt sets the Deployment's generation and the one that the Deployment controller has seen of it.
+func observedAt(seen, generation int64) deploymentOption {
+	return func(dep *appsv1.Deployment) { dep.Status.ObservedGeneration, dep.Generation = seen, generation }
+}
+
+func withCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason string) deploymentOption {
+	return func(dep *appsv1.Deployment) {
+		dep.Status.Conditions = append(dep.Status.Conditions, appsv1.DeploymentCondition{
+			Type: kind, Status: status, Reason: reason, Message: "pods \"web-1-abc\" is forbidden", LastUpdateTime: metav1.Time{Time: now},
+		})
+	}
+}
+
+var (
+	deadlineExceeded = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	replicaFailure   = withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate")
+)
+
+// foreignData is what others may put on a Deployment: nothing of it is the Foo's.
+func foreignData(dep *appsv1.Deployment) {
+	dep.Labels = maps.Clone(dep.Labels)
+	dep.Labels["team"] = "a"
+	dep.Annotations = map[string]string{"deployment.kubernetes.io/revision": "3"}
+	dep.Finalizers = []string{"example.com/keep"}
+	dep.OwnerReferences = append(dep.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"})
+	dep.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate}}
+	dep.Spec.RevisionHistoryLimit = new(int32(2))
+	dep.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+	template := &dep.Spec.Template
+	template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}
+	template.Labels = map[string]string{"app": "nginx", "mesh": "on"}
+	for i := range template.Spec.Containers {
+		template.Spec.Containers[i].Env = []corev1.EnvVar{{Name: "A", Value: "b"}}
+		template.Spec.Containers[i].Ports = []corev1.ContainerPort{{ContainerPort: 80, Protocol: corev1.ProtocolTCP}}
+	}
+	template.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "proxy:1"}}, template.Spec.Containers...)
+	template.Spec.InitContainers = []corev1.Container{{Name: plan.ContainerName + "-init", Image: "init:1"}}
+	template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}}
+}
+
+// somePairs calls check with a few hundred random Foos and Deployments, the same ones in every run. The
+// Deployment is the Foo's or an earlier Foo's, changed in a few places.
+func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
+	t.Helper()
+	for seed := range int64(250) {
+		r := rand.New(rand.NewSource(seed))
+		foo := newFoo(some(r,
+			withReplicas(r.Int31n(4)), withImage("nginx:"+strconv.Itoa(r.Intn(3))), withGeneration(1+r.Int63n(4)), withPaused, observed,
+			withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
+		)...)
+		n := r.Int31n(5)
+		dep := newDeployment(foo, some(r,
+			foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
+			observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
+			withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
+			running("nginx:"+strconv.Itoa(r.Intn(3))), withoutContainers, withoutLabels,
+			owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }), owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
+			owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), ownedBy(),
+		)...)
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, foo, dep) })
+		if t.Failed() {
+			return // One is enough to look at.
+		}
+	}
+}
+
+// some returns a random choice of options: each is in it once in four times.
+func some[O any](r *rand.Rand, options ...O) []O {
+	var chosen []O
+	for _, option := range options {
+		if r.Intn(4) == 0 {
+			chosen = append(chosen, option)
+		}
+	}
+	return chosen
+}
+
+// unchanged fails the test at its end when one of the objects has changed by then.
+func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
+	t.Helper()
+	fooBefore, depBefore := foo.DeepCopy(), dep.DeepCopy()
+	t.Cleanup(func() {
+		if diff := cmp.Diff(fooBefore, foo); diff != "" {
+			t.Errorf("the Foo was changed:\n%s", diff)
+		}
+		if diff := cmp.Diff(depBefore, dep); diff != "" {
+			t.Errorf("the Deployment was changed:\n%s", diff)
+		}
+	})
+}
+
+// terminalError returns the TerminalError in err, or fails the test.
+func terminalError(t *testing.T, err error) *plan.TerminalError {
+	t.Helper()
+	var terminal *plan.TerminalError
+	if !errors.As(err, &terminal) {
+		t.Fatalf("error %v is not terminal", err)
+	}
+	return terminal
+}

@@ -1,0 +1,249 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+const (
+	// ContainerName is the one container that a Foo's Deployment is created with.
+	ContainerName = "nginx"
+	// DefaultImage is what that container runs when the Foo names no image.
+	DefaultImage = "nginx:latest"
+	// ManagedBy is the value of the label app.kubernetes.io/managed-by; people read it, nothing else does.
+	ManagedBy = "foo-controller"
+
+	labelManagedBy = "app.kubernetes.io/managed-by"
+)
+
+// FooKind is the group, version and kind that an owner reference to a Foo carries.
+var FooKind = schema.GroupVersionKind{Group: v1alpha1.GroupName, Version: v1alpha1.GroupVersion.Version, Kind: "Foo"}
+
+// Deployment returns the Deployment to create for foo. The same foo gets the same answer.
+func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
+	replicas := foo.Spec.Replicas
+	if replicas == nil {
+		replicas = new(int32(1))
+	}
+	image := foo.Spec.Image
+	if image == "" {
+		image = DefaultImage
+	}
+	podLabels := map[string]string{
+		"app":                    "nginx",
+		"controller":             labelValue(foo.Name),
+		v1alpha1.LabelDeployment: labelValue(foo.Spec.DeploymentName),
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            foo.Spec.DeploymentName,
+			Namespace:       foo.Namespace,
+			Labels:          ownLabels(foo),
+			OwnerReferences: []metav1.OwnerReference{ownerReference(foo)},
+		},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: podLabels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: ContainerName, Image: image}}},
+			},
+		},
+	}
+}
+
+// A Patch corrects the fields of an existing Deployment that a Foo owns. The API server applies it
+// only to the very object, and version of it, that the difference was found in.
+type Patch struct {
+	// Body is a strategic merge patch, with the uid and resourceVersion that it applies to.
+	Body []byte
+	// Fields names what Body changes, for logs.
+	Fields []string
+}
+
+// patchBody is the part of a Deployment that a Patch may mention, in the form of the wire.
+type patchBody struct {
+	Metadata patchMeta  `json:"metadata"`
+	Spec     *patchSpec `json:"spec,omitempty"`
+}
+
+type patchMeta struct {
+	UID             types.UID               `json:"uid"`
+	ResourceVersion string                  `json:"resourceVersion"`
+	Labels          map[string]string       `json:"labels,omitempty"`
+	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitempty"`
+}
+
+type patchSpec struct {
+	Replicas *int32         `json:"replicas,omitempty"`
+	Template *patchTemplate `json:"template,omitempty"`
+}
+
+type patchTemplate struct {
+	Spec patchPodSpec `json:"spec"`
+}
+
+type patchPodSpec struct {
+	Containers []patchContainer `json:"containers"`
+}
+
+type patchContainer struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+}
+
+// Drift returns the patch that makes have what foo says, or nil when it is so already. Of have it reads
+// just the fields that foo owns: the owner reference, the controller's labels, replicas and image when
+// foo sets them. Whatever others put on the Deployment is neither compared nor mentioned in the patch.
+//
+// It is an error when have lacks the uid or resourceVersion that the patch must carry: the API server
+// would take an empty one as no condition at all.
+func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
+	body := patchBody{Metadata: patchMeta{UID: have.UID, ResourceVersion: have.ResourceVersion}}
+	var fields []string
+
+	for label, value := range ownLabels(foo) {
+		if have.Labels[label] == value {
+			continue
+		}
+		if body.Metadata.Labels == nil {
+			body.Metadata.Labels = map[string]string{}
+		}
+		body.Metadata.Labels[label] = value
+		fields = append(fields, "metadata.labels["+label+"]")
+	}
+	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
+		body.Metadata.OwnerReferences = []metav1.OwnerReference{ref}
+		fields = append(fields, "metadata.ownerReferences")
+	}
+	var spec patchSpec
+	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {
+		spec.Replicas = want
+		body.Spec = &spec
+		fields = append(fields, "spec.replicas")
+	}
+	if want := foo.Spec.Image; want != "" && imageOf(have) != want {
+		spec.Template = &patchTemplate{Spec: patchPodSpec{Containers: []patchContainer{{Name: ContainerName, Image: want}}}}
+		body.Spec = &spec
+		fields = append(fields, "spec.template.spec.containers[name="+ContainerName+"].image")
+	}
+
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	if have.UID == "" || have.ResourceVersion == "" {
+		return nil, &TerminalError{
+			Reason:  v1alpha1.ReasonRefused,
+			Message: fmt.Sprintf("Deployment %q has no uid or no resourceVersion, and is not patched without", have.Name),
+			Unseen:  true,
+		}
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch of Deployment %s/%s: %w", have.Namespace, have.Name, err)
+	}
+	slices.Sort(fields)
+	return &Patch{Body: encoded, Fields: fields}, nil
+}
+
+// Owns reports whether foo is the controller of dep. Group, kind and uid decide: a reference that has
+// only the name is to somebody else, or to an earlier Foo of that name.
+func Owns(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
+	ref := FooReference(dep)
+	return ref != nil && ref.UID == foo.UID
+}
+
+// FooReference returns the reference to the Foo that controls obj, or nil when no Foo does. It shares
+// memory with obj.
+func FooReference(obj metav1.Object) *metav1.OwnerReference {
+	ref := metav1.GetControllerOfNoCopy(obj)
+	if ref == nil || ref.Kind != FooKind.Kind {
+		return nil
+	}
+	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || gv.Group != FooKind.Group {
+		return nil
+	}
+	return ref
+}
+
+// ownLabels are the labels on the Deployment itself, not on its pods, that foo owns. The generation is
+// a label because the Deployment controller copies annotations to ReplicaSets, a write each.
+func ownLabels(foo *v1alpha1.Foo) map[string]string {
+	return map[string]string{
+		labelManagedBy:              ManagedBy,
+		v1alpha1.LabelMadeFor:       hash(20, string(foo.UID), foo.Spec.DeploymentName),
+		v1alpha1.LabelFooGeneration: strconv.FormatInt(foo.Generation, 10),
+	}
+}
+
+func ownerReference(foo *v1alpha1.Foo) metav1.OwnerReference {
+	return *metav1.NewControllerRef(foo, FooKind)
+}
+
+func sameReference(want metav1.OwnerReference) func(metav1.OwnerReference) bool {
+	return func(have metav1.OwnerReference) bool {
+		return have.UID == want.UID && have.APIVersion == want.APIVersion && have.Kind == want.Kind && have.Name == want.Name &&
+			isTrue(have.Controller) && isTrue(have.BlockOwnerDeletion)
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// replicasOf returns the number of replicas that dep asks for; the API server's default is 1.
+func replicasOf(dep *appsv1.Deployment) int32 {
+	if dep.Spec.Replicas == nil {
+		return 1
+	}
+	return *dep.Spec.Replicas
+}
+
+// imageOf returns the image of the container that we made, or "" when somebody took that container away.
+func imageOf(dep *appsv1.Deployment) string {
+	for i := range dep.Spec.Template.Spec.Containers {
+		if c := &dep.Spec.Template.Spec.Containers[i]; c.Name == ContainerName {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// generationOf returns the generation of the Foo that dep was last written for, 0 when it does not say.
+func generationOf(dep *appsv1.Deployment) int64 {
+	generation, err := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
+	if err != nil {
+		return 0 // No label, or not a number: nothing to be careful about, and Drift puts it right.
+	}
+	return generation
+}
+
+// labelValue returns name as the value of a label: as it is, or, when it is longer than such a value
+// may be, its beginning and a hash of the whole.
+func labelValue(name string) string {
+	if len(name) <= validation.LabelValueMaxLength {
+		return name
+	}
+	const digits = 10
+	return name[:validation.LabelValueMaxLength-digits-1] + "-" + hash(digits, name)
+}
+
+// hash returns the first digits, at most 64, of the SHA-256 of parts in hexadecimal.
+func hash(digits int, parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:%s,", len(part), part) // The length keeps ("a", "bc") apart from ("ab", "c").
+	}
+	return hex.EncodeToString(h.Sum(nil))[:digits]
+}

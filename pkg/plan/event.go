@@ -1,0 +1,49 @@
+package plan
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// noteLimit is how many bytes of a note the API server takes.
+const noteLimit = 1024
+
+// An Event is something that happened to a Foo and that a person cares about.
+type Event struct {
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type string
+	// Reason is a v1alpha1.Event... constant, Action what the controller was doing.
+	Reason, Action string
+	// Note is for people, at most 1 kB.
+	Note string
+}
+
+// EventOf returns the event that the change from one status to the next is worth, or nil. A change is
+// told once: the same status again, also after a restart of the controller, gives nil.
+func EventOf(before, after *v1alpha1.FooStatus) *Event {
+	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
+	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
+	if is == nil || was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration {
+		return nil
+	}
+	switch is.Reason {
+	case v1alpha1.ReasonAvailable:
+		return &Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.EventSynced, Action: "Sync", Note: clip(is.Message, noteLimit)}
+	case v1alpha1.ReasonNotOwned:
+		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventResourceExists, Action: "Create", Note: clip(is.Message, noteLimit)}
+	}
+	return nil
+}
+
+// clip shortens text to at most limit bytes.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const dots = "..."
+	return strings.ToValidUTF8(text[:limit-len(dots)], "") + dots // The cut may be inside a character.
+}

@@ -1,0 +1,96 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+func TestEventOf(t *testing.T) {
+	status := func(reason string, generation int64) *v1alpha1.FooStatus {
+		return &v1alpha1.FooStatus{Conditions: []metav1.Condition{{Type: "Ready", Reason: reason, Message: "2 of 2", ObservedGeneration: generation}}}
+	}
+	nothing := &v1alpha1.FooStatus{}
+	synced := &plan.Event{Type: "Normal", Reason: "Synced", Action: "Sync", Note: "2 of 2"}
+	exists := &plan.Event{Type: "Warning", Reason: "ErrResourceExists", Action: "Create", Note: "2 of 2"}
+	for _, tc := range []struct {
+		name          string
+		before, after *v1alpha1.FooStatus
+		want          *plan.Event
+	}{
+		{"a Foo becomes ready", status("Progressing", 1), status("Available", 1), synced},
+		{"a Foo is ready at the first look", nothing, status("Available", 1), synced},
+		{"a Foo is ready again for a new generation", status("Available", 1), status("Available", 2), synced},
+		{"a Foo is still ready", status("Available", 1), status("Available", 1), nil},
+		{"a Foo is paused while ready", status("Available", 1), status("Paused", 2), nil},
+		{"a name turns out to be taken", status("Creating", 1), status("NotOwned", 1), exists},
+		{"a name is taken at the first look", nothing, status("NotOwned", 1), exists},
+		{"another name is taken too", status("NotOwned", 1), status("NotOwned", 2), exists},
+		{"a name is still taken", status("NotOwned", 1), status("NotOwned", 1), nil},
+		{"a Foo is no longer ready", status("Available", 1), status("Progressing", 1), nil},
+		{"a write is refused", status("Creating", 1), status("Refused", 1), nil},
+		{"there is nothing to say", status("Available", 1), nothing, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, plan.EventOf(tc.before, tc.after)); diff != "" {
+				t.Errorf("wrong event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The API server takes notes of at most 1 kB.
+func TestEventOfShortensItsNote(t *testing.T) {
+	for _, tc := range []struct{ name, message, want string }{
+		{"1024 characters are kept", strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
+		{"1025 characters are cut", strings.Repeat("a", 1025), strings.Repeat("a", 1021) + "..."},
+	} {
+		for _, reason := range []string{v1alpha1.ReasonAvailable, v1alpha1.ReasonNotOwned} {
+			t.Run(tc.name+" of "+reason, func(t *testing.T) {
+				after := &v1alpha1.FooStatus{Conditions: []metav1.Condition{{Type: "Ready", Reason: reason, Message: tc.message}}}
+				if diff := cmp.Diff(tc.want, plan.EventOf(&v1alpha1.FooStatus{}, after).Note); diff != "" {
+					t.Errorf("wrong note (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// What is told is told once: the life of a Foo, with every look at it repeated.
+func TestEventOfTellsAChangeOnce(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	var got []string
+	for _, seen := range []plan.Seen{
+		{},
+		{Named: newDeployment(foo, rollout(3, 3, 1))},
+		{Named: newDeployment(foo)},
+		{Named: newDeployment(foo, ownedBy())},
+		{Named: newDeployment(foo)},
+	} {
+		for range 3 {
+			seen.Foo = foo
+			after := plan.Status(foo, seen.Named, plan.Next(seen).Err, now)
+			if event := plan.EventOf(&foo.Status, &after); event != nil {
+				got = append(got, event.Type+" "+event.Reason+": "+meta.FindStatusCondition(after.Conditions, "Ready").Message)
+				if !strings.HasSuffix(got[len(got)-1], event.Note) {
+					t.Errorf("note %q is not the condition's message", event.Note)
+				}
+			}
+			foo.Status = after
+		}
+	}
+	want := []string{
+		"Normal Synced: 3 of 3 replicas available",
+		`Warning ErrResourceExists: Deployment "web-1" is not this Foo's and is left alone: it was not made for a Foo. Delete that Deployment, or set another spec.deploymentName`,
+		"Normal Synced: 3 of 3 replicas available",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong events (-want +got):\n%s", diff)
+	}
+}

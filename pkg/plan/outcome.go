@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A TerminalError cannot be mended by trying again: only a change of the Foo or of what it met helps,
+// and a watch event tells of that. Reason and Message go into the Foo's conditions.
+type TerminalError struct {
+	Reason  string
+	Message string
+	// Unseen says that no watch event may ever tell of a change: the error rests on a live look, and what
+	// that found may be gone before the cache has it. So it is looked at again.
+	Unseen bool
+}
+
+func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }
+
+// A WaitError says that time must pass and that no watch event will tell when it has.
+type WaitError struct {
+	// After is how long to wait.
+	After time.Duration
+	// For says what is waited for.
+	For string
+}
+
+func (e *WaitError) Error() string { return "wait for " + e.For }
+
+// Kind is one of the four things that can become of a sync; logs and metrics use the same words.
+type Kind string
+
+const (
+	// Done: nothing is left to do, or a watch event will say when there is.
+	Done Kind = "done"
+	// Retry: it may go away by itself; the key comes back after a growing pause.
+	Retry Kind = "retry"
+	// Wait: the key comes back after Outcome.After.
+	Wait Kind = "wait"
+	// Terminal: trying again cannot help.
+	Terminal Kind = "terminal"
+)
+
+// Outcome is what the queue does with a key after a sync.
+type Outcome struct {
+	Kind Kind
+	// After is the pause of a Wait.
+	After time.Duration
+	// Quiet says that the error is part of normal work: it is neither logged as an error nor told in
+	// the status.
+	Quiet bool
+}
+
+// OutcomeOf decides what follows from the error of a sync; nil is an error that did not happen.
+func OutcomeOf(err error) Outcome {
+	var wait *WaitError
+	var terminal *TerminalError
+	switch {
+	case err == nil:
+		return Outcome{Kind: Done}
+	case errors.As(err, &wait):
+		return Outcome{Kind: Wait, After: wait.After, Quiet: true}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
+	case errors.As(err, &terminal) && !terminal.Unseen:
+		return Outcome{Kind: Terminal}
+	default:
+		return Outcome{Kind: Retry, Quiet: stale(err)}
+	}
+}
+
+// stale reports whether err says that the caches were behind when the write was made. The next try sees
+// more.
+func stale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
+}
+
+// anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's:
+// it takes the uid for a change of an immutable field, so the answer is 422 and not 409.
+func anotherUID(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
+}
+
+// NameMayBeTaken reports whether err, the answer to a create, leaves open that an object of that name
+// exists: admission answers before the name is looked at, so a refusal says nothing about it.
+func NameMayBeTaken(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
+// words returns what an error says to the user of a Foo: the API server's own words when it gave an
+// answer, and otherwise a constant, since addresses and ports change from try to try.
+func words(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return "the API server gave no answer"
+	}
+	return status.Status().Message
+}

@@ -1,0 +1,127 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"example.com/foo-controller/pkg/plan"
+)
+
+var deployments = appsv1.Resource("deployments")
+
+// invalidError is a 422 about the fields of a Deployment.
+func invalidError(fields ...string) error {
+	var problems field.ErrorList
+	for _, name := range fields {
+		problems = append(problems, field.Invalid(field.NewPath(name), "x", "field is immutable"))
+	}
+	return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "web-1", problems)
+}
+
+// namespaceTerminating is the 403 for a create in a namespace that is being deleted.
+func namespaceTerminating() error {
+	err := apierrors.NewForbidden(deployments, "web-1", errors.New("namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// Errors as the controller meets them, for both tests below.
+var (
+	forbidden   = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
+	exists      = apierrors.NewAlreadyExists(deployments, "web-1")
+	notFound    = apierrors.NewNotFound(deployments, "web-1")
+	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
+	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
+	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	withoutMore = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}} // A 422 without details.
+)
+
+func TestOutcomeOf(t *testing.T) {
+	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
+	wait := &plan.WaitError{After: time.Second, For: "the caches"}
+	loud, quiet := plan.Outcome{Kind: plan.Retry}, plan.Outcome{Kind: plan.Retry, Quiet: true}
+
+	for _, tc := range []struct {
+		name string
+		err  error
+		want plan.Outcome
+	}{
+		{"no error", nil, plan.Outcome{Kind: plan.Done}},
+		{"time must pass", wait, plan.Outcome{Kind: plan.Wait, After: time.Second, Quiet: true}},
+		{"only a person can help", terminal, plan.Outcome{Kind: plan.Terminal}},
+		{"the namespace is being deleted", namespaceTerminating(), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
+		{"only a person can help, if what was seen live is still there", &plan.TerminalError{Unseen: true}, loud},
+		{"the cache is behind: conflict", conflict, quiet},
+		{"the cache is behind: exists", exists, quiet},
+		{"the cache is behind: not found", notFound, quiet},
+		{"the cache is behind: another uid", invalidError("metadata.uid"), quiet},
+		{"the cache is behind: another uid and more", invalidError("spec", "metadata.uid"), quiet},
+		{"a field is invalid", invalidError("spec.selector"), loud},
+		{"something is invalid", withoutMore, loud},
+		{"an error of another kind about the uid", &apierrors.StatusError{ErrStatus: metav1.Status{
+			Reason: metav1.StatusReasonBadRequest, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid"}}}}}, loud},
+		{"a policy or quota refuses", forbidden, loud},
+		{"the server is busy", tooMany, loud},
+		{"the server fails", serverFails, loud},
+		{"the server gives no answer", context.DeadlineExceeded, loud},
+		{"a refusal and a look that failed", errors.Join(forbidden, serverFails), loud},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, plan.OutcomeOf(tc.err)); diff != "" {
+				t.Errorf("wrong outcome (-want +got):\n%s", diff)
+			}
+			if tc.err == nil {
+				return
+			}
+			if diff := cmp.Diff(tc.want, plan.OutcomeOf(fmt.Errorf("patch Deployment: %w", tc.err))); diff != "" {
+				t.Errorf("wrong outcome when wrapped (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
+	got := []string{terminal.Error(), (&plan.WaitError{After: time.Second, For: "the caches"}).Error()}
+	if diff := cmp.Diff([]string{"NotOwned: not ours", "wait for the caches"}, got); diff != "" {
+		t.Errorf("wrong words (-want +got):\n%s", diff)
+	}
+}
+
+// Admission answers before the name is looked at, so some refusals say nothing about it.
+func TestNameMayBeTaken(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"it is", exists, true},
+		{"a policy or quota refuses", forbidden, true},
+		{"the namespace is being deleted", namespaceTerminating(), true},
+		{"a webhook or the validation refuses", invalidError("spec"), true},
+		{"there is no such namespace", notFound, false},
+		{"the server is busy", tooMany, false},
+		{"the server fails", serverFails, false},
+		{"the server gives no answer", context.DeadlineExceeded, false},
+		{"the create went well", nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := plan.NameMayBeTaken(tc.err); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if got := plan.NameMayBeTaken(fmt.Errorf("create Deployment: %w", tc.err)); got != tc.want {
+				t.Errorf("got %t when wrapped, want %t", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// messageLimit is how many bytes a condition's message has at most; its field would take eight times as many.
+const messageLimit = 4096
+
+// Status returns what foo's status shall be. dep is the Deployment that foo names as last known, nil when
+// there is none; err is why the last step failed or was not taken, nil when it went well; now is used for
+// conditions that change.
+func Status(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error, now time.Time) v1alpha1.FooStatus {
+	status := *foo.Status.DeepCopy()
+	status.ObservedGeneration = foo.Generation
+	status.Replicas, status.AvailableReplicas, status.Selector = 0, 0, ""
+	if dep != nil && Owns(foo, dep) {
+		status.Replicas = dep.Status.Replicas
+		status.AvailableReplicas = dep.Status.AvailableReplicas
+		status.Selector = selectorOf(dep)
+	}
+
+	v := judge(foo, dep, err)
+	v.message = clip(v.message, messageLimit) // The API server's words, and others' names, may be of any length.
+	set := func(conditionType string, value metav1.ConditionStatus) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: conditionType, Status: value, Reason: v.reason, Message: v.message,
+			ObservedGeneration: foo.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	ready := metav1.ConditionFalse
+	if v.ready {
+		ready = metav1.ConditionTrue
+	}
+	set(v1alpha1.ConditionReady, ready)
+	for _, more := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if more == v.more {
+			set(more, metav1.ConditionTrue)
+			continue
+		}
+		meta.RemoveStatusCondition(&status.Conditions, more)
+	}
+	return status
+}
+
+// verdict is what the conditions say.
+type verdict struct {
+	ready bool
+	// more is the type of the condition that goes with an unready Foo: Reconciling, Stalled, or "".
+	more            string
+	reason, message string
+}
+
+func ready(reason, message string) verdict {
+	return verdict{ready: true, reason: reason, message: message}
+}
+
+func reconciling(reason, message string) verdict {
+	return verdict{more: v1alpha1.ConditionReconciling, reason: reason, message: message}
+}
+
+func stalled(reason, message string) verdict {
+	return verdict{more: v1alpha1.ConditionStalled, reason: reason, message: message}
+}
+
+// judge is read from top to bottom, the first case that fits counts. Messages repeat byte for byte as
+// long as nothing changes: no times, no names of pods, nothing in the order of a map.
+func judge(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error) verdict {
+	var terminal *TerminalError
+	switch name := foo.Spec.DeploymentName; {
+	case foo.Spec.Paused:
+		return paused(foo, dep)
+	case errors.As(err, &terminal):
+		return stalled(terminal.Reason, terminal.Message)
+	case err != nil:
+		return reconciling(v1alpha1.ReasonRefused, fmt.Sprintf("Deployment %q could not be written, trying again: %s", name, words(err)))
+	case dep == nil || dep.DeletionTimestamp == nil && dep.Status.ObservedGeneration == 0:
+		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
+	case dep.DeletionTimestamp != nil:
+		return reconciling(v1alpha1.ReasonWaitingForDeletion, fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", name))
+	default:
+		return rollout(dep)
+	}
+}
+
+// paused is what a paused Foo says: how things are, while nothing is done about them.
+func paused(foo *v1alpha1.Foo, dep *appsv1.Deployment) verdict {
+	const because = "Nothing is written while spec.paused is true; "
+	switch {
+	case dep == nil:
+		return verdict{reason: v1alpha1.ReasonPaused, message: because + "there is no Deployment"}
+	case !Owns(foo, dep):
+		return verdict{reason: v1alpha1.ReasonPaused, message: because + "the Deployment is not this Foo's"}
+	}
+	complete := dep.DeletionTimestamp == nil && rollout(dep).ready
+	return verdict{ready: complete, reason: v1alpha1.ReasonPaused, message: because + available(dep)}
+}
+
+// rollout judges a Deployment of the Foo's that exists and is not being deleted.
+func rollout(dep *appsv1.Deployment) verdict {
+	wanted, status := replicasOf(dep), &dep.Status
+	switch {
+	case status.ObservedGeneration < dep.Generation:
+		return reconciling(v1alpha1.ReasonProgressing, available(dep))
+	case dep.Spec.Paused:
+		return stalled(v1alpha1.ReasonDeploymentPaused, fmt.Sprintf("Deployment %q is paused: %s. \"kubectl rollout resume deployment %s\" lets it go on",
+			dep.Name, available(dep), dep.Name))
+	case hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, ""):
+		return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its pods: %s. \"kubectl describe replicaset\" says why",
+			dep.Name, available(dep)))
+	case hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded"):
+		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, fmt.Sprintf("Deployment %q makes no progress: %s. \"kubectl describe pod\" says why",
+			dep.Name, available(dep)))
+	case status.UpdatedReplicas < wanted:
+		return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d replicas updated", status.UpdatedReplicas, wanted))
+	case status.AvailableReplicas < wanted:
+		return reconciling(v1alpha1.ReasonProgressing, available(dep))
+	case status.Replicas > wanted:
+		return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("%d replicas where %d are wanted", status.Replicas, wanted))
+	default:
+		return ready(v1alpha1.ReasonAvailable, available(dep))
+	}
+}
+
+func available(dep *appsv1.Deployment) string {
+	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, replicasOf(dep))
+}
+
+// hasCondition reports whether dep has the condition; an empty reason is any.
+func hasCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType, value corev1.ConditionStatus, reason string) bool {
+	for _, cond := range dep.Status.Conditions {
+		if cond.Type == conditionType && cond.Status == value && (reason == "" || cond.Reason == reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// selectorOf returns dep's selector in the form of a label query.
+func selectorOf(dep *appsv1.Deployment) string {
+	selector, err := metav1.LabelSelectorAsSelector(dep.Spec.Selector)
+	if err != nil {
+		return "" // The API server lets no such selector in.
+	}
+	return selector.String()
+}

@@ -1,0 +1,56 @@
+package plan
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// Trim is the transform of the Deployment informer: it keeps what this package reads. All Deployments
+// in scope are watched, so that every name that is taken can be seen; of one that no Foo controls only
+// the names remain. It is a cache.TransformFunc: what is not a Deployment comes back as it is.
+//
+// A trimmed Deployment is not fit to be written back.
+func Trim(obj any) (any, error) {
+	dep, ok := obj.(*appsv1.Deployment)
+	if !ok {
+		return obj, nil
+	}
+	trimmed := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name:            dep.Name,
+		Namespace:       dep.Namespace,
+		UID:             dep.UID,
+		ResourceVersion: dep.ResourceVersion,
+		OwnerReferences: dep.OwnerReferences,
+	}}
+	if FooReference(dep) == nil {
+		return trimmed, nil
+	}
+	trimmed.Generation = dep.Generation
+	trimmed.DeletionTimestamp = dep.DeletionTimestamp
+	trimmed.Labels = map[string]string{}
+	for _, label := range []string{labelManagedBy, v1alpha1.LabelMadeFor, v1alpha1.LabelFooGeneration} {
+		if value, ok := dep.Labels[label]; ok {
+			trimmed.Labels[label] = value
+		}
+	}
+	trimmed.Spec.Replicas = dep.Spec.Replicas
+	trimmed.Spec.Paused = dep.Spec.Paused
+	trimmed.Spec.Selector = dep.Spec.Selector
+	if image := imageOf(dep); image != "" {
+		trimmed.Spec.Template.Spec.Containers = []corev1.Container{{Name: ContainerName, Image: image}}
+	}
+	trimmed.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: dep.Status.ObservedGeneration,
+		Replicas:           dep.Status.Replicas,
+		UpdatedReplicas:    dep.Status.UpdatedReplicas,
+		AvailableReplicas:  dep.Status.AvailableReplicas,
+	}
+	for _, cond := range dep.Status.Conditions {
+		trimmed.Status.Conditions = append(trimmed.Status.Conditions,
+			appsv1.DeploymentCondition{Type: cond.Type, Status: cond.Status, Reason: cond.Reason})
+	}
+	return trimmed, nil
+}

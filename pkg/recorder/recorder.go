@@ -1,0 +1,77 @@
+// Package recorder is client-go's event recorder with a Flush: events are sent in the background, and a
+// process that ends at once would lose those still on their way.
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/tools/events"
+)
+
+// Recorder is an events.EventRecorder that knows how many of its events are still to be sent. It may be
+// used concurrently.
+type Recorder struct {
+	recorder events.EventRecorder
+	pending  *atomic.Int64
+}
+
+// New returns a Recorder that sends events through client, in the name of the controller that name says,
+// until ctx ends. The scheme must know the kinds that events will be about.
+func New(ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string) (*Recorder, error) {
+	pending := new(atomic.Int64)
+	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, pending: pending})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("start recording events: %w", err)
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), pending: pending}, nil
+}
+
+// Eventf records an event, as events.EventRecorder says. It does not block.
+func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	r.pending.Add(1)
+	r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...)
+}
+
+// Flush waits until all recorded events are sent or refused, timeout at the longest. Repetitions that
+// client-go folded into an earlier event are not sent one by one; where there were some, it takes the
+// whole of timeout.
+func (r *Recorder) Flush(timeout time.Duration) {
+	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
+		return r.pending.Load() <= 0, nil // That it took too long needs no answer: there is nothing left to do about it.
+	})
+}
+
+// sink counts the events that have been dealt with.
+type sink struct {
+	events.EventSink
+	pending *atomic.Int64
+}
+
+func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	created, err := s.EventSink.Create(ctx, event)
+	s.count(err)
+	return created, err
+}
+
+func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	patched, err := s.EventSink.Patch(ctx, event, data)
+	s.count(err)
+	return patched, err
+}
+
+func (s *sink) count(err error) {
+	var refused *apierrors.StatusError
+	if err == nil || errors.As(err, &refused) { // Anything else is tried again.
+		s.pending.Add(-1)
+	}
+}
