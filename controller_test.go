@@ -1,0 +1,727 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/consistency"
+	samplesfake "example.com/foo-controller/pkg/generated/clientset/versioned/fake"
+	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/plan"
+)
+
+var (
+	deploymentsGR = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	foosGR        = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "foos"}
+	foosGVR       = foosGR.WithVersion("v1alpha1")
+	webKey        = cache.NewObjectName("default", "web")
+)
+
+// TestSync syncs one Foo, default/web, and looks at all that the API servers were asked and told. For each
+// row it also checks that cached objects stay as they are and that, once the caches show the result of a
+// sync that went well, the next one asks and tells nothing.
+func TestSync(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// cached and live are what the caches have and what exists; live nil is the same as cached.
+		cached, live []runtime.Object
+		// fails has answers of the API server by request, in the form of want.
+		fails map[string]error
+		// want are the requests, in order.
+		want []string
+		// ready is the Ready condition after, as status/reason, and "" when no status is written.
+		ready   string
+		events  []string
+		outcome plan.Outcome
+	}{
+		{
+			name:    "a Foo that is gone needs nothing",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a new Foo gets its Deployment, with two writes",
+			cached:  objects(newFoo()),
+			want:    []string{"create deployments web", "update foos/status web"},
+			ready:   "False/Creating",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Foo that is being deleted is left alone, its Deployment gone or not",
+			cached:  objects(newFoo(deleting)),
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Foo whose Deployment is as it should be is reported once",
+			cached:  objects(newFoo(), newDeployment()),
+			want:    []string{"update foos/status web"},
+			ready:   "True/Available",
+			events:  []string{"Normal Synced 3 of 3 replicas available"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Foo that says again what was reported costs nothing",
+			cached:  objects(newFoo(upToDate), newDeployment()),
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "drift is put back by one patch",
+			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			want:    []string{"patch deployments web", "update foos/status web"},
+			ready:   "False/Progressing",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Deployment that is gone is created again when the Foo is still there",
+			cached:  objects(newFoo(upToDate)),
+			want:    []string{"get foos web", "create deployments web", "update foos/status web"},
+			ready:   "False/Creating",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "no Deployment is created for a Foo that only the cache still has",
+			cached:  objects(newFoo(upToDate)),
+			live:    []runtime.Object{},
+			want:    []string{"get foos web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "no Deployment is created for a Foo that is being deleted unknown to the cache",
+			cached:  objects(newFoo(upToDate)),
+			live:    objects(newFoo(upToDate, deleting)),
+			want:    []string{"get foos web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "no Deployment is created for a Foo that only has the name of the cached one",
+			cached:  objects(newFoo(upToDate)),
+			live:    objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.UID = "another" })),
+			want:    []string{"get foos web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a live look that fails is tried again and nothing is created",
+			cached:  objects(newFoo(upToDate)),
+			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
+			want:    []string{"get foos web"},
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a Deployment written for a newer Foo than the cache has is left alone until it has it",
+			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9), writtenFor(8))),
+			live:    objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }), newDeployment(scaledTo(9), writtenFor(8))),
+			want:    []string{"get foos web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a generation label that lies is overwritten",
+			cached:  objects(newFoo(upToDate), newDeployment(writtenFor(8))),
+			want:    []string{"get foos web", "patch deployments web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a paused Foo is only reported on",
+			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }), newDeployment(scaledTo(9))),
+			want:    []string{"update foos/status web"},
+			ready:   "False/Paused",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "an invalid Foo is told so and not tried again",
+			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not A Name" })),
+			want:    []string{"update foos/status web"},
+			ready:   "False/Invalid",
+			outcome: plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name:    "a Deployment that somebody else made is left alone and reported",
+			cached:  objects(newFoo(), newDeployment(foreign)),
+			want:    []string{"update foos/status web"},
+			ready:   "False/NotOwned",
+			events:  []string{`Warning ErrResourceExists Deployment "web" is not this Foo's`},
+			outcome: plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name:    "a Deployment that is being deleted is waited for",
+			cached:  objects(newFoo(upToDate), newDeployment(deletingDeployment)),
+			want:    []string{"update foos/status web"},
+			ready:   "False/WaitingForDeletion",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a create that finds our own Deployment waits for the cache to have it",
+			cached:  objects(newFoo()),
+			live:    objects(newFoo(), newDeployment()),
+			want:    []string{"create deployments web", "get deployments web"},
+			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true},
+		},
+		{
+			name:    "a create that finds a foreign Deployment says so, and looks again: no event may tell when it is gone",
+			cached:  objects(newFoo()),
+			live:    objects(newFoo(), newDeployment(foreign)),
+			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
+			ready:   "False/NotOwned",
+			events:  []string{"Warning ErrResourceExists"},
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a create that admission refuses although the name is taken says that it is taken",
+			cached:  objects(newFoo()),
+			live:    objects(newFoo(), newDeployment(foreign)),
+			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
+			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
+			ready:   "False/NotOwned",
+			events:  []string{"Warning ErrResourceExists"},
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a create that is refused is reported and tried again",
+			cached:  objects(newFoo()),
+			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
+			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
+			ready:   "False/Refused",
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a create without an answer is reported and tried again",
+			cached:  objects(newFoo()),
+			fails:   map[string]error{"create deployments web": errBoom},
+			want:    []string{"create deployments web", "update foos/status web"},
+			ready:   "False/Refused",
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a namespace that is being deleted ends it quietly",
+			cached:  objects(newFoo()),
+			fails:   map[string]error{"create deployments web": namespaceTerminating()},
+			want:    []string{"create deployments web", "get deployments web"},
+			outcome: plan.Outcome{Kind: plan.Terminal, Quiet: true},
+		},
+		{
+			name:    "a patch that comes too late is tried again quietly, and reported when it has gone through",
+			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			fails:   map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
+			want:    []string{"patch deployments web"},
+			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+		},
+		{
+			name:   "a patch that meets another Deployment of that name is tried again quietly",
+			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			fails: map[string]error{"patch deployments web": apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web",
+				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")})},
+			want:    []string{"patch deployments web"},
+			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+		},
+		{
+			name:    "a status that comes too late is tried again quietly",
+			cached:  objects(newFoo(), newDeployment()),
+			fails:   map[string]error{"update foos/status web": apierrors.NewConflict(foosGR, "web", errBoom)},
+			want:    []string{"update foos/status web"},
+			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+		},
+		{
+			name:    "a status that fails is tried again although the Deployment needs no further try",
+			cached:  objects(newFoo(), newDeployment(foreign)),
+			fails:   map[string]error{"update foos/status web": apierrors.NewInternalError(errBoom)},
+			want:    []string{"update foos/status web"},
+			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a Foo that is gone when its status is written needs nothing more",
+			cached:  objects(newFoo(), newDeployment()),
+			live:    objects(newDeployment()),
+			want:    []string{"update foos/status web"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.live == nil {
+				test.live = test.cached
+			}
+			f := newFixture(t, test.cached, test.live)
+			f.fails = test.fails
+			before := f.cacheContent()
+
+			err := f.syncHandler(f.ctx, webKey)
+			if got := plan.OutcomeOf(err); got != test.outcome {
+				t.Errorf("outcome = %+v of error %v, want %+v", got, err, test.outcome)
+			}
+			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, f.cacheContent()); diff != "" {
+				t.Errorf("cached objects were changed (-before +after):\n%s", diff)
+			}
+			f.checkEvents(test.events)
+			if test.ready != "" {
+				f.checkReady(test.ready)
+			}
+			if err != nil || countWrites(test.want) == 0 {
+				return // Not done yet, or nothing to repeat.
+			}
+			f.refresh()
+			if err := f.syncHandler(f.ctx, webKey); err != nil {
+				t.Errorf("second sync: %v", err)
+			}
+			if got := f.requests(); countWrites(got) > 0 {
+				t.Errorf("the second sync wrote: %v", got)
+			}
+		})
+	}
+}
+
+func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	if err := f.syncHandler(f.ctx, webKey); err != nil {
+		t.Fatal(err)
+	}
+	f.requests()
+	f.stored = "1" // The caches say how far they are, and it is not far enough.
+
+	err := f.syncHandler(f.ctx, webKey)
+	if got := plan.OutcomeOf(err); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
+		t.Errorf("outcome = %+v, want to wait for 5 ms", got)
+	}
+	if got := f.requests(); len(got) > 0 {
+		t.Errorf("requests before the caches have caught up: %v", got)
+	}
+	f.stored = "1000"
+	f.refresh()
+	if err := f.syncHandler(f.ctx, webKey); err != nil {
+		t.Errorf("after the caches have caught up: %v", err)
+	}
+}
+
+// TestSyncReadsTheCacheAfterItHasCaughtUp lets the cache catch up between the two questions that a sync
+// puts to it, how far it is and what it has: a Foo read before would be older than our own write.
+func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	if err := f.syncHandler(f.ctx, webKey); err != nil {
+		t.Fatal(err)
+	}
+	f.requests()
+	f.whenAsked = f.refresh
+	if err := f.syncHandler(f.ctx, webKey); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.requests(); countWrites(got) > 0 {
+		t.Errorf("the sync acted on what the cache had before it caught up: %v", got)
+	}
+}
+
+func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T) {
+	owner, rival, bystander := newFoo(), newFoo(), newFoo()
+	rival.Name, rival.UID = "rival", "rival-uid"
+	bystander.Name, bystander.UID, bystander.Spec.DeploymentName = "bystander", "bystander-uid", "other"
+	renamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "new-name" })
+	for _, test := range []struct {
+		name string
+		foos []runtime.Object
+		dep  *appsv1.Deployment
+		want []string
+	}{
+		{"one that is ours", objects(owner, bystander), newDeployment(), []string{"default/web"}},
+		{"one that two Foos name", objects(owner, rival, bystander), newDeployment(), []string{"default/rival", "default/web"}},
+		{"one that its owner no longer names", objects(renamed, rival), newDeployment(), []string{"default/rival", "default/web"}},
+		{"one that nobody of ours made but a Foo names", objects(owner, bystander), newDeployment(foreign), []string{"default/web"}},
+		{"one that has nothing to do with any Foo", objects(bystander), newDeployment(foreign), nil},
+		{"one of a former Foo of that name", objects(renamed), newDeployment(ownedBy("former-uid")), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, test.foos, nil)
+			f.handleObject(test.dep)
+			got := map[string]bool{}
+			for f.queue.Len() > 0 {
+				key, _ := f.queue.Get()
+				got[key.String()] = true
+			}
+			want := map[string]bool{}
+			for _, key := range test.want {
+				want[key] = true
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("queued keys (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
+	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other" })
+	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
+	f.kubeAPI.PrependReactor("create", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if strings.HasPrefix(describe(action), "create deployments web") {
+			panic("cannot cope with this one")
+		}
+		return false, nil, nil
+	})
+	for _, key := range []cache.ObjectName{webKey, cache.MetaObjectToName(other)} {
+		f.queue.Add(key)
+		if !f.processNextWorkItem(f.ctx, f.ctx) {
+			t.Fatal("the worker ended")
+		}
+	}
+	if got := f.queue.NumRequeues(webKey); got != 1 {
+		t.Errorf("the key that panicked was queued again %d times, want 1", got)
+	}
+	want := []string{"create deployments other", "update foos/status other"}
+	if diff := cmp.Diff(want, f.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	f.queue.Add(webKey)
+	stopped, stop := context.WithCancel(f.ctx)
+	stop()
+	if f.processNextWorkItem(stopped, f.ctx) {
+		t.Error("the worker goes on")
+	}
+	if got := f.requests(); len(got) > 0 {
+		t.Errorf("requests after the stop: %v", got)
+	}
+}
+
+func TestFailedKeysComeBackAfterPausesThatDoubleUpToAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(klog.Background())
+		defer queue.ShutDown()
+		queue.Add(webKey)
+		want := 5 * time.Millisecond
+		for range 25 {
+			key, _ := queue.Get()
+			queue.Done(key)
+			failed := time.Now()
+			queue.AddRateLimited(key)
+			key, _ = queue.Get()
+			queue.Done(key)
+			if pause := time.Since(failed); pause != want {
+				t.Errorf("came back after %v, want %v", pause, want)
+			}
+			want = min(2*want, time.Minute)
+			queue.Add(key)
+		}
+	})
+}
+
+func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(context.WithValue(context.Background(), key("k"), "v"))
+		longer, cancel := outlive(ctx, syncGrace)
+		defer cancel()
+		if longer.Value(key("k")) != "v" {
+			t.Error("the context's values are lost")
+		}
+		stop()
+		time.Sleep(syncGrace - time.Nanosecond) // Virtual time.
+		synctest.Wait()
+		if longer.Err() != nil {
+			t.Error("ended before its grace was over")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if longer.Err() == nil {
+			t.Error("did not end when its grace was over")
+		}
+	})
+}
+
+type key string
+
+var errBoom = errors.New("boom")
+
+// A fixture is a Controller on caches that a test fills and on API servers that remember what they are
+// asked. The caches change only when the test says so.
+type fixture struct {
+	*Controller
+	t       *testing.T
+	ctx     context.Context
+	kubeAPI *kubefake.Clientset
+	fooAPI  *samplesfake.Clientset
+	foos    cache.Indexer
+	deps    cache.Indexer
+	events  *events.FakeRecorder
+	// fails has the answers to give instead of the real ones, by request as describe puts it.
+	fails map[string]error
+	// stored is the resourceVersion that the caches say they are at; "" leaves it open.
+	stored string
+	// whenAsked, when set, is called when a cache is asked for that.
+	whenAsked func()
+	log       []string // The requests, in order.
+	versions  int      // The last resourceVersion given.
+}
+
+func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	f := &fixture{t: t, ctx: ctx, events: events.NewFakeRecorder(10), versions: 100}
+	var kubeObjects, fooObjects []runtime.Object
+	for _, obj := range live {
+		if _, ok := obj.(*v1alpha1.Foo); ok {
+			fooObjects = append(fooObjects, obj.DeepCopyObject())
+			continue
+		}
+		kubeObjects = append(kubeObjects, obj.DeepCopyObject())
+	}
+	f.kubeAPI, f.fooAPI = kubefake.NewClientset(kubeObjects...), samplesfake.NewClientset(fooObjects...)
+	f.kubeAPI.PrependReactor("*", "*", f.react(f.kubeAPI.Tracker()))
+	f.fooAPI.PrependReactor("*", "*", f.react(f.fooAPI.Tracker()))
+
+	foos := fooinformers.NewSharedInformerFactory(f.fooAPI, 0).Samplecontroller().V1alpha1().Foos()
+	deployments := kubeinformers.NewSharedInformerFactory(f.kubeAPI, 0).Apps().V1().Deployments()
+	controller, err := New(ctx, f.kubeAPI, f.fooAPI, f.events, foos, deployments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Controller = controller
+	f.writes = consistency.New(map[string]consistency.Store{foosResource: f, deploymentsResource: f})
+	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
+	f.fill(cached)
+	t.Cleanup(f.queue.ShutDown)
+	return f
+}
+
+// LastStoreSyncResourceVersion makes the fixture the caches that consistency asks.
+func (f *fixture) LastStoreSyncResourceVersion() string {
+	if f.whenAsked != nil {
+		f.whenAsked()
+	}
+	return f.stored
+}
+
+// react notes a request, fails it when the test says so, and gives what is written a uid, a resourceVersion
+// and a generation, which the fake API servers do not.
+func (f *fixture) react(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
+		request := describe(action)
+		f.log = append(f.log, request)
+		if err := f.fails[request]; err != nil {
+			return true, nil, err
+		}
+		_, obj, err := clienttesting.ObjectReaction(tracker)(action)
+		if err != nil || action.GetVerb() == "get" {
+			return true, obj, err
+		}
+		written, err := meta.Accessor(obj)
+		if err != nil {
+			return true, nil, err
+		}
+		f.versions++
+		written.SetResourceVersion(strconv.Itoa(f.versions))
+		if written.GetUID() == "" {
+			written.SetUID(types.UID("uid-of-" + written.GetName()))
+		}
+		if patch, ok := action.(clienttesting.PatchAction); action.GetSubresource() == "" && (!ok || bytes.Contains(patch.GetPatch(), []byte(`"spec"`))) {
+			written.SetGeneration(written.GetGeneration() + 1)
+		}
+		return true, obj, tracker.Update(action.GetResource(), obj, action.GetNamespace())
+	}
+}
+
+// describe puts a request in words: verb, resource, name.
+func describe(action clienttesting.Action) string {
+	resource := action.GetResource().Resource
+	if action.GetSubresource() != "" {
+		resource += "/" + action.GetSubresource()
+	}
+	var name string
+	switch a := action.(type) {
+	case interface{ GetName() string }:
+		name = a.GetName()
+	case interface{ GetObject() runtime.Object }:
+		if obj, err := meta.Accessor(a.GetObject()); err == nil {
+			name = obj.GetName()
+		}
+	}
+	return fmt.Sprintf("%s %s %s", action.GetVerb(), resource, name)
+}
+
+// requests returns what the API servers were asked and told since the last call.
+func (f *fixture) requests() []string {
+	requests := f.log
+	f.log = nil
+	return requests
+}
+
+// countWrites returns how many of the requests change something.
+func countWrites(requests []string) int {
+	n := 0
+	for _, request := range requests {
+		if !strings.HasPrefix(request, "get ") {
+			n++
+		}
+	}
+	return n
+}
+
+// fill puts objects into the caches, in place of what they have.
+func (f *fixture) fill(objs []runtime.Object) {
+	f.t.Helper()
+	var foos, deps []any
+	for _, obj := range objs {
+		if foo, ok := obj.(*v1alpha1.Foo); ok {
+			foos = append(foos, foo)
+			continue
+		}
+		trimmed, err := plan.Trim(obj.DeepCopyObject())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		deps = append(deps, trimmed)
+	}
+	if err := errors.Join(f.foos.Replace(foos, ""), f.deps.Replace(deps, "")); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// refresh lets the caches see what the API servers have.
+func (f *fixture) refresh() {
+	f.t.Helper()
+	var objs []runtime.Object
+	foos, err := f.fooAPI.Tracker().List(foosGVR, plan.FooKind, "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i := range foos.(*v1alpha1.FooList).Items {
+		objs = append(objs, &foos.(*v1alpha1.FooList).Items[i])
+	}
+	deps, err := f.kubeAPI.Tracker().List(appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.SchemeGroupVersion.WithKind("Deployment"), "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i := range deps.(*appsv1.DeploymentList).Items {
+		objs = append(objs, &deps.(*appsv1.DeploymentList).Items[i])
+	}
+	f.fill(objs)
+}
+
+// cacheContent returns copies of all cached objects.
+func (f *fixture) cacheContent() []runtime.Object {
+	var content []runtime.Object
+	for _, obj := range append(f.foos.List(), f.deps.List()...) {
+		content = append(content, obj.(runtime.Object).DeepCopyObject())
+	}
+	return content
+}
+
+// checkEvents compares the beginnings of the events recorded.
+func (f *fixture) checkEvents(want []string) {
+	f.t.Helper()
+	for _, begin := range want {
+		select {
+		case got := <-f.events.Events:
+			if !strings.HasPrefix(got, begin) {
+				f.t.Errorf("event %q, want %q", got, begin)
+			}
+		default:
+			f.t.Errorf("no event, want %q", begin)
+		}
+	}
+	select {
+	case got := <-f.events.Events:
+		f.t.Errorf("unexpected event %q", got)
+	default:
+	}
+}
+
+// checkReady compares the Ready condition of the Foo default/web, as status/reason.
+func (f *fixture) checkReady(want string) {
+	f.t.Helper()
+	foo, err := f.fooAPI.Tracker().Get(foosGVR, webKey.Namespace, webKey.Name)
+	if apierrors.IsNotFound(err) || f.fails["update foos/status web"] != nil {
+		return
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cond := readyCondition(foo.(*v1alpha1.Foo))
+	if got := fmt.Sprintf("%s/%s", cond.Status, cond.Reason); got != want {
+		f.t.Errorf("Ready is %s (%s), want %s", got, cond.Message, want)
+	}
+}
+
+func objects(objs ...runtime.Object) []runtime.Object { return objs }
+
+// newFoo returns the Foo default/web of generation 7, which asks for 3 replicas of nginx:1.29.
+func newFoo(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "foo-uid", Generation: 7, ResourceVersion: "10"},
+		Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29"},
+	}
+	for _, edit := range edits {
+		edit(foo)
+	}
+	return foo
+}
+
+// upToDate makes a Foo one whose status says that newDeployment is available.
+func upToDate(foo *v1alpha1.Foo) {
+	foo.Status = plan.Status(foo, newDeployment(), nil, time.Unix(1e9, 0))
+}
+
+func deleting(foo *v1alpha1.Foo) {
+	foo.DeletionTimestamp = new(metav1.Unix(1e9, 0))
+	foo.Finalizers = []string{"foregroundDeletion"}
+}
+
+// newDeployment returns the Deployment of newFoo, rolled out.
+func newDeployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	dep := plan.Deployment(newFoo())
+	dep.UID, dep.ResourceVersion, dep.Generation = "deployment-uid", "20", 1
+	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
+	for _, edit := range edits {
+		edit(dep)
+	}
+	return dep
+}
+
+func scaledTo(replicas int32) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.Spec.Replicas = &replicas }
+}
+
+func writtenFor(generation int) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = strconv.Itoa(generation) }
+}
+
+func ownedBy(uid types.UID) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = uid }
+}
+
+func foreign(dep *appsv1.Deployment) { dep.OwnerReferences, dep.Labels = nil, nil }
+
+func deletingDeployment(dep *appsv1.Deployment) {
+	dep.DeletionTimestamp = new(metav1.Unix(1e9, 0))
+	dep.Finalizers = []string{"foregroundDeletion"}
+}
+
+func namespaceTerminating() error {
+	err := apierrors.NewForbidden(deploymentsGR, "web", errors.New("namespace default is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes; run without -short")
+	}
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("clusters: [\n- not\n  yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		flags []string
+		env   string
+		want  string
+	}{
+		{"a kubeconfig that does not parse", []string{"--kubeconfig", broken}, "", broken},
+		{"a kubeconfig that does not parse, given by the environment", nil, "KUBECONFIG=" + broken, broken},
+		{"a kubeconfig that is not there", []string{"-kubeconfig=/does/not/exist"}, "", "/does/not/exist"},
+		{"no configuration at all", nil, "HOME=" + t.TempDir(), "--kubeconfig"},
+		{"a context that is not there", []string{"--master=http://127.0.0.1:1", "--context=nowhere"}, "", "nowhere"},
+		{"an unknown flag", []string{"--no-such-flag"}, "", "no-such-flag"},
+		{"an argument that is no flag", []string{"start"}, "", `"start"`},
+		{"no workers", []string{"--workers=0"}, "", "--workers"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], test.flags...)
+			cmd.Env = append(os.Environ(), asController+"=1", "KUBECONFIG=", test.env)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Errorf("ended with %v, want exit code 1", err)
+			}
+			if lines := strings.Count(string(out), "\n"); lines != 1 || !strings.Contains(string(out), test.want) {
+				t.Errorf("printed %d lines, want one that contains %q:\n%s", lines, test.want, out)
+			}
+		})
+	}
+}
+
+func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes; run without -short")
+	}
+	for flag, want := range map[string]string{"--help": "-kubeconfig", "-h": "~/.kube/config", "--version": "foo-controller "} {
+		cmd := exec.Command(os.Args[0], flag)
+		cmd.Env = append(os.Environ(), asController+"=1")
+		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, printed %q, want %q in it", flag, err, out, want)
+		}
+	}
+}
+
+// TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
+// of its own, and watches a real half minute go by.
+func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a local control plane; run without -short")
+	}
+	t.Parallel()
+	c, err := startCluster("api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	w := &world{cluster: c, namespace: c.namespace(t)}
+	localcluster := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(localcluster, append(args, "--dir", c.dir)...).CombinedOutput(); err != nil {
+			t.Fatalf("localcluster %v: %v\n%s", args, err, out)
+		}
+	}
+	kubeconfig := c.kubeconfig(t, nil)
+	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
+	localcluster("kill", "kube-apiserver")
+
+	p := startController(t, "--kubeconfig", kubeconfig)
+	p.says(t, "Cannot reach the API server")
+	until(t, "it is told again", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") == 2, nil })
+	localcluster("start", "kube-apiserver")
+	p.says(t, "Reached the API server")
+	p.says(t, "does not know the resource")
+	p.says(t, "kubectl apply -f artifacts/crd")
+	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
+	p.says(t, `"Started"`)
+	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
+	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	w.becomes(t, "web", v1alpha1.ReasonCreating)
+
+	localcluster("kill", "kube-apiserver") // And again while it works.
+	until(t, "it is told", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") == 3, nil })
+	localcluster("start", "kube-apiserver")
+	until(t, "it goes on by itself", func(context.Context) (bool, error) { return p.count("Reached the API server") == 2, nil })
+	w.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
+	w.becomes(t, "more", v1alpha1.ReasonCreating)
+
+	for line := range strings.Lines(p.log.String()) {
+		if strings.HasPrefix(line, "E") && !strings.Contains(line, "will keep trying") {
+			t.Errorf("an error line that does not say what is missing: %s", line)
+		}
+	}
+	if stack := regexp.MustCompile(`goroutine \d+|\.go:\d+ \+0x`).FindString(p.log.String()); stack != "" {
+		t.Errorf("the log has a stack trace: %s", stack)
+	}
+}
+
+func TestMissingPermissionIsTold(t *testing.T) {
+	w := newWorld(t, apiCluster)
+	w.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
+	p := startController(t, "--kubeconfig", w.kubeconfig(t, nil))
+	p.says(t, "Not allowed to list and watch the resource")
+	p.says(t, `cannot list resource \"foos\"`)
+	w.kubectl(t, "", "apply", "-f", "artifacts/deploy")
+	p.says(t, `"Started"`)
+}
+
+func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
+	const foos, workers = 1000, 4
+	w := newWorld(t, apiCluster)
+	for i := range foos {
+		name := fmt.Sprintf("foo-%d", i)
+		w.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name})
+	}
+
+	proxy := newProxy(t, w.cluster)
+	var mu sync.Mutex
+	var begun []string // The Foos whose sync came to a create.
+	stopped := -1      // How many of them when the signal was sent.
+	hold := make(chan struct{})
+	proxy.before = func(r *http.Request) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/deployments") {
+			return
+		}
+		mu.Lock()
+		begun = append(begun, r.URL.Path)
+		mu.Unlock()
+		<-hold
+	}
+	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", workers))
+	until(t, "every worker has a request in flight", func(context.Context) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(begun) == workers, nil
+	})
+	mu.Lock()
+	stopped = len(begun)
+	mu.Unlock()
+	p.signal(syscall.SIGTERM)
+	p.says(t, `"Stopping`)
+	close(hold)
+	p.stop(t)
+
+	mu.Lock()
+	defer mu.Unlock()
+	if more := len(begun) - stopped; more > workers {
+		t.Errorf("%d further syncs after the signal, want at most one for each of %d workers", more, workers)
+	}
+	list, err := w.kube.AppsV1().Deployments(w.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != len(begun) {
+		t.Errorf("%d Deployments exist, want one for each of the %d requests that were in flight", len(list.Items), len(begun))
+	}
+	reported := 0
+	for i := range list.Items {
+		foo := w.foo(t, list.Items[i].Name)
+		if foo.Status.ObservedGeneration == foo.Generation {
+			reported++
+		}
+	}
+	if reported != len(begun) {
+		t.Errorf("%d of %d Foos in hand were reported on: the syncs did not complete", reported, len(begun))
+	}
+}
+
+func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	w := newWorld(t, apiCluster)
+	proxy := newProxy(t, w.cluster)
+	hold := make(chan struct{})
+	defer close(hold)
+	proxy.before = func(r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-hold
+		}
+	}
+	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
+	until(t, "a request is in flight", func(context.Context) (bool, error) { return proxy.count(http.MethodPost, "/deployments") > 0, nil })
+	for range 2 {
+		p.signal(os.Interrupt)
+		p.says(t, `"Stopping`)
+	}
+	p.code = 1
+	p.stop(t)
+}
+
+func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a local control plane; run without -short")
+	}
+	t.Parallel()
+	temp := t.TempDir()
+	for _, test := range []struct {
+		name string
+		env  string
+		end  func(*exec.Cmd) error
+	}{
+		{"when it is told to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
+		{"on Ctrl-C", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }},
+		{"on SIGTERM", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out := &syncBuffer{}
+			cmd := exec.Command("hack/run.sh")
+			cmd.Env = append(os.Environ(), "TMPDIR="+temp, test.env)
+			cmd.Stdout, cmd.Stderr = out, out
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A terminal sends Ctrl-C to the whole group.
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			until(t, "the Foo is Ready", func(context.Context) (bool, error) {
+				return strings.Contains(out.String(), "foo/example-foo is Ready with 2 of 2 replicas available"), nil
+			})
+			if err := test.end(cmd); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("ended with %v", err)
+				}
+			case <-time.After(eventually):
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+				t.Error("did not end")
+			}
+			for _, want := range []string{"NAME ", "kubectl --dir ", "Nothing is left behind."} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("the output lacks %q", want)
+				}
+			}
+			if left, _ := filepath.Glob(filepath.Join(temp, "foo-run-*")); len(left) > 0 {
+				t.Errorf("files are left behind: %v", left)
+			}
+			if left := processesWith(t, temp); len(left) > 0 {
+				t.Errorf("processes are left behind: %v", left)
+			}
+			if t.Failed() {
+				t.Logf("output:\n%s", out)
+			}
+		})
+	}
+}
+
+// processesWith returns the command lines of all processes that mention words. It needs /proc.
+func processesWith(t *testing.T, words string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(line), words) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// count returns how often the process has logged the words.
+func (p *process) count(words string) int { return strings.Count("\n"+p.log.String(), words) }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// A proxy stands between the controller and the API server. It notes the requests, and can hold back what
+// a watch brings and hold up requests.
+type proxy struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	requests []string      // "METHOD path", in the order of their coming.
+	held     string        // The resource whose watches are held back; "" is none.
+	released chan struct{} // Closed when held ends.
+	// before, when set, is called with each request before it goes on to the API server.
+	before func(*http.Request)
+}
+
+func newProxy(t *testing.T, c *cluster) *proxy {
+	t.Helper()
+	target, err := url.Parse(c.config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: c.config.CAData}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, silence := &proxy{}, log.New(io.Discard, "", 0)
+	reverse := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,      // Watches: pass on each event at once.
+		ErrorLog:      silence, // Connections end in the middle of requests here.
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Request.URL.Query().Get("watch") != "" {
+				resp.Body = &heldBody{ReadCloser: resp.Body, proxy: p, resource: resp.Request.URL.Path}
+			}
+			return nil
+		},
+	}
+	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.requests = append(p.requests, r.Method+" "+r.URL.Path)
+		before := p.before
+		p.mu.Unlock()
+		if before != nil {
+			before(r)
+		}
+		reverse.ServeHTTP(w, r)
+	}))
+	p.EnableHTTP2 = true
+	p.Config.ErrorLog = silence
+	p.StartTLS() // client-go sends no credentials without.
+	t.Cleanup(func() {
+		p.releaseWatch()
+		p.CloseClientConnections()
+		p.Close()
+	})
+	return p
+}
+
+// ca returns the certificate that the proxy's clients must trust, in PEM form.
+func (p *proxy) ca() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+}
+
+// count returns how many requests of the method came for a path that ends in suffix.
+func (p *proxy) count(method, suffix string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, request := range p.requests {
+		if strings.HasPrefix(request, method+" ") && strings.HasSuffix(request, suffix) {
+			n++
+		}
+	}
+	return n
+}
+
+// holdWatch keeps back what watches of the resource bring, from now until releaseWatch.
+func (p *proxy) holdWatch(resource string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held, p.released = resource, make(chan struct{})
+}
+
+func (p *proxy) releaseWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != "" {
+		p.held = ""
+		close(p.released)
+	}
+}
+
+// heldBody is the answer to a watch.
+type heldBody struct {
+	io.ReadCloser
+	proxy    *proxy
+	resource string
+}
+
+func (b *heldBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.proxy.mu.Lock()
+	held, released := b.proxy.held != "" && strings.HasSuffix(b.resource, "/"+b.proxy.held), b.proxy.released
+	b.proxy.mu.Unlock()
+	if held {
+		<-released
+	}
+	return n, err
+}

@@ -1,0 +1,247 @@
+// Command foo-controller keeps Deployments as objects of the kind Foo say.
+//
+// It runs outside a cluster with --kubeconfig, or inside one with the ServiceAccount of its pod. This file
+// reads the flags and constructs everything that lives as long as the process; what happens to a Foo is in
+// controller.go, and what is decided about it in pkg/plan.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/preflight"
+	"example.com/foo-controller/pkg/recorder"
+)
+
+const (
+	// writeTimeout is how long a write may take. client-go tells it to the API server too, so that a write
+	// that we have given up does not land later.
+	writeTimeout = 10 * time.Second
+	// flushTimeout is how long a stop waits for events to be sent.
+	flushTimeout = 2 * time.Second
+)
+
+var fixes = preflight.Fixes{
+	Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+	Forbidden: "grant it, for instance with: kubectl apply -f artifacts/deploy/rbac.yaml",
+}
+
+func main() {
+	err := run(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "foo-controller:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout io.Writer) error {
+	opts, err := parse(args, stdout)
+	if err != nil || opts.version {
+		return err
+	}
+	config, err := opts.restConfig()
+	if err != nil {
+		return err
+	}
+	logger := klog.Background()
+	ctx := klog.NewContext(untilSignal(), logger)
+	logger.Info("Starting", "version", version(), "server", config.Host)
+
+	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
+	// one for everything else.
+	reporter := preflight.NewReporter(logger, fixes)
+	watchConfig := rest.CopyConfig(config)
+	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // client-go shares connections between equal configs.
+	watchConfig.Wrap(reporter.Wrap)
+	config.Timeout = writeTimeout
+	kubeWatch, err1 := kubernetes.NewForConfig(watchConfig)
+	samplesWatch, err2 := clientset.NewForConfig(watchConfig)
+	kube, err3 := kubernetes.NewForConfig(config)
+	samples, err4 := clientset.NewForConfig(config)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return fmt.Errorf("make clients: %w", err)
+	}
+
+	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(kubeWatch, 0, kubeinformers.WithTransform(plan.Trim))
+	samplesFactory := fooinformers.NewSharedInformerFactory(samplesWatch, 0)
+	deployments := kubeFactory.Apps().V1().Deployments()
+	foos := samplesFactory.Samplecontroller().V1alpha1().Foos()
+	for _, informer := range []cache.SharedIndexInformer{foos.Informer(), deployments.Informer()} {
+		if err := informer.SetWatchErrorHandlerWithContext(reporter.WatchErrorHandler); err != nil {
+			return err
+		}
+	}
+
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.Install(scheme))
+	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRecording()
+	events, err := recorder.New(recordCtx, kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	if err != nil {
+		return err
+	}
+	controller, err := New(ctx, kube, samples, events, foos, deployments)
+	if err != nil {
+		return err
+	}
+
+	listFoos := func(ctx context.Context) error {
+		_, err := samplesWatch.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	}
+	listDeployments := func(ctx context.Context) error {
+		_, err := kubeWatch.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	}
+	if reporter.Wait(ctx, listFoos, listDeployments) != nil {
+		return nil // Asked to stop while waiting.
+	}
+	samplesFactory.StartWithContext(ctx)
+	kubeFactory.StartWithContext(ctx)
+	controller.Run(ctx, opts.workers)
+	events.Flush(flushTimeout)
+	logger.Info("Stopped")
+	return nil
+}
+
+// options are the values of the flags.
+type options struct {
+	kubeconfig, context, master string
+	workers, burst              int
+	qps                         float64
+	version                     bool
+}
+
+// parse reads the flags, applies those for logging, and prints what --help and --version ask for.
+func parse(args []string, stdout io.Writer) (*options, error) {
+	opts := &options{}
+	fs := flag.NewFlagSet("foo-controller", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // A mistake gets one line, from main.
+	usage := func() {
+		fs.SetOutput(stdout)
+		fmt.Fprint(stdout, "foo-controller keeps Deployments as objects of the kind Foo say.\n\n"+
+			"The cluster is taken from the first of: --kubeconfig (or --master), $KUBECONFIG, the ServiceAccount of the\n"+
+			"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n")
+		fs.PrintDefaults()
+	}
+	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster")
+	fs.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
+	fs.StringVar(&opts.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
+	fs.IntVar(&opts.workers, "workers", 16, "`number` of Foos synced at the same time")
+	fs.Float64Var(&opts.qps, "kube-api-qps", -1, "`requests` a second that each client may send; -1 leaves it to the API server's flow control")
+	fs.IntVar(&opts.burst, "kube-api-burst", 0, "`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
+	fs.BoolVar(&opts.version, "version", false, "print the version and exit")
+	logging := logsapi.NewLoggingConfiguration()
+	logsapi.AddGoFlags(logging, fs)
+	fs.Usage = func() {} // Printed below, and only when it is asked for.
+
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		usage()
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w; see --help", err)
+	case opts.version:
+		fmt.Fprintln(stdout, "foo-controller", version())
+		return opts, nil
+	case fs.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", fs.Arg(0))
+	case opts.workers < 1:
+		return nil, fmt.Errorf("--workers=%d: at least 1 is needed", opts.workers)
+	}
+	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		return nil, err
+	}
+	return opts, nil
+}
+
+// restConfig returns how to reach the API server.
+func (o *options) restConfig() (*rest.Config, error) {
+	config, err := o.findConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = fmt.Sprintf("%s/%s", controllerName, version())
+	config.QPS = float32(o.qps)
+	config.Burst = o.burst
+	if config.Burst == 0 {
+		config.Burst = int(2 * o.qps)
+	}
+	return config, nil
+}
+
+func (o *options) findConfig() (*rest.Config, error) {
+	if o.kubeconfig == "" && o.master == "" && o.context == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		config, err := rest.InClusterConfig()
+		if !errors.Is(err, rest.ErrNotInCluster) {
+			return config, err
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context, ClusterInfo: clientcmdapi.Cluster{Server: o.master}}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster to talk to: give --kubeconfig=FILE, or set $KUBECONFIG")
+	}
+	return config, err
+}
+
+// untilSignal returns a context that the first SIGINT or SIGTERM ends. The second ends the process.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		received := <-signals
+		klog.Background().Info("Stopping: finishing the syncs in hand; a second signal stops at once", "signal", received)
+		cancel(fmt.Errorf("received %v", received))
+		<-signals
+		os.Exit(1)
+	}()
+	return ctx
+}
+
+// version returns the version that the build was told of, or what Go knows of the sources.
+func version() string {
+	if buildVersion != "" {
+		return buildVersion
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// buildVersion is set by the linker, see the Makefile.
+var buildVersion string
