@@ -1,0 +1,51 @@
+# `make help` lists the targets; each says what it is for in the comment behind its name.
+SHELL := bash
+.SHELLFLAGS := -o errexit -o nounset -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TOOL := go tool -modfile=hack/tools/go.mod
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z\/-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' Makefile
+
+.PHONY: run
+run: build ## a local control plane, the controller and an example Foo, shown live; Ctrl-C removes it all
+	@hack/run.sh
+
+.PHONY: test
+test: build ## all tests, those against a local control plane included
+	@$(TOOL) gotestsum --format standard-quiet -- -race -timeout 10m ./...
+	@$(TOOL) gotestsum --format standard-quiet -- -C hack/localcluster -timeout 10m ./test/...
+
+.PHONY: unit
+unit: ## the tests that need no control plane, in seconds
+	@$(TOOL) gotestsum --format standard-quiet -- -short ./...
+
+.PHONY: verify
+verify: ## generated code, format, vet, lint, import directions, modules, docs; touches nothing
+	@hack/verify.sh
+
+.PHONY: generate
+generate: ## everything derived from pkg/apis: deep copies, CRD, clients, listers, informers
+	@hack/generate.sh
+
+.PHONY: build
+build: bin/foo-controller bin/localcluster ## both binaries into bin/
+
+.PHONY: bin/foo-controller
+bin/foo-controller: ## the controller
+	@go build -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
+
+# The first build compiles Kubernetes itself, so it says what it does; when nothing changed, go says so in
+# a second or two.
+.PHONY: bin/localcluster
+bin/localcluster: ## a whole Kubernetes in one binary; the first build takes minutes
+	@[[ -x $@ ]] || echo "Building $@: the first time this compiles Kubernetes, about 5 minutes on two cores."
+	@go build -C hack/localcluster -ldflags "$$(hack/localcluster/ldflags.sh)" -o ../../$@ .
+
+.PHONY: clean
+clean: ## remove what was built
+	@rm -rf bin

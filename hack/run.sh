@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# `make run`: a real Kubernetes control plane on loopback, the controller as a process of its own, an
+# example Foo, and `kubectl get foos` live. Ctrl-C stops all of it and removes what it wrote.
+#
+# RUN_UNTIL_READY=1 ends it as soon as the example Foo is Ready, for scripts.
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/foo-run-XXXXXX")
+readonly dir
+readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
+controller='' cluster='' watch='' status=0
+
+kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
+step() { printf '\n==> %s\n' "$*"; }
+
+# alive PID: whether a child of ours still runs.
+alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
+
+stop() { # PID
+	alive "$1" || return 0
+	kill -TERM "$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
+}
+
+clean_up() {
+	trap '' INT TERM # Once is enough.
+	step "Stopping: the controller, then the control plane"
+	stop "$watch"
+	stop "$controller"
+	stop "$cluster"
+	rm -rf "$dir"
+	echo "Nothing is left behind."
+	exit "$status"
+}
+trap clean_up EXIT
+trap 'exit' INT TERM
+
+fail() { # MESSAGE LOG
+	printf '%s. The end of its log:\n' "$1" >&2
+	tail -n 20 "$2" >&2
+	status=1
+	exit
+}
+
+step "Starting Kubernetes: etcd, API server, controllers, scheduler and a simulated node, all on loopback"
+# Its standard input is a pipe that only this script holds open: when the script dies, so does the cluster.
+mkfifo "$dir/hold"
+exec 9<>"$dir/hold"
+bin/localcluster up --dir "$dir" --stop-with-stdin <"$dir/hold" >"$dir/cluster.log" 2>&1 9>&- &
+cluster=$!
+until grep -qx ready "$dir/cluster.log"; do
+	alive "$cluster" || fail "The control plane did not start" "$dir/cluster.log"
+	sleep 0.2
+done
+kubectl version
+
+step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
+kubectl apply -f artifacts/crd -f artifacts/deploy
+kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
+
+step "Starting the controller: bin/foo-controller --kubeconfig=$dir/controller.kubeconfig -v=2"
+token=$(kubectl create token foo-controller --namespace=foo-system --duration=24h)
+(
+	umask 077
+	cp "$dir/kubeconfig" "$dir/controller.kubeconfig"
+)
+for change in "set-credentials foo-controller --token=$token" "set-context --current --user=foo-controller"; do
+	# shellcheck disable=SC2086 # Words are meant to be split.
+	kubectl --kubeconfig="$dir/controller.kubeconfig" config $change >"$dir/config.log" || fail "kubectl config failed" "$dir/config.log"
+done
+bin/foo-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 >"$dir/controller.log" 2>&1 9>&- &
+controller=$!
+until grep -q '"Started"' "$dir/controller.log"; do
+	alive "$controller" || fail "The controller did not start" "$dir/controller.log"
+	sleep 0.1
+done
+echo "It logs to $dir/controller.log"
+
+step "Creating a Foo from $example"
+kubectl apply -f "$example"
+
+step "In another terminal, talk to the cluster like this (from this directory):"
+echo "  bin/localcluster kubectl --dir $dir -- scale $foo --replicas=5"
+
+step "kubectl get foos --watch"
+kubectl get foos --watch 9>&- &
+watch=$!
+kubectl wait --for=condition=Ready "$foo" --timeout=120s >"$dir/wait.log" 2>&1 9>&- || fail "The example Foo did not become Ready" "$dir/controller.log"
+sleep 0.5 # Lets the watch print the last line first.
+available=$(kubectl get "$foo" --output=jsonpath='{.status.availableReplicas} of {.spec.replicas}')
+step "$foo is Ready with $available replicas available. Changes show below; Ctrl-C stops everything"
+[[ -n ${RUN_UNTIL_READY:-} ]] && exit
+
+# Until Ctrl-C, or until something that should run does not.
+while alive "$watch"; do
+	alive "$controller" || fail "The controller ended" "$dir/controller.log"
+	alive "$cluster" || fail "The control plane ended" "$dir/cluster.log"
+	sleep 0.5
+done
+fail "The watch ended" "$dir/cluster.log"

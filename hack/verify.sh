@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# `make verify`: everything that can be checked without running the program. It touches nothing, runs all
+# checks, and ends with 1 when one of them fails.
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+failed=()
+
+check() { # NAME COMMAND...
+	local name=$1 started=$SECONDS
+	shift
+	if "$@"; then
+		echo "verify: $name: ok ($((SECONDS - started)) s)"
+	else
+		echo "verify: $name: FAILED" >&2
+		failed+=("$name")
+	fi
+}
+
+format() {
+	local bad
+	bad=$(git ls-files --cached --others --exclude-standard '*.go' | grep -v '^pkg/generated/' | xargs gofmt -l)
+	[[ -z $bad ]] || { echo "not formatted, run gofmt -w on: $bad" >&2 && false; }
+}
+
+vet() { go vet ./... && go vet -C hack/localcluster ./...; }
+
+staticcheck() { go tool -modfile=hack/tools/go.mod staticcheck $(go list ./... | grep -v /pkg/generated/); }
+
+modules() {
+	local module
+	for module in . hack/localcluster hack/tools; do
+		go mod tidy -C "$module" -diff || { echo "$module/go.mod is not tidy: run 'go mod tidy' there" >&2 && return 1; }
+	done
+}
+
+scripts() {
+	local script
+	for script in hack/*.sh hack/localcluster/*.sh .ci/run; do
+		bash -n "$script" || return 1
+	done
+}
+
+# links: what documents point to exists.
+links() {
+	local bad=0 doc link
+	for doc in README.md $(git ls-files --cached --others --exclude-standard 'docs/*.md' 'docs/**/*.md'); do
+		while read -r link; do
+			link=${link%%#*}
+			[[ -z $link || $link == *://* || -e $(dirname "$doc")/$link ]] || { echo "$doc: no such file: $link" >&2 && bad=1; }
+		done < <(grep -oE '\]\([^) ]+\)' "$doc" | sed -e 's/^](//' -e 's/)$//')
+	done
+	return $bad
+}
+
+check "generated code" hack/generate.sh --verify
+check format format
+check vet vet
+check staticcheck staticcheck
+check imports hack/imports.sh
+check modules modules
+check scripts scripts
+check links links
+
+if ((${#failed[@]})); then
+	printf 'verify: failed: %s\n' "${failed[*]}" >&2
+	exit 1
+fi
