@@ -18,7 +18,7 @@ run: build ## a local control plane, the controller and an example Foo, shown li
 .PHONY: test
 test: build ## all tests, those against a local control plane included
 	@$(TOOL) gotestsum --format standard-quiet -- -race -timeout 10m ./...
-	@$(TOOL) gotestsum --format standard-quiet -- -C hack/localcluster -timeout 10m ./test/...
+	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -timeout 10m ./test/...
 
 .PHONY: unit
 unit: ## the tests that need no control plane, in seconds
@@ -39,12 +39,9 @@ build: bin/foo-controller bin/localcluster ## both binaries into bin/
 bin/foo-controller: ## the controller
 	@go build -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
-# The first build compiles Kubernetes itself, so it says what it does; when nothing changed, go says so in
-# a second or two.
 .PHONY: bin/localcluster
 bin/localcluster: ## a whole Kubernetes in one binary; the first build takes minutes
-	@[[ -x $@ ]] || echo "Building $@: the first time this compiles Kubernetes, about 5 minutes on two cores."
-	@go build -C hack/localcluster -ldflags "$$(hack/localcluster/ldflags.sh)" -o ../../$@ .
+	@hack/build-localcluster.sh
 
 .PHONY: clean
 clean: ## remove what was built

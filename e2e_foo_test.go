@@ -256,6 +256,22 @@ func newWorld(t *testing.T, s *shared) *world {
 	return &world{cluster: c, namespace: c.namespace(t)}
 }
 
+// newWorldOfItsOwn returns a world on a cluster, with an API server only, that no other test uses. The test
+// runs beside others.
+func newWorldOfItsOwn(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Parallel()
+	c, err := startCluster(apiCluster.components)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	return &world{cluster: c, namespace: c.namespace(t)}
+}
+
 func (w *world) createFoo(t *testing.T, name string, spec v1alpha1.FooSpec) {
 	t.Helper()
 	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}

@@ -22,7 +22,7 @@ import (
 
 func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts processes; run without -short")
+		t.Skip(skipped)
 	}
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("clusters: [\n- not\n  yaml"), 0o600); err != nil {
@@ -60,7 +60,7 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 
 func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 	if testing.Short() {
-		t.Skip("starts processes; run without -short")
+		t.Skip(skipped)
 	}
 	for flag, want := range map[string]string{"--help": "-kubeconfig", "-h": "~/.kube/config", "--version": "foo-controller "} {
 		cmd := exec.Command(os.Args[0], flag)
@@ -74,16 +74,8 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 // TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
 // of its own, and watches a real half minute go by.
 func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a local control plane; run without -short")
-	}
-	t.Parallel()
-	c, err := startCluster("api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.stop)
-	w := &world{cluster: c, namespace: c.namespace(t)}
+	w := newWorldOfItsOwn(t)
+	c := w.cluster
 	localcluster := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(localcluster, append(args, "--dir", c.dir)...).CombinedOutput(); err != nil {
@@ -217,7 +209,7 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 
 func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	if testing.Short() {
-		t.Skip("needs a local control plane; run without -short")
+		t.Skip(skipped)
 	}
 	t.Parallel()
 	temp := t.TempDir()

@@ -37,6 +37,8 @@ const (
 	controllerUser = "system:serviceaccount:foo-system:foo-controller"
 	// asController makes this test binary behave as the controller's.
 	asController = "FOO_TEST_AS_CONTROLLER"
+	// skipped is what tests of this kind say with -short.
+	skipped = "needs a local control plane or another process; run without -short"
 	// eventually is how long a test waits at most for what has to come.
 	eventually = 90 * time.Second
 )
@@ -83,7 +85,7 @@ var (
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("needs a local control plane; run without -short")
+		t.Skip(skipped)
 	}
 	s.once.Do(func() { s.cluster, s.err = startCluster(s.components) })
 	if s.err != nil {

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,18 +36,64 @@ func TestNewFooCostsTwoWrites(t *testing.T) {
 	}
 }
 
+func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
+	w := newWorld(t, apiCluster)
+	proxy := newProxy(t, w.cluster)
+	var mu sync.Mutex
+	connections := map[string]map[string]bool{"watch": {}, "write": {}} // The clients' addresses.
+	seen := map[string]int{}
+	proxy.before = func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		query := r.URL.Query()
+		if r.Method == http.MethodGet {
+			if query.Get("watch") != "" {
+				connections["watch"][r.RemoteAddr] = true
+			}
+			return
+		}
+		connections["write"][r.RemoteAddr] = true
+		seen[r.Method]++
+		if query.Get("timeout") != "10s" || query.Get("fieldManager") != controllerName {
+			t.Errorf("%s %s: want timeout=10s and fieldManager=%s", r.Method, r.URL, controllerName)
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var object struct {
+			Metadata struct{ UID, ResourceVersion string }
+		}
+		if r.Method == http.MethodPost {
+			return // There is nothing yet that it could hit.
+		}
+		if err := json.Unmarshal(body, &object); err != nil || object.Metadata.UID == "" || object.Metadata.ResourceVersion == "" {
+			t.Errorf("%s %s: no uid or no resourceVersion in %s", r.Method, r.URL, body)
+		}
+	}
+	startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
+	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	w.becomes(t, "web", v1alpha1.ReasonCreating)
+	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)
+	until(t, "the scale is put back", func(context.Context) (bool, error) { return *w.deployment(t, "web").Spec.Replicas == 1, nil })
+
+	mu.Lock()
+	defer mu.Unlock()
+	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 {
+		t.Errorf("writes by method: %v, want some of each of POST, PATCH and PUT", seen)
+	}
+	for address := range connections["watch"] {
+		if connections["write"][address] {
+			t.Error("watches and writes share a connection")
+		}
+	}
+}
+
 // TestIdleAndRestartedControllerWritesNothing watches a real minute go by, on a cluster of its own.
 func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a local control plane; run without -short")
-	}
-	t.Parallel()
-	c, err := startCluster("api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.stop)
-	w := &world{cluster: c, namespace: c.namespace(t)}
+	w := newWorldOfItsOwn(t)
+	c := w.cluster
 	first := w.controller(t)
 
 	const foos = 100

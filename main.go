@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -76,6 +77,7 @@ func run(args []string, stdout io.Writer) error {
 	ctx := klog.NewContext(untilSignal(), logger)
 	logger.Info("Starting", "version", version(), "server", config.Host)
 
+	config.WarningHandler = rest.NewWarningWriter(warnings{logger}, rest.WarningWriterOptions{Deduplicate: true})
 	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
 	// one for everything else.
 	reporter := preflight.NewReporter(logger, fixes)
@@ -230,6 +232,14 @@ func untilSignal() context.Context {
 		os.Exit(1)
 	}()
 	return ctx
+}
+
+// warnings logs what API servers warn of in their answers.
+type warnings struct{ klog.Logger }
+
+func (w warnings) Write(text []byte) (int, error) {
+	w.Info("The API server warns", "text", strings.TrimSpace(string(text)))
+	return len(text), nil
 }
 
 // version returns the version that the build was told of, or what Go knows of the sources.
