@@ -24,7 +24,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Deployment is as the Foo says and available"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1,description="Why Ready is what it is"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))",optionalOldSelf=true,message="spec is required: set at least spec.deploymentName, the name of the Deployment to create",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))",optionalOldSelf=true,fieldPath=".spec",message="set at least spec.deploymentName, the name of the Deployment to create",reason=FieldValueRequired
 type Foo struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -62,7 +62,7 @@ type FooSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:space:]]')",message="image must not contain spaces: give a reference such as \"nginx:1.29\""
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'[\s\v\x{85}\pZ]')`,message="image must not contain spaces: give a reference such as \"nginx:1.29\""
 	Image string `json:"image,omitempty"`
 
 	// paused set to true makes the controller write nothing but this Foo's status, so that the
