@@ -15,10 +15,12 @@ help: ## this list
 run: build ## a local control plane, the controller and an example Foo, shown live; Ctrl-C removes it all
 	@hack/run.sh
 
+# -count=1: what these tests depend on, a binary and files that other processes read, Go's cache of results
+# does not see.
 .PHONY: test
 test: build ## all tests, those against a local control plane included
-	@$(TOOL) gotestsum --format standard-quiet -- -race -timeout 10m ./...
-	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -timeout 10m ./test/...
+	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 10m ./...
+	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 
 .PHONY: unit
 unit: ## the tests that need no control plane, in seconds

@@ -84,8 +84,8 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 		t.Errorf("writes by method: %v, want some of each of POST, PATCH and PUT", seen)
 	}
 	for address := range connections["watch"] {
-		if connections["write"][address] {
-			t.Error("watches and writes share a connection")
+		if connections["write"][address] || len(connections["watch"]) != 1 || len(connections["write"]) != 1 {
+			t.Errorf("connections: %v, want one for watches and another for writes", connections)
 		}
 	}
 }

@@ -85,8 +85,12 @@ func run(args []string, stdout io.Writer) error {
 	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // client-go shares connections between equal configs.
 	watchConfig.Wrap(reporter.Wrap)
 	config.Timeout = writeTimeout
-	kubeWatch, err1 := kubernetes.NewForConfig(watchConfig)
-	samplesWatch, err2 := clientset.NewForConfig(watchConfig)
+	watchConnection, err := rest.HTTPClientFor(watchConfig)
+	if err != nil {
+		return fmt.Errorf("make connection: %w", err)
+	}
+	kubeWatch, err1 := kubernetes.NewForConfigAndClient(watchConfig, watchConnection)
+	samplesWatch, err2 := clientset.NewForConfigAndClient(watchConfig, watchConnection)
 	kube, err3 := kubernetes.NewForConfig(config)
 	samples, err4 := clientset.NewForConfig(config)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
@@ -128,7 +132,9 @@ func run(args []string, stdout io.Writer) error {
 		return nil // Asked to stop while waiting.
 	}
 	samplesFactory.StartWithContext(ctx)
+	defer samplesFactory.Shutdown()
 	kubeFactory.StartWithContext(ctx)
+	defer kubeFactory.Shutdown()
 	controller.Run(ctx, opts.workers)
 	events.Flush(flushTimeout)
 	logger.Info("Stopped")
