@@ -24,7 +24,7 @@ test: build ## all tests, those against a local control plane included
 
 .PHONY: unit
 unit: ## the tests that need no control plane, in seconds
-	@$(TOOL) gotestsum --format standard-quiet -- -short ./...
+	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
 
 .PHONY: verify
 verify: ## generated code, format, vet, lint, import directions, modules, docs; touches nothing

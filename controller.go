@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -48,8 +47,8 @@ const (
 //
 // Events of both kinds become keys of Foos on one queue. A worker takes a key, observes what the caches
 // have under it, lets package plan decide, performs what was decided, and writes the Foo's status when it
-// differs. Nothing is remembered from one sync to the next but which of our own writes the caches have
-// still to show; everything else is looked at again.
+// differs. Nothing is remembered from one sync to the next but for whom we wrote, and which of these writes
+// the caches have still to show; everything else is looked at again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
@@ -86,36 +85,13 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	}
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(informers.FooHandlerFuncs{
-		AddFunc: c.enqueueFoo,
-		UpdateFunc: func(have, foo *v1alpha1.Foo) {
-			if have.Generation != foo.Generation {
-				c.queue.Forget(cache.MetaObjectToName(foo)) // A new spec deserves a new start.
-			}
-			if have.ResourceVersion != foo.ResourceVersion {
-				c.enqueueFoo(foo)
-			}
-		},
-		DeleteFunc: func(foo informers.DeletedFoo) { c.queue.Add(foo.GetObjectName()) },
+		AddFunc: c.enqueueFoo, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Foos: %w", err)
 	}
 	deploymentHandler, err := deploymentInformer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: c.handleObject,
-		UpdateFunc: func(have, dep *appsv1.Deployment) {
-			if have.ResourceVersion != dep.ResourceVersion {
-				c.handleObject(have) // It may have had another owner.
-				c.handleObject(dep)
-			}
-		},
-		DeleteFunc: func(dep appsinformers.DeletedDeployment) {
-			if dep.OptionalObj != nil {
-				c.handleObject(dep.OptionalObj)
-				return
-			}
-			name := dep.GetObjectName() // Its owner is not known, but who names it is.
-			c.handleObject(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}})
-		},
+		AddFunc: c.handleObject, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Deployments: %w", err)
@@ -197,8 +173,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 			utilruntime.HandleErrorWithContext(syncCtx, err, "Sync failed, will try again")
 		}
 		c.queue.AddRateLimited(key)
-	case plan.Wait:
-		c.queue.Forget(key)
+	case plan.Wait: // No Forget: a pause between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
 	default:
 		c.queue.Forget(key)
@@ -319,7 +294,7 @@ func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, wa
 		return nil, err
 	}
 	if lookErr != nil {
-		return nil, errors.Join(err, fmt.Errorf("look at Deployment %s: %w", klog.KObj(want), lookErr))
+		return nil, fmt.Errorf("%v; look at Deployment %s: %w", err, klog.KObj(want), lookErr) // What decides is the failed look.
 	}
 	c.wrote(foo, deploymentsResource, live.ResourceVersion) // Go on when the cache has it too.
 	return live, plan.Found(foo, live)
@@ -368,6 +343,45 @@ func (c *Controller) wrote(foo *v1alpha1.Foo, resource, resourceVersion string) 
 // enqueueFoo queues foo to be synced.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
+}
+
+// fooChanged queues a Foo that differs from what the cache had. A new spec, or another Foo of the name, is
+// tried at once, whatever failed before. Any other change of a Foo that is to be tried again is most likely
+// our own report of the failure, and must not cut the pause short.
+func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
+	key := cache.MetaObjectToName(foo)
+	switch {
+	case have.Generation != foo.Generation || have.UID != foo.UID:
+		c.queue.Forget(key)
+	case have.ResourceVersion == foo.ResourceVersion || c.queue.NumRequeues(key) > 0:
+		return
+	}
+	c.queue.Add(key)
+}
+
+// fooDeleted queues a Foo that is gone, so that what is remembered of it goes too.
+func (c *Controller) fooDeleted(foo informers.DeletedFoo) {
+	c.queue.Add(foo.GetObjectName())
+}
+
+// deploymentChanged queues whom a changed Deployment concerns; have may have had another owner.
+func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
+	if have.ResourceVersion == dep.ResourceVersion {
+		return
+	}
+	c.handleObject(have)
+	c.handleObject(dep)
+}
+
+// deploymentDeleted queues whom a deleted Deployment concerns. When the watch missed the deletion, perhaps
+// only its name is known: not its owner, but still who names it.
+func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
+	dep := deleted.OptionalObj
+	if dep == nil {
+		name := deleted.GetObjectName()
+		dep = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	}
+	c.handleObject(dep)
 }
 
 // handleObject queues the Foos that an event of dep concerns: the one that controls it, and those that

@@ -49,6 +49,8 @@ var (
 func TestSync(t *testing.T) {
 	for _, test := range []struct {
 		name string
+		// wrote makes the controller one that has written for the Foo before.
+		wrote bool
 		// cached and live are what the caches have and what exists; live nil is the same as cached.
 		cached, live []runtime.Object
 		// fails has answers of the API server by request, in the form of want.
@@ -101,6 +103,14 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(upToDate)),
 			want:    []string{"get foos web", "create deployments web", "update foos/status web"},
 			ready:   "False/Creating",
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Foo that was written for is looked at although its cached status says nothing yet",
+			wrote:   true,
+			cached:  objects(newFoo()),
+			live:    []runtime.Object{},
+			want:    []string{"get foos web"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
@@ -216,6 +226,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
+			name:   "a refused create whose live look fails too is tried again, not quietly",
+			cached: objects(newFoo()),
+			live:   objects(newFoo(), newDeployment()),
+			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
+			want:   []string{"create deployments web", "get deployments web", "update foos/status web"},
+			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
 			name:    "a namespace that is being deleted ends it quietly",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
@@ -265,6 +283,9 @@ func TestSync(t *testing.T) {
 			}
 			f := newFixture(t, test.cached, test.live)
 			f.fails = test.fails
+			if test.wrote {
+				f.Controller.wrote(newFoo(), deploymentsResource, "1")
+			}
 			before := f.cacheContent()
 
 			err := f.syncHandler(f.ctx, webKey)
@@ -296,24 +317,36 @@ func TestSync(t *testing.T) {
 }
 
 func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	if err := f.syncHandler(f.ctx, webKey); err != nil {
-		t.Fatal(err)
-	}
-	f.requests()
-	f.stored = "1" // The caches say how far they are, and it is not far enough.
+	for _, test := range []struct {
+		name   string
+		cached []runtime.Object
+		live   []runtime.Object
+		behind string // The resource whose cache is behind.
+	}{
+		{"a created Deployment", objects(newFoo()), objects(newFoo()), deploymentsResource},
+		{"a patched Deployment", objects(newFoo(upToDate), newDeployment(scaledTo(9))), objects(newFoo(upToDate), newDeployment(scaledTo(9))), deploymentsResource},
+		{"a Deployment that was found", objects(newFoo()), objects(newFoo(), newDeployment()), deploymentsResource},
+		{"a status", objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()), foosResource},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, test.cached, test.live)
+			_ = f.syncHandler(f.ctx, webKey) // TestSync looks at how it ends.
+			f.requests()
+			f.stored = map[string]string{test.behind: "1"}
 
-	err := f.syncHandler(f.ctx, webKey)
-	if got := plan.OutcomeOf(err); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
-		t.Errorf("outcome = %+v, want to wait for 5 ms", got)
-	}
-	if got := f.requests(); len(got) > 0 {
-		t.Errorf("requests before the caches have caught up: %v", got)
-	}
-	f.stored = "1000"
-	f.refresh()
-	if err := f.syncHandler(f.ctx, webKey); err != nil {
-		t.Errorf("after the caches have caught up: %v", err)
+			err := f.syncHandler(f.ctx, webKey)
+			if got := plan.OutcomeOf(err); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
+				t.Errorf("outcome = %+v, want to wait for 5 ms", got)
+			}
+			if got := f.requests(); len(got) > 0 {
+				t.Errorf("requests before the cache has caught up: %v", got)
+			}
+			f.stored = map[string]string{test.behind: "1000"}
+			f.refresh()
+			if err := f.syncHandler(f.ctx, webKey); err != nil {
+				t.Errorf("after the cache has caught up: %v", err)
+			}
+		})
 	}
 }
 
@@ -368,6 +401,106 @@ func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T)
 				t.Errorf("queued keys (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
+	another := func(edit func(*v1alpha1.Foo)) *v1alpha1.Foo {
+		return newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }, edit)
+	}
+	for _, test := range []struct {
+		name      string
+		failed    bool // The last sync failed, and the key comes back after its pause.
+		happens   func(*Controller)
+		queued    int
+		remembers int // Failures after it.
+	}{
+		{"a Foo is new", false, func(c *Controller) { c.enqueueFoo(newFoo()) }, 1, 0},
+		{"its status or labels change", false, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1, 0},
+		{"nothing changes", false, func(c *Controller) { c.fooChanged(newFoo(), newFoo()) }, 0, 0},
+		{"our own report of a failure comes back", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 0, 1},
+		{"a user edits a Foo that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.Generation++ })) }, 1, 0},
+		{"another Foo took the name of one that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.UID = "2" })) }, 1, 0},
+		{"it is deleted", false, func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, 1, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, nil, nil)
+			if test.failed {
+				f.queue.AddRateLimited(webKey)
+				key, _ := f.queue.Get() // It has come back, and failed again for longer than this test takes.
+				f.queue.Done(key)
+			}
+			test.happens(f.Controller)
+			if got := f.queue.Len(); got != test.queued {
+				t.Errorf("%d keys queued, want %d", got, test.queued)
+			}
+			if got := f.queue.NumRequeues(webKey); got != test.remembers {
+				t.Errorf("%d failures remembered, want %d", got, test.remembers)
+			}
+		})
+	}
+}
+
+func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
+	later := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+		return newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
+	}
+	unnamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" }) // Only the owner reference leads to it.
+	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
+	for _, test := range []struct {
+		name    string
+		foo     *v1alpha1.Foo
+		happens func(*Controller)
+		queued  int
+	}{
+		{"it changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {})) }, 1},
+		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
+		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
+		{"the Foo gets it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(foreign), later(func(*appsv1.Deployment) {})) }, 1},
+		{"it is deleted", unnamed, func(c *Controller) {
+			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
+		}, 1},
+		{"its deletion was missed and only its name is known", newFoo(), func(c *Controller) {
+			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &tombstone})
+		}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, objects(test.foo), nil)
+			test.happens(f.Controller)
+			if got := f.queue.Len(); got != test.queued {
+				t.Errorf("%d keys queued, want %d", got, test.queued)
+			}
+		})
+	}
+}
+
+func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	f.fails = map[string]error{"create deployments web": errBoom}
+	work := func(what string, remembers int) {
+		t.Helper()
+		if !f.processNextWorkItem(f.ctx, f.ctx) {
+			t.Fatal("the worker ended")
+		}
+		if got := f.queue.NumRequeues(webKey); got != remembers {
+			t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
+		}
+	}
+	f.queue.Add(webKey)
+	work("a sync that failed", 1)
+	f.fails, f.stored = nil, map[string]string{foosResource: "1"}
+	work("one that waits for the caches", 1) // The key has come back by itself.
+	f.stored = nil
+	f.refresh()
+	work("one that went well", 0)
+	if got := f.queue.Len(); got != 0 {
+		t.Errorf("%d keys are left in the queue", got)
+	}
+	f.fill(nil)
+	f.queue.Add(webKey)
+	work("a Foo that is gone", 0)
+	if f.writes.Known(webKey, "foo-uid") {
+		t.Error("what was written for a Foo is remembered when it is gone")
 	}
 }
 
@@ -469,8 +602,8 @@ type fixture struct {
 	events  *events.FakeRecorder
 	// fails has the answers to give instead of the real ones, by request as describe puts it.
 	fails map[string]error
-	// stored is the resourceVersion that the caches say they are at; "" leaves it open.
-	stored string
+	// stored is the resourceVersion that the cache of a resource says it is at; none leaves it open.
+	stored map[string]string
 	// whenAsked, when set, is called when a cache is asked for that.
 	whenAsked func()
 	log       []string // The requests, in order.
@@ -500,19 +633,26 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	f.Controller = controller
-	f.writes = consistency.New(map[string]consistency.Store{foosResource: f, deploymentsResource: f})
+	f.writes = consistency.New(map[string]consistency.Store{
+		foosResource: progressOf{f, foosResource}, deploymentsResource: progressOf{f, deploymentsResource},
+	})
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
 	f.fill(cached)
 	t.Cleanup(f.queue.ShutDown)
 	return f
 }
 
-// LastStoreSyncResourceVersion makes the fixture the caches that consistency asks.
-func (f *fixture) LastStoreSyncResourceVersion() string {
-	if f.whenAsked != nil {
-		f.whenAsked()
+// progressOf says how far the cache of a resource is.
+type progressOf struct {
+	*fixture
+	resource string
+}
+
+func (p progressOf) LastStoreSyncResourceVersion() string {
+	if p.whenAsked != nil {
+		p.whenAsked()
 	}
-	return f.stored
+	return p.stored[p.resource]
 }
 
 // react notes a request, fails it when the test says so, and gives what is written a uid, a resourceVersion

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -23,6 +24,7 @@ import (
 	applyv1alpha1 "example.com/foo-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	typedv1alpha1 "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
 )
 
 // This file shows the rules of the API on a real API server, in the words that users of kubectl see. No
@@ -866,16 +868,16 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 			return err == nil && strings.Contains(string(answer), `"other"`) == everything, nil
 		})
 	}
-	// report writes a status as the controller does: that of the decoded Foo is replaced.
+	// report writes the status that the controller would, before it has a Deployment.
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
-		foo.Status = reported(foo.Generation)
+		foo.Status = plan.Status(foo, nil, nil, time.Now())
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
 		if err != nil {
 			t.Fatalf("update the status: %v", err)
 		}
-		if diff := cmp.Diff(reported(foo.Generation), updated.Status); diff != "" {
+		if diff := cmp.Diff(foo.Status, updated.Status); diff != "" {
 			t.Errorf("status (-written +stored):\n%s", diff)
 		}
 	}

@@ -378,8 +378,8 @@ func isReady(foo *v1alpha1.Foo) bool {
 
 var settled atomic.Int64 // How many Foos settle has made.
 
-// settle waits until the controller has dealt with all that happened so far: it makes the controller work
-// on a Foo from end to end, twice, so that whatever was in its caches or queue before has had its turn.
+// settle gives the controller the time to deal with what happened so far: it makes it work on two Foos, one
+// after the other, from the watch event to the status. That does not prove that all workers are idle.
 func (w *world) settle(t *testing.T) {
 	t.Helper()
 	for range 2 {

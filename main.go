@@ -6,11 +6,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -42,7 +44,7 @@ import (
 
 const (
 	// writeTimeout is how long a write may take. client-go tells it to the API server too, so that a write
-	// that we have given up does not land later.
+	// that we have given up seldom lands later; where it does, preconditions make it harmless.
 	writeTimeout = 10 * time.Second
 	// flushTimeout is how long a stop waits for events to be sent.
 	flushTimeout = 2 * time.Second
@@ -75,12 +77,11 @@ func run(args []string, stdout io.Writer) error {
 	}
 	logger := klog.Background()
 	ctx := klog.NewContext(untilSignal(), logger)
-	logger.Info("Starting", "version", version(), "server", config.Host)
 
 	config.WarningHandler = rest.NewWarningWriter(warnings{logger}, rest.WarningWriterOptions{Deduplicate: true})
 	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
 	// one for everything else.
-	reporter := preflight.NewReporter(logger, fixes)
+	reporter := preflight.NewReporter(ctx, fixes)
 	watchConfig := rest.CopyConfig(config)
 	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // client-go shares connections between equal configs.
 	watchConfig.Wrap(reporter.Wrap)
@@ -93,9 +94,10 @@ func run(args []string, stdout io.Writer) error {
 	samplesWatch, err2 := clientset.NewForConfigAndClient(watchConfig, watchConnection)
 	kube, err3 := kubernetes.NewForConfig(config)
 	samples, err4 := clientset.NewForConfig(config)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return fmt.Errorf("make clients: %w", err)
 	}
+	logger.Info("Starting", "version", version(), "server", config.Host)
 
 	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(kubeWatch, 0, kubeinformers.WithTransform(plan.Trim))
 	samplesFactory := fooinformers.NewSharedInformerFactory(samplesWatch, 0)
@@ -186,6 +188,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", fs.Arg(0))
 	case opts.workers < 1:
 		return nil, fmt.Errorf("--workers=%d: at least 1 is needed", opts.workers)
+	case opts.qps == 0:
+		return nil, errors.New("--kube-api-qps=0: give a rate above 0, or -1 for no limit")
 	}
 	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
 		return nil, err
@@ -203,7 +207,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	config.QPS = float32(o.qps)
 	config.Burst = o.burst
 	if config.Burst == 0 {
-		config.Burst = int(2 * o.qps)
+		config.Burst = int(math.Ceil(2 * o.qps))
 	}
 	return config, nil
 }
@@ -220,7 +224,7 @@ func (o *options) findConfig() (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context, ClusterInfo: clientcmdapi.Cluster{Server: o.master}}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster to talk to: give --kubeconfig=FILE, or set $KUBECONFIG")
+		return nil, fmt.Errorf("no cluster to talk to in %q: give --kubeconfig=FILE, or set $KUBECONFIG to one", rules.Precedence)
 	}
 	return config, err
 }

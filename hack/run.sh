@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/foo-run-XXXXXX")
 readonly dir
 readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
-controller='' cluster='' watch='' status=0
+controller='' cluster='' watch='' tether='' status=0
 
 kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
 step() { printf '\n==> %s\n' "$*"; }
@@ -24,9 +24,11 @@ stop() { # PID
 }
 
 clean_up() {
-	trap '' INT TERM # Once is enough.
+	trap '' INT TERM PIPE # Once is enough, and nobody need be reading.
+	set +o errexit
 	step "Stopping: the controller, then the control plane"
 	stop "$watch"
+	stop "$tether"
 	stop "$controller"
 	stop "$cluster"
 	rm -rf "$dir"
@@ -71,6 +73,8 @@ for change in "set-credentials foo-controller --token=$token" "set-context --cur
 done
 bin/foo-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 >"$dir/controller.log" 2>&1 9>&- &
 controller=$!
+{ cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/tether.log" 2>&1 9>&- & # As for the cluster.
+tether=$!
 until grep -q '"Started"' "$dir/controller.log"; do
 	alive "$controller" || fail "The controller did not start" "$dir/controller.log"
 	sleep 0.1

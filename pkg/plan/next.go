@@ -108,9 +108,13 @@ func Found(foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
 func notOwned(foo *v1alpha1.Foo, dep *appsv1.Deployment) *TerminalError {
 	holder := "it was not made for a Foo"
 	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
-		holder = fmt.Sprintf("it belongs to %s %q", ref.Kind, ref.Name)
-		if ref.Name == foo.Name && FooReference(dep) != nil {
-			holder = "it belongs to an earlier Foo of this name"
+		holder = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
+	}
+	if ref := FooReference(dep); ref != nil && ref.Name == foo.Name {
+		return &TerminalError{
+			Reason:  v1alpha1.ReasonWaitingForName,
+			Message: fmt.Sprintf("Deployment %q belongs to an earlier Foo of this name, and will be created again when the garbage collector has removed it", dep.Name),
+			Passing: true,
 		}
 	}
 	return &TerminalError{

@@ -137,13 +137,12 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 		{"no owner", nil, "it was not made for a Foo"},
 		{"controller not set", []metav1.OwnerReference{noController}, "it was not made for a Foo"},
 		{"controller false", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })}, "it was not made for a Foo"},
-		{"another controller beside the Foo", []metav1.OwnerReference{noController, replicaSet}, `it belongs to ReplicaSet "rs"`},
-		{"another group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1alpha1" })}, `it belongs to Foo "web"`},
-		{"no group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "v1alpha1" })}, `it belongs to Foo "web"`},
-		{"a group that cannot be read", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" })}, `it belongs to Foo "web"`},
-		{"another kind", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })}, `it belongs to Bar "web"`},
-		{"another Foo", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.UID, ref.Name = "other", "api" })}, `it belongs to Foo "api"`},
-		{"an earlier Foo of the name", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.UID = "earlier" })}, "it belongs to an earlier Foo of this name"},
+		{"another controller beside the Foo", []metav1.OwnerReference{noController, replicaSet}, `it belongs to apps/v1 ReplicaSet "rs"`},
+		{"another group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1alpha1" })}, `it belongs to example.com/v1alpha1 Foo "web"`},
+		{"no group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "v1alpha1" })}, `it belongs to v1alpha1 Foo "web"`},
+		{"a group that cannot be read", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" })}, `it belongs to a/b/c Foo "web"`},
+		{"another kind", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })}, `it belongs to samplecontroller.k8s.io/v1alpha1 Bar "web"`},
+		{"another Foo", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.UID, ref.Name = "other", "api" })}, `it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := newDeployment(foo, ownedBy(tc.refs...))
@@ -212,11 +211,29 @@ func TestFoundIsLookedAtAgain(t *testing.T) {
 	if got, want := plan.OutcomeOf(plan.Found(foo, newDeployment(foo))), (plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true}); got != want {
 		t.Errorf("our own Deployment: %+v, want %+v", got, want)
 	}
-	err := plan.Found(foo, newDeployment(newFoo(withUID("other"))))
+	err := plan.Found(foo, newDeployment(foo, ownedBy()))
 	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Retry}); got != want {
 		t.Errorf("a foreign Deployment: %+v, want %+v", got, want)
 	}
 	if terminal := terminalError(t, err); terminal.Reason != v1alpha1.ReasonNotOwned {
 		t.Errorf("a foreign Deployment: %+v, want the reason %s", terminal, v1alpha1.ReasonNotOwned)
+	}
+}
+
+func TestAnEarlierFooOfTheNameIsWaitedForWithoutAlarm(t *testing.T) {
+	foo := newFoo()
+	dep := newDeployment(newFoo(withUID("earlier")))
+	err := plan.Next(plan.Seen{Foo: foo, Named: dep}).Err
+	status := plan.Status(foo, dep, err, now)
+	want := conditionsOf(foo, metav1.ConditionFalse, v1alpha1.ConditionReconciling, v1alpha1.ReasonWaitingForName,
+		`Deployment "web-1" belongs to an earlier Foo of this name, and will be created again when the garbage collector has removed it`)
+	if diff := cmp.Diff(want, status.Conditions); diff != "" {
+		t.Errorf("wrong conditions (-want +got):\n%s", diff)
+	}
+	if event := plan.EventOf(&foo.Status, &status); event != nil {
+		t.Errorf("an event for what goes away by itself: %+v", event)
+	}
+	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Terminal}); got != want {
+		t.Errorf("outcome %+v, want %+v: its deletion is an event", got, want)
 	}
 }

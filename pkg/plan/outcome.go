@@ -18,6 +18,8 @@ type TerminalError struct {
 	// Unseen says that no watch event may ever tell of a change: the error rests on a live look, and what
 	// that found may be gone before the cache has it. So it is looked at again.
 	Unseen bool
+	// Passing says that what stands in the way is going away by itself.
+	Passing bool
 }
 
 func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,7 @@ const messageLimit = 4096
 // conditions that change.
 func Status(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error, now time.Time) v1alpha1.FooStatus {
 	status := *foo.Status.DeepCopy()
+	status.Conditions = slices.DeleteFunc(status.Conditions, malformed(map[string]bool{}))
 	status.ObservedGeneration = foo.Generation
 	status.Replicas, status.AvailableReplicas, status.Selector = 0, 0, ""
 	if dep != nil && Owns(foo, dep) {
@@ -52,6 +54,17 @@ func Status(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error, now time.Time)
 	return status
 }
 
+// malformed reports of each condition in turn whether the API server would refuse a status that has it. There
+// may be some that were stored before there were rules, and they would keep us from ever reporting.
+func malformed(seen map[string]bool) func(metav1.Condition) bool {
+	return func(c metav1.Condition) bool {
+		known := c.Status == metav1.ConditionTrue || c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown
+		bad := seen[c.Type] || !known || c.Reason == "" || c.LastTransitionTime.IsZero()
+		seen[c.Type] = true
+		return bad
+	}
+}
+
 // verdict is what the conditions say.
 type verdict struct {
 	ready bool
@@ -79,6 +92,8 @@ func judge(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error) verdict {
 	switch name := foo.Spec.DeploymentName; {
 	case foo.Spec.Paused:
 		return paused(foo, dep)
+	case errors.As(err, &terminal) && terminal.Passing:
+		return reconciling(terminal.Reason, terminal.Message)
 	case errors.As(err, &terminal):
 		return stalled(terminal.Reason, terminal.Message)
 	case err != nil:
@@ -119,16 +134,22 @@ func rollout(dep *appsv1.Deployment) verdict {
 			dep.Name, available(dep)))
 	case hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded"):
 		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, fmt.Sprintf("Deployment %q makes no progress: %s. \"kubectl describe pod\" says why",
-			dep.Name, available(dep)))
-	case status.UpdatedReplicas < wanted:
-		return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("%d of %d replicas updated", status.UpdatedReplicas, wanted))
-	case status.AvailableReplicas < wanted:
-		return reconciling(v1alpha1.ReasonProgressing, available(dep))
+			dep.Name, progress(dep)))
+	case status.UpdatedReplicas < wanted || status.AvailableReplicas < wanted:
+		return reconciling(v1alpha1.ReasonProgressing, progress(dep))
 	case status.Replicas > wanted:
 		return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("%d replicas where %d are wanted", status.Replicas, wanted))
 	default:
 		return ready(v1alpha1.ReasonAvailable, available(dep))
 	}
+}
+
+// progress says how far a rollout is.
+func progress(dep *appsv1.Deployment) string {
+	if wanted := replicasOf(dep); dep.Status.UpdatedReplicas < wanted {
+		return fmt.Sprintf("%d of %d replicas updated", dep.Status.UpdatedReplicas, wanted)
+	}
+	return available(dep)
 }
 
 func available(dep *appsv1.Deployment) string {

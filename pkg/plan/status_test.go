@@ -88,7 +88,7 @@ func TestStatus(t *testing.T) {
 		{"a replica failure comes before the deadline", foo, dep(deadlineExceeded, replicaFailure), nil,
 			no, stalled, "ReplicaFailure", `Deployment "web-1" cannot create its pods: 3 of 3 replicas available. "kubectl describe replicaset" says why`},
 		{"a missed deadline comes before missing replicas", foo, dep(deadlineExceeded, rollout(3, 2, 3)), nil,
-			no, stalled, "ProgressDeadlineExceeded", `Deployment "web-1" makes no progress: 3 of 3 replicas available. "kubectl describe pod" says why`},
+			no, stalled, "ProgressDeadlineExceeded", `Deployment "web-1" makes no progress: 2 of 3 replicas updated. "kubectl describe pod" says why`},
 
 		{"a terminal error", foo, nil, terminal, no, stalled, "Invalid", "spec.replicas is negative"},
 		{"a terminal error comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", terminal), no, stalled, "Invalid", "spec.replicas is negative"},
@@ -190,6 +190,26 @@ func TestStatusKeepsForeignConditions(t *testing.T) {
 	foo := newFoo(withConditions(foreign))
 	unchanged(t, foo, nil)
 	want := append([]metav1.Condition{foreign}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
+	if diff := cmp.Diff(want, plan.Status(foo, nil, nil, now).Conditions); diff != "" {
+		t.Errorf("wrong conditions (-want +got):\n%s", diff)
+	}
+}
+
+// The API server refuses a status that has such a condition, and the Foo would never be reported on.
+func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
+	good := metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0)}
+	change := func(edit func(*metav1.Condition)) metav1.Condition {
+		changed := good
+		edit(&changed)
+		return changed
+	}
+	foo := newFoo(withConditions(
+		good, good,
+		change(func(c *metav1.Condition) { c.Type, c.Status = "A", "Maybe" }),
+		change(func(c *metav1.Condition) { c.Type, c.Reason = "B", "" }),
+		change(func(c *metav1.Condition) { c.Type, c.LastTransitionTime = "C", metav1.Time{} }),
+	))
+	want := append([]metav1.Condition{good}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
 	if diff := cmp.Diff(want, plan.Status(foo, nil, nil, now).Conditions); diff != "" {
 		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}

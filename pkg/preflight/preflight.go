@@ -1,8 +1,10 @@
 // Package preflight finds out whether a controller can work, and says in one line what is missing when it
 // cannot: the API server is out of reach, a CustomResourceDefinition is not installed, a permission is not
 // granted. Whatever is missing may come later, so nothing here gives up: Wait holds the start back, and a
-// Reporter, which sees every answer to the informers' requests, tells of a trouble at once, again every
-// 30 s while it lasts, and when it is over.
+// Reporter, which sees every answer to the informers' requests, tells of a trouble that an answer or its
+// absence shows at once, again every 30 s until an answer shows that it is over, and then that it is over.
+// Errors that no answer explains are told as they happen, at most every 30 s; that they are over shows only
+// in Wait.
 package preflight
 
 import (
@@ -23,9 +25,9 @@ import (
 )
 
 const (
-	// repeatEvery is how often a trouble that lasts is told again. A little less than the 30 s promised:
-	// it is told when a try fails, and tries come when they come.
-	repeatEvery = 28 * time.Second
+	// repeatEvery is how often a trouble that lasts is told again. By a timer, not by the next try that
+	// fails: reflectors back off to a minute between tries.
+	repeatEvery = 30 * time.Second
 	// tryEvery is how soon after a failed check the next one follows.
 	tryEvery = 2 * time.Second
 	// tryTimeout is how long one check may take.
@@ -33,13 +35,19 @@ const (
 )
 
 // Reporter tells of what keeps a client from listing and watching. It may be used concurrently.
+//
+// There is at most one trouble for each resource, one for the way to the API server, and one for errors that
+// no answer explains. All but the last are told when they are new or turn into another one, and by a timer
+// from then on, with the newest error; requests that fail the same way in between only bring that error. An
+// answer that shows the trouble to be over ends that. Nothing can show that for the last kind, except a
+// check of Wait that passes, so it has no timer: it would go on about what may be long over.
 type Reporter struct {
+	ctx    context.Context // The process's: nothing is logged after its end.
 	logger klog.Logger
 	fixes  Fixes
-	now    func() time.Time
 
 	mu       sync.Mutex
-	troubles map[string]trouble // Those that last, by what they are with.
+	troubles map[string]*trouble // Those not known to be over, by what they are with. Guarded by mu.
 }
 
 // Fixes says what to do about a trouble.
@@ -49,15 +57,18 @@ type Fixes struct {
 	Missing, Forbidden string
 }
 
-// trouble is what was told last, and when.
+// trouble is what is told of one key. Guarded by Reporter.mu.
 type trouble struct {
-	msg string
-	at  time.Time
+	msg           string
+	err           error // The newest, as are keysAndValues.
+	keysAndValues []any
+	toldAt        time.Time   // Without the timer's repetitions.
+	timer         *time.Timer // Nil for the key other.
 }
 
-// NewReporter returns a Reporter that writes to logger.
-func NewReporter(logger klog.Logger, fixes Fixes) *Reporter {
-	return &Reporter{logger: logger, fixes: fixes, now: time.Now, troubles: map[string]trouble{}}
+// NewReporter returns a Reporter that writes to ctx's logger until ctx ends.
+func NewReporter(ctx context.Context, fixes Fixes) *Reporter {
+	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), fixes: fixes, troubles: map[string]*trouble{}}
 }
 
 // Wait returns nil when every check has passed once, and the cause of ctx's end when that comes first.
@@ -103,8 +114,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // WatchErrorHandler is for informers whose client's transport comes from Wrap, in place of client-go's own,
-// which prints every failed try.
+// which prints every failed try. It tells of an error that no answer explains when there is one, unless one
+// was told less than 30 s ago; informers do not say when they have recovered, so neither does this.
 func (r *Reporter) WatchErrorHandler(ctx context.Context, _ *cache.Reflector, err error) {
+	if r.ctx.Err() != nil {
+		return
+	}
 	klog.FromContext(ctx).V(4).Info("Watch ended", "err", err)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // The ordinary ends of a watch.
@@ -159,22 +174,44 @@ func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 	}
 }
 
-// tell logs msg, unless that is what was told of key last, less than 30 s ago.
+// tell logs msg, unless that is what was told of key last: then the timer tells it again, or, for the key
+// other, the first call after 30 s.
 func (r *Reporter) tell(key string, err error, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, ok := r.troubles[key]; ok && last.msg == msg && r.now().Sub(last.at) < repeatEvery {
+	if r.ctx.Err() != nil {
 		return
 	}
-	r.troubles[key] = trouble{msg: msg, at: r.now()}
+	last := r.troubles[key]
+	if last != nil && last.msg == msg && (key != other || time.Since(last.toldAt) < repeatEvery) {
+		last.err, last.keysAndValues = err, keysAndValues
+		return
+	}
+	t := &trouble{msg: msg, err: err, keysAndValues: keysAndValues, toldAt: time.Now()}
+	r.troubles[key] = t
 	r.logger.Error(err, msg, keysAndValues...)
+	if key != other {
+		t.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, t) })
+	}
 }
 
-// over logs when there was a trouble with key.
+// repeat is what t's timer does. Nobody stops the timer: that would not help when it has fired and waits for the
+// lock. It finds out by itself that t is not key's trouble any more, since another message makes another trouble.
+func (r *Reporter) repeat(key string, t *trouble) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.troubles[key] != t || r.ctx.Err() != nil {
+		return
+	}
+	r.logger.Error(t.err, t.msg, t.keysAndValues...)
+	t.timer.Reset(repeatEvery)
+}
+
+// over logs when there was a trouble with key, and ends it.
 func (r *Reporter) over(key, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.troubles[key]; !ok {
+	if r.troubles[key] == nil || r.ctx.Err() != nil {
 		return
 	}
 	delete(r.troubles, key)

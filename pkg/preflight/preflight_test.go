@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -25,17 +27,21 @@ const (
 	foos     = "foos.samplecontroller.k8s.io"
 	grant    = " fix=grant it"
 	missing  = "ERROR0 The API server does not know the resource, will keep trying resource=" + foos + " fix=install it"
+	served   = "INFO0 The API server serves the resource resource=" + foos
 )
 
-// newLogger returns a logger and what it has logged so far: a line for each entry, with its level, message,
-// error and values.
-func newLogger(t *testing.T) (klog.Logger, func() []string) {
+// newLogger returns a context with a logger, and what that has logged so far: a line for each entry, with its
+// level, message, error and values, and in front of it, unless start is zero, the time since then.
+func newLogger(t *testing.T, start time.Time) (context.Context, func() []string) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(4)))
 	buffer := logger.GetSink().(ktesting.Underlier).GetBuffer()
-	return logger, func() []string {
+	return klog.NewContext(t.Context(), logger), func() []string {
 		var lines []string
 		for _, entry := range buffer.Data() {
 			line := fmt.Sprintf("%s%d %s", entry.Type, entry.Verbosity, entry.Message)
+			if !start.IsZero() {
+				line = fmt.Sprint(entry.Timestamp.Sub(start), " ", line)
+			}
 			if entry.Err != nil {
 				line += fmt.Sprintf(" err=%v", entry.Err)
 			}
@@ -53,8 +59,9 @@ type bench struct {
 	*testing.T
 	reporter *Reporter
 	client   *http.Client
-	server   *httptest.Server
-	clock    time.Time
+	ctx      context.Context // The Reporter's, which stop ends.
+	stop     context.CancelFunc
+	url      string
 	lines    func() []string
 
 	// What the server answers; err is that it does not.
@@ -63,31 +70,46 @@ type bench struct {
 	err  error
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{T: t, clock: time.Unix(0, 0), code: http.StatusOK}
-	b.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(b.code)
-		io.WriteString(w, b.body)
-	}))
-	t.Cleanup(b.server.Close)
-	logger, lines := newLogger(t)
+func newBench(t *testing.T, url string, start time.Time, next http.RoundTripper) *bench {
+	b := &bench{T: t, url: url, code: http.StatusOK}
+	ctx, lines := newLogger(t, start)
 	b.lines = lines
-	reporter := NewReporter(logger, Fixes{Missing: "install it", Forbidden: "grant it"})
-	reporter.now = func() time.Time { return b.clock }
-	b.reporter = reporter
-	b.client = &http.Client{Transport: reporter.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+	b.ctx, b.stop = context.WithCancel(ctx)
+	t.Cleanup(b.stop)
+	b.reporter = NewReporter(b.ctx, Fixes{Missing: "install it", Forbidden: "grant it"})
+	b.client = &http.Client{Transport: b.reporter.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
 		if b.err != nil {
 			return nil, b.err
 		}
-		return b.server.Client().Transport.RoundTrip(req)
+		if next != nil {
+			return next.RoundTrip(req)
+		}
+		return &http.Response{StatusCode: b.code, Body: io.NopCloser(strings.NewReader(b.body))}, nil
 	}))}
 	return b
+}
+
+// onServer returns a bench with an HTTP server, and that.
+func onServer(t *testing.T) (*bench, *httptest.Server) {
+	var b *bench
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(b.code)
+		io.WriteString(w, b.body)
+	}))
+	t.Cleanup(server.Close)
+	b = newBench(t, server.URL, time.Time{}, server.Client().Transport)
+	return b, server
+}
+
+// inBubble runs test with a bench that has no sockets, in a synctest bubble; its log says when what was told.
+func inBubble(t *testing.T, test func(*bench)) {
+	synctest.Test(t, func(t *testing.T) { test(newBench(t, "https://api.test", time.Now(), nil)) })
 }
 
 // get sends a request and returns the answer's body, as the client of the Reporter's user sees it.
 func (b *bench) get(path string) string {
 	b.Helper()
-	resp, err := b.client.Get(b.server.URL + path)
+	resp, err := b.client.Get(b.url + path)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -102,7 +124,7 @@ func (b *bench) get(path string) string {
 // wantNoAnswer sends a request that must fail.
 func (b *bench) wantNoAnswer(ctx context.Context, path string) {
 	b.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.URL+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -116,7 +138,8 @@ func (b *bench) wantNoAnswer(ctx context.Context, path string) {
 // host and port.
 func (b *bench) wantLog(want ...string) {
 	b.Helper()
-	names := strings.NewReplacer(b.server.URL, "ADDR", b.server.Listener.Addr().String(), "HOST")
+	_, host, _ := strings.Cut(b.url, "://")
+	names := strings.NewReplacer(b.url, "ADDR", host, "HOST")
 	var got []string
 	for _, line := range b.lines() {
 		got = append(got, names.Replace(line))
@@ -163,7 +186,7 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 		{"the server is busy, which clients mend", http.StatusTooManyRequests, foosPath, "", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := newBench(t)
+			b, _ := onServer(t)
 			b.code, b.body = tc.code, tc.body
 			if got := b.get(tc.path); got != tc.body {
 				t.Errorf("the client reads %d bytes of an answer of %d", len(got), len(tc.body))
@@ -173,74 +196,203 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestReporterTellsATroubleOnceIn30SecondsAndWhenItIsOver(t *testing.T) {
-	const (
-		noPods = "ERROR0 The API server does not know the resource, will keep trying resource=pods fix=install it"
-		served = "INFO0 The API server serves the resource resource=" + foos
-	)
-	b := newBench(t)
-	var want []string
-	for _, step := range []struct {
-		name  string
-		after time.Duration
-		code  int
-		path  string
-		want  []string // What is new in the log.
-	}{
-		{"at once", 0, http.StatusNotFound, foosPath, []string{missing}},
-		{"not again", 0, http.StatusNotFound, foosPath, nil},
-		{"not again soon", 27 * time.Second, http.StatusNotFound, foosPath, nil},
-		{"another resource at once", 0, http.StatusNotFound, podsPath, []string{noPods}},
-		{"again when 30 s have passed since it was told", 3 * time.Second, http.StatusNotFound, foosPath, []string{missing}},
-		{"once more", 30 * time.Second, http.StatusNotFound, foosPath, []string{missing}},
-		{"when it is over", time.Second, http.StatusOK, foosPath, []string{served}},
-		{"that only once", time.Second, http.StatusOK, foosPath, nil},
-		{"at once when it is back", time.Second, http.StatusNotFound, foosPath, []string{missing}},
-	} {
-		b.clock = b.clock.Add(step.after)
-		b.code = step.code
-		b.get(step.path)
-		want = append(want, step.want...)
-		b.Log(step.name)
-		b.wantLog(want...)
-	}
+func TestATroubleIsToldAtOnceAndEvery30sWithoutFurtherRequests(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		b.wantLog("0s " + missing)
+		time.Sleep(119 * time.Second)
+		b.wantLog("0s "+missing, "30s "+missing, "1m0s "+missing, "1m30s "+missing)
+	})
 }
 
-func TestReporterTellsOfAServerOutOfReach(t *testing.T) {
+func TestFurtherRequestsThatFailTheSameWayTellNothing(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		for range 13 { // Every 7 s, up to 84 s.
+			b.get(foosPath)
+			time.Sleep(7 * time.Second)
+		}
+		b.wantLog("0s "+missing, "30s "+missing, "1m0s "+missing, "1m30s "+missing)
+	})
+}
+
+func TestATroubleIsToldUntilItIsOver(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		time.Sleep(40 * time.Second)
+		b.code = http.StatusOK
+		b.get(foosPath)
+		want := []string{"0s " + missing, "30s " + missing, "40s " + served}
+		b.wantLog(want...)
+
+		time.Sleep(5 * time.Minute)
+		b.get(foosPath)
+		b.wantLog(want...)
+
+		b.code = http.StatusNotFound // Back, as new.
+		b.get(foosPath)
+		time.Sleep(time.Second)
+		b.code = http.StatusOK
+		b.get(foosPath)
+		time.Sleep(time.Second)
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		time.Sleep(40 * time.Second)
+		b.wantLog(append(want, "5m40s "+missing, "5m41s "+served, "5m42s "+missing, "6m12s "+missing)...)
+	})
+}
+
+func TestAnotherTroubleWithTheSameResourceIsToldAtOnceAndThenEvery30s(t *testing.T) {
+	const fails = "ERROR0 The API server fails, will keep trying err=not ready resource=" + foos
+	inBubble(t, func(b *bench) {
+		b.code, b.body = http.StatusServiceUnavailable, `{"message":"not ready"}`
+		b.get(foosPath)
+		time.Sleep(20 * time.Second)
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		want := []string{"0s " + fails, "20s " + missing}
+		b.wantLog(want...)
+		time.Sleep(65 * time.Second)
+		b.wantLog(append(want, "50s "+missing, "1m20s "+missing)...)
+	})
+}
+
+func TestTheNewestErrorAndValuesAreRepeated(t *testing.T) {
+	const unauthorized = "ERROR0 The API server does not accept the credentials, will keep trying err="
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusUnauthorized
+		for i, word := range []string{"expired", "unknown", "revoked", "forged"} { // At 0, 14, 28, 42 s.
+			b.url = fmt.Sprint("https://api.test-", i)
+			b.body = `{"message":"` + word + `"}`
+			b.get(foosPath)
+			time.Sleep(14 * time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		b.url = "https://api.test"
+		b.wantLog("0s "+unauthorized+"expired server=ADDR-0", "30s "+unauthorized+"revoked server=ADDR-2",
+			"1m0s "+unauthorized+"forged server=ADDR-3")
+	})
+}
+
+func TestAServerOutOfReachIsOneTroubleWhateverIsAskedFor(t *testing.T) {
 	const (
 		told    = "ERROR0 Cannot reach the API server, will keep trying err=no route server=ADDR"
 		reached = "INFO0 Reached the API server server=ADDR"
 	)
-	b := newBench(t)
-	b.err = errors.New("no route")
-	for _, path := range []string{foosPath, podsPath, foosPath} { // One server is out of reach, whatever is asked for.
-		b.wantNoAnswer(context.Background(), path)
-		b.wantLog(told)
-	}
-	b.clock = b.clock.Add(30 * time.Second)
-	b.wantNoAnswer(context.Background(), foosPath)
-	b.wantLog(told, told)
+	inBubble(t, func(b *bench) {
+		b.err = errors.New("no route")
+		for _, path := range []string{foosPath, podsPath, foosPath} {
+			b.wantNoAnswer(b.ctx, path)
+			b.wantLog("0s " + told)
+		}
+		time.Sleep(40 * time.Second)
+		b.wantLog("0s "+told, "30s "+told)
 
-	b.err, b.code = nil, http.StatusNotFound // An answer is an answer.
-	b.get(foosPath)
-	b.wantLog(told, told, reached, missing)
-	b.get(foosPath)
-	b.wantLog(told, told, reached, missing)
+		b.err, b.code = nil, http.StatusNotFound // An answer is an answer.
+		b.get(foosPath)
+		b.get(foosPath)
+		time.Sleep(29 * time.Second)
+		b.wantLog("0s "+told, "30s "+told, "40s "+reached, "40s "+missing)
+	})
+}
+
+func TestTroublesWithDifferentThingsAreIndependent(t *testing.T) {
+	const (
+		noPods      = "ERROR0 The API server does not know the resource, will keep trying resource=pods fix=install it"
+		unreachable = "ERROR0 Cannot reach the API server, will keep trying err=no route server=ADDR"
+		reached     = "INFO0 Reached the API server server=ADDR"
+	)
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		time.Sleep(5 * time.Second)
+		b.get(podsPath)
+		time.Sleep(5 * time.Second)
+		b.err = errors.New("no route")
+		b.wantNoAnswer(b.ctx, foosPath)
+		time.Sleep(32 * time.Second)
+		b.err, b.code = nil, http.StatusOK
+		b.get(foosPath)
+		time.Sleep(60 * time.Second)
+		b.wantLog("0s "+missing, "5s "+noPods, "10s "+unreachable, "30s "+missing, "35s "+noPods, "40s "+unreachable,
+			"42s "+reached, "42s "+served, "1m5s "+noPods, "1m35s "+noPods)
+	})
+}
+
+func TestNothingIsLoggedAfterTheEndOfTheProcessContext(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		time.Sleep(10 * time.Second)
+		b.stop()
+		time.Sleep(5 * time.Minute)
+		b.wantLog("0s " + missing)
+
+		b.get(podsPath)
+		b.err = errors.New("no route")
+		b.wantNoAnswer(context.Background(), foosPath)
+		b.err, b.code = nil, http.StatusOK
+		b.get(foosPath)
+		b.get(podsPath)
+		b.reporter.WatchErrorHandler(b.ctx, nil, errors.New("no such plugin"))
+		time.Sleep(5 * time.Minute)
+		b.wantLog("0s " + missing)
+	})
+}
+
+// The goroutines' requests come at the same time as the repetitions.
+func TestReporterMayBeUsedConcurrently(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		transport := b.reporter.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
+			code, err := strconv.Atoi(req.URL.RawQuery)
+			return &http.Response{StatusCode: code, Body: http.NoBody}, err
+		}))
+		inParallel := func(codes ...string) {
+			var all sync.WaitGroup
+			for i := range 16 {
+				all.Go(func() {
+					for range 11 {
+						req, err := http.NewRequest(http.MethodGet, b.url+foosPath+"?"+codes[i%len(codes)], nil)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						transport.RoundTrip(req) // What becomes of it is in the log.
+						time.Sleep(10 * time.Second)
+					}
+				})
+			}
+			all.Wait()
+		}
+		inParallel("404")
+		b.get(foosPath) // Over.
+		b.wantLog("0s "+missing, "30s "+missing, "1m0s "+missing, "1m30s "+missing, "1m50s "+served)
+
+		inParallel("404", "503", "200", "no answer")
+		b.get(foosPath)
+		end := b.lines()
+		time.Sleep(5 * time.Minute)
+		if diff := cmp.Diff(end, b.lines()); diff != "" {
+			b.Errorf("told when all was over (-before +after):\n%s", diff)
+		}
+	})
 }
 
 func TestReporterTellsOfARefusedConnection(t *testing.T) {
-	b := newBench(t)
-	b.server.Close()
+	b, server := onServer(t)
+	server.Close()
 	b.wantNoAnswer(context.Background(), foosPath)
 	b.wantLog("ERROR0 Cannot reach the API server, will keep trying err=dial tcp HOST: connect: connection refused server=ADDR")
 }
 
 func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
-	logger, lines := newLogger(t)
+	ctx, lines := newLogger(t, time.Time{})
 	broken := roundTripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))}, nil
 	})
-	client := &http.Client{Transport: NewReporter(logger, Fixes{Missing: "install it", Forbidden: "grant it"}).Wrap(broken)}
+	client := &http.Client{Transport: NewReporter(ctx, Fixes{Missing: "install it", Forbidden: "grant it"}).Wrap(broken)}
 	resp, err := client.Get("http://server" + podsPath)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +407,7 @@ func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
 }
 
 func TestReporterTellsTimeoutsButNotWhatWeGaveUpOurselves(t *testing.T) {
-	b := newBench(t)
+	b, _ := onServer(t)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	b.wantNoAnswer(cancelled, foosPath)
@@ -267,60 +419,57 @@ func TestReporterTellsTimeoutsButNotWhatWeGaveUpOurselves(t *testing.T) {
 	b.wantLog("ERROR0 Cannot reach the API server, will keep trying err=context deadline exceeded server=ADDR")
 }
 
-func TestErrorsThatNoAnswerExplainsAreToldAtOnceAndEvery30s(t *testing.T) {
-	const trace, told = "INFO4 Watch ended err=", "ERROR0 Cannot list and watch, will keep trying err="
-	b := newBench(t)
-	ctx := klog.NewContext(context.Background(), b.reporter.logger)
-	b.reporter.WatchErrorHandler(ctx, nil, io.EOF)
-	b.reporter.WatchErrorHandler(ctx, nil, apierrors.NewResourceExpired("too old"))
-	ordinary := []string{trace + "EOF", trace + "too old"}
-	b.wantLog(ordinary...)
+func TestErrorsThatNoAnswerExplainsAreToldWhenTheyHappenButOnlyEvery30s(t *testing.T) {
+	const trace, told = " INFO4 Watch ended err=", " ERROR0 Cannot list and watch, will keep trying err="
+	inBubble(t, func(b *bench) {
+		fail := func(err error) { b.reporter.WatchErrorHandler(b.ctx, nil, err) }
+		fail(io.EOF)
+		fail(apierrors.NewResourceExpired("too old"))
+		want := []string{"0s" + trace + "EOF", "0s" + trace + "too old"} // The ordinary ends of a watch.
+		b.wantLog(want...)
 
-	noPlugin := errors.New("no such plugin")
-	b.reporter.WatchErrorHandler(ctx, nil, noPlugin)
-	b.reporter.WatchErrorHandler(ctx, nil, noPlugin)
-	want := append(ordinary, trace+"no such plugin", told+"no such plugin", trace+"no such plugin")
-	b.wantLog(want...)
-	b.clock = b.clock.Add(30 * time.Second)
-	b.reporter.WatchErrorHandler(ctx, nil, noPlugin)
-	want = append(want, trace+"no such plugin", told+"no such plugin")
-	b.wantLog(want...)
+		noPlugin := errors.New("no such plugin")
+		fail(noPlugin)
+		time.Sleep(29 * time.Second)
+		fail(noPlugin)
+		time.Sleep(time.Second)
+		fail(noPlugin)
+		want = append(want, "0s"+trace+"no such plugin", "0s"+told+"no such plugin", "29s"+trace+"no such plugin",
+			"30s"+trace+"no such plugin", "30s"+told+"no such plugin")
+		b.wantLog(want...)
+
+		time.Sleep(5 * time.Minute) // Whether it lasts nobody knows.
+		b.wantLog(want...)
+		fail(errors.New("no such file"))
+		b.wantLog(append(want, "5m30s"+trace+"no such file", "5m30s"+told+"no such file")...)
+	})
 }
 
 func TestErrorsThatAnAnswerExplainsAreNotToldTwice(t *testing.T) {
-	b := newBench(t)
-	b.code = http.StatusNotFound
-	b.get(foosPath)
-	b.wantLog(missing)
-	b.reporter.WatchErrorHandler(context.Background(), nil, errors.New("the server could not find the requested resource"))
-	b.wantLog(missing)
+	inBubble(t, func(b *bench) {
+		b.code = http.StatusNotFound
+		b.get(foosPath)
+		b.wantLog("0s " + missing)
+		b.reporter.WatchErrorHandler(context.Background(), nil, errors.New("the server could not find the requested resource"))
+		b.wantLog("0s " + missing)
+	})
 }
 
 func TestWaitTellsWhatIsWrongAndWhenItIsOver(t *testing.T) {
-	b := newBench(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(b *bench) {
 		tries := 0
-		err := b.reporter.Wait(context.Background(), func(context.Context) error {
-			if tries++; tries < 4 {
+		err := b.reporter.Wait(b.ctx, func(context.Context) error {
+			if tries++; tries < 20 { // The last at 38 s.
 				return errors.New("no such plugin")
 			}
 			return nil
 		})
 		if err != nil {
-			t.Error(err)
+			b.Error(err)
 		}
+		const told = "ERROR0 Cannot list and watch, will keep trying err=no such plugin"
+		b.wantLog("0s "+told, "30s "+told, "38s INFO0 Listed the resources")
 	})
-	b.wantLog("ERROR0 Cannot list and watch, will keep trying err=no such plugin", "INFO0 Listed the resources")
-}
-
-func TestAnotherTroubleWithTheSameResourceIsToldAtOnce(t *testing.T) {
-	b := newBench(t)
-	for _, b.code = range []int{http.StatusServiceUnavailable, http.StatusNotFound} {
-		b.get(foosPath)
-	}
-	if got := b.lines(); len(got) != 2 || got[1] != missing {
-		t.Errorf("log = %q, want two lines, the second %q", got, missing)
-	}
 }
 
 func TestWait(t *testing.T) {
@@ -365,7 +514,7 @@ func TestWait(t *testing.T) {
 						return try(ctx)
 					})
 				}
-				err := NewReporter(klog.Background(), Fixes{}).Wait(ctx, checks...)
+				err := NewReporter(ctx, Fixes{}).Wait(ctx, checks...)
 				if err == nil {
 					tell("nil")
 				}

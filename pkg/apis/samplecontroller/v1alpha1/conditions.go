@@ -24,6 +24,9 @@ const (
 	ReasonCreating = "Creating"
 	// ReasonWaitingForDeletion means that the named Deployment is being deleted and comes back after.
 	ReasonWaitingForDeletion = "WaitingForDeletion"
+	// ReasonWaitingForName means that the named Deployment belongs to an earlier Foo of the same name, and
+	// is about to be garbage-collected.
+	ReasonWaitingForName = "WaitingForName"
 	// ReasonNotOwned means that the named Deployment is not this Foo's and is therefore left alone.
 	ReasonNotOwned = "NotOwned"
 	// ReasonRefused means that the API server refused or failed a write; the message has its words.
