@@ -109,6 +109,13 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
 	w.becomes(t, "more", v1alpha1.ReasonCreating)
 
+	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
+	until(t, "it is told", func(context.Context) (bool, error) { return p.count("does not know the resource") >= 2, nil })
+	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
+	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
+	w.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"})
+	w.becomes(t, "last", v1alpha1.ReasonCreating)
+
 	for line := range strings.Lines(p.log.String()) {
 		if strings.HasPrefix(line, "E") && !strings.Contains(line, "will keep trying") {
 			t.Errorf("an error line that does not say what is missing: %s", line)
