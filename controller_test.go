@@ -474,11 +474,58 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	}
 }
 
+// TestInformersCallTheHandlers lets real informers watch the fake API servers.
+func TestInformersCallTheHandlers(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	kube, samples := kubefake.NewClientset(), samplesfake.NewClientset()
+	samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
+	c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.queue.ShutDown)
+	samplesFactory.StartWithContext(ctx)
+	kubeFactory.StartWithContext(ctx)
+	if !cache.WaitFor(ctx, "", c.synced...) {
+		t.Fatal("the caches are not filled")
+	}
+
+	foos, deployments := samples.SamplecontrollerV1alpha1().Foos("default"), kube.AppsV1().Deployments("default")
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"a Foo is created", func() error { _, err := foos.Create(ctx, newFoo(), metav1.CreateOptions{}); return err }},
+		{"a Deployment is created", func() error { _, err := deployments.Create(ctx, newDeployment(), metav1.CreateOptions{}); return err }},
+		{"a Deployment is changed", func() error {
+			_, err := deployments.Update(ctx, newDeployment(scaledTo(9), func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }), metav1.UpdateOptions{})
+			return err
+		}},
+		{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
+		{"a Foo is changed", func() error {
+			_, err := foos.Update(ctx, newFoo(func(foo *v1alpha1.Foo) { foo.Generation++ }), metav1.UpdateOptions{})
+			return err
+		}},
+		{"a Foo is deleted", func() error { return foos.Delete(ctx, "web", metav1.DeleteOptions{}) }},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		until(t, "the Foo is queued because "+step.what, func(context.Context) (bool, error) { return c.queue.Len() > 0, nil })
+		key, _ := c.queue.Get()
+		if key != webKey {
+			t.Errorf("%s: %s is queued, want %s", step.what, key, webKey)
+		}
+		c.queue.Done(key)
+	}
+}
+
 func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
 	f.fails = map[string]error{"create deployments web": errBoom}
 	work := func(what string, remembers int) {
 		t.Helper()
+		until(t, "the key is there for "+what, func(context.Context) (bool, error) { return f.queue.Len() > 0, nil })
 		if !f.processNextWorkItem(f.ctx, f.ctx) {
 			t.Fatal("the worker ended")
 		}
