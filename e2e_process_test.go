@@ -310,6 +310,35 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func TestMakeRunThatCannotGoOnEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, temp := t.TempDir(), t.TempDir() // A tree without artifacts: there is nothing to install.
+	script, err := os.ReadFile("hack/run.sh")
+	if err := errors.Join(err, os.Mkdir(filepath.Join(tree, "hack"), 0o755), os.WriteFile(filepath.Join(tree, "hack", "run.sh"), script, 0o755),
+		os.Symlink(filepath.Join(here, "bin"), filepath.Join(tree, "bin"))); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(tree, "hack", "run.sh"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "artifacts/crd") {
+		t.Errorf("ended with %v, want an error and what is missing:\n%s", err, out)
+	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
+		t.Errorf("files are left behind: %v", left)
+	}
+	if left := processesWith(t, temp); len(left) > 0 {
+		t.Errorf("processes are left behind: %v", left)
+	}
+}
+
 // processesWith returns the command lines of all processes that mention words. It needs /proc.
 func processesWith(t *testing.T, words string) []string {
 	t.Helper()

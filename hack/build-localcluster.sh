@@ -12,7 +12,6 @@ if [[ -x $binary ]]; then
 fi
 echo "Building bin/localcluster. The first time this compiles Kubernetes: about 5 minutes on two cores, and"
 echo "as much again for downloading its modules where the connection is slow."
-go mod download
 total=$(go list -deps . | wc -l)
 started=$SECONDS
 # go build -v prints each package as it is compiled, and errors with spaces in them.

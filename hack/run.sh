@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/foo-run-XXXXXX")
 readonly dir
 readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
-controller='' cluster='' watch='' tether='' status=0
+controller='' cluster='' watch='' tether='' asked=''
 
 kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
 step() { printf '\n==> %s\n' "$*"; }
@@ -24,6 +24,7 @@ stop() { # PID
 }
 
 clean_up() {
+	local status=$?
 	trap '' INT TERM PIPE # Once is enough, and nobody need be reading.
 	set +o errexit
 	step "Stopping: the controller, then the control plane"
@@ -33,16 +34,16 @@ clean_up() {
 	stop "$cluster"
 	rm -rf "$dir"
 	echo "Nothing is left behind."
+	[[ -z $asked ]] || exit 0
 	exit "$status"
 }
 trap clean_up EXIT
-trap 'exit' INT TERM
+trap 'asked=yes; exit' INT TERM
 
 fail() { # MESSAGE LOG
 	printf '%s. The end of its log:\n' "$1" >&2
 	tail -n 20 "$2" >&2
-	status=1
-	exit
+	exit 1
 }
 
 step "Starting Kubernetes: etcd, API server, controllers, scheduler and a simulated node, all on loopback"
@@ -63,14 +64,9 @@ kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
 
 step "Starting the controller: bin/foo-controller --kubeconfig=$dir/controller.kubeconfig -v=2"
 token=$(kubectl create token foo-controller --namespace=foo-system --duration=24h)
-(
-	umask 077
-	cp "$dir/kubeconfig" "$dir/controller.kubeconfig"
-)
-for change in "set-credentials foo-controller --token=$token" "set-context --current --user=foo-controller"; do
-	# shellcheck disable=SC2086 # Words are meant to be split.
-	kubectl --kubeconfig="$dir/controller.kubeconfig" config $change >"$dir/config.log" || fail "kubectl config failed" "$dir/config.log"
-done
+cp "$dir/kubeconfig" "$dir/controller.kubeconfig" # Like all of $dir, for this user alone.
+kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials foo-controller --token="$token" >/dev/null
+kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=foo-controller >/dev/null
 bin/foo-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 >"$dir/controller.log" 2>&1 9>&- &
 controller=$!
 { cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/tether.log" 2>&1 9>&- & # As for the cluster.
@@ -94,7 +90,7 @@ kubectl wait --for=condition=Ready "$foo" --timeout=120s >"$dir/wait.log" 2>&1 9
 sleep 0.5 # Lets the watch print the last line first.
 available=$(kubectl get "$foo" --output=jsonpath='{.status.availableReplicas} of {.spec.replicas}')
 step "$foo is Ready with $available replicas available. Changes show below; Ctrl-C stops everything"
-[[ -n ${RUN_UNTIL_READY:-} ]] && exit
+[[ -z ${RUN_UNTIL_READY:-} ]] || exit 0
 
 # Until Ctrl-C, or until something that should run does not.
 while alive "$watch"; do

@@ -122,23 +122,33 @@ func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) 
 		}
 	}()
 
+	sick, err := await(ctx, func() error { return c.check(ctx, comp) })
+	if sick != nil {
+		return fmt.Errorf("%s is not healthy after %s: %w; its log is %s", comp.name, startDeadline, sick, p.log)
+	}
+	return err
+}
+
+// await calls check until it returns nil. When ctx's deadline comes first, late is what check said last
+// before it; when ctx ends for another reason, err is that reason.
+func await(ctx context.Context, check func() error) (late, err error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	var sick error
+	var last error
 	for {
-		err := c.check(ctx, comp)
+		err := check()
 		if err == nil {
-			return nil
+			return nil, nil
 		}
-		if ctx.Err() == nil {
-			sick = err // Not the one that says that we no longer wait.
+		if ctx.Err() == nil || last == nil {
+			last = err // Rather not the one that says that we no longer wait.
 		}
 		select {
 		case <-ctx.Done():
-			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return context.Cause(ctx)
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				return last, nil
 			}
-			return fmt.Errorf("%s is not healthy after %s: %w; its log is %s", comp.name, startDeadline, sick, p.log)
+			return nil, context.Cause(ctx)
 		case <-ticker.C:
 		}
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,28 +59,16 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	}
 	say("nodes: created %d, waiting for them to become Ready", nodes)
 
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	var missing error
-	for {
-		err := missingForPods(ctx, client, nodes)
-		if err == nil {
-			say("nodes: Ready")
-			return nil
-		}
-		if ctx.Err() == nil {
-			missing = err // Not the one that says that we no longer wait.
-		}
-		select {
-		case <-ctx.Done():
-			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return context.Cause(ctx)
-			}
-			return fmt.Errorf("no Pod could run after %s: %w; see the logs of %s and %s",
-				startDeadline, missing, c.log(controllerManager), c.log(kwok))
-		case <-ticker.C:
-		}
+	missing, err := await(ctx, func() error { return missingForPods(ctx, client, nodes) })
+	if missing != nil {
+		return fmt.Errorf("no Pod could run after %s: %w; see the logs of %s and %s",
+			startDeadline, missing, c.log(controllerManager), c.log(kwok))
 	}
+	if err != nil {
+		return err
+	}
+	say("nodes: Ready")
+	return nil
 }
 
 // missingForPods says what a Pod would have to wait for, or nil.

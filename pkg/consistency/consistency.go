@@ -78,9 +78,11 @@ func (w *Writes) Known(key cache.ObjectName, uid types.UID) bool {
 }
 
 // Wait returns how long to wait before the caches may have seen all writes for the object, and 0 when
-// they have. Ask before reading the caches: what was read before may be older than the answer. The pause doubles from 5 ms to 1 s from one question to the next; after a minute it is 0
-// in any case, and also when the versions cannot be compared: holding a key for ever would be worse than
-// a write that the API server refuses.
+// they have. Ask before reading the caches: what was read before may be older than the answer.
+//
+// The pause doubles from 5 ms to 1 s from one question to the next; after a minute it is 0 in any case, and
+// also when the versions cannot be compared: holding a key for ever would be worse than a write that the
+// API server refuses.
 func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -50,20 +50,18 @@ type Step struct {
 
 // Next decides what to do about a Foo. The cases are read from top to bottom, the first that fits counts.
 func Next(seen Seen) Step {
-	foo, dep := seen.Foo, seen.Named
+	foo, dep, mistake := seen.Foo, seen.Named, invalid(seen.Foo)
 	switch {
 	case foo.Spec.Paused:
 		return Step{}
-	case invalid(foo) != "":
-		return Step{Err: &TerminalError{Reason: v1alpha1.ReasonInvalid, Message: invalid(foo)}}
+	case mistake != "":
+		return Step{Err: &TerminalError{Reason: v1alpha1.ReasonInvalid, Message: mistake}}
 
 	// The cached Foo may be dead already, and a child for a dead owner makes a loop with the garbage
 	// collector: it deletes, we create. Only a Foo that never had a Deployment needs no second look.
-	case dep == nil && !seen.hadDeployment():
-		return Step{Create: Deployment(foo)}
-	case dep == nil && seen.Live == nil:
+	case dep == nil && seen.hadDeployment() && seen.Live == nil:
 		return Step{LookAtFoo: true}
-	case dep == nil && !seen.Live.confirms(foo):
+	case dep == nil && seen.hadDeployment() && !seen.Live.confirms(foo):
 		return Step{Leave: true}
 	case dep == nil:
 		return Step{Create: Deployment(foo)}
@@ -106,16 +104,16 @@ func Found(foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
 
 // notOwned says whose dep is, when foo is not its controller.
 func notOwned(foo *v1alpha1.Foo, dep *appsv1.Deployment) *TerminalError {
-	holder := "it was not made for a Foo"
-	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
-		holder = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
-	}
 	if ref := FooReference(dep); ref != nil && ref.Name == foo.Name {
 		return &TerminalError{
 			Reason:  v1alpha1.ReasonWaitingForName,
 			Message: fmt.Sprintf("Deployment %q belongs to an earlier Foo of this name, and will be created again when the garbage collector has removed it", dep.Name),
 			Passing: true,
 		}
+	}
+	holder := "it was not made for a Foo"
+	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
+		holder = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
 	}
 	return &TerminalError{
 		Reason: v1alpha1.ReasonNotOwned,

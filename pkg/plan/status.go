@@ -98,10 +98,10 @@ func judge(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error) verdict {
 		return stalled(terminal.Reason, terminal.Message)
 	case err != nil:
 		return reconciling(v1alpha1.ReasonRefused, fmt.Sprintf("Deployment %q could not be written, trying again: %s", name, words(err)))
-	case dep == nil || dep.DeletionTimestamp == nil && dep.Status.ObservedGeneration == 0:
-		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
-	case dep.DeletionTimestamp != nil:
+	case dep != nil && dep.DeletionTimestamp != nil:
 		return reconciling(v1alpha1.ReasonWaitingForDeletion, fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", name))
+	case dep == nil || dep.Status.ObservedGeneration == 0:
+		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
 	default:
 		return rollout(dep)
 	}
