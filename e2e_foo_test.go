@@ -256,15 +256,14 @@ func newWorld(t *testing.T, s *shared) *world {
 	return &world{cluster: c, namespace: c.namespace(t)}
 }
 
-// newWorldOfItsOwn returns a world on a cluster, with an API server only, that no other test uses. The test
-// runs beside others.
-func newWorldOfItsOwn(t *testing.T) *world {
+// newWorldOfItsOwn returns a world on a cluster like s that no other test uses. The test runs beside others.
+func newWorldOfItsOwn(t *testing.T, s *shared) *world {
 	t.Helper()
 	if testing.Short() {
 		t.Skip(skipped)
 	}
 	t.Parallel()
-	c, err := startCluster(apiCluster.components)
+	c, err := startCluster(s.components)
 	if err != nil {
 		t.Fatal(err)
 	}

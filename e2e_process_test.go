@@ -77,7 +77,7 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 // TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
 // of its own, and watches a real half minute go by.
 func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
-	w := newWorldOfItsOwn(t)
+	w := newWorldOfItsOwn(t, apiCluster)
 	c := w.cluster
 	localcluster := func(args ...string) {
 		t.Helper()

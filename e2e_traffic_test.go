@@ -92,7 +92,7 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 
 // TestIdleAndRestartedControllerWritesNothing watches a real minute go by, on a cluster of its own.
 func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
-	w := newWorldOfItsOwn(t)
+	w := newWorldOfItsOwn(t, apiCluster)
 	c := w.cluster
 	first := w.controller(t)
 
