@@ -18,8 +18,9 @@ run: build ## a local control plane, the controller and an example Foo, shown li
 # -count=1: what these tests depend on, a binary and files that other processes read, Go's cache of results
 # does not see.
 .PHONY: test
-test: build ## all tests, those against a local control plane included
+test: build bin/verdict ## all tests, those against a local control plane included
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 10m ./...
+	@cd hack/verdict && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 
 .PHONY: unit
@@ -31,11 +32,11 @@ verify: ## generated code, format, vet, lint, import directions, modules, docs; 
 	@hack/verify.sh
 
 .PHONY: generate
-generate: ## everything derived from pkg/apis: deep copies, CRD, clients, listers, informers
+generate: ## everything derived from pkg/apis: deep copies, CRD, clients, listers, informers, docs/api.md
 	@hack/generate.sh
 
 .PHONY: build
-build: bin/foo-controller bin/localcluster ## both binaries into bin/
+build: bin/foo-controller bin/localcluster ## the controller and the local control plane into bin/
 
 .PHONY: bin/foo-controller
 bin/foo-controller: ## the controller
@@ -44,6 +45,10 @@ bin/foo-controller: ## the controller
 .PHONY: bin/localcluster
 bin/localcluster: ## a whole Kubernetes in one binary; the first build takes minutes
 	@hack/build-localcluster.sh
+
+.PHONY: bin/verdict
+bin/verdict: ## what kstatus and Argo CD make of an object's status, for the tests
+	@go build -C hack/verdict -o ../../$@ .
 
 .PHONY: clean
 clean: ## remove what was built

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/backoff"
 	"example.com/foo-controller/pkg/consistency"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
@@ -38,6 +40,8 @@ const (
 	syncGrace = 10 * time.Second
 	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
 	byDeployment = "deployment"
+	// byFoo indexes Deployments by the uid of the Foo that controls them.
+	byFoo = "foo"
 
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
@@ -47,20 +51,25 @@ const (
 //
 // Events of both kinds become keys of Foos on one queue. A worker takes a key, observes what the caches
 // have under it, lets package plan decide, performs what was decided, and writes the Foo's status when it
-// differs. Nothing is remembered from one sync to the next but for whom we wrote, and which of these writes
-// the caches have still to show; everything else is looked at again.
+// differs. Nothing is remembered from one sync to the next but for whom we wrote, which of these writes the
+// caches have still to show, and what failed how often; everything else is looked at again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
 	recorder events.EventRecorder
 
-	foos        listers.FooLister
-	fooIndexer  cache.TypedIndexer[*v1alpha1.Foo]
-	deployments appslisters.DeploymentLister
-	synced      []cache.DoneChecker
+	foos              listers.FooLister
+	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
+	deployments       appslisters.DeploymentLister
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+	synced            []cache.DoneChecker
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	// retries says when a key that failed may be tried again; it is the queue's rate limiter.
+	retries *backoff.Backoff[cache.ObjectName]
+	// corrections says when a Deployment that others keep changing may be put back again.
+	corrections *backoff.Backoff[cache.ObjectName]
 	// writes knows which of our acknowledged writes the caches have not shown yet.
 	writes *consistency.Writes
 }
@@ -74,24 +83,33 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: deploymentKeys}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
 	}
+	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: fooUIDs}); err != nil {
+		return nil, fmt.Errorf("index Deployments: %w", err)
+	}
+	// A key that failed comes back after 5 ms, doubling to 60 s; all failed keys together come back at most 50
+	// times a second after the first 300. First tries are not limited.
+	retries := backoff.New[cache.ObjectName](5*time.Millisecond, time.Minute, rate.NewLimiter(50, 300))
+	stores := map[string]consistency.Store{
+		foosResource:        fooInformer.GetTypedIndexer(),
+		deploymentsResource: deploymentInformer.GetTypedIndexer(),
+	}
 	c := &Controller{
 		kube: kube, samples: samples, recorder: recorder,
-		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(), deployments: deployments.Lister(),
-		queue: newQueue(logger),
-		writes: consistency.New(map[string]consistency.Store{
-			foosResource:        fooInformer.GetTypedIndexer(),
-			deploymentsResource: deploymentInformer.GetTypedIndexer(),
-		}),
+		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
+		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
+		queue: newQueue(logger, retries), retries: retries,
+		corrections: backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
+		writes:      consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 	}
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(informers.FooHandlerFuncs{
-		AddFunc: c.enqueueFoo, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
+		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Foos: %w", err)
 	}
 	deploymentHandler, err := deploymentInformer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: c.handleObject, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
+		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Deployments: %w", err)
@@ -100,22 +118,15 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	return c, nil
 }
 
-// newQueue returns the queue of keys to sync. A key that failed comes back after 5 ms, doubling to 60 s;
-// all failed keys together come back at most 50 times a second after the first 300. First tries are not
-// limited.
-func newQueue(logger klog.Logger) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
+// newQueue returns the queue of keys to sync; those that failed come back as retries says.
+func newQueue(logger klog.Logger, retries workqueue.TypedRateLimiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	logger = klog.LoggerWithName(logger, "queue")
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedMaxOfRateLimiter(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](5*time.Millisecond, time.Minute),
-			&workqueue.TypedBucketRateLimiter[cache.ObjectName]{Limiter: rate.NewLimiter(50, 300)},
-		),
-		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
-			Name: controllerName,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-				Name: controllerName, Logger: &logger,
-			}),
-		})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
+		Name: controllerName,
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+			Name: controllerName, Logger: &logger,
+		}),
+	})
 }
 
 // Run syncs Foos with the given number of workers until ctx ends. It then takes no further key, gives the
@@ -173,6 +184,9 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 			utilruntime.HandleErrorWithContext(syncCtx, err, "Sync failed, will try again")
 		}
 		c.queue.AddRateLimited(key)
+		if outcome.Told {
+			c.retries.Because(key, err)
+		}
 	case plan.Wait: // No Forget: a pause between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
 	default:
@@ -199,22 +213,21 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 	if pause := c.writes.Wait(key); pause > 0 { // Before the caches are read: they may catch up at any moment.
 		return &plan.WaitError{After: pause, For: "the caches to show our own writes"}
 	}
-	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.writes.Forget(key)
-		return nil // Deleted. The garbage collector removes the Deployment.
+	pause, why := c.retries.Hold(key)
+	if pause > 0 && why == nil {
+		return &plan.WaitError{After: pause, For: "another try"} // Whatever event has brought the key back.
 	}
+	seen, err := c.observe(ctx, key)
 	if err != nil {
 		return err
 	}
-	if foo.DeletionTimestamp != nil {
-		return nil // Being deleted, perhaps for days: a write now would race the garbage collector.
+	if seen.Foo == nil || seen.Foo.DeletionTimestamp != nil {
+		return nil // Going or gone. The garbage collector removes the Deployment: a write now would race it.
+	}
+	if pause > 0 {
+		seen.Held = &plan.WaitError{After: pause, For: "another try", Err: why}
 	}
 
-	seen, err := c.observe(key, foo)
-	if err != nil {
-		return err
-	}
 	step := plan.Next(seen)
 	if step.LookAtFoo {
 		if seen.Live, err = c.lookAtFoo(ctx, key); err != nil {
@@ -226,28 +239,89 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 		return nil // The cache is behind; the event that it waits for brings the key back.
 	}
 
-	dep, stepErr := c.act(ctx, seen, step)
+	stepErr := c.act(ctx, &seen, step)
 	if plan.OutcomeOf(stepErr).Quiet {
 		return stepErr // Nothing to tell the user.
 	}
-	want := plan.Status(foo, dep, stepErr, time.Now())
-	if err := c.updateFooStatus(ctx, foo, want); err != nil {
+	if err := c.updateFooStatus(ctx, seen.Foo, plan.Status(seen, stepErr, time.Now())); err != nil {
 		return err // Worth a retry whatever stepErr was, and the retry meets stepErr again.
 	}
 	return stepErr
 }
 
-// observe gathers what the caches have about foo.
-func (c *Controller) observe(key cache.ObjectName, foo *v1alpha1.Foo) (plan.Seen, error) {
-	seen := plan.Seen{Foo: foo, Wrote: c.writes.Known(key, foo.UID)}
-	dep, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName)
-	if err != nil && !apierrors.IsNotFound(err) {
+// observe gathers what is known about a Foo: from the caches, and what the decision rests on most from the
+// API server itself when the caches cannot be relied upon. Foo stays nil when there is none.
+func (c *Controller) observe(ctx context.Context, key cache.ObjectName) (plan.Seen, error) {
+	seen, err := c.lookAround(ctx, key)
+	foo := seen.Foo
+	if foo == nil || err != nil {
 		return seen, err
 	}
-	if err == nil {
-		seen.Named = dep
+	name := foo.Spec.DeploymentName
+	for _, dep := range c.controlledBy(foo) {
+		if dep.Name != name {
+			seen.Owned = append(seen.Owned, dep)
+		}
+	}
+	for _, rival := range c.claimants(foo.Namespace, name) {
+		if rival.UID != foo.UID {
+			seen.Claimants = append(seen.Claimants, rival)
+		}
+	}
+	seen.Holders = c.holders(foo, seen.Named)
+	seen.Wrote = c.writes.Known(key, foo.UID)
+	if pause, why := c.corrections.Hold(key); why != nil {
+		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
 	}
 	return seen, nil
+}
+
+// lookAround returns the Foo and the Deployment that it names.
+func (c *Controller) lookAround(ctx context.Context, key cache.ObjectName) (seen plan.Seen, err error) {
+	if c.writes.MustLook(key) {
+		if seen.Live, err = c.lookAtFoo(ctx, key); err != nil || seen.Live.Foo == nil {
+			return seen, err
+		}
+		seen.Foo = seen.Live.Foo
+		if seen.Named, err = c.lookAtDeployment(ctx, key.Namespace, seen.Foo.Spec.DeploymentName); err == nil {
+			c.writes.Looked(key)
+		}
+		return seen, err
+	}
+	seen.Foo, err = c.foos.Foos(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.writes.Forget(key)
+		c.corrections.Forget(key)
+		return plan.Seen{}, nil
+	}
+	if err != nil {
+		return seen, err
+	}
+	seen.Named, err = c.deployments.Deployments(key.Namespace).Get(seen.Foo.Spec.DeploymentName)
+	if apierrors.IsNotFound(err) {
+		seen.Named, err = nil, nil
+	}
+	return seen, err
+}
+
+// holders follows from dep who has it, what that Foo wants instead, who has that, and so on; see plan.Seen.
+func (c *Controller) holders(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1alpha1.Foo {
+	var holders []*v1alpha1.Foo
+	for dep != nil && !plan.Owns(foo, dep) {
+		holder := c.holder(dep)
+		if holder == nil || slices.Contains(holders, holder) {
+			return holders
+		}
+		holders = append(holders, holder)
+		if holder.DeletionTimestamp != nil || holder.Spec.DeploymentName == dep.Name {
+			return holders
+		}
+		dep, _ = c.deployments.Deployments(holder.Namespace).Get(holder.Spec.DeploymentName) // Nil when there is none.
+		if dep != nil && plan.Owns(foo, dep) {
+			return append(holders, foo)
+		}
+	}
+	return holders
 }
 
 // lookAtFoo asks the API server itself about a Foo.
@@ -262,54 +336,112 @@ func (c *Controller) lookAtFoo(ctx context.Context, key cache.ObjectName) (*plan
 	return &plan.Live{Foo: foo}, nil
 }
 
-// act performs step and returns the named Deployment as it is then known.
-func (c *Controller) act(ctx context.Context, seen plan.Seen, step plan.Step) (*appsv1.Deployment, error) {
+// lookAtDeployment asks the API server itself about a Deployment, and returns nil when there is none.
+func (c *Controller) lookAtDeployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
+	dep, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at Deployment %s/%s: %w", namespace, name, err)
+	}
+	return dep, nil
+}
+
+// act performs step and updates seen with what it does to the Deployments.
+func (c *Controller) act(ctx context.Context, seen *plan.Seen, step plan.Step) error {
 	switch {
 	case step.Create != nil:
-		return c.createDeployment(ctx, seen.Foo, step.Create)
+		return c.createDeployment(ctx, seen, step.Create)
 	case step.Patch != nil:
-		return c.patchDeployment(ctx, seen.Foo, seen.Named, step.Patch)
-	default:
-		return seen.Named, step.Err
+		return c.patchDeployment(ctx, seen, step.Patch)
+	case step.Delete != nil:
+		if err := c.deleteDeployment(ctx, seen, step.Delete); err != nil {
+			return err
+		}
 	}
+	return step.Err
 }
 
-// createDeployment creates want for foo. A refusal is not the last word on what exists under that name:
-// admission answers before the name is looked at, and the cache may be behind.
-func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, want *appsv1.Deployment) (*appsv1.Deployment, error) {
-	deployments := c.kube.AppsV1().Deployments(want.Namespace)
-	dep, err := deployments.Create(ctx, want, metav1.CreateOptions{FieldManager: controllerName})
+// createDeployment creates want. A refusal is not the last word on what exists under that name: admission
+// answers before the name is looked at, and the cache may be behind.
+func (c *Controller) createDeployment(ctx context.Context, seen *plan.Seen, want *appsv1.Deployment) error {
+	dep, err := c.kube.AppsV1().Deployments(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: controllerName})
 	if err == nil {
 		klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(dep))
-		c.wrote(foo, deploymentsResource, dep.ResourceVersion)
-		return dep, nil
+		return c.accepted(seen, dep, nil)
 	}
-	err = fmt.Errorf("create Deployment %s: %w", klog.KObj(want), err)
+	failed := c.failed(seen.Foo, "create", want.Name, err)
 	if !plan.NameMayBeTaken(err) {
-		return nil, err
+		return failed
 	}
 
-	live, lookErr := deployments.Get(ctx, want.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(lookErr) {
-		return nil, err
+	live, err := c.lookAtDeployment(ctx, want.Namespace, want.Name)
+	if err != nil {
+		return &plan.WriteError{Verb: "create", Deployment: want.Name, Err: fmt.Errorf("%v; %w", failed, err)} // What decides is the failed look.
 	}
-	if lookErr != nil {
-		return nil, fmt.Errorf("%v; look at Deployment %s: %w", err, klog.KObj(want), lookErr) // What decides is the failed look.
+	if live == nil {
+		return failed
 	}
-	c.wrote(foo, deploymentsResource, live.ResourceVersion) // Go on when the cache has it too.
-	return live, plan.Found(foo, live)
+	c.writes.Met(cache.MetaObjectToName(seen.Foo), seen.Foo.UID, deploymentsResource, live.ResourceVersion) // Go on when the cache has it too.
+	seen.Named = live
+	return plan.Found(*seen, live, c.holders(seen.Foo, live))
 }
 
-// patchDeployment applies patch to have, in the very version that the patch was made for.
-func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, have *appsv1.Deployment, patch *plan.Patch) (*appsv1.Deployment, error) {
+// patchDeployment applies patch to the named Deployment, in the very version that the patch was made for.
+func (c *Controller) patchDeployment(ctx context.Context, seen *plan.Seen, patch *plan.Patch) error {
+	have := seen.Named
 	dep, err := c.kube.AppsV1().Deployments(have.Namespace).Patch(ctx, have.Name, types.StrategicMergePatchType, patch.Body,
 		metav1.PatchOptions{FieldManager: controllerName})
 	if err != nil {
-		return have, fmt.Errorf("patch Deployment %s: %w", klog.KObj(have), err)
+		return c.failed(seen.Foo, "patch", have.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Patched Deployment", "deployment", klog.KObj(dep), "fields", patch.Fields)
-	c.wrote(foo, deploymentsResource, dep.ResourceVersion)
-	return dep, nil
+	klog.FromContext(ctx).V(2).Info("Patched Deployment", "deployment", klog.KObj(dep), "fields", fmt.Sprint(patch.Fields))
+	return c.accepted(seen, dep, patch)
+}
+
+// deleteDeployment deletes old, in this very version: one that has just been edited or become available may
+// be wanted after all. Its pods follow in the background, not before it is gone itself.
+func (c *Controller) deleteDeployment(ctx context.Context, seen *plan.Seen, old *appsv1.Deployment) error {
+	if err := plan.Identified("Deployment", old); err != nil {
+		return err
+	}
+	err := c.kube.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
+	})
+	if err != nil {
+		return c.failed(seen.Foo, "delete", old.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Deleted Deployment of an earlier name", "deployment", klog.KObj(old))
+	seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep.UID == old.UID })
+	return nil
+}
+
+// accepted takes the API server's answer to a create, or to patch, as the named Deployment. It is an error
+// when that shows that something else decides about fields that the Foo sets.
+func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch *plan.Patch) error {
+	key := cache.MetaObjectToName(seen.Foo)
+	seen.Named = answer
+	c.writes.Wrote(key, seen.Foo.UID, deploymentsResource, answer.ResourceVersion)
+	overridden := plan.Overridden(seen.Foo, answer, patch, c.corrections.NumRequeues(key)+1)
+	if overridden == nil && (patch == nil || !patch.Repeats) {
+		return nil
+	}
+	pause := c.corrections.When(key)
+	if overridden == nil {
+		return nil
+	}
+	c.corrections.Because(key, overridden)
+	return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
+}
+
+// failed returns what a refused or failed write to a Deployment of foo means.
+func (c *Controller) failed(foo *v1alpha1.Foo, verb, deployment string, err error) error {
+	if plan.Unanswered(err) {
+		c.writes.Unanswered(cache.MetaObjectToName(foo), foo.UID)
+	}
+	return &plan.WriteError{Verb: verb, Deployment: deployment, Err: err}
 }
 
 // updateFooStatus writes want as the status of foo when it differs, and then tells what changed as an
@@ -318,26 +450,28 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	if equality.Semantic.DeepEqual(foo.Status, want) {
 		return nil
 	}
+	if err := plan.Identified("Foo", foo); err != nil {
+		return err
+	}
 	changed := foo.DeepCopy() // foo is the cache's.
 	changed.Status = want
 	updated, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: controllerName})
 	if apierrors.IsNotFound(err) {
 		return nil // The Foo is gone, and with it the need for a status.
 	}
+	key := cache.MetaObjectToName(foo)
 	if err != nil {
-		return fmt.Errorf("update status of Foo %s: %w", klog.KObj(foo), err)
+		if plan.Unanswered(err) {
+			c.writes.Unanswered(key, foo.UID)
+		}
+		return fmt.Errorf("update status of Foo %s: %w", key, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Updated status", "availableReplicas", want.AvailableReplicas, "reason", meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Reason)
-	c.wrote(foo, foosResource, updated.ResourceVersion)
+	c.writes.Wrote(key, foo.UID, foosResource, updated.ResourceVersion)
 	if event := plan.EventOf(&foo.Status, &want); event != nil {
 		c.recorder.Eventf(updated, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 	}
 	return nil
-}
-
-// wrote remembers an acknowledged write for foo until the caches show it.
-func (c *Controller) wrote(foo *v1alpha1.Foo, resource, resourceVersion string) {
-	c.writes.Wrote(cache.MetaObjectToName(foo), foo.UID, resource, resourceVersion)
 }
 
 // enqueueFoo queues foo to be synced.
@@ -345,23 +479,71 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
 }
 
-// fooChanged queues a Foo that differs from what the cache had. A new spec, or another Foo of the name, is
-// tried at once, whatever failed before. Any other change of a Foo that is to be tried again is most likely
-// our own report of the failure, and must not cut the pause short.
-func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
-	key := cache.MetaObjectToName(foo)
-	switch {
-	case have.Generation != foo.Generation || have.UID != foo.UID:
-		c.queue.Forget(key)
-	case have.ResourceVersion == foo.ResourceVersion || c.queue.NumRequeues(key) > 0:
-		return
-	}
-	c.queue.Add(key)
+// fooAdded queues a new Foo, and those that wait for a Deployment of its: they may have heard of the
+// Deployment before they could know whose it is.
+func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
+	c.enqueueFoo(foo)
+	c.enqueueWaiting(foo)
 }
 
-// fooDeleted queues a Foo that is gone, so that what is remembered of it goes too.
-func (c *Controller) fooDeleted(foo informers.DeletedFoo) {
-	c.queue.Add(foo.GetObjectName())
+// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. A new
+// spec, or another Foo of the name, is tried at once, whatever failed before. It also concerns those who wait
+// for this Foo's Deployments, or want the same one.
+func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
+	if have.ResourceVersion == foo.ResourceVersion {
+		return
+	}
+	key := cache.MetaObjectToName(foo)
+	renewed := have.Generation != foo.Generation || have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
+	if renewed {
+		c.queue.Forget(key)
+		c.corrections.Forget(key)
+		c.enqueueRivals(have)
+		c.enqueueRivals(foo)
+	}
+	if renewed || plan.ReasonOf(have) != plan.ReasonOf(foo) { // The reason, since a ring of Foos is told by each of them.
+		c.enqueueWaiting(have)
+		c.enqueueWaiting(foo)
+	}
+	if !c.writes.Echo(key, foosResource, foo.ResourceVersion) {
+		c.queue.Add(key)
+	}
+}
+
+// fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
+func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
+	key := deleted.GetObjectName()
+	c.queue.Forget(key)
+	c.queue.Add(key)
+	if foo := deleted.OptionalObj; foo != nil {
+		c.enqueueRivals(foo)
+		c.enqueueWaiting(foo)
+	}
+}
+
+// enqueueRivals queues the other Foos that name the same Deployment as foo: one of them may be next.
+func (c *Controller) enqueueRivals(foo *v1alpha1.Foo) {
+	for _, rival := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
+		if rival.UID != foo.UID {
+			c.enqueueFoo(rival)
+		}
+	}
+}
+
+// enqueueWaiting queues the other Foos that name a Deployment which foo has.
+func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo) {
+	for _, dep := range c.controlledBy(foo) {
+		for _, waiting := range c.claimants(dep.Namespace, dep.Name) {
+			if waiting.UID != foo.UID {
+				c.enqueueFoo(waiting)
+			}
+		}
+	}
+}
+
+// deploymentAdded queues whom a Deployment concerns that the cache did not have.
+func (c *Controller) deploymentAdded(dep *appsv1.Deployment) {
+	c.handleObject(dep, c.author(dep))
 }
 
 // deploymentChanged queues whom a changed Deployment concerns; have may have had another owner.
@@ -369,8 +551,10 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	if have.ResourceVersion == dep.ResourceVersion {
 		return
 	}
-	c.handleObject(have)
-	c.handleObject(dep)
+	if c.holder(have) != c.holder(dep) {
+		c.handleObject(have, nil)
+	}
+	c.handleObject(dep, c.author(dep))
 }
 
 // deploymentDeleted queues whom a deleted Deployment concerns. When the watch missed the deletion, perhaps
@@ -381,25 +565,66 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 		name := deleted.GetObjectName()
 		dep = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	}
-	c.handleObject(dep)
+	c.handleObject(dep, nil)
 }
 
 // handleObject queues the Foos that an event of dep concerns: the one that controls it, and those that
-// name it, for which it may be in the way or have just gone out of it.
-func (c *Controller) handleObject(dep *appsv1.Deployment) {
-	if ref := plan.FooReference(dep); ref != nil {
-		foo, err := c.foos.Foos(dep.Namespace).Get(ref.Name)
-		if err == nil && foo.UID == ref.UID { // Else the owner is gone, or not seen yet and queued when it is.
+// name it, for which it may be in the way or have just gone out of it. All but author, which knows already.
+func (c *Controller) handleObject(dep *appsv1.Deployment, author *v1alpha1.Foo) {
+	concerned := c.claimants(dep.Namespace, dep.Name)
+	if holder := c.holder(dep); holder != nil { // Else the owner is gone, or not seen yet and queued when it is.
+		concerned = append(concerned, holder)
+	}
+	for _, foo := range concerned {
+		if foo != author {
 			c.enqueueFoo(foo)
 		}
 	}
-	claimants, _ := c.fooIndexer.ByTypedIndex(byDeployment, cache.MetaObjectToName(dep).String()) // Fails only without the index.
-	for _, foo := range claimants {
-		c.enqueueFoo(foo)
+}
+
+// author returns the Foo that dep is as we wrote it for, nil when somebody else wrote it last.
+func (c *Controller) author(dep *appsv1.Deployment) *v1alpha1.Foo {
+	holder := c.holder(dep)
+	if holder == nil || !c.writes.Echo(cache.MetaObjectToName(holder), deploymentsResource, dep.ResourceVersion) {
+		return nil
 	}
+	return holder
+}
+
+// holder returns the cached Foo that controls dep, nil when there is none.
+func (c *Controller) holder(dep *appsv1.Deployment) *v1alpha1.Foo {
+	ref := plan.FooReference(dep)
+	if ref == nil {
+		return nil
+	}
+	foo, err := c.foos.Foos(dep.Namespace).Get(ref.Name)
+	if err != nil || foo.UID != ref.UID {
+		return nil
+	}
+	return foo
+}
+
+// claimants returns the cached Foos that name the Deployment.
+func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
+	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, cache.NewObjectName(namespace, deployment).String()) // Fails only without the index.
+	return foos
+}
+
+// controlledBy returns the cached Deployments that foo controls.
+func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, string(foo.UID)) // Fails only without the index.
+	return deps
 }
 
 // deploymentKeys is the index function of byDeployment.
 func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
+}
+
+// fooUIDs is the index function of byFoo.
+func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
+	if ref := plan.FooReference(dep); ref != nil {
+		return []string{string(ref.UID)}, nil
+	}
+	return nil, nil
 }

@@ -26,7 +26,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -197,7 +196,7 @@ func TestSync(t *testing.T) {
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry},
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a create that admission refuses although the name is taken says that it is taken",
@@ -207,7 +206,7 @@ func TestSync(t *testing.T) {
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry},
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a create that is refused is reported and tried again",
@@ -215,7 +214,7 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry},
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a create without an answer is reported and tried again",
@@ -223,7 +222,7 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"create deployments web": errBoom},
 			want:    []string{"create deployments web", "update foos/status web"},
 			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry},
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:   "a refused create whose live look fails too is tried again, not quietly",
@@ -231,7 +230,7 @@ func TestSync(t *testing.T) {
 			live:   objects(newFoo(), newDeployment()),
 			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
 			want:   []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry},
+			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a namespace that is being deleted ends it quietly",
@@ -284,7 +283,7 @@ func TestSync(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
 			f.fails = test.fails
 			if test.wrote {
-				f.Controller.wrote(newFoo(), deploymentsResource, "1")
+				f.writes.Wrote(webKey, "foo-uid", deploymentsResource, "1")
 			}
 			before := f.cacheContent()
 
@@ -387,7 +386,7 @@ func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T)
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.foos, nil)
-			f.handleObject(test.dep)
+			f.handleObject(test.dep, nil)
 			got := map[string]bool{}
 			for f.queue.Len() > 0 {
 				key, _ := f.queue.Get()
@@ -418,10 +417,14 @@ func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
 		{"a Foo is new", false, func(c *Controller) { c.enqueueFoo(newFoo()) }, 1, 0},
 		{"its status or labels change", false, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1, 0},
 		{"nothing changes", false, func(c *Controller) { c.fooChanged(newFoo(), newFoo()) }, 0, 0},
-		{"our own report of a failure comes back", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 0, 1},
+		{"our own report comes back", false, func(c *Controller) {
+			c.writes.Wrote(webKey, "foo-uid", foosResource, "11")
+			c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {}))
+		}, 0, 0},
+		{"something changes of a Foo that failed: the pause goes on, see syncHandler", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1, 1},
 		{"a user edits a Foo that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.Generation++ })) }, 1, 0},
 		{"another Foo took the name of one that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.UID = "2" })) }, 1, 0},
-		{"it is deleted", false, func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, 1, 0},
+		{"it is deleted after it failed", true, func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, 1, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, nil, nil)
@@ -503,7 +506,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		}},
 		{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
 		{"a Foo is changed", func() error {
-			_, err := foos.Update(ctx, newFoo(func(foo *v1alpha1.Foo) { foo.Generation++ }), metav1.UpdateOptions{})
+			_, err := foos.Update(ctx, newFoo(func(foo *v1alpha1.Foo) { foo.Generation, foo.ResourceVersion = 8, "11" }), metav1.UpdateOptions{})
 			return err
 		}},
 		{"a Foo is deleted", func() error { return foos.Delete(ctx, "web", metav1.DeleteOptions{}) }},
@@ -588,28 +591,6 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	}
 }
 
-func TestFailedKeysComeBackAfterPausesThatDoubleUpToAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		queue := newQueue(klog.Background())
-		defer queue.ShutDown()
-		queue.Add(webKey)
-		want := 5 * time.Millisecond
-		for range 25 {
-			key, _ := queue.Get()
-			queue.Done(key)
-			failed := time.Now()
-			queue.AddRateLimited(key)
-			key, _ = queue.Get()
-			queue.Done(key)
-			if pause := time.Since(failed); pause != want {
-				t.Errorf("came back after %v, want %v", pause, want)
-			}
-			want = min(2*want, time.Minute)
-			queue.Add(key)
-		}
-	})
-}
-
 func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.WithValue(context.Background(), key("k"), "v"))
@@ -680,9 +661,7 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	f.Controller = controller
-	f.writes = consistency.New(map[string]consistency.Store{
-		foosResource: progressOf{f, foosResource}, deploymentsResource: progressOf{f, deploymentsResource},
-	})
+	f.writes = consistency.New(func(resource, _ string) consistency.Store { return progressOf{f, resource} })
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
 	f.fill(cached)
 	t.Cleanup(f.queue.ShutDown)
@@ -869,7 +848,7 @@ func newFoo(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 
 // upToDate makes a Foo one whose status says that newDeployment is available.
 func upToDate(foo *v1alpha1.Foo) {
-	foo.Status = plan.Status(foo, newDeployment(), nil, time.Unix(1e9, 0))
+	foo.Status = plan.Status(plan.Seen{Foo: foo, Named: newDeployment()}, nil, time.Unix(1e9, 0))
 }
 
 func deleting(foo *v1alpha1.Foo) {

@@ -873,7 +873,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
-		foo.Status = plan.Status(foo, nil, nil, time.Now())
+		foo.Status = plan.Status(plan.Seen{Foo: foo}, nil, time.Now())
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
 		if err != nil {
 			t.Fatalf("update the status: %v", err)

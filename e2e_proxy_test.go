@@ -26,6 +26,8 @@ type proxy struct {
 	released chan struct{} // Closed when held ends.
 	// before, when set, is called with each request before it goes on to the API server.
 	before func(*http.Request)
+	// lose, when set, says of a request whether it goes on and its answer does not come back.
+	lose func(*http.Request) bool
 }
 
 func newProxy(t *testing.T, c *cluster) *proxy {
@@ -47,6 +49,12 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.Request.URL.Query().Get("watch") != "" {
 				resp.Body = &heldBody{ReadCloser: resp.Body, proxy: p, resource: resp.Request.URL.Path}
+			}
+			p.mu.Lock()
+			lose := p.lose
+			p.mu.Unlock()
+			if lose != nil && lose(resp.Request) {
+				panic(http.ErrAbortHandler)
 			}
 			return nil
 		},

@@ -102,7 +102,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		w.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(3)), Image: "nginx:1.29"})
 	}
 	w.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // One that cannot have what it wants.
-	w.becomes(t, "rival", v1alpha1.ReasonNotOwned)
+	w.becomes(t, "rival", v1alpha1.ReasonNameTaken)
 	for i := range foos {
 		// No Deployment controller runs here: one Deployment is reported as the real one would.
 		name := fmt.Sprintf("foo-%d", i)

@@ -6,7 +6,7 @@
 #   hack/generate.sh --verify  into a copy, and fails when the copy differs from this tree
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly api_dir=pkg/apis/samplecontroller/v1alpha1 generated=pkg/generated crd_dir=artifacts/crd
+readonly api_dir=pkg/apis/samplecontroller/v1alpha1 generated=pkg/generated crd_dir=artifacts/crd api_page=docs/api.md
 
 generate() { # in the current directory
 	local module api out header=hack/boilerplate.go.txt
@@ -29,6 +29,8 @@ generate() { # in the current directory
 	go tool lister-gen --go-header-file "$header" --output-dir "$generated/listers" --output-pkg "$out/listers" "$api"
 	go tool informer-gen --go-header-file "$header" --output-dir "$generated/informers" --output-pkg "$out/informers" \
 		--versioned-clientset-package "$out/clientset/versioned" --listers-package "$out/listers" "$api"
+	echo "generate: API reference"
+	go run ./hack/api-docs "$api_dir" "$crd_dir"/*.yaml artifacts/examples/example-foo.yaml "$api_page"
 }
 
 case "${1-}" in
@@ -36,12 +38,13 @@ case "${1-}" in
 --verify)
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
-	mkdir -p "$copy/pkg" "$copy/hack"
+	mkdir -p "$copy"/{pkg,hack,artifacts,docs}
 	cp -R go.mod go.sum "$copy/"
 	cp -R pkg/apis "$copy/pkg/"
-	cp -R hack/tools hack/boilerplate.go.txt "$copy/hack/"
+	cp -R hack/tools hack/api-docs hack/boilerplate.go.txt "$copy/hack/"
+	cp -R artifacts/examples "$copy/artifacts/"
 	(cd "$copy" && generate)
-	for path in "$api_dir" "$generated" "$crd_dir"; do
+	for path in "$api_dir" "$generated" "$crd_dir" "$api_page"; do
 		diff -ru "$path" "$copy/$path" || {
 			echo "generate: $path is out of date: run 'make generate' and commit the result" >&2
 			exit 1

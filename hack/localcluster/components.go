@@ -105,6 +105,8 @@ func controllerManagerArgs(c *cluster) []string {
 		// would they after an outage of the API server or a laptop's sleep. The pods of a dead node
 		// are marked not Ready, and KWOK never marks a running pod Ready again.
 		"--node-monitor-grace-period=1h",
+		// A HorizontalPodAutoscaler looks at its metrics every second instead of every 15.
+		"--horizontal-pod-autoscaler-sync-period=1s",
 	)
 }
 

@@ -46,7 +46,8 @@ func newCommand() *cobra.Command {
 		Long: `A real Kubernetes control plane on this machine, in one binary: etcd, kube-apiserver,
 kube-controller-manager, kube-scheduler, kubectl, and KWOK, which plays the nodes.
 
-No containers, no downloads. What is inside a pod never runs; every pod is said to.`,
+No containers, no downloads. What is inside a pod never runs; every pod is said to, except those
+with an image tagged never-ready (such as nginx:never-ready), which wait for it for ever.`,
 		Example: `  localcluster up --dir /tmp/one                   # in the foreground; Ctrl-C stops it
   localcluster kubectl --dir /tmp/one -- get pods -A
   localcluster kill kube-apiserver --dir /tmp/one  # an outage

@@ -37,8 +37,47 @@ options:
 		podfast.DefaultPodReady,
 		podfast.DefaultPodComplete,
 		podfast.DefaultPodDelete,
+		podNeverReady,
 	}, "\n---\n")
 }
+
+// podNeverReady keeps pods waiting for an image that cannot be pulled, so that one can see what becomes
+// of a rollout that is stuck. Its weight puts it before DefaultPodReady, which matches these pods too and
+// has none. KWOK plays it at each change of such a pod; without a time in it there is nothing to write then.
+const podNeverReady = `apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata:
+  name: pod-never-ready
+spec:
+  resourceRef:
+    apiGroup: v1
+    kind: Pod
+  selector:
+    matchExpressions:
+    - key: .metadata.deletionTimestamp
+      operator: DoesNotExist
+    - key: .status.phase
+      operator: In
+      values: [Pending]
+    - key: .spec.containers.[].image | select(endswith(":never-ready"))
+      operator: Exists
+  weight: 1
+  next:
+    statusTemplate: |
+      containerStatuses:
+      {{ range .spec.containers }}
+      - image: {{ .image | Quote }}
+        imageID: ""
+        name: {{ .name | Quote }}
+        ready: false
+        restartCount: 0
+        started: false
+        state:
+          waiting:
+            reason: ImagePullBackOff
+            message: The tag never-ready stands for an image that cannot be pulled
+      {{ end }}
+`
 
 // makeUsable makes the nodes and returns when a Pod that is created now gets to run.
 func (c *cluster) makeUsable(ctx context.Context, nodes int) error {

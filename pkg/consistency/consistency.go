@@ -20,8 +20,8 @@ import (
 const (
 	firstWait = 5 * time.Millisecond
 	maxWait   = time.Second
-	// giveUp is how long a key is held at most. A cache that is later than this has lost its watch, and
-	// the preconditions on our writes are safe without it.
+	// giveUp is how long a key is held at most. A cache that is later than this has lost its watch; the
+	// API server is asked instead.
 	giveUp = time.Minute
 )
 
@@ -30,10 +30,13 @@ type Store interface {
 	LastStoreSyncResourceVersion() string
 }
 
+// Stores returns the cache that has the objects of a resource in a namespace, nil when there is none.
+type Stores func(resource, namespace string) Store
+
 // Writes remembers the acknowledged writes made for each object that a controller looks after. It may
 // be used concurrently, but for one key only by the worker that has the key.
 type Writes struct {
-	stores map[string]Store
+	stores Stores
 	now    func() time.Time
 
 	mu     sync.Mutex
@@ -43,15 +46,19 @@ type Writes struct {
 // owner is what was written for one object.
 type owner struct {
 	uid types.UID
-	// unseen has, per resource, the newest acknowledged resourceVersion that its cache lacks.
+	// wrote has, per resource, the resourceVersion that our last write gave.
+	wrote map[string]string
+	// unseen has, per resource, the newest resourceVersion known to us that its cache lacks.
 	unseen map[string]string
+	// look says that the caches cannot be relied upon.
+	look bool
 	// asked counts the questions since the last write, the first of them at firstAsked.
 	asked      int
 	firstAsked time.Time
 }
 
-// New returns a Writes for the resources that stores has the caches of.
-func New(stores map[string]Store) *Writes {
+// New returns a Writes for the resources whose caches stores knows.
+func New(stores Stores) *Writes {
 	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*owner{}}
 }
 
@@ -60,11 +67,64 @@ func New(stores map[string]Store) *Writes {
 func (w *Writes) Wrote(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	o := w.owner(key, uid)
+	o.wrote[resource] = resourceVersion
+	o.expect(resource, resourceVersion)
+}
+
+// Met records that the API server has an object of resource with this resourceVersion, which somebody else
+// gave it: like Wrote, but no Echo comes of it.
+func (w *Writes) Met(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner(key, uid).expect(resource, resourceVersion)
+}
+
+// Unanswered records that it is not known whether a write for the object was done. MustLook is then true.
+func (w *Writes) Unanswered(key cache.ObjectName, uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner(key, uid).look = true
+}
+
+// MustLook reports whether the API server itself has to be asked before the next write for the object: the
+// last one had no answer, or the caches did not show it in time.
+func (w *Writes) MustLook(key cache.ObjectName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	return o != nil && o.look
+}
+
+// Looked records that the API server was asked.
+func (w *Writes) Looked(key cache.ObjectName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o := w.owners[key]; o != nil {
+		o.look = false
+	}
+}
+
+// Echo reports whether a watch event with this resourceVersion only tells of our own last write for the object.
+func (w *Writes) Echo(key cache.ObjectName, resource, resourceVersion string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	return o != nil && resourceVersion != "" && o.wrote[resource] == resourceVersion
+}
+
+// owner returns what is known of the object, and begins anew when that is of another uid.
+func (w *Writes) owner(key cache.ObjectName, uid types.UID) *owner {
 	o := w.owners[key]
 	if o == nil || o.uid != uid {
-		o = &owner{uid: uid, unseen: map[string]string{}}
+		o = &owner{uid: uid, wrote: map[string]string{}, unseen: map[string]string{}}
 		w.owners[key] = o
 	}
+	return o
+}
+
+// expect makes the next sync wait until the cache of resource has come to the version.
+func (o *owner) expect(resource, resourceVersion string) {
 	o.unseen[resource] = resourceVersion
 	o.asked = 0
 }
@@ -80,9 +140,9 @@ func (w *Writes) Known(key cache.ObjectName, uid types.UID) bool {
 // Wait returns how long to wait before the caches may have seen all writes for the object, and 0 when
 // they have. Ask before reading the caches: what was read before may be older than the answer.
 //
-// The pause doubles from 5 ms to 1 s from one question to the next; after a minute it is 0 in any case, and
-// also when the versions cannot be compared: holding a key for ever would be worse than a write that the
-// API server refuses.
+// The pause doubles from 5 ms to 1 s from one question to the next. After a minute it is 0 in any case, and
+// MustLook is true from then on. It is 0 also when the versions cannot be compared: holding a key for ever
+// would be worse than a write that the API server refuses.
 func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +151,7 @@ func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 		return 0
 	}
 	for resource, version := range o.unseen {
-		if w.seen(resource, version) {
+		if w.seen(resource, key.Namespace, version) {
 			delete(o.unseen, resource)
 		}
 	}
@@ -103,6 +163,7 @@ func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 	}
 	if w.now().Sub(o.firstAsked) >= giveUp {
 		clear(o.unseen)
+		o.look = true
 		return 0
 	}
 	pause := min(firstWait<<min(o.asked, 10), maxWait)
@@ -117,10 +178,10 @@ func (w *Writes) Forget(key cache.ObjectName) {
 	delete(w.owners, key)
 }
 
-// seen reports whether the cache of resource has come to version, or cannot say.
-func (w *Writes) seen(resource, version string) bool {
-	store, ok := w.stores[resource]
-	if !ok {
+// seen reports whether the cache of resource in namespace has come to version, or cannot say.
+func (w *Writes) seen(resource, namespace, version string) bool {
+	store := w.stores(resource, namespace)
+	if store == nil {
 		return true
 	}
 	order, err := resourceversion.CompareResourceVersion(version, store.LastStoreSyncResourceVersion())

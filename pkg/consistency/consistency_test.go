@@ -26,9 +26,14 @@ func (s *store) LastStoreSyncResourceVersion() string { return string(*s) }
 // still until the test moves it.
 func newWrites() (w *Writes, foos, deployments *store, clock *time.Time) {
 	foos, deployments, clock = new(store("100")), new(store("100")), new(time.Unix(0, 0))
-	w = New(map[string]Store{"foos": foos, "deployments": deployments})
+	w = New(storesOf(map[string]Store{"foos": foos, "deployments": deployments}))
 	w.now = func() time.Time { return *clock }
 	return w, foos, deployments, clock
+}
+
+// storesOf returns stores that are the same for all namespaces.
+func storesOf(stores map[string]Store) Stores {
+	return func(resource, _ string) Store { return stores[resource] }
 }
 
 // waits asks n times and says how long each answer is.
@@ -167,7 +172,7 @@ func TestWroteForANewUIDDropsTheOldWrites(t *testing.T) {
 
 // For the race detector: workers with a key each share one Writes.
 func TestWritesMayBeUsedConcurrently(t *testing.T) {
-	w := New(map[string]Store{"foos": new(store("100"))})
+	w := New(storesOf(map[string]Store{"foos": new(store("100"))}))
 	var workers sync.WaitGroup
 	for worker := range 8 {
 		key := cache.NewObjectName("default", fmt.Sprint("web-", worker))

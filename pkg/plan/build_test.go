@@ -183,6 +183,15 @@ func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *ap
 	}
 }
 
+// paths returns where the fields are.
+func paths(fields []plan.Field) []string {
+	var paths []string
+	for _, field := range fields {
+		paths = append(paths, field.Path)
+	}
+	return paths
+}
+
 // some returns a random choice of options: each is in it once in four times.
 func some[O any](r *rand.Rand, options ...O) []O {
 	var chosen []O

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -70,9 +71,20 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 type Patch struct {
 	// Body is a strategic merge patch, with the uid and resourceVersion that it applies to.
 	Body []byte
-	// Fields names what Body changes, for logs.
-	Fields []string
+	// Fields are what Body changes, in the order of their paths.
+	Fields []Field
+	// Repeats says that the Deployment was written for this very spec before, and that somebody has
+	// changed it since.
+	Repeats bool
 }
+
+// A Field of a Deployment that is not as a Foo says.
+type Field struct {
+	// Path is where the field is, Have its value and Want the Foo's; an absent value is "none".
+	Path, Have, Want string
+}
+
+func (f Field) String() string { return fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want) }
 
 // patchBody is the part of a Deployment that a Patch may mention, in the form of the wire.
 type patchBody struct {
@@ -109,13 +121,16 @@ type patchContainer struct {
 // just the fields that foo owns: the owner reference, the controller's labels, replicas and image when
 // foo sets them. Whatever others put on the Deployment is neither compared nor mentioned in the patch.
 //
-// It is an error when have lacks the uid or resourceVersion that the patch must carry: the API server
-// would take an empty one as no condition at all.
+// It is an error when have lacks the uid or resourceVersion that the patch must carry, see Identified.
 func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
 	body := patchBody{Metadata: patchMeta{UID: have.UID, ResourceVersion: have.ResourceVersion}}
-	var fields []string
+	var fields []Field
+	differs := func(path, have, want string) {
+		fields = append(fields, Field{Path: path, Have: cmp.Or(have, "none"), Want: want})
+	}
 
-	for label, value := range ownLabels(foo) {
+	labels := ownLabels(foo)
+	for label, value := range labels {
 		if have.Labels[label] == value {
 			continue
 		}
@@ -123,40 +138,50 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
 			body.Metadata.Labels = map[string]string{}
 		}
 		body.Metadata.Labels[label] = value
-		fields = append(fields, "metadata.labels["+label+"]")
+		differs("metadata.labels["+label+"]", have.Labels[label], value)
 	}
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
 		body.Metadata.OwnerReferences = []metav1.OwnerReference{ref}
-		fields = append(fields, "metadata.ownerReferences")
+		differs("metadata.ownerReferences", "another", "Foo "+ref.Name)
 	}
 	var spec patchSpec
 	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {
 		spec.Replicas = want
 		body.Spec = &spec
-		fields = append(fields, "spec.replicas")
+		differs("spec.replicas", strconv.Itoa(int(replicasOf(have))), strconv.Itoa(int(*want)))
 	}
 	if want := foo.Spec.Image; want != "" && imageOf(have) != want {
 		spec.Template = &patchTemplate{Spec: patchPodSpec{Containers: []patchContainer{{Name: ContainerName, Image: want}}}}
 		body.Spec = &spec
-		fields = append(fields, "spec.template.spec.containers[name="+ContainerName+"].image")
+		differs("spec.template.spec.containers[name="+ContainerName+"].image", imageOf(have), want)
 	}
 
 	if len(fields) == 0 {
 		return nil, nil
 	}
-	if have.UID == "" || have.ResourceVersion == "" {
-		return nil, &TerminalError{
-			Reason:  v1alpha1.ReasonRefused,
-			Message: fmt.Sprintf("Deployment %q has no uid or no resourceVersion, and is not patched without", have.Name),
-			Unseen:  true,
-		}
+	if err := Identified("Deployment", have); err != nil {
+		return nil, err
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode patch of Deployment %s/%s: %w", have.Namespace, have.Name, err)
 	}
-	slices.Sort(fields)
-	return &Patch{Body: encoded, Fields: fields}, nil
+	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
+	const fence = v1alpha1.LabelFooGeneration
+	return &Patch{Body: encoded, Fields: fields, Repeats: have.Labels[fence] == labels[fence]}, nil
+}
+
+// Identified returns an error unless obj, which is of the given kind, has the uid and resourceVersion that
+// a write to it must carry: the API server takes an empty one as no condition at all.
+func Identified(kind string, obj metav1.Object) error {
+	if obj.GetUID() != "" && obj.GetResourceVersion() != "" {
+		return nil
+	}
+	return &TerminalError{
+		Reason:  v1alpha1.ReasonRefused,
+		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and is not written without", kind, obj.GetName()),
+		Unseen:  true,
+	}
 }
 
 // Owns reports whether foo is the controller of dep. Group, kind and uid decide: a reference that has
@@ -184,9 +209,14 @@ func FooReference(obj metav1.Object) *metav1.OwnerReference {
 func ownLabels(foo *v1alpha1.Foo) map[string]string {
 	return map[string]string{
 		labelManagedBy:              ManagedBy,
-		v1alpha1.LabelMadeFor:       hash(20, string(foo.UID), foo.Spec.DeploymentName),
+		v1alpha1.LabelMadeFor:       madeFor(foo, foo.Spec.DeploymentName),
 		v1alpha1.LabelFooGeneration: strconv.FormatInt(foo.Generation, 10),
 	}
+}
+
+// madeFor returns the label that says that a Deployment was made for foo under this name.
+func madeFor(foo *v1alpha1.Foo, deployment string) string {
+	return hash(20, string(foo.UID), deployment)
 }
 
 func ownerReference(foo *v1alpha1.Foo) metav1.OwnerReference {

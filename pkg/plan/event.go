@@ -33,7 +33,9 @@ func EventOf(before, after *v1alpha1.FooStatus) *Event {
 	switch is.Reason {
 	case v1alpha1.ReasonAvailable:
 		return &Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.EventSynced, Action: "Sync", Note: clip(is.Message, noteLimit)}
-	case v1alpha1.ReasonNotOwned:
+	case v1alpha1.ReasonFieldsOverridden:
+		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventFieldsOverridden, Action: "Patch", Note: clip(is.Message, noteLimit)}
+	case v1alpha1.ReasonNotOwned, v1alpha1.ReasonNameTaken, v1alpha1.ReasonNameCycle:
 		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventResourceExists, Action: "Create", Note: clip(is.Message, noteLimit)}
 	}
 	return nil

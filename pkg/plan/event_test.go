@@ -75,7 +75,7 @@ func TestEventOfTellsAChangeOnce(t *testing.T) {
 	} {
 		for range 3 {
 			seen.Foo = foo
-			after := plan.Status(foo, seen.Named, plan.Next(seen).Err, now)
+			after := plan.Status(seen, plan.Next(seen).Err, now)
 			if event := plan.EventOf(&foo.Status, &after); event != nil {
 				got = append(got, event.Type+" "+event.Reason+": "+meta.FindStatusCondition(after.Conditions, "Ready").Message)
 				if !strings.HasSuffix(got[len(got)-1], event.Note) {

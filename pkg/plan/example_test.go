@@ -64,7 +64,7 @@ func ExampleDrift() {
 	fmt.Printf("%s\n", patch.Body)
 	// Output:
 	// as created: <nil> <nil>
-	// edited: [spec.replicas] <nil>
+	// edited: [spec.replicas 9 -> 3] <nil>
 	// {"metadata":{"uid":"04cc","resourceVersion":"1200"},"spec":{"replicas":3}}
 }
 
@@ -72,7 +72,7 @@ func ExampleDrift() {
 func ExampleStatus() {
 	foo, dep := exampleFoo(), exampleDeployment()
 	report := func(what string) {
-		foo.Status = plan.Status(foo, dep, nil, time.Now())
+		foo.Status = plan.Status(plan.Seen{Foo: foo, Named: dep}, nil, time.Now())
 		fmt.Printf("%s, %d available:\n", what, foo.Status.AvailableReplicas)
 		for _, c := range foo.Status.Conditions {
 			fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)

@@ -1,14 +1,11 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -20,10 +17,24 @@ type Seen struct {
 	Foo *v1alpha1.Foo
 	// Named is the Deployment that Foo's spec names; nil when there is none.
 	Named *appsv1.Deployment
+	// Owned are the other Deployments that Foo controls, in any order. Foo had an earlier name, or somebody
+	// has copied its Deployment.
+	Owned []*appsv1.Deployment
+	// Holders tells who stands in the way when another Foo controls Named: that Foo first, then the Foo that
+	// controls the Deployment which the first one names, and so on, as far as the caches know. When this
+	// comes back to Foo, Foo is the last of them. Empty when the Foo that controls Named is gone.
+	Holders []*v1alpha1.Foo
+	// Claimants are the other Foos that name the same Deployment, in any order.
+	Claimants []*v1alpha1.Foo
 	// Wrote says that this process has written for this very Foo before, whatever the cache says.
 	Wrote bool
 	// Live is the API server's answer about the Foo; nil until a Step asks for it.
 	Live *Live
+	// Held is why the last try failed, as a WaitError, while it is too early for another one; else nil.
+	Held error
+	// Overridden is the OverriddenError that the last correction met, as a WaitError, while it is too early
+	// for another one; else nil.
+	Overridden error
 }
 
 // Live is what the API server says of a Foo when asked directly.
@@ -32,54 +43,95 @@ type Live struct {
 	Foo *v1alpha1.Foo
 }
 
-// Step is what to do next about one Foo. At most one field is set. When none is, the Deployment needs
-// nothing and only the status is left to report.
+// Step is what to do next about one Foo. At most one field but Err is set. When none is, the Deployment
+// needs nothing and only the status is left to report.
 type Step struct {
 	// Create is the Deployment to create.
 	Create *appsv1.Deployment
 	// Patch corrects Seen.Named.
 	Patch *Patch
+	// Delete is one of Seen.Owned, of an earlier name, that is no longer needed.
+	Delete *appsv1.Deployment
 	// LookAtFoo asks for a live look at the Foo: set Seen.Live and call Next again.
 	LookAtFoo bool
 	// Leave says that what the cache has of the Foo is outdated: write nothing, its next watch event
 	// brings the Foo back.
 	Leave bool
-	// Err says why nothing may be written to the Deployment.
+	// Err says why nothing may be written to the named Deployment.
 	Err error
 }
 
-// Next decides what to do about a Foo. The cases are read from top to bottom, the first that fits counts.
+// Next decides what to do about a Foo.
 func Next(seen Seen) Step {
-	foo, dep, mistake := seen.Foo, seen.Named, invalid(seen.Foo)
+	step := next(&seen)
+	if seen.Held != nil && (step.LookAtFoo || step.Create != nil || step.Patch != nil || step.Delete != nil) {
+		return Step{Err: seen.Held}
+	}
+	return step
+}
+
+// next is Next without pauses. The cases are read from top to bottom, the first that fits counts.
+func next(seen *Seen) Step {
+	foo, dep := seen.Foo, seen.Named
+	mistake, abandoned, first := invalid(foo), seen.abandoned(), seen.firstClaimant()
 	switch {
 	case foo.Spec.Paused:
 		return Step{}
 	case mistake != "":
 		return Step{Err: &TerminalError{Reason: v1alpha1.ReasonInvalid, Message: mistake}}
 
-	// The cached Foo may be dead already, and a child for a dead owner makes a loop with the garbage
-	// collector: it deletes, we create. Only a Foo that never had a Deployment needs no second look.
-	case dep == nil && seen.hadDeployment() && seen.Live == nil:
-		return Step{LookAtFoo: true}
-	case dep == nil && seen.hadDeployment() && !seen.Live.confirms(foo):
-		return Step{Leave: true}
-	case dep == nil:
-		return Step{Create: Deployment(foo)}
-
-	case !Owns(foo, dep):
-		return Step{Err: notOwned(foo, dep)}
-	case dep.DeletionTimestamp != nil:
-		return Step{} // Its name is free only when it is gone; that wakes us.
-
 	// Somebody has acted on a newer spec than the cache has: putting back the older one would undo it.
 	// If there is no newer one, the label itself is wrong, and Drift overwrites it.
-	case generationOf(dep) > foo.Generation && seen.Live == nil:
+	case seen.fence() > foo.Generation && !seen.Live.confirms(foo):
+		return seen.confirmed(Step{})
+	case abandoned != nil:
+		return seen.confirmed(Step{Delete: abandoned})
+
+	case dep == nil && first != nil:
+		return Step{Err: goesTo(foo, first)}
+	// The cached Foo may be dead already, and a child for a dead owner makes a loop with the garbage
+	// collector: it deletes, we create. Only a Foo that never had a Deployment needs no second look.
+	case dep == nil && seen.hadDeployment():
+		return seen.confirmed(Step{Create: seen.deployment()})
+	case dep == nil:
+		return Step{Create: seen.deployment()}
+
+	case !Owns(foo, dep):
+		return Step{Err: taken(seen)}
+	case dep.DeletionTimestamp != nil:
+		return Step{} // Its name is free only when it is gone; that wakes us.
+	}
+
+	patch, err := Drift(dep, foo)
+	old := seen.replaced()
+	switch {
+	case err != nil:
+		return Step{Err: err}
+	case patch != nil && seen.Overridden == nil:
+		return Step{Patch: patch}
+	case old != nil:
+		step := seen.confirmed(Step{Delete: old})
+		step.Err = seen.Overridden
+		return step
+	}
+	return Step{Err: seen.Overridden}
+}
+
+// confirmed returns step if the API server says that the Foo is still as the cache has it. It asks for that
+// look first, and leaves a Foo alone of which the cache is behind.
+func (s *Seen) confirmed(step Step) Step {
+	switch {
+	case s.Live == nil:
 		return Step{LookAtFoo: true}
-	case generationOf(dep) > foo.Generation && !seen.Live.confirms(foo):
+	case !s.Live.confirms(s.Foo):
 		return Step{Leave: true}
 	}
-	patch, err := Drift(dep, foo)
-	return Step{Patch: patch, Err: err}
+	return step
+}
+
+// confirms reports whether the live Foo is the cached one, as it is in the cache, and not being deleted.
+func (l *Live) confirms(cached *v1alpha1.Foo) bool {
+	return l != nil && l.Foo != nil && l.Foo.UID == cached.UID && l.Foo.DeletionTimestamp == nil && l.Foo.Generation == cached.Generation
 }
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.
@@ -87,39 +139,14 @@ func (s *Seen) hadDeployment() bool {
 	return s.Wrote || s.Foo.Status.ObservedGeneration != 0
 }
 
-// confirms reports whether the live Foo is the cached one, as it is in the cache, and not being deleted.
-func (l *Live) confirms(cached *v1alpha1.Foo) bool {
-	return l.Foo != nil && l.Foo.UID == cached.UID && l.Foo.DeletionTimestamp == nil && l.Foo.Generation == cached.Generation
-}
-
-// Found decides about foo after a refused create and a live look that found dep under the name.
-func Found(foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
-	if Owns(foo, dep) {
-		return &WaitError{After: 5 * time.Millisecond, For: "the cache to show the Deployment"}
+// deployment returns what to create: after a rename, with as many replicas as the old one when the Foo does
+// not say how many.
+func (s *Seen) deployment() *appsv1.Deployment {
+	want := Deployment(s.Foo)
+	if old := s.kept(); old != nil && s.Foo.Spec.Replicas == nil {
+		want.Spec.Replicas = new(replicasOf(old))
 	}
-	terminal := notOwned(foo, dep)
-	terminal.Unseen = true
-	return terminal
-}
-
-// notOwned says whose dep is, when foo is not its controller.
-func notOwned(foo *v1alpha1.Foo, dep *appsv1.Deployment) *TerminalError {
-	if ref := FooReference(dep); ref != nil && ref.Name == foo.Name {
-		return &TerminalError{
-			Reason:  v1alpha1.ReasonWaitingForName,
-			Message: fmt.Sprintf("Deployment %q belongs to an earlier Foo of this name, and will be created again when the garbage collector has removed it", dep.Name),
-			Passing: true,
-		}
-	}
-	holder := "it was not made for a Foo"
-	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
-		holder = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
-	}
-	return &TerminalError{
-		Reason: v1alpha1.ReasonNotOwned,
-		Message: fmt.Sprintf("Deployment %q is not this Foo's and is left alone: %s. Delete that Deployment, or set another spec.deploymentName",
-			dep.Name, holder),
-	}
+	return want
 }
 
 // invalid returns what is wrong with the spec of foo, or "". The API server checks the same rules; this

@@ -21,7 +21,10 @@ func stepOf(step plan.Step) string {
 		parts = append(parts, "create "+step.Create.Name)
 	}
 	if step.Patch != nil {
-		parts = append(parts, "patch "+strings.Join(step.Patch.Fields, " "))
+		parts = append(parts, "patch "+strings.Join(paths(step.Patch.Fields), " "))
+	}
+	if step.Delete != nil {
+		parts = append(parts, "delete "+step.Delete.Name)
 	}
 	if step.LookAtFoo {
 		parts = append(parts, "look at Foo")
@@ -142,7 +145,6 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 		{"no group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "v1alpha1" })}, `it belongs to v1alpha1 Foo "web"`},
 		{"a group that cannot be read", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" })}, `it belongs to a/b/c Foo "web"`},
 		{"another kind", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })}, `it belongs to samplecontroller.k8s.io/v1alpha1 Bar "web"`},
-		{"another Foo", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.UID, ref.Name = "other", "api" })}, `it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := newDeployment(foo, ownedBy(tc.refs...))
@@ -208,11 +210,11 @@ func TestNextRefusesAnInvalidFoo(t *testing.T) {
 // What a live look finds may be gone before the cache has it, and then no event tells so.
 func TestFoundIsLookedAtAgain(t *testing.T) {
 	foo := newFoo()
-	if got, want := plan.OutcomeOf(plan.Found(foo, newDeployment(foo))), (plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true}); got != want {
+	if got, want := plan.OutcomeOf(plan.Found(plan.Seen{Foo: foo}, newDeployment(foo), nil)), (plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true}); got != want {
 		t.Errorf("our own Deployment: %+v, want %+v", got, want)
 	}
-	err := plan.Found(foo, newDeployment(foo, ownedBy()))
-	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Retry}); got != want {
+	err := plan.Found(plan.Seen{Foo: foo}, newDeployment(foo, ownedBy()), nil)
+	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Retry, Told: true}); got != want {
 		t.Errorf("a foreign Deployment: %+v, want %+v", got, want)
 	}
 	if terminal := terminalError(t, err); terminal.Reason != v1alpha1.ReasonNotOwned {
@@ -224,9 +226,9 @@ func TestAnEarlierFooOfTheNameIsWaitedForWithoutAlarm(t *testing.T) {
 	foo := newFoo()
 	dep := newDeployment(newFoo(withUID("earlier")))
 	err := plan.Next(plan.Seen{Foo: foo, Named: dep}).Err
-	status := plan.Status(foo, dep, err, now)
+	status := plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now)
 	want := conditionsOf(foo, metav1.ConditionFalse, v1alpha1.ConditionReconciling, v1alpha1.ReasonWaitingForName,
-		`Deployment "web-1" belongs to an earlier Foo of this name, and will be created again when the garbage collector has removed it`)
+		`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has removed it`)
 	if diff := cmp.Diff(want, status.Conditions); diff != "" {
 		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,9 +31,33 @@ type WaitError struct {
 	After time.Duration
 	// For says what is waited for.
 	For string
+	// Err is what the status says meanwhile; nil leaves the status as it is.
+	Err error
 }
 
-func (e *WaitError) Error() string { return "wait for " + e.For }
+func (e *WaitError) Error() string {
+	if e.Err == nil {
+		return "wait for " + e.For
+	}
+	return fmt.Sprintf("wait for %s: %v", e.For, e.Err)
+}
+
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// A WriteError says that the API server refused or failed a write to a Deployment.
+type WriteError struct {
+	// Verb is what was tried: create, patch or delete.
+	Verb string
+	// Deployment is the name of the Deployment.
+	Deployment string
+	Err        error
+}
+
+func (e *WriteError) Error() string {
+	return fmt.Sprintf("%s Deployment %s: %v", e.Verb, e.Deployment, e.Err)
+}
+
+func (e *WriteError) Unwrap() error { return e.Err }
 
 // Kind is one of the four things that can become of a sync; logs and metrics use the same words.
 type Kind string
@@ -56,23 +81,29 @@ type Outcome struct {
 	// Quiet says that the error is part of normal work: it is neither logged as an error nor told in
 	// the status.
 	Quiet bool
+	// Told says that the status tells of the error. A key that failed so need not be left alone until the
+	// next try: its status can follow what happens meanwhile.
+	Told bool
 }
 
 // OutcomeOf decides what follows from the error of a sync; nil is an error that did not happen.
 func OutcomeOf(err error) Outcome {
 	var wait *WaitError
 	var terminal *TerminalError
+	var write *WriteError
 	switch {
 	case err == nil:
 		return Outcome{Kind: Done}
 	case errors.As(err, &wait):
-		return Outcome{Kind: Wait, After: wait.After, Quiet: true}
+		return Outcome{Kind: Wait, After: wait.After, Quiet: wait.Err == nil}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
 	case errors.As(err, &terminal) && !terminal.Unseen:
 		return Outcome{Kind: Terminal}
+	case stale(err):
+		return Outcome{Kind: Retry, Quiet: true}
 	default:
-		return Outcome{Kind: Retry, Quiet: stale(err)}
+		return Outcome{Kind: Retry, Told: terminal != nil || errors.As(err, &write)}
 	}
 }
 
@@ -98,6 +129,13 @@ func anotherUID(err error) bool {
 // exists: admission answers before the name is looked at, so a refusal says nothing about it.
 func NameMayBeTaken(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
+// Unanswered reports whether err leaves open whether the write that it is the answer to was done: there was
+// no answer, or one that says that something broke on the way.
+func Unanswered(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Code >= 500
 }
 
 // words returns what an error says to the user of a Foo: the API server's own words when it gave an

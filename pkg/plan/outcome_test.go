@@ -60,7 +60,7 @@ func TestOutcomeOf(t *testing.T) {
 		{"time must pass", wait, plan.Outcome{Kind: plan.Wait, After: time.Second, Quiet: true}},
 		{"only a person can help", terminal, plan.Outcome{Kind: plan.Terminal}},
 		{"the namespace is being deleted", namespaceTerminating(), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
-		{"only a person can help, if what was seen live is still there", &plan.TerminalError{Unseen: true}, loud},
+		{"only a person can help, if what was seen live is still there", &plan.TerminalError{Unseen: true}, plan.Outcome{Kind: plan.Retry, Told: true}},
 		{"the cache is behind: conflict", conflict, quiet},
 		{"the cache is behind: exists", exists, quiet},
 		{"the cache is behind: not found", notFound, quiet},

@@ -17,10 +17,11 @@ import (
 // messageLimit is how many bytes a condition's message has at most; its field would take eight times as many.
 const messageLimit = 4096
 
-// Status returns what foo's status shall be. dep is the Deployment that foo names as last known, nil when
-// there is none; err is why the last step failed or was not taken, nil when it went well; now is used for
-// conditions that change.
-func Status(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error, now time.Time) v1alpha1.FooStatus {
+// Status returns what the status of seen.Foo shall be. seen is what is known after the last step: Named and
+// Owned as they are then. err is why that step failed or was not taken, nil when it went well; now is used
+// for conditions that change.
+func Status(seen Seen, err error, now time.Time) v1alpha1.FooStatus {
+	foo, dep := seen.Foo, seen.Named
 	status := *foo.Status.DeepCopy()
 	status.Conditions = slices.DeleteFunc(status.Conditions, malformed(map[string]bool{}))
 	status.ObservedGeneration = foo.Generation
@@ -31,8 +32,8 @@ func Status(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error, now time.Time)
 		status.Selector = selectorOf(dep)
 	}
 
-	v := judge(foo, dep, err)
-	v.message = clip(v.message, messageLimit) // The API server's words, and others' names, may be of any length.
+	v := judge(&seen, err)
+	v.message = clip(v.message+seen.others(), messageLimit) // The API server's words, and others' names, may be of any length.
 	set := func(conditionType string, value metav1.ConditionStatus) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: conditionType, Status: value, Reason: v.reason, Message: v.message,
@@ -87,23 +88,32 @@ func stalled(reason, message string) verdict {
 
 // judge is read from top to bottom, the first case that fits counts. Messages repeat byte for byte as
 // long as nothing changes: no times, no names of pods, nothing in the order of a map.
-func judge(foo *v1alpha1.Foo, dep *appsv1.Deployment, err error) verdict {
+func judge(seen *Seen, err error) verdict {
+	var overridden *OverriddenError
 	var terminal *TerminalError
+	var write *WriteError
+	foo, dep := seen.Foo, seen.Named
 	switch name := foo.Spec.DeploymentName; {
 	case foo.Spec.Paused:
 		return paused(foo, dep)
+	case errors.As(err, &overridden):
+		v := rollout(seen)
+		v.reason, v.message = v1alpha1.ReasonFieldsOverridden, overridden.Error()
+		return v
 	case errors.As(err, &terminal) && terminal.Passing:
 		return reconciling(terminal.Reason, terminal.Message)
 	case errors.As(err, &terminal):
 		return stalled(terminal.Reason, terminal.Message)
+	case errors.As(err, &write):
+		return reconciling(v1alpha1.ReasonRefused, fmt.Sprintf("Cannot %s Deployment %q, trying again: %s", write.Verb, write.Deployment, words(err)))
 	case err != nil:
-		return reconciling(v1alpha1.ReasonRefused, fmt.Sprintf("Deployment %q could not be written, trying again: %s", name, words(err)))
+		return reconciling(v1alpha1.ReasonRefused, "Trying again: "+words(err))
 	case dep != nil && dep.DeletionTimestamp != nil:
 		return reconciling(v1alpha1.ReasonWaitingForDeletion, fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", name))
 	case dep == nil || dep.Status.ObservedGeneration == 0:
 		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
 	default:
-		return rollout(dep)
+		return rollout(seen)
 	}
 }
 
@@ -116,13 +126,15 @@ func paused(foo *v1alpha1.Foo, dep *appsv1.Deployment) verdict {
 	case !Owns(foo, dep):
 		return verdict{reason: v1alpha1.ReasonPaused, message: because + "the Deployment is not this Foo's"}
 	}
-	complete := dep.DeletionTimestamp == nil && rollout(dep).ready
+	complete := dep.DeletionTimestamp == nil && rollout(&Seen{Foo: foo, Named: dep}).ready
 	return verdict{ready: complete, reason: v1alpha1.ReasonPaused, message: because + available(dep)}
 }
 
-// rollout judges a Deployment of the Foo's that exists and is not being deleted.
-func rollout(dep *appsv1.Deployment) verdict {
+// rollout judges a named Deployment that is the Foo's and is not being deleted.
+func rollout(seen *Seen) verdict {
+	dep := seen.Named
 	wanted, status := replicasOf(dep), &dep.Status
+	late := hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	switch {
 	case status.ObservedGeneration < dep.Generation:
 		return reconciling(v1alpha1.ReasonProgressing, available(dep))
@@ -130,9 +142,13 @@ func rollout(dep *appsv1.Deployment) verdict {
 		return stalled(v1alpha1.ReasonDeploymentPaused, fmt.Sprintf("Deployment %q is paused: %s. \"kubectl rollout resume deployment %s\" lets it go on",
 			dep.Name, available(dep), dep.Name))
 	case hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, ""):
-		return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its pods: %s. \"kubectl describe replicaset\" says why",
+		v := stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its pods: %s. \"kubectl describe replicaset\" says why",
 			dep.Name, available(dep)))
-	case hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded"):
+		if seen.kept() != nil && !late { // Perhaps there is no room for both of them, and the old one is about to shrink.
+			v.more = v1alpha1.ConditionReconciling
+		}
+		return v
+	case late:
 		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, fmt.Sprintf("Deployment %q makes no progress: %s. \"kubectl describe pod\" says why",
 			dep.Name, progress(dep)))
 	case status.UpdatedReplicas < wanted || status.AvailableReplicas < wanted:
@@ -173,4 +189,12 @@ func selectorOf(dep *appsv1.Deployment) string {
 		return "" // The API server lets no such selector in.
 	}
 	return selector.String()
+}
+
+// ReasonOf returns the reason that foo's status gives, "" when it has none.
+func ReasonOf(foo *v1alpha1.Foo) string {
+	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return ready.Reason
+	}
+	return ""
 }

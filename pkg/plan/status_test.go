@@ -35,7 +35,7 @@ func TestStatus(t *testing.T) {
 		yes, no              = metav1.ConditionTrue, metav1.ConditionFalse
 		stalled, reconciling = "Stalled", "Reconciling"
 
-		refused       = `Deployment "web-1" could not be written, trying again: `
+		refused       = `Cannot create Deployment "web-1", trying again: `
 		beingDeleted  = `Deployment "web-1" is being deleted and will be created again when it is gone`
 		pausedMessage = "Nothing is written while spec.paused is true; "
 		resume        = `. "kubectl rollout resume deployment web-1" lets it go on`
@@ -92,10 +92,10 @@ func TestStatus(t *testing.T) {
 
 		{"a terminal error", foo, nil, terminal, no, stalled, "Invalid", "spec.replicas is negative"},
 		{"a terminal error comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", terminal), no, stalled, "Invalid", "spec.replicas is negative"},
-		{"a refused create", foo, nil, forbidden, no, reconciling, "Refused", refused + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"a refused patch comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("patch Deployment: %w", forbidden), no, reconciling, "Refused",
-			refused + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"a server that gives no answer", foo, dep(), &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40123}, Err: errors.New("refused")},
+		{"a refused create", foo, nil, &plan.WriteError{Verb: "create", Deployment: "web-1", Err: forbidden}, no, reconciling, "Refused", refused + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"a refused patch comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", &plan.WriteError{Verb: "patch", Deployment: "web-1", Err: forbidden}), no, reconciling, "Refused",
+			`Cannot patch Deployment "web-1", trying again: ` + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"a server that gives no answer", foo, dep(), &plan.WriteError{Verb: "create", Deployment: "web-1", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40123}, Err: errors.New("refused")}},
 			no, reconciling, "Refused", refused + "the API server gave no answer"},
 
 		{"paused without a Deployment", paused, nil, nil, no, "", "Paused", pausedMessage + "there is no Deployment"},
@@ -108,7 +108,7 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			unchanged(t, tc.foo, tc.dep)
-			status := plan.Status(tc.foo, tc.dep, tc.err, now)
+			status := plan.Status(plan.Seen{Foo: tc.foo, Named: tc.dep}, tc.err, now)
 			if diff := cmp.Diff(conditionsOf(tc.foo, tc.ready, tc.more, tc.reason, tc.message), status.Conditions); diff != "" {
 				t.Errorf("wrong conditions (-want +got):\n%s", diff)
 			}
@@ -142,7 +142,7 @@ func TestStatusHasTheNumbersOfAnOwnedDeploymentOnly(t *testing.T) {
 		}), 1, 1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := plan.Status(foo, tc.dep, nil, now)
+			got := plan.Status(plan.Seen{Foo: foo, Named: tc.dep}, nil, now)
 			got.Conditions = nil
 			want := v1alpha1.FooStatus{ObservedGeneration: foo.Generation, Replicas: tc.replicas, AvailableReplicas: tc.available, Selector: tc.selector}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -174,7 +174,7 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 		6: {"from True to False", nil, errors.New("reset"), at{"Ready": second(6), "Reconciling": second(6)}},
 	} {
 		// The fraction is dropped: the API server stores none.
-		foo.Status = plan.Status(foo, tc.dep, tc.err, second(i).Add(987*time.Millisecond))
+		foo.Status = plan.Status(plan.Seen{Foo: foo, Named: tc.dep}, tc.err, second(i).Add(987*time.Millisecond))
 		got := at{}
 		for _, condition := range foo.Status.Conditions {
 			got[condition.Type] = condition.LastTransitionTime
@@ -190,7 +190,7 @@ func TestStatusKeepsForeignConditions(t *testing.T) {
 	foo := newFoo(withConditions(foreign))
 	unchanged(t, foo, nil)
 	want := append([]metav1.Condition{foreign}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
-	if diff := cmp.Diff(want, plan.Status(foo, nil, nil, now).Conditions); diff != "" {
+	if diff := cmp.Diff(want, plan.Status(plan.Seen{Foo: foo}, nil, now).Conditions); diff != "" {
 		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}
 }
@@ -210,7 +210,7 @@ func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
 		change(func(c *metav1.Condition) { c.Type, c.LastTransitionTime = "C", metav1.Time{} }),
 	))
 	want := append([]metav1.Condition{good}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
-	if diff := cmp.Diff(want, plan.Status(foo, nil, nil, now).Conditions); diff != "" {
+	if diff := cmp.Diff(want, plan.Status(plan.Seen{Foo: foo}, nil, now).Conditions); diff != "" {
 		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}
 }
@@ -219,10 +219,10 @@ func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
 func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 	somePairs(t, func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 		err := plan.Next(plan.Seen{Foo: foo, Named: dep}).Err
-		first := plan.Status(foo, dep, err, now)
+		first := plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now)
 		for i := range 10 {
 			foo.Status = first
-			if diff := cmp.Diff(first, plan.Status(foo, dep, err, now.Add(time.Duration(i)*time.Hour))); diff != "" {
+			if diff := cmp.Diff(first, plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now.Add(time.Duration(i)*time.Hour))); diff != "" {
 				t.Fatalf("another status:\n%s", diff)
 			}
 		}
@@ -231,7 +231,7 @@ func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 
 func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 	long := strings.Repeat("é", 40_000)
-	status := plan.Status(newFoo(), nil, &plan.TerminalError{Reason: v1alpha1.ReasonNotOwned, Message: long}, now)
+	status := plan.Status(plan.Seen{Foo: newFoo()}, &plan.TerminalError{Reason: v1alpha1.ReasonNotOwned, Message: long}, now)
 	for _, condition := range status.Conditions {
 		if size := len(condition.Message); size > 4096 || !strings.HasSuffix(condition.Message, "é...") || !utf8.ValidString(condition.Message) {
 			t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-10:])
@@ -246,7 +246,7 @@ func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 func TestStatusRepeatsNoWordsOfTheDeployment(t *testing.T) {
 	foo := newFoo()
 	for name, stuck := range map[string]deploymentOption{"replica failure": replicaFailure, "deadline": deadlineExceeded} {
-		for _, condition := range plan.Status(foo, newDeployment(foo, stuck), nil, now).Conditions {
+		for _, condition := range plan.Status(plan.Seen{Foo: foo, Named: newDeployment(foo, stuck)}, nil, now).Conditions {
 			if strings.Contains(condition.Message, "abc") {
 				t.Errorf("%s: %q", name, condition.Message)
 			}

@@ -29,6 +29,7 @@ func Trim(obj any) (any, error) {
 		return trimmed, nil
 	}
 	trimmed.Generation = dep.Generation
+	trimmed.CreationTimestamp = dep.CreationTimestamp
 	trimmed.DeletionTimestamp = dep.DeletionTimestamp
 	trimmed.Labels = map[string]string{}
 	for _, label := range []string{labelManagedBy, v1alpha1.LabelMadeFor, v1alpha1.LabelFooGeneration} {

@@ -94,7 +94,7 @@ func TestTrimChangesNoDecision(t *testing.T) {
 		}
 		decide := func(dep *appsv1.Deployment) decisions {
 			step := plan.Next(plan.Seen{Foo: foo, Named: dep, Live: &plan.Live{Foo: foo}})
-			return decisions{stepOf(step), step.Patch, plan.Status(foo, dep, step.Err, now)}
+			return decisions{stepOf(step), step.Patch, plan.Status(plan.Seen{Foo: foo, Named: dep}, step.Err, now)}
 		}
 		if diff := cmp.Diff(decide(dep), decide(trim(t, dep))); diff != "" {
 			t.Errorf("trimmed, it is decided differently (-whole +trimmed):\n%s", diff)

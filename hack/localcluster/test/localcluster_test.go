@@ -39,6 +39,28 @@ func TestADeploymentBecomesAvailable(t *testing.T) {
 	})
 }
 
+func TestPodsOfAnImageTaggedNeverReadyWait(t *testing.T) {
+	up := sharedCluster(t)
+	up.mustKubectl(t, "create", "deployment", "stuck", "--image=nginx:never-ready")
+	up.mustKubectl(t, "patch", "deployment", "stuck", "-p", `{"spec":{"progressDeadlineSeconds":1}}`)
+	up.mustKubectl(t, "wait", "--for=condition=Progressing=false", "deployment/stuck", "--timeout=30s")
+	if err := want("Pending ImagePullBackOff", up.mustKubectl(t, "get", "pods", "-l", "app=stuck",
+		"-o", "jsonpath={.items[*].status.phase} {.items[*].status.containerStatuses[*].state.waiting.reason}")); err != nil {
+		t.Error(err)
+	}
+	up.mustKubectl(t, "set", "image", "deployment/stuck", "nginx=nginx:1")
+	up.mustKubectl(t, "rollout", "status", "deployment/stuck", "--timeout=30s")
+}
+
+func TestAnAutoscalerActsWithinSeconds(t *testing.T) {
+	up := sharedCluster(t)
+	up.mustKubectl(t, "create", "deployment", "scaled", "--image=nginx", "--replicas=3")
+	up.mustKubectl(t, "autoscale", "deployment", "scaled", "--min=1", "--max=2", "--cpu=50%") // Its maximum needs no metrics.
+	eventually(t, 10*time.Second, "scaled down", func() error {
+		return want("2", up.mustKubectl(t, "get", "deployment", "scaled", "-o", "jsonpath={.spec.replicas}"))
+	})
+}
+
 func TestDeletedOwnersTakeTheirChildrenAlong(t *testing.T) {
 	up := sharedCluster(t)
 	up.mustKubectl(t, "create", "deployment", "parent", "--image=nginx")

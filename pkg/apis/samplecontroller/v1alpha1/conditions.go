@@ -24,13 +24,20 @@ const (
 	ReasonCreating = "Creating"
 	// ReasonWaitingForDeletion means that the named Deployment is being deleted and comes back after.
 	ReasonWaitingForDeletion = "WaitingForDeletion"
-	// ReasonWaitingForName means that the named Deployment belongs to an earlier Foo of the same name, and
-	// is about to be garbage-collected.
+	// ReasonWaitingForName means that the named Deployment belongs to another Foo, which is leaving it: that
+	// Foo moves to another name, is being deleted, or is gone already.
 	ReasonWaitingForName = "WaitingForName"
-	// ReasonNotOwned means that the named Deployment is not this Foo's and is therefore left alone.
+	// ReasonNameTaken means that the name belongs to another Foo, which claims it too: it has the Deployment,
+	// or is older and gets it.
+	ReasonNameTaken = "NameTaken"
+	// ReasonNameCycle means that Foos want each other's Deployments, so that none of them can move.
+	ReasonNameCycle = "NameCycle"
+	// ReasonNotOwned means that the named Deployment was not made for a Foo and is therefore left alone.
 	ReasonNotOwned = "NotOwned"
 	// ReasonRefused means that the API server refused or failed a write; the message has its words.
 	ReasonRefused = "Refused"
+	// ReasonFieldsOverridden means that something else keeps changing fields of the Deployment that this Foo sets.
+	ReasonFieldsOverridden = "FieldsOverridden"
 	// ReasonProgressing means that replicas are still coming up or going down.
 	ReasonProgressing = "Progressing"
 	// ReasonProgressDeadlineExceeded means that the Deployment gave up waiting for its rollout.
@@ -50,6 +57,8 @@ const (
 	EventSynced = "Synced"
 	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
 	EventResourceExists = "ErrResourceExists"
+	// EventFieldsOverridden is the Warning event of a Foo whose Deployment keeps being changed.
+	EventFieldsOverridden = "FieldsOverridden"
 )
 
 // Labels that the controller puts on a Foo's Deployment, and on its pods where that is said.

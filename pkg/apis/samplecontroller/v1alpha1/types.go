@@ -44,14 +44,16 @@ type Foo struct {
 // gets a default when the Deployment is created and belongs to whoever sets it from then on.
 type FooSpec struct {
 	// deploymentName is the name of the Deployment that this Foo creates and keeps, in the Foo's own
-	// namespace. A Deployment of that name which the Foo did not create is never touched.
+	// namespace. A Deployment of that name which the Foo did not create is never touched. The name may be
+	// changed: the Deployment of the new name is created first, and the old one deleted when the new one
+	// has as many replicas available as it, or as are wanted.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="deploymentName must be a name that a Deployment can have: lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit, for example \"web-1\""
 	DeploymentName string `json:"deploymentName"`
 
 	// replicas is the number of pods the Deployment is kept at, 0 or more. When absent, the Deployment
-	// starts with 1 and is then left at whatever number it has, for instance to an autoscaler that
+	// starts with 1, or with the old one's number when deploymentName was changed, and is then left at whatever number it has, for instance to an autoscaler that
 	// targets the Deployment. An autoscaler that targets the Foo needs it set.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

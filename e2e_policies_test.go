@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// This file is what gets in the controller's way: a cluster's policies and quotas, and pods that do not
+// become Ready. Each of these helpers has a test that shows what it does where no controller of ours runs.
+
+// neverReadyImage is an image whose pods the local control plane leaves waiting for ever.
+const neverReadyImage = "nginx:never-ready"
+
+// policyProbe is the name of what the helpers try to create, to see whether a policy is in force. It is never
+// stored.
+const policyProbe = "policy-probe"
+
+func TestDeniedDeploymentsAreRefusedWithTheMessageUntilTheDenialIsLifted(t *testing.T) {
+	w, other := newWorld(t, fullCluster), newWorld(t, fullCluster)
+	const message = "Deployments are frozen"
+	dep := w.createDeployment(t, "web", func(*appsv1.Deployment) {})
+
+	lift := w.denyDeployments(t, message, admissionregistrationv1.Update)
+	change := []byte(`{"spec":{"replicas":3}}`)
+	if out, err := w.try("", "patch", "deployment/web", "-n", w.namespace, "-p", string(change)); err == nil || !strings.Contains(out, message) {
+		t.Errorf("an update was answered with %q, want a refusal with %q", out, message)
+	}
+	w.createDeployment(t, "another", func(*appsv1.Deployment) {}) // Creating is not denied,
+	other.createDeployment(t, dep.Name, func(*appsv1.Deployment) {})
+	w.kubectl(t, "", "delete", "deployment/another", "-n", w.namespace)                          // nor is deleting,
+	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)               // nor scaling,
+	other.kubectl(t, "", "patch", "deployment/web", "-n", other.namespace, "-p", string(change)) // nor what is elsewhere.
+
+	lift()
+	w.kubectl(t, "", "patch", "deployment/web", "-n", w.namespace, "-p", string(change))
+
+	w.denyDeployments(t, message, admissionregistrationv1.Create, admissionregistrationv1.Delete)
+	for _, args := range [][]string{
+		{"create", "deployment", "third", "--image=nginx", "-n", w.namespace},
+		{"delete", "deployment/web", "-n", w.namespace},
+	} {
+		if out, err := w.try("", args...); err == nil || !strings.Contains(out, message) {
+			t.Errorf("%s was answered with %q, want a refusal with %q", args[0], out, message)
+		}
+	}
+}
+
+func TestRewrittenImagesAreWhatIsStored(t *testing.T) {
+	w, other := newWorld(t, fullCluster), newWorld(t, fullCluster)
+	w.rewriteImages(t, "mirror.example.com/nginx:1")
+	image := func(dep *appsv1.Deployment) string { return dep.Spec.Template.Spec.Containers[0].Image }
+
+	created := w.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	w.kubectl(t, "", "set", "image", "deployment/web", "*=nginx:2", "-n", w.namespace)
+	updated := w.deployment(t, "web")
+	if image(created) != "mirror.example.com/nginx:1" || image(updated) != "mirror.example.com/nginx:1" {
+		t.Errorf("the image is %q after a create and %q after an update, want the policy's", image(created), image(updated))
+	}
+	if elsewhere := other.createDeployment(t, "web", func(*appsv1.Deployment) {}); image(elsewhere) != "main:1" {
+		t.Errorf("the image is %q in another namespace, want it left alone", image(elsewhere))
+	}
+}
+
+func TestQuotaIsInForce(t *testing.T) {
+	w := newWorld(t, fullCluster)
+	w.quota(t, corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("1")})
+	w.kubectl(t, "", "create", "secret", "generic", "first", "-n", w.namespace)
+	if out, err := w.try("", "create", "secret", "generic", "second", "-n", w.namespace); err == nil || !strings.Contains(out, "exceeded quota") {
+		t.Errorf("one Secret more than the quota allows was answered with %q, want a refusal", out)
+	}
+}
+
+func TestPodsOfTheNeverReadyImageHoldTheirRolloutUp(t *testing.T) {
+	w := newWorld(t, fullCluster)
+	w.createDeployment(t, "web", func(dep *appsv1.Deployment) {
+		dep.Spec.ProgressDeadlineSeconds = new(int32(1))
+		dep.Spec.Template.Spec.Containers[0].Image = neverReadyImage
+	})
+	until(t, "the Deployment gives up", func(context.Context) (bool, error) {
+		for _, cond := range w.deployment(t, "web").Status.Conditions {
+			if cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded" {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if dep := w.deployment(t, "web"); dep.Status.Replicas != 1 || dep.Status.ReadyReplicas != 0 {
+		t.Errorf("%d of %d pods are ready, want none of one", dep.Status.ReadyReplicas, dep.Status.Replicas)
+	}
+
+	w.kubectl(t, "", "set", "image", "deployment/web", "main=nginx:1", "-n", w.namespace)
+	until(t, "another image gets through", func(context.Context) (bool, error) { return w.rolledOut(t, "web"), nil })
+}
+
+// denyDeployments makes the API server refuse the operations on Deployments of this namespace to everybody,
+// with the message, until the test ends or the returned function is called. Their status and scale are
+// subresources, and not denied. The refusal is what a ValidatingAdmissionPolicy says by default: 422 Invalid.
+func (w *world) denyDeployments(t *testing.T, message string, operations ...admissionregistrationv1.OperationType) (lift func()) {
+	t.Helper()
+	denied, err := json.Marshal(operations) // A list in JSON is one in CEL.
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := w.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policy, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-deny-"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			// Creating is among them for the sake of the probe.
+			MatchConstraints: w.deploymentsHere(append([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, operations...)...),
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: fmt.Sprintf("!(request.operation in %s || request.name == %q)", denied, policyProbe),
+				Message:    message,
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings := w.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	if _, err := bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        policy.Name,
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(context.Background(), t, policy.Name, bindings, policies) }) // t.Context() has ended then.
+
+	isDenied := func(ctx context.Context) bool {
+		_, err := w.probePolicies(ctx)
+		return err != nil && strings.Contains(err.Error(), message)
+	}
+	until(t, "Deployments are denied", func(ctx context.Context) (bool, error) { return isDenied(ctx), nil })
+	return func() {
+		t.Helper()
+		remove(t.Context(), t, policy.Name, bindings, policies)
+		until(t, "Deployments are no longer denied", func(ctx context.Context) (bool, error) { return !isDenied(ctx), nil })
+	}
+}
+
+// rewriteImages makes the API server store every Deployment of this namespace with the image to in all its
+// containers, whatever was asked for, until the test ends.
+func (w *world) rewriteImages(t *testing.T, to string) {
+	t.Helper()
+	policies := w.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	policy, err := policies.Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-rewrite-"},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints:   w.deploymentsHere(admissionregistrationv1.Create, admissionregistrationv1.Update),
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: fmt.Sprintf(`
+					Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+						containers: object.spec.template.spec.containers.map(c,
+							Object.spec.template.spec.containers{name: c.name, image: %q})}}}}`, to)},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindings := w.kube.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	if _, err := bindings.Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(context.Background(), t, policy.Name, bindings, policies) }) // t.Context() has ended then.
+	until(t, "images are rewritten", func(ctx context.Context) (bool, error) {
+		dep, err := w.probePolicies(ctx)
+		return err == nil && dep.Spec.Template.Spec.Containers[0].Image == to, nil
+	})
+}
+
+// remove deletes the objects called name of several kinds, as far as they are there.
+func remove(ctx context.Context, t *testing.T, name string, kinds ...interface {
+	Delete(context.Context, string, metav1.DeleteOptions) error
+}) {
+	t.Helper()
+	for _, kind := range kinds {
+		if err := kind.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+}
+
+// deploymentsHere matches operations on the Deployments of this namespace.
+func (w *world) deploymentsHere(operations ...admissionregistrationv1.OperationType) *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: operations,
+				Rule: admissionregistrationv1.Rule{
+					APIGroups:   []string{appsv1.GroupName},
+					APIVersions: []string{"v1"},
+					Resources:   []string{"deployments"},
+				},
+			},
+		}},
+	}
+}
+
+// probePolicies returns what the API server would make of a new Deployment. Policies come into force up to a
+// second after they are stored.
+func (w *world) probePolicies(ctx context.Context) (*appsv1.Deployment, error) {
+	labels := map[string]string{"app": policyProbe}
+	return w.kube.AppsV1().Deployments(w.namespace).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: policyProbe},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main:1"}}},
+			},
+		},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+}
+
+// quota limits the namespace to hard, and returns when the limits are in force.
+func (w *world) quota(t *testing.T, hard corev1.ResourceList) {
+	t.Helper()
+	// One more limit, to try out. A filled status would only say that the quota has been counted: as long as
+	// the API server itself has not noticed that, it refuses whatever is limited, in other words.
+	limits := corev1.ResourceList{"count/podtemplates": resource.MustParse("0")}
+	maps.Copy(limits, hard)
+	quota, err := w.kube.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "quota-"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: limits},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the quota is in force", func(ctx context.Context) (bool, error) {
+		_, err := w.kube.CoreV1().PodTemplates(w.namespace).Create(ctx, &corev1.PodTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: policyProbe},
+			Template:   corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main:1"}}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "exceeded quota: "+quota.Name), nil
+	})
+}

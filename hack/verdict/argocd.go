@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	luajson "layeh.com/gopher-json"
+)
+
+// scriptDeadline is how long Argo CD lets a health check run.
+const scriptDeadline = time.Second
+
+// argocd returns the judge that the health check in the file is. It treats the script as Argo CD v3.6 does
+// (util/lua/lua.go, for a script in its ConfigMap that does not have useOpenLibs); the differences are in
+// the usage.
+func argocd(file string) (judge, error) {
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	chunk, err := parse.Parse(bytes.NewReader(source), file)
+	if err != nil {
+		return nil, err
+	}
+	script, err := lua.Compile(chunk, file)
+	if err != nil {
+		return nil, err
+	}
+	return func(obj *unstructured.Unstructured) (word, message string, err error) {
+		health, err := runHealth(script, obj)
+		if err != nil {
+			return "", "", err
+		}
+		return healthOf(health)
+	}, nil
+}
+
+// runHealth returns what script returns for obj.
+func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.LValue, error) {
+	state := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer state.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), scriptDeadline)
+	defer cancel()
+	state.SetContext(ctx)
+
+	for name, open := range map[string]lua.LGFunction{lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
+		state.Push(state.NewFunction(open))
+		state.Push(lua.LString(name))
+		state.Call(1, 0)
+	}
+	for _, name := range []string{"dofile", "loadfile", "require"} { // They read files.
+		state.SetGlobal(name, lua.LNil)
+	}
+	state.SetGlobal("print", state.NewFunction(printToStderr)) // Standard output has verdicts only.
+
+	// Through JSON, so that all numbers become Lua's: luajson would make nil of an int64.
+	encoded, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	value, err := luajson.Decode(state, encoded)
+	if err != nil {
+		return nil, err
+	}
+	state.SetGlobal("obj", value)
+
+	state.Push(state.NewFunctionFromProto(script))
+	err = state.PCall(0, lua.MultRet, nil)
+	var failure *lua.ApiError
+	if errors.As(err, &failure) {
+		failure.StackTrace = "" // It would be of the interpreter's Go code as well.
+	}
+	if err != nil {
+		return nil, err
+	}
+	return state.Get(-1), nil
+}
+
+// healthOf reads what a health check has returned.
+func healthOf(returned lua.LValue) (word, message string, err error) {
+	table, ok := returned.(*lua.LTable)
+	if !ok {
+		return "", "", fmt.Errorf("the health check returned %s, not a table with status and message", returned.Type())
+	}
+	encoded, err := luajson.Encode(table)
+	if err != nil {
+		return "", "", fmt.Errorf("what the health check returned: %w", err)
+	}
+	var health struct{ Status, Message string }
+	if err := json.Unmarshal(encoded, &health); err != nil {
+		return "", "", fmt.Errorf("what the health check returned is not a status and a message: %w", err)
+	}
+	switch health.Status {
+	case "Healthy", "Progressing", "Degraded", "Suspended", "Missing", "Unknown":
+		return health.Status, health.Message, nil
+	default: // In Argo CD's own words.
+		return "Unknown", "Lua returned an invalid health status", nil
+	}
+}
+
+func printToStderr(state *lua.LState) int {
+	var words []any
+	for n := 1; n <= state.GetTop(); n++ {
+		words = append(words, state.ToStringMeta(state.Get(n)))
+	}
+	fmt.Fprintln(os.Stderr, words...)
+	return 0
+}

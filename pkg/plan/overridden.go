@@ -1,0 +1,46 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// tolerated is how many corrections of one Deployment, with no ten minutes between them, are nothing special:
+// people try things out.
+const tolerated = 2
+
+// An OverriddenError says that something else decides about fields of the Deployment that the Foo sets.
+type OverriddenError struct {
+	Deployment string
+	Fields     []Field
+}
+
+func (e *OverriddenError) Error() string {
+	var fields []string
+	for _, field := range e.Fields {
+		fields = append(fields, fmt.Sprintf("%s to %s where this Foo says %s", field.Path, field.Have, field.Want))
+	}
+	return fmt.Sprintf("Something else keeps changing Deployment %q: %s. Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller",
+		e.Deployment, strings.Join(fields, ", "))
+}
+
+// Overridden judges the API server's answer to the create or patch of foo's Deployment; patch is nil for a
+// create. corrections is how often, lately and this time included, the Deployment had to be put back. It
+// returns an OverriddenError when the answer is not as it was asked for, or when there is no end of putting
+// back; else nil.
+func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, corrections int) error {
+	drift, err := Drift(answer, foo)
+	switch {
+	case err != nil:
+		return err
+	case drift != nil:
+		return &OverriddenError{Deployment: answer.Name, Fields: drift.Fields}
+	case patch != nil && patch.Repeats && corrections > tolerated:
+		return &OverriddenError{Deployment: answer.Name, Fields: patch.Fields}
+	}
+	return nil
+}
