@@ -38,10 +38,6 @@ const (
 	controllerName = "foo-controller"
 	// syncGrace is how long a sync that a stop interrupts may still take.
 	syncGrace = 10 * time.Second
-	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
-	byDeployment = "deployment"
-	// byFoo indexes Deployments by the uid of the Foo that controls them.
-	byFoo = "foo"
 
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
@@ -249,105 +245,6 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 	return stepErr
 }
 
-// observe gathers what is known about a Foo: from the caches, and what the decision rests on most from the
-// API server itself when the caches cannot be relied upon. Foo stays nil when there is none.
-func (c *Controller) observe(ctx context.Context, key cache.ObjectName) (plan.Seen, error) {
-	seen, err := c.lookAround(ctx, key)
-	foo := seen.Foo
-	if foo == nil || err != nil {
-		return seen, err
-	}
-	name := foo.Spec.DeploymentName
-	for _, dep := range c.controlledBy(foo) {
-		if dep.Name != name {
-			seen.Owned = append(seen.Owned, dep)
-		}
-	}
-	for _, rival := range c.claimants(foo.Namespace, name) {
-		if rival.UID != foo.UID {
-			seen.Claimants = append(seen.Claimants, rival)
-		}
-	}
-	seen.Holders = c.holders(foo, seen.Named)
-	seen.Wrote = c.writes.Known(key, foo.UID)
-	if pause, why := c.corrections.Hold(key); why != nil {
-		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
-	}
-	return seen, nil
-}
-
-// lookAround returns the Foo and the Deployment that it names.
-func (c *Controller) lookAround(ctx context.Context, key cache.ObjectName) (seen plan.Seen, err error) {
-	if c.writes.MustLook(key) {
-		if seen.Live, err = c.lookAtFoo(ctx, key); err != nil || seen.Live.Foo == nil {
-			return seen, err
-		}
-		seen.Foo = seen.Live.Foo
-		if seen.Named, err = c.lookAtDeployment(ctx, key.Namespace, seen.Foo.Spec.DeploymentName); err == nil {
-			c.writes.Looked(key)
-		}
-		return seen, err
-	}
-	seen.Foo, err = c.foos.Foos(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.writes.Forget(key)
-		c.corrections.Forget(key)
-		return plan.Seen{}, nil
-	}
-	if err != nil {
-		return seen, err
-	}
-	seen.Named, err = c.deployments.Deployments(key.Namespace).Get(seen.Foo.Spec.DeploymentName)
-	if apierrors.IsNotFound(err) {
-		seen.Named, err = nil, nil
-	}
-	return seen, err
-}
-
-// holders follows from dep who has it, what that Foo wants instead, who has that, and so on; see plan.Seen.
-func (c *Controller) holders(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1alpha1.Foo {
-	var holders []*v1alpha1.Foo
-	for dep != nil && !plan.Owns(foo, dep) {
-		holder := c.holder(dep)
-		if holder == nil || slices.Contains(holders, holder) {
-			return holders
-		}
-		holders = append(holders, holder)
-		if holder.DeletionTimestamp != nil || holder.Spec.DeploymentName == dep.Name {
-			return holders
-		}
-		dep, _ = c.deployments.Deployments(holder.Namespace).Get(holder.Spec.DeploymentName) // Nil when there is none.
-		if dep != nil && plan.Owns(foo, dep) {
-			return append(holders, foo)
-		}
-	}
-	return holders
-}
-
-// lookAtFoo asks the API server itself about a Foo.
-func (c *Controller) lookAtFoo(ctx context.Context, key cache.ObjectName) (*plan.Live, error) {
-	foo, err := c.samples.SamplecontrollerV1alpha1().Foos(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return &plan.Live{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at Foo %s: %w", key, err)
-	}
-	return &plan.Live{Foo: foo}, nil
-}
-
-// lookAtDeployment asks the API server itself about a Deployment, and returns nil when there is none.
-func (c *Controller) lookAtDeployment(ctx context.Context, namespace, name string) (*appsv1.Deployment, error) {
-	dep, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at Deployment %s/%s: %w", namespace, name, err)
-	}
-	return dep, nil
-}
-
 // act performs step and updates seen with what it does to the Deployments.
 func (c *Controller) act(ctx context.Context, seen *plan.Seen, step plan.Step) error {
 	switch {
@@ -496,8 +393,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	key := cache.MetaObjectToName(foo)
 	renewed := have.Generation != foo.Generation || have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if renewed {
-		c.queue.Forget(key)
-		c.corrections.Forget(key)
+		c.forgetFailures(key)
 		c.enqueueRivals(have)
 		c.enqueueRivals(foo)
 	}
@@ -513,12 +409,18 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 // fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
-	c.queue.Forget(key)
+	c.forgetFailures(key) // They are not those of the next Foo of that name.
 	c.queue.Add(key)
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueRivals(foo)
 		c.enqueueWaiting(foo)
 	}
+}
+
+// forgetFailures makes the next sync of key one that acts at once.
+func (c *Controller) forgetFailures(key cache.ObjectName) {
+	c.queue.Forget(key)
+	c.corrections.Forget(key)
 }
 
 // enqueueRivals queues the other Foos that name the same Deployment as foo: one of them may be next.
@@ -589,42 +491,4 @@ func (c *Controller) author(dep *appsv1.Deployment) *v1alpha1.Foo {
 		return nil
 	}
 	return holder
-}
-
-// holder returns the cached Foo that controls dep, nil when there is none.
-func (c *Controller) holder(dep *appsv1.Deployment) *v1alpha1.Foo {
-	ref := plan.FooReference(dep)
-	if ref == nil {
-		return nil
-	}
-	foo, err := c.foos.Foos(dep.Namespace).Get(ref.Name)
-	if err != nil || foo.UID != ref.UID {
-		return nil
-	}
-	return foo
-}
-
-// claimants returns the cached Foos that name the Deployment.
-func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
-	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, cache.NewObjectName(namespace, deployment).String()) // Fails only without the index.
-	return foos
-}
-
-// controlledBy returns the cached Deployments that foo controls.
-func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, string(foo.UID)) // Fails only without the index.
-	return deps
-}
-
-// deploymentKeys is the index function of byDeployment.
-func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
-	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
-}
-
-// fooUIDs is the index function of byFoo.
-func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
-	if ref := plan.FooReference(dep); ref != nil {
-		return []string{string(ref.UID)}, nil
-	}
-	return nil, nil
 }

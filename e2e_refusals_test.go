@@ -171,4 +171,3 @@ func TestStaleViews(t *testing.T) {
 		}
 	})
 }
-

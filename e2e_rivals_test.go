@@ -192,4 +192,3 @@ func (w *world) workload(t *testing.T, selector string) map[string]string {
 	}
 	return workload
 }
-

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,9 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -31,7 +33,7 @@ func TestNewFooCostsTwoWrites(t *testing.T) {
 		fmt.Sprintf("create deployments/ %s/web: 201", w.namespace),
 		fmt.Sprintf("update foos/status %s/web: 200", w.namespace),
 	}
-	if diff := cmp.Diff(want, w.writes(t, w.namespace)); diff != "" {
+	if diff := gocmp.Diff(want, w.writes(t, w.namespace)); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
@@ -53,23 +55,40 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 			return
 		}
 		connections["write"][r.RemoteAddr] = true
+		if query.Get("timeout") != "10s" {
+			t.Errorf("%s %s: want timeout=10s", r.Method, r.URL)
+		}
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			return // client-go's recorder writes them.
+		}
 		seen[r.Method]++
-		if query.Get("timeout") != "10s" || query.Get("fieldManager") != controllerName {
-			t.Errorf("%s %s: want timeout=10s and fieldManager=%s", r.Method, r.URL, controllerName)
+		if r.Method != http.MethodDelete && query.Get("fieldManager") != controllerName {
+			t.Errorf("%s %s: want fieldManager=%s", r.Method, r.URL, controllerName)
 		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Errorf("%s %s: %v", r.Method, r.URL, err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		var object struct {
-			Metadata struct{ UID, ResourceVersion string }
-		}
-		if r.Method == http.MethodPost {
-			return // There is nothing yet that it could hit.
-		}
-		if err := json.Unmarshal(body, &object); err != nil || object.Metadata.UID == "" || object.Metadata.ResourceVersion == "" {
-			t.Errorf("%s %s: no uid or no resourceVersion in %s", r.Method, r.URL, body)
+		switch r.Method {
+		case http.MethodPost: // There is nothing yet that it could hit.
+		case http.MethodDelete:
+			options := &metav1.DeleteOptions{}
+			if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
+				t.Errorf("%s %s: %v", r.Method, r.URL, err)
+			}
+			of := cmp.Or(options.Preconditions, &metav1.Preconditions{})
+			if *cmp.Or(of.UID, new(types.UID)) == "" || *cmp.Or(of.ResourceVersion, new(string)) == "" ||
+				*cmp.Or(options.PropagationPolicy, new(metav1.DeletionPropagation)) != metav1.DeletePropagationBackground {
+				t.Errorf("%s %s: want a uid, a resourceVersion and Background in %+v", r.Method, r.URL, options)
+			}
+		default:
+			var object struct {
+				Metadata struct{ UID, ResourceVersion string }
+			}
+			if err := json.Unmarshal(body, &object); err != nil || object.Metadata.UID == "" || object.Metadata.ResourceVersion == "" {
+				t.Errorf("%s %s: no uid or no resourceVersion in %s", r.Method, r.URL, body)
+			}
 		}
 	}
 	startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
@@ -77,11 +96,15 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)
 	until(t, "the scale is put back", func(context.Context) (bool, error) { return *w.deployment(t, "web").Spec.Replicas == 1, nil })
+	w.rename(t, "web", "renamed")
+	w.becomes(t, "web", v1alpha1.ReasonCreating)
+	w.reportAvailable(t, "renamed", 1)
+	until(t, "the old Deployment is deleted", func(context.Context) (bool, error) { return w.hasDeployments(t, "renamed"), nil })
 
 	mu.Lock()
 	defer mu.Unlock()
-	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 {
-		t.Errorf("writes by method: %v, want some of each of POST, PATCH and PUT", seen)
+	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 || seen[http.MethodDelete] == 0 {
+		t.Errorf("writes by method: %v, want some of each of POST, PATCH, PUT and DELETE", seen)
 	}
 	for address := range connections["watch"] {
 		if connections["write"][address] || len(connections["watch"]) != 1 || len(connections["write"]) != 1 {
@@ -104,13 +127,9 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	w.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // One that cannot have what it wants.
 	w.becomes(t, "rival", v1alpha1.ReasonNameTaken)
 	for i := range foos {
-		// No Deployment controller runs here: one Deployment is reported as the real one would.
 		name := fmt.Sprintf("foo-%d", i)
 		w.becomes(t, name, v1alpha1.ReasonCreating)
-		status := []byte(`{"status":{"observedGeneration":1,"replicas":3,"updatedReplicas":3,"readyReplicas":3,"availableReplicas":3}}`)
-		if _, err := c.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
+		w.reportAvailable(t, name, 3)
 	}
 	for i := range foos {
 		w.becomes(t, fmt.Sprintf("foo-%d", i), v1alpha1.ReasonAvailable)
@@ -144,7 +163,18 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		fmt.Sprintf("create deployments/ %s/last: 201", w.namespace),
 		fmt.Sprintf("update foos/status %s/last: 200", w.namespace),
 	}
-	if diff := cmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
+	if diff := gocmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
 		t.Errorf("writes after a restart, but for those of a new Foo (-want +got):\n%s", diff)
+	}
+}
+
+// reportAvailable reports on a Deployment, where no Deployment controller runs, as the real one would when it is
+// rolled out.
+func (w *world) reportAvailable(t *testing.T, name string, replicas int) {
+	t.Helper()
+	status := fmt.Appendf(nil, `{"status":{"observedGeneration":%d,"replicas":%[2]d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`,
+		w.deployment(t, name).Generation, replicas)
+	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
 	}
 }
