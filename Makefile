@@ -19,13 +19,17 @@ run: build ## a local control plane, the controller and an example Foo, shown li
 # does not see.
 .PHONY: test
 test: build bin/verdict ## all tests, those against a local control plane included
-	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 10m ./...
+	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/verdict && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 
 .PHONY: unit
 unit: ## the tests that need no control plane, in seconds
 	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
+
+.PHONY: mutants
+mutants: ## makes small faults, one at a time, and expects a test to fail for each; ends with 1 when none does
+	@go run ./hack/mutants
 
 .PHONY: verify
 verify: ## generated code, format, vet, lint, import directions, modules, docs; touches nothing

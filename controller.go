@@ -213,23 +213,16 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 	if pause > 0 && why == nil {
 		return &plan.WaitError{After: pause, For: "another try"} // Whatever event has brought the key back.
 	}
-	seen, err := c.observe(ctx, key)
-	if err != nil {
+	seen, err := c.observe(key)
+	if err != nil || seen.Foo == nil {
 		return err
-	}
-	if seen.Foo == nil || seen.Foo.DeletionTimestamp != nil {
-		return nil // Going or gone. The garbage collector removes the Deployment: a write now would race it.
 	}
 	if pause > 0 {
 		seen.Held = &plan.WaitError{After: pause, For: "another try", Err: why}
 	}
-
-	step := plan.Next(seen)
-	if step.LookAtFoo {
-		if seen.Live, err = c.lookAtFoo(ctx, key); err != nil {
-			return err
-		}
-		step = plan.Next(seen)
+	seen, step, err := c.decide(ctx, seen)
+	if err != nil {
+		return err
 	}
 	if step.Leave {
 		return nil // The cache is behind; the event that it waits for brings the key back.
@@ -242,7 +235,44 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 	if err := c.updateFooStatus(ctx, seen.Foo, plan.Status(seen, stepErr, time.Now())); err != nil {
 		return err // Worth a retry whatever stepErr was, and the retry meets stepErr again.
 	}
+	if stepErr == nil && step.Patch != nil && plan.Next(seen).Asks() {
+		return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"} // Our own patch is no event that would bring the key back.
+	}
 	return stepErr
+}
+
+// decide returns the next step. It asks the API server for what the decision rests on when the step says so, and when
+// something is to be written while the caches cannot be relied upon; seen then has the answers.
+func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, plan.Step, error) {
+	step := plan.Next(seen)
+	if seen.Held == nil && c.doubtful(seen, step) {
+		live, err := c.look(ctx, cache.MetaObjectToName(seen.Foo))
+		if err != nil || live.Foo == nil {
+			return seen, plan.Step{Leave: true}, err
+		}
+		seen, step = live, plan.Next(live)
+	}
+	if !step.LookAtFoo {
+		return seen, step, nil
+	}
+	live, err := c.lookAtFoo(ctx, cache.MetaObjectToName(seen.Foo))
+	if err != nil {
+		return seen, plan.Step{Err: err}, nil // To be told: what cannot be written for want of it may be missed.
+	}
+	seen.Live = live
+	return seen, plan.Next(seen), nil
+}
+
+// doubtful reports whether step, or the status after it, would be written on what the caches may have wrong.
+func (c *Controller) doubtful(seen plan.Seen, step plan.Step) bool {
+	key := cache.MetaObjectToName(seen.Foo)
+	if !step.Asks() && step.Err == nil {
+		c.writes.Trust(key, deploymentsResource) // There is nothing to write: what had no answer was done.
+	}
+	if c.writes.Doubts(key, foosResource) {
+		return step.Asks() || !equality.Semantic.DeepEqual(seen.Foo.Status, plan.Status(seen, step.Err, time.Now()))
+	}
+	return step.Asks() && c.writes.Doubts(key, deploymentsResource)
 }
 
 // act performs step and updates seen with what it does to the Deployments.
@@ -335,10 +365,17 @@ func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch 
 
 // failed returns what a refused or failed write to a Deployment of foo means.
 func (c *Controller) failed(foo *v1alpha1.Foo, verb, deployment string, err error) error {
-	if plan.Unanswered(err) {
-		c.writes.Unanswered(cache.MetaObjectToName(foo), foo.UID)
-	}
+	c.doubt(foo, deploymentsResource, err)
 	return &plan.WriteError{Verb: verb, Deployment: deployment, Err: err}
+}
+
+// doubt makes the next try ask the API server itself when err, the answer to a write to the resource, is none, or
+// says for the second time that the cache is behind.
+func (c *Controller) doubt(foo *v1alpha1.Foo, resource string, err error) {
+	key := cache.MetaObjectToName(foo)
+	if plan.Unanswered(err) || plan.OutcomeOf(err).Quiet && c.retries.NumRequeues(key) > 0 {
+		c.writes.Doubt(key, foo.UID, resource)
+	}
 }
 
 // updateFooStatus writes want as the status of foo when it differs, and then tells what changed as an
@@ -358,9 +395,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	}
 	key := cache.MetaObjectToName(foo)
 	if err != nil {
-		if plan.Unanswered(err) {
-			c.writes.Unanswered(key, foo.UID)
-		}
+		c.doubt(foo, foosResource, err)
 		return fmt.Errorf("update status of Foo %s: %w", key, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Updated status", "availableReplicas", want.AvailableReplicas, "reason", meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Reason)

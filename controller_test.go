@@ -134,10 +134,11 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a live look that fails is tried again and nothing is created",
+			name:    "a live look that fails is told and tried again, and nothing is created",
 			cached:  objects(newFoo(upToDate)),
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
-			want:    []string{"get foos web"},
+			want:    []string{"get foos web", "update foos/status web"},
+			ready:   "False/Refused",
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
@@ -236,7 +237,7 @@ func TestSync(t *testing.T) {
 			name:    "a namespace that is being deleted ends it quietly",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
-			want:    []string{"create deployments web", "get deployments web"},
+			want:    []string{"create deployments web"},
 			outcome: plan.Outcome{Kind: plan.Terminal, Quiet: true},
 		},
 		{
@@ -267,6 +268,32 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"update foos/status web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"update foos/status web"},
 			outcome: plan.Outcome{Kind: plan.Retry},
+		},
+		{
+			name:    "a Foo whose earlier name is taken up again goes on after the patch: nobody would bring it back",
+			cached:  objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
+			want:    []string{"patch deployments web", "update foos/status web"},
+			ready:   "True/Available",
+			events:  []string{"Normal Synced"},
+			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true},
+		},
+		{
+			name:    "a Deployment of an earlier name goes when the named one does as well",
+			cached:  objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
+			want:    []string{"get foos web", "delete deployments other"},
+			outcome: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:    "a Deployment of an earlier name stays when it is known without a uid",
+			cached:  objects(newFoo(), newDeployment(), newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
+			want:    []string{"get foos web", "update foos/status web"},
+			ready:   "False/Refused",
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+		},
+		{
+			name:    "a status is not written to a Foo that is known without a uid",
+			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.UID = "" }), newDeployment(foreign)),
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a Foo that is gone when its status is written needs nothing more",
@@ -691,7 +718,7 @@ func (f *fixture) react(tracker clienttesting.ObjectTracker) clienttesting.React
 			return true, nil, err
 		}
 		_, obj, err := clienttesting.ObjectReaction(tracker)(action)
-		if err != nil || action.GetVerb() == "get" {
+		if err != nil || action.GetVerb() == "get" || action.GetVerb() == "delete" {
 			return true, obj, err
 		}
 		written, err := meta.Accessor(obj)
@@ -788,10 +815,10 @@ func (f *fixture) refresh() {
 }
 
 // cacheContent returns copies of all cached objects.
-func (f *fixture) cacheContent() []runtime.Object {
-	var content []runtime.Object
+func (f *fixture) cacheContent() map[string]runtime.Object {
+	content := map[string]runtime.Object{}
 	for _, obj := range append(f.foos.List(), f.deps.List()...) {
-		content = append(content, obj.(runtime.Object).DeepCopyObject())
+		content[fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(obj.(metav1.Object)))] = obj.(runtime.Object).DeepCopyObject()
 	}
 	return content
 }
@@ -873,6 +900,15 @@ func scaledTo(replicas int32) func(*appsv1.Deployment) {
 
 func writtenFor(generation int) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = strconv.Itoa(generation) }
+}
+
+// named makes a Deployment of newFoo one that was made for it under another name.
+func named(name string) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		made := plan.Deployment(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = name }))
+		dep.Name, dep.UID = name, types.UID("uid-of-"+name)
+		dep.Labels[v1alpha1.LabelMadeFor] = made.Labels[v1alpha1.LabelMadeFor]
+	}
 }
 
 func ownedBy(uid types.UID) func(*appsv1.Deployment) {

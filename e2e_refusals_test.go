@@ -99,6 +99,9 @@ func TestNamespaceBeingDeletedEndsItQuietly(t *testing.T) {
 	w.becomes(t, "web", v1alpha1.ReasonPaused)
 	w.kubectl(t, "", "delete", "namespace", w.namespace, "--wait=false")
 	w.editFoo(t, "web", `{"spec":{"paused":false}}`)
+	t.Cleanup(func() { // Or the controllers of other tests would try it too.
+		w.kubectl(t, "", "delete", "foo/web", "-n", w.namespace)
+	})
 	tried := func() int { return w.countWrites(t, "create deployments/ "+w.namespace+"/web") }
 	until(t, "the create is tried", func(context.Context) (bool, error) { return tried() > 0, nil })
 	newWorld(t, apiCluster).settle(t)
@@ -151,11 +154,14 @@ func TestStaleViews(t *testing.T) {
 
 	t.Run("a create whose answer is lost is looked at before anything else", func(t *testing.T) {
 		w, proxy := start(t)
+		proxy.holdWatch("deployments") // Or the Deployment's event might answer the question first.
 		var posts, looks atomic.Int32
 		proxy.mu.Lock()
-		proxy.lose = func(r *http.Request) bool { return r.Method == http.MethodPost && posts.Add(1) == 1 }
+		proxy.lose = func(r *http.Request) bool {
+			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, w.namespace+"/deployments") && posts.Add(1) == 1
+		}
 		proxy.before = func(r *http.Request) {
-			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/deployments/web") {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, w.namespace+"/deployments/web") {
 				looks.Add(1)
 			}
 		}
@@ -165,6 +171,7 @@ func TestStaleViews(t *testing.T) {
 		if posts.Load() != 1 || looks.Load() != 1 {
 			t.Errorf("%d creates and %d looks at the Deployment, want one of each", posts.Load(), looks.Load())
 		}
+		proxy.releaseWatch()
 		w.settle(t)
 		if !w.hasDeployments(t, "web") {
 			t.Errorf("Deployments = %v, want one", w.deployments(t))

@@ -69,7 +69,7 @@ func TestRename(t *testing.T) {
 		}
 		w.editFoo(t, "web", `{"spec":{"deploymentName":"c"}}`)
 		w.becomesWith(t, "web", func(*v1alpha1.Foo) bool { return w.hasDeployments(t, "a", "c") })
-		foo = w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
 			return strings.Contains(readyCondition(foo).Message, `Deployment "a" is kept on purpose meanwhile, with 2 available`)
 		})
 		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)

@@ -25,18 +25,65 @@ const (
 	byFoo = "foo"
 )
 
-// observe gathers what is known about a Foo: from the caches, and what the decision rests on most from the
-// API server itself when the caches cannot be relied upon. Foo stays nil when there is none.
-func (c *Controller) observe(ctx context.Context, key cache.ObjectName) (plan.Seen, error) {
-	seen, err := c.lookAround(ctx, key)
-	foo := seen.Foo
-	if foo == nil || err != nil {
-		return seen, err
+// observe gathers what the caches know about a Foo. Foo stays nil when there is none, or one that is going: the
+// garbage collector removes its Deployment, and a write now would race it.
+func (c *Controller) observe(key cache.ObjectName) (plan.Seen, error) {
+	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.writes.Forget(key)
+		c.corrections.Forget(key)
+		return plan.Seen{}, nil
 	}
-	name := foo.Spec.DeploymentName
-	for _, dep := range c.controlledBy(foo) {
-		if dep.Name != name {
-			seen.Owned = append(seen.Owned, dep)
+	if err != nil || foo.DeletionTimestamp != nil {
+		return plan.Seen{}, err
+	}
+	dep, err := c.deployments.Deployments(key.Namespace).Get(foo.Spec.DeploymentName)
+	if apierrors.IsNotFound(err) {
+		return c.around(foo, nil), nil
+	}
+	if err != nil {
+		return plan.Seen{}, err
+	}
+	return c.around(foo, dep), nil
+}
+
+// look is observe for caches that cannot be relied upon: it asks the API server itself for what a decision rests on
+// most, the Foo and the Deployment that it names.
+func (c *Controller) look(ctx context.Context, key cache.ObjectName) (plan.Seen, error) {
+	live, err := c.lookAtFoo(ctx, key)
+	if err != nil {
+		return plan.Seen{}, err
+	}
+	if live.Foo == nil || live.Foo.DeletionTimestamp != nil {
+		c.trust(key)
+		return plan.Seen{}, nil
+	}
+	dep, err := c.lookAtDeployment(ctx, key.Namespace, live.Foo.Spec.DeploymentName)
+	if err != nil {
+		return plan.Seen{}, err
+	}
+	if dep != nil {
+		c.writes.Met(key, live.Foo.UID, deploymentsResource, dep.ResourceVersion)
+	}
+	c.trust(key)
+	seen := c.around(live.Foo, dep)
+	seen.Live = live
+	return seen, nil
+}
+
+// trust ends the doubts about what the caches have of the Foo and its Deployments.
+func (c *Controller) trust(key cache.ObjectName) {
+	c.writes.Trust(key, foosResource)
+	c.writes.Trust(key, deploymentsResource)
+}
+
+// around adds to foo, and to the Deployment that it names, what else a decision depends on.
+func (c *Controller) around(foo *v1alpha1.Foo, dep *appsv1.Deployment) plan.Seen {
+	key, name := cache.MetaObjectToName(foo), foo.Spec.DeploymentName
+	seen := plan.Seen{Foo: foo, Named: dep, Holders: c.holders(foo, dep), Wrote: c.writes.Known(key, foo.UID)}
+	for _, owned := range c.controlledBy(foo) {
+		if owned.Name != name {
+			seen.Owned = append(seen.Owned, owned)
 		}
 	}
 	for _, rival := range c.claimants(foo.Namespace, name) {
@@ -44,40 +91,10 @@ func (c *Controller) observe(ctx context.Context, key cache.ObjectName) (plan.Se
 			seen.Claimants = append(seen.Claimants, rival)
 		}
 	}
-	seen.Holders = c.holders(foo, seen.Named)
-	seen.Wrote = c.writes.Known(key, foo.UID)
 	if pause, why := c.corrections.Hold(key); why != nil {
 		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
 	}
-	return seen, nil
-}
-
-// lookAround returns the Foo and the Deployment that it names.
-func (c *Controller) lookAround(ctx context.Context, key cache.ObjectName) (seen plan.Seen, err error) {
-	if c.writes.MustLook(key) {
-		if seen.Live, err = c.lookAtFoo(ctx, key); err != nil || seen.Live.Foo == nil {
-			return seen, err
-		}
-		seen.Foo = seen.Live.Foo
-		if seen.Named, err = c.lookAtDeployment(ctx, key.Namespace, seen.Foo.Spec.DeploymentName); err == nil {
-			c.writes.Looked(key)
-		}
-		return seen, err
-	}
-	seen.Foo, err = c.foos.Foos(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.writes.Forget(key)
-		c.corrections.Forget(key)
-		return plan.Seen{}, nil
-	}
-	if err != nil {
-		return seen, err
-	}
-	seen.Named, err = c.deployments.Deployments(key.Namespace).Get(seen.Foo.Spec.DeploymentName)
-	if apierrors.IsNotFound(err) {
-		seen.Named, err = nil, nil
-	}
-	return seen, err
+	return seen
 }
 
 // holders follows from dep who has it, what that Foo wants instead, who has that, and so on; see plan.Seen.

@@ -50,8 +50,8 @@ type owner struct {
 	wrote map[string]string
 	// unseen has, per resource, the newest resourceVersion known to us that its cache lacks.
 	unseen map[string]string
-	// look says that the caches cannot be relied upon.
-	look bool
+	// doubts has the resources whose caches cannot be relied upon.
+	doubts map[string]bool
 	// asked counts the questions since the last write, the first of them at firstAsked.
 	asked      int
 	firstAsked time.Time
@@ -80,28 +80,29 @@ func (w *Writes) Met(key cache.ObjectName, uid types.UID, resource, resourceVers
 	w.owner(key, uid).expect(resource, resourceVersion)
 }
 
-// Unanswered records that it is not known whether a write for the object was done. MustLook is then true.
-func (w *Writes) Unanswered(key cache.ObjectName, uid types.UID) {
+// Doubt records that the cache of resource cannot be relied upon for the object: a write had no answer, or the
+// cache does not come on.
+func (w *Writes) Doubt(key cache.ObjectName, uid types.UID, resource string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.owner(key, uid).look = true
+	w.owner(key, uid).doubts[resource] = true
 }
 
-// MustLook reports whether the API server itself has to be asked before the next write for the object: the
-// last one had no answer, or the caches did not show it in time.
-func (w *Writes) MustLook(key cache.ObjectName) bool {
+// Doubts reports whether the API server itself has to be asked before what the cache of resource has is acted
+// upon: because of a Doubt, or because the cache did not show the last write in time.
+func (w *Writes) Doubts(key cache.ObjectName, resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.owners[key]
-	return o != nil && o.look
+	return o != nil && o.doubts[resource]
 }
 
-// Looked records that the API server was asked.
-func (w *Writes) Looked(key cache.ObjectName) {
+// Trust ends the doubts about the resource: the API server was asked, or there is nothing to be done.
+func (w *Writes) Trust(key cache.ObjectName, resource string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o := w.owners[key]; o != nil {
-		o.look = false
+		delete(o.doubts, resource)
 	}
 }
 
@@ -117,7 +118,7 @@ func (w *Writes) Echo(key cache.ObjectName, resource, resourceVersion string) bo
 func (w *Writes) owner(key cache.ObjectName, uid types.UID) *owner {
 	o := w.owners[key]
 	if o == nil || o.uid != uid {
-		o = &owner{uid: uid, wrote: map[string]string{}, unseen: map[string]string{}}
+		o = &owner{uid: uid, wrote: map[string]string{}, unseen: map[string]string{}, doubts: map[string]bool{}}
 		w.owners[key] = o
 	}
 	return o
@@ -141,7 +142,7 @@ func (w *Writes) Known(key cache.ObjectName, uid types.UID) bool {
 // they have. Ask before reading the caches: what was read before may be older than the answer.
 //
 // The pause doubles from 5 ms to 1 s from one question to the next. After a minute it is 0 in any case, and
-// MustLook is true from then on. It is 0 also when the versions cannot be compared: holding a key for ever
+// there are Doubts from then on. It is 0 also when the versions cannot be compared: holding a key for ever
 // would be worse than a write that the API server refuses.
 func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
@@ -162,8 +163,10 @@ func (w *Writes) Wait(key cache.ObjectName) time.Duration {
 		o.firstAsked = w.now()
 	}
 	if w.now().Sub(o.firstAsked) >= giveUp {
+		for resource := range o.unseen {
+			o.doubts[resource] = true
+		}
 		clear(o.unseen)
-		o.look = true
 		return 0
 	}
 	pause := min(firstWait<<min(o.asked, 10), maxWait)

@@ -170,6 +170,166 @@ func TestWroteForANewUIDDropsTheOldWrites(t *testing.T) {
 	wantWaits(t, "the new object's write seen", w, 1, "[0s]")
 }
 
+// What somebody else has written and we have met is waited for like our own.
+func TestWaitIsForWhatWasMetToo(t *testing.T) {
+	w, _, deployments, _ := newWrites()
+	w.Met(key, uid, "deployments", "101")
+	wantWaits(t, "unseen", w, 2, "[5ms 10ms]")
+	w.Met(key, uid, "deployments", "102")
+	wantWaits(t, "after something newer was met", w, 1, "[5ms]")
+	*deployments = "101"
+	wantWaits(t, "the first one seen", w, 1, "[10ms]")
+	*deployments = "102"
+	wantWaits(t, "both seen", w, 1, "[0s]")
+	w.Met(key, uid, "deployments", "100")
+	wantWaits(t, "what the cache had long before", w, 1, "[0s]")
+}
+
+// A controller may watch some namespaces, each with caches of its own.
+func TestWaitAsksTheCacheOfTheNamespace(t *testing.T) {
+	var asked []string
+	ahead, behind := new(store("200")), new(store("50"))
+	w := New(func(resource, namespace string) Store {
+		asked = append(asked, resource+" in "+namespace)
+		if namespace == "default" {
+			return behind
+		}
+		return ahead
+	})
+	other := cache.NewObjectName("other", "web")
+	w.Wrote(key, uid, "foos", "101")
+	w.Wrote(other, uid, "foos", "101")
+	if got := []time.Duration{w.Wait(key), w.Wait(other)}; !cmp.Equal(got, []time.Duration{firstWait, 0}) {
+		t.Errorf("waits %s", got)
+	}
+	if diff := cmp.Diff([]string{"foos in default", "foos in other"}, asked); diff != "" {
+		t.Errorf("asked for the wrong caches (-want +got):\n%s", diff)
+	}
+}
+
+// Only a write that was acknowledged makes an Echo, and only the last one of its resource and object.
+func TestEchoIsOfTheLastWriteOnly(t *testing.T) {
+	w, _, _, _ := newWrites()
+	w.Wrote(key, uid, "foos", "101")
+	w.Wrote(key, uid, "deployments", "102")
+	w.Wrote(key, uid, "deployments", "105")
+	w.Met(key, uid, "deployments", "107")
+	w.Doubt(key, uid, "foos")
+	for _, tc := range []struct {
+		name     string
+		key      cache.ObjectName
+		resource string
+		version  string
+		want     bool
+	}{
+		{"the write", key, "foos", "101", true},
+		{"the last write", key, "deployments", "105", true},
+		{"an earlier write", key, "deployments", "102", false},
+		{"somebody's write in between", key, "deployments", "104", false},
+		{"somebody's write that was met", key, "deployments", "107", false},
+		{"a write to another resource", key, "foos", "105", false},
+		{"a resource that was never written to", key, "pods", "101", false},
+		{"an event without a version", key, "foos", "", false},
+		{"an event without a version of what was never written to", key, "pods", "", false},
+		{"a write for another object", cache.NewObjectName("default", "api"), "foos", "101", false},
+		{"a write for an object in another namespace", cache.NewObjectName("other", "web"), "foos", "101", false},
+	} {
+		if got := w.Echo(tc.key, tc.resource, tc.version); got != tc.want {
+			t.Errorf("%s: Echo = %t, want %t", tc.name, got, tc.want)
+		}
+	}
+
+	for range 2 {
+		if !w.Echo(key, "foos", "101") {
+			t.Error("asked again, or seen by the cache, it is no Echo any more")
+		}
+		w.Wait(key)
+	}
+	w.Wrote(key, "other", "foos", "110")
+	if w.Echo(key, "deployments", "105") {
+		t.Error("what was written for an earlier object of the name is still an Echo")
+	}
+	w.Forget(key)
+	if w.Echo(key, "foos", "110") {
+		t.Error("what was written for an object that is gone is still an Echo")
+	}
+}
+
+func TestEchoOfAWriteThatGaveNoVersion(t *testing.T) {
+	w, _, _, _ := newWrites()
+	w.Wrote(key, uid, "foos", "")
+	if w.Echo(key, "foos", "") {
+		t.Error("no version is the echo of no version")
+	}
+}
+
+// When the caches cannot be relied upon, or do not show a write in time, nothing more is written until the API server
+// was asked.
+func TestDoubts(t *testing.T) {
+	w, foos, _, clock := newWrites()
+	other := cache.NewObjectName("default", "api")
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"before any write", func() {}, false},
+		{"when the API server was asked for nothing", func() { w.Trust(key, "foos") }, false},
+		{"after a write", func() { w.Wrote(key, uid, "foos", "101") }, false},
+		{"after a doubt", func() { w.Doubt(key, uid, "foos") }, true},
+		{"as long as nobody has looked", func() { w.Wait(key) }, true},
+		{"after a look for another object", func() { w.Trust(other, "foos") }, true},
+		{"after a look at another resource", func() { w.Trust(key, "deployments") }, true},
+		{"after another write all the same", func() { w.Wrote(key, uid, "foos", "102") }, true},
+		{"after something was met all the same", func() { w.Met(key, uid, "foos", "103") }, true},
+		{"after a look", func() { w.Trust(key, "foos") }, false},
+		{"while the cache is behind", func() { w.Wait(key) }, false},
+		{"just before a minute of that", func() { *clock = clock.Add(time.Minute - 1); w.Wait(key) }, false},
+		{"after a minute of that", func() { *clock = clock.Add(1); w.Wait(key) }, true},
+		{"when the cache has come to it after all", func() { *foos = "103"; w.Wait(key) }, true},
+		{"after another look", func() { w.Trust(key, "foos") }, false},
+		{"when the next write is seen in time", func() { w.Wrote(key, uid, "foos", "103"); w.Wait(key) }, false},
+		{"after a doubt about another resource", func() { w.Doubt(key, uid, "deployments") }, false},
+		{"after a doubt about another object", func() { w.Doubt(other, uid, "foos") }, false},
+		{"after a doubt about an earlier object of the name", func() { w.Doubt(key, "earlier", "foos") }, true},
+		{"when the object is another one by now", func() { w.Wrote(key, uid, "foos", "103") }, false},
+		{"when it is gone", func() { w.Doubt(key, uid, "foos"); w.Forget(key) }, false},
+	} {
+		step.do()
+		if got := w.Doubts(key, "foos"); got != step.want {
+			t.Fatalf("%s: Doubts = %t, want %t", step.name, got, step.want)
+		}
+	}
+	if !w.Doubts(other, "foos") {
+		t.Error("the other object's doubt was forgotten")
+	}
+}
+
+// That something may have been written for an object, or was met, is enough to know it.
+func TestADoubtMakesAnObjectKnown(t *testing.T) {
+	for name, record := range map[string]func(*Writes){
+		"doubted": func(w *Writes) { w.Doubt(key, uid, "foos") },
+		"met":     func(w *Writes) { w.Met(key, uid, "deployments", "1") },
+	} {
+		w, _, _, _ := newWrites()
+		record(w)
+		if !w.Known(key, uid) || w.Known(key, "other") {
+			t.Errorf("%s: known %t, another object of the name known %t", name, w.Known(key, uid), w.Known(key, "other"))
+		}
+		wantWaits(t, name, w, 1, "[0s]")
+	}
+}
+
+// A doubt does not make anybody forget what was acknowledged before.
+func TestADoubtKeepsWhatIsToBeWaitedFor(t *testing.T) {
+	w, _, _, _ := newWrites()
+	w.Wrote(key, uid, "foos", "101")
+	w.Doubt(key, uid, "foos")
+	wantWaits(t, "unseen", w, 2, "[5ms 10ms]")
+	w.Trust(key, "foos")
+	wantWaits(t, "after a look", w, 1, "[20ms]")
+}
+
 // For the race detector: workers with a key each share one Writes.
 func TestWritesMayBeUsedConcurrently(t *testing.T) {
 	w := New(storesOf(map[string]Store{"foos": new(store("100"))}))
@@ -179,6 +339,12 @@ func TestWritesMayBeUsedConcurrently(t *testing.T) {
 		workers.Go(func() {
 			for range 100 {
 				w.Wrote(key, uid, "foos", "101")
+				w.Met(key, uid, "deployments", "101")
+				w.Doubt(key, uid, "foos")
+				if !w.Doubts(key, "foos") || !w.Echo(key, "foos", "101") {
+					t.Errorf("%s: what was recorded is lost", key)
+				}
+				w.Trust(key, "foos")
 				if !w.Known(key, uid) || w.Wait(key) != firstWait {
 					t.Errorf("%s: the write was lost", key)
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,6 +56,11 @@ func withImage(image string) fooOption { return func(foo *v1alpha1.Foo) { foo.Sp
 func withPaused(foo *v1alpha1.Foo)     { foo.Spec.Paused = true }
 func deletedFoo(foo *v1alpha1.Foo)     { foo.DeletionTimestamp = &metav1.Time{Time: now} }
 
+// createdAt sets when the Foo was created, in seconds of a day long ago.
+func createdAt(second int64) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(second, 0) }
+}
+
 // observed is a Foo that a controller has reported on.
 func observed(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = 1 }
 
@@ -72,6 +78,27 @@ func newDeployment(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployme
 		option(dep)
 	}
 	return dep
+}
+
+// earlier returns the Deployment that was made for foo at generation 1, when that was its name.
+func earlier(foo *v1alpha1.Foo, name string, with ...deploymentOption) *appsv1.Deployment {
+	was := foo.DeepCopy()
+	was.Spec.DeploymentName, was.Generation = name, 1
+	dep := newDeployment(was, with...)
+	dep.UID = types.UID(name + "-uid")
+	return dep
+}
+
+// copied returns what "kubectl get | sed | kubectl create" makes of dep, with its numbers.
+func copied(dep *appsv1.Deployment, name string) *appsv1.Deployment {
+	dep = dep.DeepCopy()
+	dep.Name, dep.UID = name, types.UID(name+"-uid")
+	return dep
+}
+
+// madeAt sets when the Deployment was created, in seconds of a day long ago.
+func madeAt(second int64) deploymentOption {
+	return func(dep *appsv1.Deployment) { dep.CreationTimestamp = metav1.Unix(second, 0) }
 }
 
 func withoutUID(dep *appsv1.Deployment)             { dep.UID = "" }
@@ -132,6 +159,7 @@ func withCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionS
 
 var (
 	deadlineExceeded = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	noReplicaSet     = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 	replicaFailure   = withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate")
 )
 
@@ -157,9 +185,9 @@ func foreignData(dep *appsv1.Deployment) {
 	template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}}
 }
 
-// somePairs calls check with a few hundred random Foos and Deployments, the same ones in every run. The
-// Deployment is the Foo's or an earlier Foo's, changed in a few places.
-func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
+// someSeen calls check with a few hundred random observations, the same ones in every run. The Deployment is the
+// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, copies, and rivals.
+func someSeen(t *testing.T, check func(t *testing.T, seen plan.Seen)) {
 	t.Helper()
 	for seed := range int64(250) {
 		r := rand.New(rand.NewSource(seed))
@@ -168,19 +196,51 @@ func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *ap
 			withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
 		)...)
 		n := r.Int31n(5)
-		dep := newDeployment(foo, some(r,
+		seen := plan.Seen{Foo: foo, Named: newDeployment(foo, some(r,
 			foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
 			observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
 			withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
 			running("nginx:"+strconv.Itoa(r.Intn(3))), withoutContainers, withoutLabels,
 			owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }), owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
 			owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), ownedBy(),
-		)...)
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, foo, dep) })
+		)...)}
+		for i := range r.Intn(5) {
+			n := r.Int31n(3)
+			seen.Owned = append(seen.Owned, earlier(foo, fmt.Sprint("old-", i), append(some(r,
+				foreignData, deleted, withoutReplicas, scaled(r.Int31n(4)), madeAt(r.Int63n(3)),
+				withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
+			), rollout(n, n, n))...))
+		}
+		for i := range r.Intn(4) {
+			rival := newFoo(append(some(r, withPaused, deletedFoo, withReplicas(-1), createdAt(r.Int63n(3))), withName(fmt.Sprint("rival-", i)), withUID("rival"))...)
+			seen.Claimants = append(seen.Claimants, rival)
+		}
+		if r.Intn(3) == 0 {
+			seen.Named = nil
+		}
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, seen) })
 		if t.Failed() {
 			return // One is enough to look at.
 		}
 	}
+}
+
+// somePairs is someSeen for what is only about a Foo and the Deployment that it names.
+func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
+	t.Helper()
+	someSeen(t, func(t *testing.T, seen plan.Seen) {
+		if seen.Named != nil {
+			check(t, seen.Foo, seen.Named)
+		}
+	})
+}
+
+// shuffled returns seen with all that is in no order in another one.
+func shuffled(seen plan.Seen, r *rand.Rand) plan.Seen {
+	seen.Owned, seen.Claimants = slices.Clone(seen.Owned), slices.Clone(seen.Claimants)
+	r.Shuffle(len(seen.Owned), func(i, j int) { seen.Owned[i], seen.Owned[j] = seen.Owned[j], seen.Owned[i] })
+	r.Shuffle(len(seen.Claimants), func(i, j int) { seen.Claimants[i], seen.Claimants[j] = seen.Claimants[j], seen.Claimants[i] })
+	return seen
 }
 
 // paths returns where the fields are.
@@ -206,15 +266,31 @@ func some[O any](r *rand.Rand, options ...O) []O {
 // unchanged fails the test at its end when one of the objects has changed by then.
 func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 	t.Helper()
-	fooBefore, depBefore := foo.DeepCopy(), dep.DeepCopy()
+	allUnchanged(t, plan.Seen{Foo: foo, Named: dep})
+}
+
+// allUnchanged fails the test at its end when anything in seen has changed by then, be it an order.
+func allUnchanged(t *testing.T, seen plan.Seen) {
+	t.Helper()
+	foos := func() []*v1alpha1.Foo { return slices.Concat([]*v1alpha1.Foo{seen.Foo}, seen.Holders, seen.Claimants) }
+	deps := func() []*appsv1.Deployment { return slices.Concat([]*appsv1.Deployment{seen.Named}, seen.Owned) }
+	foosBefore, depsBefore := copies(foos()), copies(deps())
 	t.Cleanup(func() {
-		if diff := cmp.Diff(fooBefore, foo); diff != "" {
-			t.Errorf("the Foo was changed:\n%s", diff)
+		if diff := cmp.Diff(foosBefore, foos()); diff != "" {
+			t.Errorf("the Foos were changed:\n%s", diff)
 		}
-		if diff := cmp.Diff(depBefore, dep); diff != "" {
-			t.Errorf("the Deployment was changed:\n%s", diff)
+		if diff := cmp.Diff(depsBefore, deps()); diff != "" {
+			t.Errorf("the Deployments were changed:\n%s", diff)
 		}
 	})
+}
+
+func copies[T interface{ DeepCopy() T }](all []T) []T {
+	var copies []T
+	for _, one := range all {
+		copies = append(copies, one.DeepCopy())
+	}
+	return copies
 }
 
 // terminalError returns the TerminalError in err, or fails the test.

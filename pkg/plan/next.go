@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,8 +53,10 @@ type Step struct {
 	Patch *Patch
 	// Delete is one of Seen.Owned, of an earlier name, that is no longer needed.
 	Delete *appsv1.Deployment
-	// LookAtFoo asks for a live look at the Foo: set Seen.Live and call Next again.
+	// LookAtFoo asks for a live look at the Foo: set Seen.Live and call Next again. It is in preparation of
+	// a write, with the verb then.
 	LookAtFoo bool
+	then      string
 	// Leave says that what the cache has of the Foo is outdated: write nothing, its next watch event
 	// brings the Foo back.
 	Leave bool
@@ -61,13 +64,32 @@ type Step struct {
 	Err error
 }
 
+// Asks reports whether step takes a request to the API server.
+func (s Step) Asks() bool {
+	return s.LookAtFoo || s.Create != nil || s.Patch != nil || s.Delete != nil
+}
+
+// verb returns what step does, or leads to, as in a WriteError; "" when it is to write nothing.
+func (s Step) verb() string {
+	switch {
+	case s.Create != nil:
+		return "create"
+	case s.Patch != nil:
+		return "patch"
+	case s.Delete != nil:
+		return "delete"
+	}
+	return s.then
+}
+
 // Next decides what to do about a Foo.
 func Next(seen Seen) Step {
 	step := next(&seen)
-	if seen.Held != nil && (step.LookAtFoo || step.Create != nil || step.Patch != nil || step.Delete != nil) {
-		return Step{Err: seen.Held}
+	var failed *WriteError
+	if seen.Held == nil || !step.Asks() || errors.As(seen.Held, &failed) && failed.Verb != step.verb() {
+		return step // Not what has failed: a refused patch, for instance, is no matter when the Deployment is gone.
 	}
-	return step
+	return Step{Err: seen.Held}
 }
 
 // next is Next without pauses. The cases are read from top to bottom, the first that fits counts.
@@ -83,7 +105,7 @@ func next(seen *Seen) Step {
 	// Somebody has acted on a newer spec than the cache has: putting back the older one would undo it.
 	// If there is no newer one, the label itself is wrong, and Drift overwrites it.
 	case seen.fence() > foo.Generation && !seen.Live.confirms(foo):
-		return seen.confirmed(Step{})
+		return seen.confirmed(Step{then: "patch"})
 	case abandoned != nil:
 		return seen.confirmed(Step{Delete: abandoned})
 
@@ -122,7 +144,7 @@ func next(seen *Seen) Step {
 func (s *Seen) confirmed(step Step) Step {
 	switch {
 	case s.Live == nil:
-		return Step{LookAtFoo: true}
+		return Step{LookAtFoo: true, then: step.verb()}
 	case !s.Live.confirms(s.Foo):
 		return Step{Leave: true}
 	}

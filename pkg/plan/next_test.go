@@ -116,6 +116,27 @@ func TestNext(t *testing.T) {
 	}
 }
 
+func TestStepAsks(t *testing.T) {
+	dep := newDeployment(newFoo())
+	for _, tc := range []struct {
+		step plan.Step
+		want bool
+	}{
+		{plan.Step{}, false},
+		{plan.Step{Leave: true}, false},
+		{plan.Step{Err: errors.New("x")}, false},
+		{plan.Step{LookAtFoo: true}, true},
+		{plan.Step{Create: dep}, true},
+		{plan.Step{Patch: &plan.Patch{}}, true},
+		{plan.Step{Delete: dep}, true},
+		{plan.Step{Delete: dep, Err: errors.New("x")}, true},
+	} {
+		if got := tc.step.Asks(); got != tc.want {
+			t.Errorf("%s: Asks = %t, want %t", stepOf(tc.step), got, tc.want)
+		}
+	}
+}
+
 // Group, kind, uid and the flag decide who owns a Deployment; everything else may look right.
 func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 	foo := newFoo()
@@ -137,9 +158,9 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 		{"the Foo's own", []metav1.OwnerReference{ours}, ""},
 		{"the Foo's own of another version", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = v1alpha1.GroupName + "/v1" })}, ""},
 		{"the Foo's own beside an owner that is not the controller", []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}, ours}, ""},
-		{"no owner", nil, "it was not made for a Foo"},
-		{"controller not set", []metav1.OwnerReference{noController}, "it was not made for a Foo"},
-		{"controller false", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })}, "it was not made for a Foo"},
+		{"no owner", nil, "it has no controller"},
+		{"controller not set", []metav1.OwnerReference{noController}, "it has no controller"},
+		{"controller false", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })}, "it has no controller"},
 		{"another controller beside the Foo", []metav1.OwnerReference{noController, replicaSet}, `it belongs to apps/v1 ReplicaSet "rs"`},
 		{"another group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1alpha1" })}, `it belongs to example.com/v1alpha1 Foo "web"`},
 		{"no group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "v1alpha1" })}, `it belongs to v1alpha1 Foo "web"`},
@@ -207,21 +228,6 @@ func TestNextRefusesAnInvalidFoo(t *testing.T) {
 	}
 }
 
-// What a live look finds may be gone before the cache has it, and then no event tells so.
-func TestFoundIsLookedAtAgain(t *testing.T) {
-	foo := newFoo()
-	if got, want := plan.OutcomeOf(plan.Found(plan.Seen{Foo: foo}, newDeployment(foo), nil)), (plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true}); got != want {
-		t.Errorf("our own Deployment: %+v, want %+v", got, want)
-	}
-	err := plan.Found(plan.Seen{Foo: foo}, newDeployment(foo, ownedBy()), nil)
-	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Retry, Told: true}); got != want {
-		t.Errorf("a foreign Deployment: %+v, want %+v", got, want)
-	}
-	if terminal := terminalError(t, err); terminal.Reason != v1alpha1.ReasonNotOwned {
-		t.Errorf("a foreign Deployment: %+v, want the reason %s", terminal, v1alpha1.ReasonNotOwned)
-	}
-}
-
 func TestAnEarlierFooOfTheNameIsWaitedForWithoutAlarm(t *testing.T) {
 	foo := newFoo()
 	dep := newDeployment(newFoo(withUID("earlier")))
@@ -237,5 +243,106 @@ func TestAnEarlierFooOfTheNameIsWaitedForWithoutAlarm(t *testing.T) {
 	}
 	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Terminal}); got != want {
 		t.Errorf("outcome %+v, want %+v: its deletion is an event", got, want)
+	}
+}
+
+// While it is too early for another try no request is made, be it a look, and what was wrong is said again. What
+// needs no request is decided as ever.
+func TestNextWhileItIsTooEarlyForAnotherTry(t *testing.T) {
+	foo, before, bad := newFoo(withReplicas(3)), newFoo(withReplicas(3), observed), newFoo(withReplicas(-1))
+	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-0", with...)) }
+	live := &plan.Live{Foo: foo}
+	hold := func(err error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: err} }
+	refused := func(verb string) error {
+		return hold(&plan.WriteError{Verb: verb, Deployment: "web-1", Err: errors.New("refused")})
+	}
+
+	for _, tc := range []struct {
+		name      string
+		seen      plan.Seen
+		free      string // Without the pause.
+		verb      string // What must not have failed just before; "" when the pause is no matter.
+		overrides error
+	}{
+		{"a create", plan.Seen{Foo: foo}, "create web-1", "create", nil},
+		{"a look before a create", plan.Seen{Foo: before}, "look at Foo", "create", nil},
+		{"a create after a look", plan.Seen{Foo: before, Live: live}, "create web-1", "create", nil},
+		{"a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(5))}, "patch spec.replicas", "patch", nil},
+		{"a look before a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3"))}, "look at Foo", "patch", nil},
+		{"a look before a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old()}, "look at Foo", "delete", nil},
+		{"a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old(), Live: live}, "delete web-0", "delete", nil},
+		{"a delete while a field is overridden", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old(), Live: live}, "delete web-0 and overridden", "delete", errors.New("overridden")},
+
+		{"nothing", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "nothing", "", nil},
+		{"a Deployment that comes up", plan.Seen{Foo: foo, Named: newDeployment(foo, available(1)), Owned: old()}, "nothing", "", nil},
+		{"a Deployment that is going", plan.Seen{Foo: foo, Named: newDeployment(foo, deleted)}, "nothing", "", nil},
+		{"an overridden field", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "overridden", "", errors.New("overridden")},
+		{"a foreign Deployment", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy())}, "NotOwned", "", nil},
+		{"a name that is another Foo's", plan.Seen{Foo: foo, Claimants: foos(newFoo(withName("a")))}, "NameTaken", "", nil},
+		{"an invalid Foo", plan.Seen{Foo: bad}, "Invalid", "", nil},
+		{"a paused Foo", plan.Seen{Foo: newFoo(withPaused)}, "nothing", "", nil},
+		{"a Foo that has moved on", plan.Seen{Foo: before, Live: &plan.Live{}}, "leave", "", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			allUnchanged(t, tc.seen)
+			tc.seen.Overridden = tc.overrides
+			if diff := cmp.Diff(tc.free, stepOf(plan.Next(tc.seen))); diff != "" {
+				t.Errorf("wrong step without a pause (-want +got):\n%s", diff)
+			}
+			for _, verb := range []string{"create", "patch", "delete", "another"} {
+				held := refused(verb)
+				if verb == "another" { // Not a refused write: what was found by a look, which may concern any write.
+					held = hold(&plan.TerminalError{Reason: "NotOwned", Unseen: true})
+				}
+				tc.seen.Held = held
+				step := plan.Next(tc.seen)
+				if heldBack := tc.verb != "" && (verb == tc.verb || verb == "another"); heldBack {
+					if step.Asks() || step.Err != held {
+						t.Errorf("in a pause after a failed %s: %s, want what is remembered", verb, stepOf(step))
+					}
+					continue
+				}
+				if diff := cmp.Diff(tc.free, stepOf(step)); diff != "" {
+					t.Errorf("wrong step in a pause after a failed %s (-want +got):\n%s", verb, diff)
+				}
+			}
+		})
+	}
+}
+
+// The words of the last failure are said again, and stay the same until another try.
+func TestStatusWhileItIsTooEarlyForAnotherTry(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	hold := func(why error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: why} }
+	foreign := newDeployment(foo, ownedBy())
+	for _, tc := range []struct {
+		name    string
+		err     error
+		more    string
+		reason  string
+		message string
+	}{
+		{"a write was refused", hold(&plan.WriteError{Verb: "create", Deployment: "web-1", Err: forbidden}), "Reconciling", "Refused",
+			`Cannot create Deployment "web-1", trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"a write had no answer", hold(&plan.WriteError{Verb: "patch", Deployment: "web-1", Err: errors.New("connection reset by 10.0.0.1:40123")}), "Reconciling", "Refused",
+			`Cannot patch Deployment "web-1", trying again: the API server gave no answer`},
+		{"a foreign Deployment was found", hold(plan.Found(plan.Seen{Foo: foo}, foreign, nil)), "Stalled", "NotOwned",
+			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Delete that Deployment, or set another spec.deploymentName`},
+		{"the Deployment of a Foo that is gone was found", hold(plan.Found(plan.Seen{Foo: foo}, newDeployment(newFoo(withUID("earlier"))), nil)), "Reconciling", "WaitingForName",
+			`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has removed it`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for range 2 {
+				status := plan.Status(plan.Seen{Foo: foo}, tc.err, now)
+				if diff := cmp.Diff(conditionsOf(foo, metav1.ConditionFalse, tc.more, tc.reason, tc.message), status.Conditions); diff != "" {
+					t.Errorf("wrong conditions (-want +got):\n%s", diff)
+				}
+				foo = foo.DeepCopy()
+				foo.Status = status
+			}
+			if diff := cmp.Diff(plan.Outcome{Kind: plan.Wait, After: time.Second}, plan.OutcomeOf(tc.err)); diff != "" {
+				t.Errorf("wrong outcome (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -126,8 +126,12 @@ func anotherUID(err error) bool {
 }
 
 // NameMayBeTaken reports whether err, the answer to a create, leaves open that an object of that name
-// exists: admission answers before the name is looked at, so a refusal says nothing about it.
+// exists: admission answers before the name is looked at, so a refusal says nothing about it. In a namespace that
+// is being deleted that is no matter.
 func NameMayBeTaken(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false
+	}
 	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 

@@ -49,6 +49,8 @@ var (
 func TestOutcomeOf(t *testing.T) {
 	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
 	wait := &plan.WaitError{After: time.Second, For: "the caches"}
+	told := func(err error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: err} }
+	write := func(err error) error { return &plan.WriteError{Verb: "create", Deployment: "web-1", Err: err} }
 	loud, quiet := plan.Outcome{Kind: plan.Retry}, plan.Outcome{Kind: plan.Retry, Quiet: true}
 
 	for _, tc := range []struct {
@@ -58,7 +60,13 @@ func TestOutcomeOf(t *testing.T) {
 	}{
 		{"no error", nil, plan.Outcome{Kind: plan.Done}},
 		{"time must pass", wait, plan.Outcome{Kind: plan.Wait, After: time.Second, Quiet: true}},
+		{"time must pass, and the status says why", told(conflict), plan.Outcome{Kind: plan.Wait, After: time.Second}},
+		{"time must pass until a refused write is tried again", told(write(forbidden)), plan.Outcome{Kind: plan.Wait, After: time.Second}},
+		{"time must pass although only a person can help", told(terminal), plan.Outcome{Kind: plan.Wait, After: time.Second}},
+		{"time must pass until a field is corrected again", told(&plan.OverriddenError{}), plan.Outcome{Kind: plan.Wait, After: time.Second}},
 		{"only a person can help", terminal, plan.Outcome{Kind: plan.Terminal}},
+		{"only a person can help until what is in the way has gone", &plan.TerminalError{Passing: true}, plan.Outcome{Kind: plan.Terminal}},
+		{"what was seen live in the way is going", &plan.TerminalError{Passing: true, Unseen: true}, plan.Outcome{Kind: plan.Retry, Told: true}},
 		{"the namespace is being deleted", namespaceTerminating(), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
 		{"only a person can help, if what was seen live is still there", &plan.TerminalError{Unseen: true}, plan.Outcome{Kind: plan.Retry, Told: true}},
 		{"the cache is behind: conflict", conflict, quiet},
@@ -74,6 +82,14 @@ func TestOutcomeOf(t *testing.T) {
 		{"the server is busy", tooMany, loud},
 		{"the server fails", serverFails, loud},
 		{"the server gives no answer", context.DeadlineExceeded, loud},
+		{"a write for which the cache was behind", write(conflict), quiet},
+		{"a write to what is gone", write(notFound), quiet},
+		{"a write to another uid", write(invalidError("metadata.uid")), quiet},
+		{"a write in a namespace that is being deleted", write(namespaceTerminating()), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
+		{"a write that a policy or quota refuses", write(forbidden), plan.Outcome{Kind: plan.Retry, Told: true}},
+		{"a write that is invalid", write(invalidError("spec.selector")), plan.Outcome{Kind: plan.Retry, Told: true}},
+		{"a write that the server is too busy for", write(tooMany), plan.Outcome{Kind: plan.Retry, Told: true}},
+		{"a write that has no answer", write(context.DeadlineExceeded), plan.Outcome{Kind: plan.Retry, Told: true}},
 		{"a refusal and a look that failed", errors.Join(forbidden, serverFails), loud},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -91,10 +107,48 @@ func TestOutcomeOf(t *testing.T) {
 }
 
 func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
-	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
-	got := []string{terminal.Error(), (&plan.WaitError{After: time.Second, For: "the caches"}).Error()}
-	if diff := cmp.Diff([]string{"NotOwned: not ours", "wait for the caches"}, got); diff != "" {
-		t.Errorf("wrong words (-want +got):\n%s", diff)
+	for want, err := range map[string]error{
+		"NotOwned: not ours":                          &plan.TerminalError{Reason: "NotOwned", Message: "not ours"},
+		"wait for the caches":                         &plan.WaitError{After: time.Second, For: "the caches"},
+		"wait for another try: NotOwned: not ours":    &plan.WaitError{For: "another try", Err: &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}},
+		"delete Deployment web-1: connection refused": &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: errors.New("connection refused")},
+	} {
+		if diff := cmp.Diff(want, err.Error()); diff != "" {
+			t.Errorf("wrong words (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A write whose fate is not known must not be followed by another one before the API server is asked.
+func TestUnanswered(t *testing.T) {
+	withCode := func(code int32) error { return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code}} }
+	for _, tc := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"time is up", context.DeadlineExceeded, true},
+		{"the connection is gone", errors.New("connection reset by peer"), true},
+		{"the server fails", serverFails, true},
+		{"the server ran out of time", apierrors.NewTimeoutError("etcd", 1), true},
+		{"a proxy in between has no server", apierrors.NewGenericServerResponse(503, "patch", deployments, "web-1", "", 1, true), true},
+		{"the first code that leaves it open", withCode(500), true},
+		{"the last code that does not", withCode(499), false},
+		{"the server is busy and did nothing", tooMany, false},
+		{"a policy or quota refuses", forbidden, false},
+		{"the cache was behind", conflict, false},
+		{"it is gone", notFound, false},
+		{"it is there already", exists, false},
+		{"something is invalid", withoutMore, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := plan.Unanswered(tc.err); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if got := plan.Unanswered(&plan.WriteError{Verb: "patch", Deployment: "web-1", Err: tc.err}); got != tc.want {
+				t.Errorf("got %t when wrapped, want %t", got, tc.want)
+			}
+		})
 	}
 }
 
@@ -107,7 +161,7 @@ func TestNameMayBeTaken(t *testing.T) {
 	}{
 		{"it is", exists, true},
 		{"a policy or quota refuses", forbidden, true},
-		{"the namespace is being deleted", namespaceTerminating(), true},
+		{"the namespace is being deleted, and all in it", namespaceTerminating(), false},
 		{"a webhook or the validation refuses", invalidError("spec"), true},
 		{"there is no such namespace", notFound, false},
 		{"the server is busy", tooMany, false},

@@ -76,28 +76,35 @@ func (s *Seen) abandoned() *appsv1.Deployment {
 	return nil
 }
 
-// replaced returns a Deployment of an earlier name that the named one does at least as well as, or nil. What
-// the named one says counts only when it is about the present spec.
+// replaced returns a Deployment of an earlier name that the named one does at least as well as, or nil.
 func (s *Seen) replaced() *appsv1.Deployment {
-	dep := s.Named
-	if generationOf(dep) != s.Foo.Generation || dep.Status.ObservedGeneration < dep.Generation {
-		return nil
-	}
 	for _, old := range s.old() {
-		if dep.Status.AvailableReplicas >= min(replicasOf(dep), old.Status.AvailableReplicas) {
+		if s.replaces(old) {
 			return old
 		}
 	}
 	return nil
 }
 
-// others says what there is to know about the other Deployments of the Foo, to be put behind a message.
+// replaces reports whether the named Deployment does at least as well as old, and, if it is to do anything, does it:
+// an old one that has nothing available just now may soon have. What the named one says of itself counts only when
+// it is about the present spec.
+func (s *Seen) replaces(old *appsv1.Deployment) bool {
+	dep := s.Named
+	return dep != nil && Owns(s.Foo, dep) && dep.DeletionTimestamp == nil &&
+		generationOf(dep) == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation &&
+		dep.Status.AvailableReplicas >= min(replicasOf(dep), max(1, old.Status.AvailableReplicas))
+}
+
+// others says what there is to know about the other Deployments of the Foo, to be put behind a message. Of one that is
+// about to be deleted there is nothing.
 func (s *Seen) others() string {
 	var text strings.Builder
 	for _, dep := range s.owned() {
 		switch {
 		case dep.DeletionTimestamp != nil:
 			fmt.Fprintf(&text, "; Deployment %q is being deleted", dep.Name)
+		case madeUnderItsName(s.Foo, dep) && s.replaces(dep):
 		case madeUnderItsName(s.Foo, dep):
 			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available", dep.Name, dep.Status.AvailableReplicas)
 		default:

@@ -71,12 +71,20 @@ func taken(seen *Seen) *TerminalError {
 	}
 	holder, last := seen.Holders[0], seen.Holders[len(seen.Holders)-1]
 	switch {
-	case last.UID == seen.Foo.UID:
-		return &TerminalError{Reason: v1alpha1.ReasonNameCycle, Message: ring(seen)}
 	case holder.DeletionTimestamp != nil:
 		return &TerminalError{
 			Reason:  v1alpha1.ReasonWaitingForName,
 			Message: fmt.Sprintf("Deployment %q belongs to Foo %q, which is being deleted", name, holder.Name),
+			Passing: true,
+		}
+	case holder.Spec.DeploymentName != name && !madeUnderItsName(holder, seen.Named):
+		return notOwned(seen.Named) // A copy, which that Foo will not delete.
+	case last.UID == seen.Foo.UID:
+		return &TerminalError{Reason: v1alpha1.ReasonNameCycle, Message: ring(seen)}
+	case holder.Spec.DeploymentName != name && holder.Spec.Paused:
+		return &TerminalError{
+			Reason:  v1alpha1.ReasonWaitingForName,
+			Message: fmt.Sprintf("Deployment %q belongs to Foo %q, which moves to another one, %q, when it is not paused any more", name, holder.Name, holder.Spec.DeploymentName),
 			Passing: true,
 		}
 	case holder.Spec.DeploymentName != name:
@@ -95,7 +103,7 @@ func taken(seen *Seen) *TerminalError {
 
 // notOwned says whose dep is, when it is no Foo's.
 func notOwned(dep *appsv1.Deployment) *TerminalError {
-	holder := "it was not made for a Foo"
+	holder := "it has no controller"
 	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
 		holder = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
 	}

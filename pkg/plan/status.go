@@ -110,7 +110,7 @@ func judge(seen *Seen, err error) verdict {
 		return reconciling(v1alpha1.ReasonRefused, "Trying again: "+words(err))
 	case dep != nil && dep.DeletionTimestamp != nil:
 		return reconciling(v1alpha1.ReasonWaitingForDeletion, fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", name))
-	case dep == nil || dep.Status.ObservedGeneration == 0:
+	case dep == nil || dep.Status.ObservedGeneration == 0 && !refusedReplicaSet(dep):
 		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
 	default:
 		return rollout(seen)
@@ -136,8 +136,11 @@ func rollout(seen *Seen) verdict {
 	wanted, status := replicasOf(dep), &dep.Status
 	late := hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	switch {
+	case refusedReplicaSet(dep):
+		return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its ReplicaSet: %s. \"kubectl describe deployment %s\" says why",
+			dep.Name, available(dep), dep.Name))
 	case status.ObservedGeneration < dep.Generation:
-		return reconciling(v1alpha1.ReasonProgressing, available(dep))
+		return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("Waiting for the Deployment controller to see the last change; %d replicas available", status.AvailableReplicas))
 	case dep.Spec.Paused:
 		return stalled(v1alpha1.ReasonDeploymentPaused, fmt.Sprintf("Deployment %q is paused: %s. \"kubectl rollout resume deployment %s\" lets it go on",
 			dep.Name, available(dep), dep.Name))
@@ -170,6 +173,12 @@ func progress(dep *appsv1.Deployment) string {
 
 func available(dep *appsv1.Deployment) string {
 	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, replicasOf(dep))
+}
+
+// refusedReplicaSet reports whether the Deployment controller could not create the ReplicaSet. It then leaves
+// observedGeneration behind.
+func refusedReplicaSet(dep *appsv1.Deployment) bool {
+	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 }
 
 // hasCondition reports whether dep has the condition; an empty reason is any.

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"math/rand"
 	"net"
 	"strings"
 	"testing"
@@ -60,7 +61,12 @@ func TestStatus(t *testing.T) {
 		{"a Deployment being deleted", foo, dep(deleted), nil, no, reconciling, "WaitingForDeletion", beingDeleted},
 		{"a Deployment deleted before anybody looked at it", foo, dep(deleted, observedAt(0, 1)), nil, no, reconciling, "WaitingForDeletion", beingDeleted},
 
-		{"a change that the Deployment controller has not seen", foo, dep(observedAt(1, 2)), nil, no, reconciling, "Progressing", "3 of 3 replicas available"},
+		{"a change that the Deployment controller has not seen", foo, dep(observedAt(1, 2)), nil, no, reconciling, "Progressing",
+			"Waiting for the Deployment controller to see the last change; 3 replicas available"},
+		{"a ReplicaSet that cannot be made", foo, dep(observedAt(0, 1), rollout(0, 0, 0), noReplicaSet), nil, no, stalled, "ReplicaFailure",
+			`Deployment "web-1" cannot create its ReplicaSet: 0 of 3 replicas available. "kubectl describe deployment web-1" says why`},
+		{"a ReplicaSet that cannot be made for a change", foo, dep(observedAt(1, 2), noReplicaSet), nil, no, stalled, "ReplicaFailure",
+			`Deployment "web-1" cannot create its ReplicaSet: 3 of 3 replicas available. "kubectl describe deployment web-1" says why`},
 		{"no replica updated", foo, dep(rollout(3, 0, 3)), nil, no, reconciling, "Progressing", "0 of 3 replicas updated"},
 		{"one replica short of updated", foo, dep(rollout(3, 2, 3)), nil, no, reconciling, "Progressing", "2 of 3 replicas updated"},
 		{"one replica short of available", foo, dep(rollout(3, 3, 2)), nil, no, reconciling, "Progressing", "2 of 3 replicas available"},
@@ -82,7 +88,7 @@ func TestStatus(t *testing.T) {
 		{"a rollout that stands still for another reason", foo, dep(withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "DeploymentPaused")), nil, yes, "", "Available", "3 of 3 replicas available"},
 		{"a deadline that another condition tells of", foo, dep(withCondition("Scaled", corev1.ConditionFalse, "ProgressDeadlineExceeded")), nil, yes, "", "Available", "3 of 3 replicas available"},
 		{"an outdated observation counts for nothing, stuck or not", foo, dep(observedAt(1, 2), pausedByUser, replicaFailure, deadlineExceeded), nil,
-			no, reconciling, "Progressing", "3 of 3 replicas available"},
+			no, reconciling, "Progressing", "Waiting for the Deployment controller to see the last change; 3 replicas available"},
 		{"paused comes before a replica failure", foo, dep(replicaFailure, deadlineExceeded, pausedByUser), nil,
 			no, stalled, "DeploymentPaused", `Deployment "web-1" is paused: 3 of 3 replicas available` + resume},
 		{"a replica failure comes before the deadline", foo, dep(deadlineExceeded, replicaFailure), nil,
@@ -95,6 +101,11 @@ func TestStatus(t *testing.T) {
 		{"a refused create", foo, nil, &plan.WriteError{Verb: "create", Deployment: "web-1", Err: forbidden}, no, reconciling, "Refused", refused + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
 		{"a refused patch comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", &plan.WriteError{Verb: "patch", Deployment: "web-1", Err: forbidden}), no, reconciling, "Refused",
 			`Cannot patch Deployment "web-1", trying again: ` + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"a refused delete", foo, dep(), &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: forbidden}, no, reconciling, "Refused",
+			`Cannot delete Deployment "web-0", trying again: ` + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"something else that failed", foo, dep(), forbidden, no, reconciling, "Refused", `Trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"something else that had no answer", foo, nil, errors.New("connection reset"), no, reconciling, "Refused", "Trying again: the API server gave no answer"},
+		{"a name that another Foo is leaving", foo, dep(), fmt.Errorf("sync: %w", &plan.TerminalError{Reason: "WaitingForName", Message: "soon", Passing: true}), no, reconciling, "WaitingForName", "soon"},
 		{"a server that gives no answer", foo, dep(), &plan.WriteError{Verb: "create", Deployment: "web-1", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40123}, Err: errors.New("refused")}},
 			no, reconciling, "Refused", refused + "the API server gave no answer"},
 
@@ -215,14 +226,17 @@ func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
 	}
 }
 
-// A status that is equal costs no write, so the same observations must give it byte for byte.
+// A status that is equal costs no write, so the same observations must give it byte for byte, in whatever order
+// the caches list.
 func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
-	somePairs(t, func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
-		err := plan.Next(plan.Seen{Foo: foo, Named: dep}).Err
-		first := plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now)
+	r := rand.New(rand.NewSource(1))
+	someSeen(t, func(t *testing.T, seen plan.Seen) {
+		err := plan.Next(seen).Err
+		first := plan.Status(seen, err, now)
 		for i := range 10 {
-			foo.Status = first
-			if diff := cmp.Diff(first, plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now.Add(time.Duration(i)*time.Hour))); diff != "" {
+			seen.Foo.Status = first
+			again := shuffled(seen, r)
+			if diff := cmp.Diff(first, plan.Status(again, err, now.Add(time.Duration(i)*time.Hour))); diff != "" {
 				t.Fatalf("another status:\n%s", diff)
 			}
 		}
@@ -251,5 +265,15 @@ func TestStatusRepeatsNoWordsOfTheDeployment(t *testing.T) {
 				t.Errorf("%s: %q", name, condition.Message)
 			}
 		}
+	}
+}
+
+func TestReasonOf(t *testing.T) {
+	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"}, metav1.Condition{Type: "Ready", Reason: "NameTaken"}))
+	if got := plan.ReasonOf(foo); got != "NameTaken" {
+		t.Errorf("reason %q", got)
+	}
+	if got := plan.ReasonOf(newFoo()); got != "" {
+		t.Errorf("reason %q of a Foo that has none", got)
 	}
 }

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math/rand"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,16 +28,16 @@ func trim(t *testing.T, dep *appsv1.Deployment) *appsv1.Deployment {
 
 func TestTrim(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	dep := newDeployment(foo, foreignData, deleted, pausedByUser, deadlineExceeded, rollout(4, 3, 2), observedAt(5, 6))
+	dep := newDeployment(foo, foreignData, deleted, pausedByUser, deadlineExceeded, rollout(4, 3, 2), observedAt(5, 6), madeAt(7))
 	stub := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "dep-uid", ResourceVersion: "20"}}
-	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}))
+	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, madeAt(7), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}))
 	foreignStub := stub.DeepCopy()
 	foreignStub.OwnerReferences = foreign.OwnerReferences
 
 	kept := stub.DeepCopy()
 	kept.Labels = plan.Deployment(foo).Labels // And not team=a.
 	kept.OwnerReferences = dep.OwnerReferences
-	kept.DeletionTimestamp = dep.DeletionTimestamp
+	kept.CreationTimestamp, kept.DeletionTimestamp = dep.CreationTimestamp, dep.DeletionTimestamp
 	kept.Generation = 6
 	kept.Spec = appsv1.DeploymentSpec{Replicas: new(int32(3)), Paused: true, Selector: dep.Spec.Selector}
 	kept.Spec.Template.Spec.Containers = []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}
@@ -55,7 +56,7 @@ func TestTrim(t *testing.T) {
 	}{
 		{"of a Foo's Deployment all that decisions read is kept", dep, kept},
 		{"so is it of another Foo's, which a former self may be", another, anotherKept},
-		{"of a Deployment without owner the names are kept", newDeployment(foo, foreignData, ownedBy()), stub},
+		{"of a Deployment without owner the names are kept", newDeployment(foo, foreignData, madeAt(7), ownedBy()), stub},
 		{"of a foreign Deployment its owner is kept too", foreign, foreignStub},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -84,19 +85,36 @@ func TestTrimPassesOtherObjectsThrough(t *testing.T) {
 	}
 }
 
-// Whatever a decision reads must survive, or the controller would see drift that is not there.
+// Whatever a decision reads must survive, or the controller would see drift that is not there. And caches list
+// in any order.
 func TestTrimChangesNoDecision(t *testing.T) {
-	somePairs(t, func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
+	r := rand.New(rand.NewSource(1))
+	someSeen(t, func(t *testing.T, seen plan.Seen) {
 		type decisions struct {
-			Step   string
+			Did    string
+			Create *appsv1.Deployment
 			Patch  *plan.Patch
-			Status v1alpha1.FooStatus
+			Status *v1alpha1.FooStatus
 		}
-		decide := func(dep *appsv1.Deployment) decisions {
-			step := plan.Next(plan.Seen{Foo: foo, Named: dep, Live: &plan.Live{Foo: foo}})
-			return decisions{stepOf(step), step.Patch, plan.Status(plan.Seen{Foo: foo, Named: dep}, step.Err, now)}
+		decide := func(seen plan.Seen) decisions {
+			did, status := perform(t, seen, seen.Foo, nil)
+			seen.Live = &plan.Live{Foo: seen.Foo}
+			step := plan.Next(seen)
+			return decisions{did, step.Create, step.Patch, status}
 		}
-		if diff := cmp.Diff(decide(dep), decide(trim(t, dep))); diff != "" {
+		want := decide(seen)
+		if diff := cmp.Diff(want, decide(shuffled(seen, r))); diff != "" {
+			t.Errorf("in another order it is decided differently (-first +other):\n%s", diff)
+		}
+		trimmed := seen
+		if trimmed.Named != nil {
+			trimmed.Named = trim(t, seen.Named)
+		}
+		trimmed.Owned = nil
+		for _, dep := range seen.Owned {
+			trimmed.Owned = append(trimmed.Owned, trim(t, dep))
+		}
+		if diff := cmp.Diff(want, decide(trimmed)); diff != "" {
 			t.Errorf("trimmed, it is decided differently (-whole +trimmed):\n%s", diff)
 		}
 	})

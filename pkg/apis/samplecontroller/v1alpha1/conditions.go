@@ -3,7 +3,8 @@ package v1alpha1
 // Types of condition in a Foo's status.
 const (
 	// ConditionReady is True when the Deployment is as the Foo says and all its replicas are available;
-	// of a paused Foo's Deployment, only whether they are available is looked at. The condition is always
+	// of a paused Foo's Deployment, and of one that something else keeps changing, only whether they are
+	// available is looked at. The condition is always
 	// present; before the controller has looked it is Unknown with reason ReasonPending.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present, and True, while the controller works or waits towards the spec.
@@ -32,7 +33,7 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonNameCycle means that Foos want each other's Deployments, so that none of them can move.
 	ReasonNameCycle = "NameCycle"
-	// ReasonNotOwned means that the named Deployment was not made for a Foo and is therefore left alone.
+	// ReasonNotOwned means that the named Deployment is none that a Foo would give up, and is therefore left alone.
 	ReasonNotOwned = "NotOwned"
 	// ReasonRefused means that the API server refused or failed a write; the message has its words.
 	ReasonRefused = "Refused"
@@ -42,7 +43,8 @@ const (
 	ReasonProgressing = "Progressing"
 	// ReasonProgressDeadlineExceeded means that the Deployment gave up waiting for its rollout.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
-	// ReasonReplicaFailure means that the Deployment cannot create pods, for instance for want of quota.
+	// ReasonReplicaFailure means that the Deployment cannot create pods, or the ReplicaSet for them, for instance for
+	// want of quota.
 	ReasonReplicaFailure = "ReplicaFailure"
 	// ReasonDeploymentPaused means that somebody set spec.paused on the Deployment.
 	ReasonDeploymentPaused = "DeploymentPaused"

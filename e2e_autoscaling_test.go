@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// perPod is the memory that an autoscaler of these tests wants a pod to use on average.
+const perPod = 100 << 20
+
+// TestScaling is one test because its parts wait more than they work: they share a controller and run beside
+// each other.
+func TestScaling(t *testing.T) {
+	c := fullCluster.get(t)
+	c.controller(t)
+	metrics := newMetricsServer(t, c)
+	// Kubernetes' own controllers look every 30 s which kinds there are. When they start they do at once.
+	for _, verb := range []string{"kill", "start"} {
+		if out, err := exec.Command(localcluster, verb, "kube-controller-manager", "--dir", c.dir).CombinedOutput(); err != nil {
+			t.Fatalf("%s the controllers: %v\n%s", verb, err, out)
+		}
+	}
+
+	t.Run("kubectl scale moves the Foo and its Deployment, to zero and back", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, fullCluster)
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		for i, replicas := range []int32{3, 0, 2} {
+			w.kubectl(t, "", "scale", "foo/web", fmt.Sprintf("--replicas=%d", replicas), "-n", w.namespace)
+			foo := w.runs(t, "web", replicas)
+			if got := *w.deployment(t, "web").Spec.Replicas; got != replicas || *foo.Spec.Replicas != replicas {
+				t.Errorf("the Foo has %d replicas and its Deployment %d, want %d", *foo.Spec.Replicas, got, replicas)
+			}
+			if pods := w.pods(t, foo.Status.Selector); len(pods) != int(replicas) {
+				t.Errorf("status.selector selects %d pods, want %d", len(pods), replicas)
+			}
+			if got := w.countWrites(t, "patch deployments/"); got != i+1 {
+				t.Errorf("%d patches for %d changes", got, i+1)
+			}
+		}
+	})
+
+	t.Run("an autoscaler on a Foo with replicas moves both", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, fullCluster)
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web-1", Replicas: new(int32(1)), Image: "nginx:1.29"})
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		metrics.load(w.namespace, 3*perPod)
+		w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
+		for _, pods := range []int32{3, 5, 1} {
+			metrics.load(w.namespace, pods*perPod)
+			until(t, "the autoscaler has scaled the Foo", func(context.Context) (bool, error) {
+				return *w.foo(t, "web").Spec.Replicas == pods, nil
+			})
+			foo := w.runs(t, "web", pods)
+			if got := w.pods(t, foo.Status.Selector); len(got) != int(pods) {
+				t.Errorf("status.selector selects %d pods, want %d", len(got), pods)
+			}
+		}
+		w.settle(t)
+		// Every generation but the first is the autoscaler's.
+		if patches, changes := w.countWrites(t, "patch deployments/"), int(w.foo(t, "web").Generation)-1; patches > changes {
+			t.Errorf("%d patches of the Deployment for %d changes of the Foo", patches, changes)
+		}
+	})
+
+	t.Run("an autoscaler on a Foo without replicas is refused by the API server until kubectl scale sets them", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, fullCluster)
+		const refusal = `Internal error occurred: the spec replicas field ".spec.replicas" does not exist`
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		metrics.load(w.namespace, 3*perPod)
+		w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
+
+		cond := w.autoscalerReports(t, "web", autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale")
+		if want := "the HPA controller was unable to get the target's current scale: " + refusal; cond.Message != want {
+			t.Errorf("the autoscaler says %q, want %q", cond.Message, want)
+		}
+		if out, err := w.try("", "get", "--raw", fmt.Sprintf("/apis/%s/namespaces/%s/foos/web/scale", v1alpha1.GroupVersion, w.namespace)); err == nil || !strings.Contains(out, refusal) {
+			t.Errorf("GET of the scale was answered with %q, want %q", out, refusal)
+		}
+		if out, err := w.try("", "scale", "foo/web", "--current-replicas=1", "--replicas=2", "-n", w.namespace); err == nil || !strings.Contains(out, refusal) {
+			t.Errorf("kubectl scale on a condition was answered with %q, want %q", out, refusal)
+		}
+		if foo, dep := w.foo(t, "web"), w.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
+			t.Errorf("the refused left %v replicas in the Foo and %d in its Deployment, want none and 1", foo.Spec.Replicas, *dep.Spec.Replicas)
+		}
+
+		w.kubectl(t, "", "scale", "foo/web", "--replicas=2", "-n", w.namespace) // A patch, which does not ask what there is.
+		w.autoscalerReports(t, "web", autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound")
+		w.runs(t, "web", 3)
+	})
+
+	t.Run("an autoscaler on the Deployment of a Foo without replicas is left alone", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, fullCluster)
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: "nginx:1.29"})
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		w.autoscale(t, "apps/v1", "Deployment", "web")
+		for _, pods := range []int32{4, 2} {
+			metrics.load(w.namespace, pods*perPod)
+			until(t, "the autoscaler has scaled the Deployment", func(context.Context) (bool, error) {
+				return *w.deployment(t, "web").Spec.Replicas == pods, nil
+			})
+			w.runs(t, "web", pods)
+		}
+		w.settle(t)
+		if got := w.countWrites(t, "patch deployments/"); got != 0 {
+			t.Errorf("%d patches of a Deployment that is as the Foo says", got)
+		}
+		if foo := w.foo(t, "web"); foo.Generation != 1 {
+			t.Errorf("the Foo's generation is %d, want it untouched", foo.Generation)
+		}
+	})
+
+	t.Run("an autoscaler on the Deployment of a Foo with replicas is reported and not fought", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, fullCluster)
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		metrics.load(w.namespace, 3*perPod)
+		w.autoscale(t, "apps/v1", "Deployment", "web")
+
+		foo := w.becomes(t, "web", v1alpha1.ReasonFieldsOverridden)
+		if message := readyCondition(foo).Message; !strings.Contains(message, "spec.replicas") {
+			t.Errorf("message = %q, want the field's name in it", message)
+		}
+		// In a fight each of the autoscaler's changes is answered by one of ours. So it is made to change its mind
+		// until enough were not. A Deployment's generation counts the changes of both.
+		unanswered := func() int {
+			changes, ours := int(w.deployment(t, "web").Generation)-1, w.countWrites(t, "patch deployments/")
+			return (changes - ours) - ours
+		}
+		for round := 0; unanswered() < 6; round++ {
+			if round == 30 {
+				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches put it back", w.countWrites(t, "patch deployments/"))
+			}
+			pods := int32(2 + 2*(round%2))
+			metrics.load(w.namespace, pods*perPod)
+			until(t, "the autoscaler has scaled the Deployment", func(context.Context) (bool, error) {
+				return *w.deployment(t, "web").Spec.Replicas == pods, nil
+			})
+		}
+		w.settle(t)
+		if reason := readyCondition(w.foo(t, "web")).Reason; reason != v1alpha1.ReasonFieldsOverridden {
+			t.Errorf("Ready's reason is %s, want it to stay", reason)
+		}
+	})
+}
+
+// autoscale makes a HorizontalPodAutoscaler for the target, of its name, that changes its mind as often as it
+// can: 1 to 10 pods that use perPod of memory on average. It is gone after the test: it would go on looking.
+func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
+	t.Helper()
+	atOnce := &autoscalingv2.HPAScalingRules{
+		StabilizationWindowSeconds: new(int32(0)),
+		Policies:                   []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 10, PeriodSeconds: 1}},
+	}
+	hpas := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace)
+	if _, err := hpas.Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: name},
+			MaxReplicas:    10,
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{
+					Name:   corev1.ResourceMemory,
+					Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewQuantity(perPod, resource.BinarySI)},
+				},
+			}},
+			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: atOnce, ScaleDown: atOnce},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := w.try("", "describe", "hpa", name, "-n", w.namespace)
+			t.Log(out)
+		}
+		remove(context.Background(), t, name, hpas) // t.Context() has ended.
+	})
+}
+
+// autoscalerReports waits until the autoscaler has the condition, and returns it.
+func (w *world) autoscalerReports(t *testing.T, name string, kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason string) autoscalingv2.HorizontalPodAutoscalerCondition {
+	t.Helper()
+	var found autoscalingv2.HorizontalPodAutoscalerCondition
+	until(t, fmt.Sprintf("the autoscaler reports %s=%s %s", kind, status, reason), func(ctx context.Context) (bool, error) {
+		hpa, err := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, cond := range hpa.Status.Conditions {
+			if cond.Type == kind && cond.Status == status && cond.Reason == reason {
+				found = cond
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return found
+}
+
+// runs waits until the Foo is Ready with so many pods, and returns it.
+func (w *world) runs(t *testing.T, name string, pods int32) *v1alpha1.Foo {
+	t.Helper()
+	return w.becomesWith(t, name, func(foo *v1alpha1.Foo) bool {
+		return isReady(foo) && foo.Status.Replicas == pods && foo.Status.AvailableReplicas == pods
+	})
+}
+
+// A metricsServer is to the API server what metrics-server is in other clusters: it says what pods use. Here
+// each namespace has a load, set by a test and borne by its running pods in equal parts.
+type metricsServer struct {
+	cluster *cluster
+
+	mu    sync.Mutex
+	loads map[string]int64 // Bytes of memory, by namespace.
+}
+
+// newMetricsServer registers a metrics server with the cluster until the test ends.
+func newMetricsServer(t *testing.T, c *cluster) *metricsServer {
+	t.Helper()
+	m := &metricsServer{cluster: c, loads: map[string]int64{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1", m.discovery)
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods", m.pods)
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // The cluster may end before its connections.
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A Service may not point to a loopback address, but it may to a name that has one.
+	c.kubectl(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: metrics-server, namespace: kube-system}
+spec: {type: ExternalName, externalName: localhost}
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1beta1.metrics.k8s.io}
+spec:
+  group: metrics.k8s.io
+  version: v1beta1
+  service: {name: metrics-server, namespace: kube-system, port: %s}
+  insecureSkipTLSVerify: true
+  groupPriorityMinimum: 100
+  versionPriority: 100
+`, address.Port()), "apply", "-f", "-")
+	t.Cleanup(func() {
+		c.kubectl(t, "", "delete", "apiservice/v1beta1.metrics.k8s.io")
+		c.kubectl(t, "", "delete", "service/metrics-server", "-n", "kube-system")
+	})
+	c.kubectl(t, "", "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=60s")
+	return m
+}
+
+// load makes the pods of the namespace use so many bytes of memory together.
+func (m *metricsServer) load(namespace string, bytes int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads[namespace] = int64(bytes)
+}
+
+// discovery says what there is. The API server asks for it to see whether this server is well.
+func (m *metricsServer) discovery(w http.ResponseWriter, _ *http.Request) {
+	answer(w, metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: "metrics.k8s.io/v1beta1",
+		APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics", Verbs: metav1.Verbs{"list"}}},
+	})
+}
+
+// pods says what the selected pods use.
+func (m *metricsServer) pods(w http.ResponseWriter, r *http.Request) {
+	namespace := r.PathValue("namespace")
+	pods, err := m.cluster.kube.CoreV1().Pods(namespace).List(r.Context(), metav1.ListOptions{
+		LabelSelector: r.URL.Query().Get("labelSelector"),
+		FieldSelector: "status.phase=" + string(corev1.PodRunning),
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	m.mu.Lock()
+	load := m.loads[namespace]
+	m.mu.Unlock()
+	items := []any{}
+	for i := range pods.Items {
+		memory := resource.NewQuantity(load/int64(len(pods.Items)), resource.BinarySI)
+		items = append(items, map[string]any{
+			"metadata":   metav1.ObjectMeta{Name: pods.Items[i].Name, Namespace: namespace, Labels: pods.Items[i].Labels},
+			"timestamp":  metav1.Now(),
+			"window":     metav1.Duration{Duration: time.Second},
+			"containers": []any{map[string]any{"name": "nginx", "usage": corev1.ResourceList{corev1.ResourceMemory: *memory}}},
+		})
+	}
+	answer(w, map[string]any{"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": metav1.ListMeta{}, "items": items})
+}
+
+func answer(w http.ResponseWriter, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(object) // Who asked may have gone.
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// This file takes Foos from each value of a field to each other one and compares where they end with Foos that
+// were made so: what a Foo was before must not show. What is meant to stay of it is written out, in
+// transition.alike and transition.reported.
+
+// A spec is a Foo's spec as it is sent. A field that it lacks is absent, which is not the same as false or 0.
+type spec map[string]any
+
+// with returns s with another value of one field; nil makes it absent.
+func (s spec) with(field string, value any) spec {
+	changed := maps.Clone(s)
+	changed[field] = value
+	if value == nil {
+		delete(changed, field)
+	}
+	return changed
+}
+
+// json returns s as a Foo carries it.
+func (s spec) json(t *testing.T) string {
+	t.Helper()
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(encoded)
+}
+
+// A transition is a change of a Foo's spec.
+type transition struct {
+	name        string
+	first, then spec
+}
+
+// numbered returns tr with Deployments that no other transition has: number is for "000" in their names.
+func (tr transition) numbered(number string) transition {
+	for _, s := range []*spec{&tr.first, &tr.then} {
+		*s = s.with("deploymentName", strings.Replace((*s)["deploymentName"].(string), "000", number, 1))
+	}
+	return tr
+}
+
+func (tr transition) renames() bool { return tr.first["deploymentName"] != tr.then["deploymentName"] }
+
+// pauses reports whether the Foo has a Deployment and is then paused.
+func (tr transition) pauses() bool { return tr.first["paused"] != true && tr.then["paused"] == true }
+
+// alike returns the spec with which a new Foo ends as one does that had the first spec, and then the other.
+func (tr transition) alike() spec {
+	same := tr.then
+	stays := func(field string) {
+		if same[field] == nil {
+			same = same.with(field, tr.first[field])
+		}
+	}
+	switch {
+	case tr.first["paused"] == true: // Nothing came of the first one.
+	case tr.pauses(): // Nothing comes of the other one.
+		return tr.first
+	case tr.renames(): // The new Deployment begins with as many replicas as the old one, and with the default image.
+		stays("replicas")
+	default: // A field that becomes absent is nobody's and left at what it is.
+		stays("replicas")
+		stays("image")
+	}
+	return same
+}
+
+// expected returns how the transition ends, given how the Foo that is alike has ended.
+func (tr transition) expected(alike ending) ending {
+	end := ending{Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
+	if tr.pauses() { // The status tells it, and is about the Deployment that the paused spec names.
+		const paused = "Nothing is written while spec.paused is true; "
+		ready := &end.Status.Conditions[0]
+		ready.Reason, ready.Message = v1alpha1.ReasonPaused, paused+ready.Message
+		if tr.renames() {
+			end.Status.Replicas, end.Status.AvailableReplicas, end.Status.Selector = 0, 0, ""
+			ready.Status = metav1.ConditionFalse
+			ready.Message = paused + fmt.Sprintf("there is no Deployment; Deployment %q is kept on purpose meanwhile, with %v available", tr.first["deploymentName"], tr.first["replicas"])
+		}
+	}
+	for _, dep := range end.Deployments { // An image that it gets later leaves this as it is.
+		dep.Spec.Template.Spec.Containers[0].ImagePullPolicy = tr.pullPolicy()
+	}
+	return end
+}
+
+// pullPolicy returns what the API server makes of the image that the Deployment is created with.
+func (tr transition) pullPolicy() corev1.PullPolicy {
+	created := tr.first
+	if created["paused"] == true || tr.renames() && !tr.pauses() {
+		created = tr.then
+	}
+	if image := created["image"]; image == nil || image == plan.DefaultImage {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+// A value is one that a field can have, and what the tests call it.
+type value struct {
+	name  string
+	value any
+}
+
+// transitionsOf returns the transitions of a field from each value to each other one.
+func transitionsOf(field string, values ...value) []transition {
+	base := spec{"deploymentName": "web-000", "replicas": 1, "image": "nginx:1.29"}
+	var all []transition
+	for _, first := range values {
+		for _, then := range values {
+			if first != then {
+				all = append(all, transition{
+					name:  fmt.Sprintf("%s from %s to %s", field, first.name, then.name),
+					first: base.with(field, first.value),
+					then:  base.with(field, then.value),
+				})
+			}
+		}
+	}
+	return all
+}
+
+func TestTransitions(t *testing.T) {
+	absent := value{"absent", nil}
+	name := func(length int) value {
+		return value{fmt.Sprint(length, " characters"), "000" + strings.Repeat("a", length-len("000"))}
+	}
+
+	t.Run("with pods", func(t *testing.T) {
+		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3})
+		transitions = append(transitions, transitionsOf("image", absent, value{"a tag", "nginx:1.29"}, value{"the default", plan.DefaultImage},
+			value{"a digest", "registry.example.com:5000/nginx@sha256:" + strings.Repeat("0f", 32)},
+			value{"1024 characters", strings.Repeat("a", 1024)})...)
+		transitions = append(transitions, transitionsOf("deploymentName", name(3), name(63), name(64), name(253), value{"dots and digits", "0.000.a-1"})...)
+		transitions = append(transitions, transitionsOf("paused", absent, value{"false", false}, value{"true", true})...)
+
+		old, renamed := spec{"deploymentName": "old-000", "replicas": 2, "image": "nginx:1.29"}, spec{"deploymentName": "new-000"}
+		paused := old.with("paused", true)
+		transitions = append(transitions, []transition{
+			{"all but the name becomes absent", old, old.with("replicas", nil).with("image", nil)},
+			{"replicas become absent and the image another", old, old.with("replicas", nil).with("image", "nginx:1.30")},
+			{"a new name and all else absent", old, renamed},
+			{"a new name and all else absent, from no replicas", old.with("replicas", 0), renamed},
+			{"a new name, fewer replicas, another image", old, renamed.with("replicas", 1).with("image", "nginx:1.30")},
+			{"paused with other replicas and another image", old, paused.with("replicas", 3).with("image", "nginx:1.30")},
+			{"paused with all else absent", old, paused.with("replicas", nil).with("image", nil)},
+			{"paused with a new name", old, renamed.with("paused", true)},
+			{"a new name, replicas and image while paused", paused, renamed.with("paused", true).with("replicas", 3)},
+			{"no longer paused, and all else absent", paused, old.with("replicas", nil).with("image", nil)},
+			{"no longer paused, and a new name", paused, renamed},
+		}...)
+		compareTransitions(t, fullCluster, v1alpha1.ReasonAvailable, transitions)
+	})
+
+	t.Run("without pods", func(t *testing.T) { // No cluster has room for that many.
+		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3}, value{"2147483647", math.MaxInt32})
+		compareTransitions(t, apiCluster, v1alpha1.ReasonCreating, transitions)
+	})
+}
+
+// compareTransitions makes all transitions at once in one namespace, and Foos that are alike in another. They have
+// come to an end when the reason is that of end, or Paused, and no Deployment of an earlier name is left.
+func compareTransitions(t *testing.T, cluster *shared, end string, transitions []transition) {
+	changed, made := newWorld(t, cluster), newWorld(t, cluster)
+	changed.controller(t) // It works in all namespaces.
+	nameOf := func(i int) string { return fmt.Sprintf("%03d", i) }
+	create := func(w *world, i int, s spec) {
+		t.Helper()
+		if err := w.foosIn(w.namespace).create(t.Context(), nameOf(i), `"spec":`+s.json(t)); err != nil {
+			t.Fatalf("%s: %v", transitions[i].name, err)
+		}
+	}
+	finish := func(w *world) {
+		t.Helper()
+		for i := range transitions {
+			w.becomesWith(t, nameOf(i), func(foo *v1alpha1.Foo) bool {
+				ready := readyCondition(foo)
+				return ready.Reason == v1alpha1.ReasonPaused || ready.Reason == end && !strings.Contains(ready.Message, "; Deployment ")
+			})
+		}
+	}
+
+	for i := range transitions {
+		transitions[i] = transitions[i].numbered(nameOf(i))
+	}
+	for i, tr := range transitions {
+		create(changed, i, tr.first)
+		create(made, i, tr.alike())
+	}
+	finish(changed)
+	for i, tr := range transitions {
+		replace := fmt.Sprintf(`[{"op":"replace","path":"/spec","value":%s}]`, tr.then.json(t))
+		foos := changed.samples.SamplecontrollerV1alpha1().Foos(changed.namespace)
+		if _, err := foos.Patch(t.Context(), nameOf(i), types.JSONPatchType, []byte(replace), metav1.PatchOptions{}); err != nil {
+			t.Fatalf("%s: %v", tr.name, err)
+		}
+	}
+	finish(changed)
+	finish(made)
+
+	got, want := changed.ends(t), made.ends(t)
+	for i, tr := range transitions {
+		t.Run(tr.name, func(t *testing.T) {
+			got, want := got[nameOf(i)], want[nameOf(i)]
+			if diff := cmp.Diff(tr.expected(want), got); diff != "" {
+				t.Errorf("Foo %s in %s is not like that in %s (-want +got):\n%s", nameOf(i), changed.namespace, made.namespace, diff)
+			}
+		})
+	}
+}
+
+// An ending is all that has become of a Foo, but for what is never the same twice, such as times and uids.
+type ending struct {
+	Status      v1alpha1.FooStatus
+	Deployments map[string]*appsv1.Deployment
+}
+
+// ends returns what has become of each Foo of the namespace.
+func (w *world) ends(t *testing.T) map[string]ending {
+	t.Helper()
+	list, err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments := w.deployments(t)
+	ends := map[string]ending{}
+	for i := range list.Items {
+		foo := &list.Items[i]
+		end := ending{Status: foo.Status, Deployments: map[string]*appsv1.Deployment{}}
+		end.Status.ObservedGeneration -= foo.Generation
+		for i := range end.Status.Conditions {
+			end.Status.Conditions[i].ObservedGeneration -= foo.Generation
+			end.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+		}
+		for name, dep := range deployments {
+			if plan.Owns(foo, dep) {
+				end.Deployments[name] = stripped(foo, dep)
+			}
+		}
+		ends[foo.Name] = end
+	}
+	return ends
+}
+
+// stripped returns what of a Deployment of foo would be the same if both were made anew elsewhere. Of two fields it
+// keeps whether they are right.
+func stripped(foo *v1alpha1.Foo, dep *appsv1.Deployment) *appsv1.Deployment {
+	dep = dep.DeepCopy()
+	dep.Namespace, dep.UID, dep.ResourceVersion, dep.Generation = "", "", "", 0
+	dep.CreationTimestamp, dep.ManagedFields, dep.Status = metav1.Time{}, nil, appsv1.DeploymentStatus{}
+	delete(dep.Annotations, "deployment.kubernetes.io/revision")
+	delete(dep.Labels, v1alpha1.LabelFooGeneration)
+	dep.OwnerReferences[0].UID = "the Foo's"
+
+	foo = foo.DeepCopy()
+	foo.Spec.DeploymentName = dep.Name
+	if dep.Labels[v1alpha1.LabelMadeFor] == plan.Deployment(foo).Labels[v1alpha1.LabelMadeFor] {
+		dep.Labels[v1alpha1.LabelMadeFor] = "the Foo under this name"
+	}
+	return dep
+}
