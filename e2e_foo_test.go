@@ -256,6 +256,20 @@ func newWorld(t *testing.T, s *shared) *world {
 	return &world{cluster: c, namespace: c.namespace(t)}
 }
 
+// together starts one controller on the cluster for several tests, and returns a function that runs one of them in
+// a world of its own, beside the others.
+func together(t *testing.T, s *shared) (each func(name string, test func(t *testing.T, w *world))) {
+	t.Helper()
+	c := s.get(t)
+	c.controller(t)
+	return func(name string, test func(t *testing.T, w *world)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, &world{cluster: c, namespace: c.namespace(t)})
+		})
+	}
+}
+
 // newWorldOfItsOwn returns a world on a cluster like s that no other test uses. The test runs beside others.
 func newWorldOfItsOwn(t *testing.T, s *shared) *world {
 	t.Helper()

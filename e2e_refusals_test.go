@@ -17,14 +17,7 @@ import (
 
 // TestRefusals lets the API server refuse writes in many ways, on one cluster and with one controller.
 func TestRefusals(t *testing.T) {
-	shared := newWorld(t, fullCluster)
-	shared.controller(t)
-	each := func(name string, test func(t *testing.T, w *world)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, &world{cluster: shared.cluster, namespace: shared.cluster.namespace(t)})
-		})
-	}
+	each := together(t, fullCluster)
 	says := func(words string) func(*v1alpha1.Foo) bool {
 		return func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonRefused && strings.Contains(readyCondition(foo).Message, words) &&

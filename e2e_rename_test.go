@@ -26,14 +26,7 @@ import (
 // TestRename renames Foos in many ways, on one cluster and with one controller. While it does, it looks all the
 // time at how many replicas are available: never fewer than were before, or than are wanted.
 func TestRename(t *testing.T) {
-	shared := newWorld(t, fullCluster)
-	shared.controller(t)
-	each := func(name string, test func(t *testing.T, w *world)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, &world{cluster: shared.cluster, namespace: shared.cluster.namespace(t)})
-		})
-	}
+	each := together(t, fullCluster)
 
 	each("the old Deployment serves until the new one does", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old"})

@@ -19,14 +19,7 @@ import (
 
 // TestRivals lets Foos, and others, want one Deployment, on one cluster and with one controller.
 func TestRivals(t *testing.T) {
-	shared := newWorld(t, fullCluster)
-	shared.controller(t)
-	each := func(name string, test func(t *testing.T, w *world)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, &world{cluster: shared.cluster, namespace: shared.cluster.namespace(t)})
-		})
-	}
+	each := together(t, fullCluster)
 
 	each("who has the name keeps it, and the oldest of those who wait gets it next", func(t *testing.T, w *world) {
 		w.createReady(t, "holder", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})

@@ -64,7 +64,7 @@ func TestHoldIsWhatIsLeftOfThePause(t *testing.T) {
 		want("with its reason", pause, errBoom)
 		time.Sleep(pause - 1) // Virtual time.
 		want("almost over", 1, errBoom)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want("over", 0, nil)
 
 		pause = b.When("a")
@@ -83,7 +83,7 @@ func TestFailuresFade(t *testing.T) {
 		if got := b.NumRequeues("a"); got != 2 {
 			t.Errorf("%d failures remembered for ten minutes after the pause, want 2", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if got := b.NumRequeues("a"); got != 0 {
 			t.Errorf("%d failures remembered for longer, want 0", got)
 		}
