@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -615,6 +616,64 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	}
 	if got := f.requests(); len(got) > 0 {
 		t.Errorf("requests after the stop: %v", got)
+	}
+}
+
+func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		f.synced = nil // The caches are as the test filled them.
+		answer := make(chan struct{})
+		f.kubeAPI.PrependReactor("create", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			<-answer
+			return false, nil, nil
+		})
+		f.queue.Add(webKey)
+		ctx, stop := context.WithCancel(f.ctx)
+		returned := false
+		go func() {
+			f.Run(ctx, 2)
+			returned = true
+		}()
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		if returned {
+			t.Error("Run returned with a sync in hand")
+		}
+		close(answer)
+		synctest.Wait()
+		if !returned {
+			t.Error("Run did not return when the last sync was done")
+		}
+		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	for _, test := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"a conflict", apierrors.NewConflict(deploymentsGR, "web", errBoom), 0},
+		{"a server that fails", apierrors.NewInternalError(errBoom), 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			logged := 0
+			utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(context.Context, error, string, ...any) { logged++ }}
+			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
+			f.fails = map[string]error{"patch deployments web": test.err}
+			f.queue.Add(webKey)
+			f.processNextWorkItem(f.ctx, f.ctx)
+			if logged != test.want {
+				t.Errorf("%d errors logged, want %d", logged, test.want)
+			}
+		})
 	}
 }
 

@@ -22,17 +22,15 @@ func between(t *testing.T, what string, pause, want time.Duration) {
 
 func TestPausesDoubleUpToTheLongest(t *testing.T) {
 	b := New[string](5*time.Millisecond, time.Minute, nil)
-	want, equal := 5*time.Millisecond, 0
+	want, shares := 5*time.Millisecond, map[float64]bool{}
 	for range 100 {
 		pause := b.When("a")
 		between(t, "after failures in a row", pause, want)
-		if pause == want {
-			equal++
-		}
+		shares[float64(pause)/float64(want)] = true
 		want = min(2*want, time.Minute)
 	}
-	if equal > 50 {
-		t.Errorf("%d of 100 pauses have nothing random in them", equal)
+	if len(shares) < 50 {
+		t.Errorf("100 pauses are only %d different parts of what they may be", len(shares))
 	}
 	between(t, "the first failure of another key", b.When("b"), 5*time.Millisecond)
 	if got := b.NumRequeues("a"); got != 100 {

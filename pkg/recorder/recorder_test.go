@@ -143,6 +143,10 @@ type answer struct {
 
 func (a answer) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) { return nil, a.err }
 
+func (a answer) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
+	return nil, a.err
+}
+
 // client-go tries an event again unless the API server itself refused it.
 func TestSinkCountsWhatIsNotTriedAgain(t *testing.T) {
 	refused := apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("no"))
@@ -157,13 +161,15 @@ func TestSinkCountsWhatIsNotTriedAgain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pending := new(atomic.Int64)
-			pending.Store(1)
-			_, err := (&sink{EventSink: answer{err: tc.err}, pending: pending}).Create(t.Context(), &eventsv1.Event{})
-			if !errors.Is(err, tc.err) {
-				t.Errorf("error %v, want %v", err, tc.err)
+			pending.Store(2) // An event, and its repetition.
+			sink := &sink{EventSink: answer{err: tc.err}, pending: pending}
+			_, created := sink.Create(t.Context(), &eventsv1.Event{})
+			_, patched := sink.Patch(t.Context(), &eventsv1.Event{}, nil)
+			if !errors.Is(created, tc.err) || !errors.Is(patched, tc.err) {
+				t.Errorf("errors %v and %v, want %v", created, patched, tc.err)
 			}
-			if n := pending.Load(); n != tc.pending {
-				t.Errorf("%d events pending, want %d", n, tc.pending)
+			if n := pending.Load(); n != 2*tc.pending {
+				t.Errorf("%d events pending, want %d", n, 2*tc.pending)
 			}
 		})
 	}
