@@ -39,6 +39,9 @@ const (
 	// syncGrace is how long a sync that a stop interrupts may still take.
 	syncGrace = 10 * time.Second
 
+	// toleratedReports is how often a status that something else has written is replaced at once.
+	toleratedReports = 3
+
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
 )
@@ -66,6 +69,8 @@ type Controller struct {
 	retries *backoff.Backoff[cache.ObjectName]
 	// corrections says when a Deployment that others keep changing may be put back again.
 	corrections *backoff.Backoff[cache.ObjectName]
+	// reports says when a status that others keep writing may be written again.
+	reports *backoff.Backoff[cache.ObjectName]
 	// writes knows which of our acknowledged writes the caches have not shown yet.
 	writes *consistency.Writes
 }
@@ -95,6 +100,7 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
 		corrections: backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
+		reports:     backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
 		writes:      consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 	}
 
@@ -244,9 +250,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 // decide returns the next step. It asks the API server for what the decision rests on when the step says so, and when
 // something is to be written while the caches cannot be relied upon; seen then has the answers.
 func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, plan.Step, error) {
-	step := plan.Next(seen)
-	if seen.Held == nil && c.doubtful(seen, step) {
-		live, err := c.look(ctx, cache.MetaObjectToName(seen.Foo))
+	key, step := cache.MetaObjectToName(seen.Foo), plan.Next(seen)
+	if !step.Asks() && step.Err == nil {
+		c.writes.Trust(key, deploymentsResource) // There is nothing to write: what had no answer was done.
+	}
+	if (seen.Held == nil || step.Asks()) && c.doubtful(seen, step) {
+		live, err := c.look(ctx, key)
 		if err != nil || live.Foo == nil {
 			return seen, plan.Step{Leave: true}, err
 		}
@@ -255,20 +264,27 @@ func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, pla
 	if !step.LookAtFoo {
 		return seen, step, nil
 	}
-	live, err := c.lookAtFoo(ctx, cache.MetaObjectToName(seen.Foo))
-	if err != nil {
-		return seen, plan.Step{Err: err}, nil // To be told: what cannot be written for want of it may be missed.
+
+	verb, name := step.Verb(), seen.Foo.Spec.DeploymentName
+	var err error
+	if seen.Live, err = c.lookAtFoo(ctx, key); err == nil {
+		step = plan.Next(seen)
 	}
-	seen.Live = live
-	return seen, plan.Next(seen), nil
+	if err == nil && step.Delete != nil && seen.Named != nil { // The one that is to replace it may be worse off than the cache has it.
+		if seen.Named, err = c.lookAtDeployment(ctx, key.Namespace, name); err == nil {
+			seen.Holders = c.holders(seen.Foo, seen.Named)
+			step = plan.Next(seen)
+		}
+	}
+	if err != nil {
+		return seen, plan.Step{Err: &plan.WriteError{Verb: verb, Deployment: name, Err: err}}, nil // To be told: that it is not written may hurt.
+	}
+	return seen, step, nil
 }
 
 // doubtful reports whether step, or the status after it, would be written on what the caches may have wrong.
 func (c *Controller) doubtful(seen plan.Seen, step plan.Step) bool {
 	key := cache.MetaObjectToName(seen.Foo)
-	if !step.Asks() && step.Err == nil {
-		c.writes.Trust(key, deploymentsResource) // There is nothing to write: what had no answer was done.
-	}
 	if c.writes.Doubts(key, foosResource) {
 		return step.Asks() || !equality.Semantic.DeepEqual(seen.Foo.Status, plan.Status(seen, step.Err, time.Now()))
 	}
@@ -337,7 +353,7 @@ func (c *Controller) deleteDeployment(ctx context.Context, seen *plan.Seen, old 
 		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	})
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) { // Gone is gone.
 		return c.failed(seen.Foo, "delete", old.Name, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted Deployment of an earlier name", "deployment", klog.KObj(old))
@@ -352,7 +368,7 @@ func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch 
 	seen.Named = answer
 	c.writes.Wrote(key, seen.Foo.UID, deploymentsResource, answer.ResourceVersion)
 	overridden := plan.Overridden(seen.Foo, answer, patch, c.corrections.NumRequeues(key)+1)
-	if overridden == nil && (patch == nil || !patch.Repeats) {
+	if overridden == nil && patch == nil {
 		return nil
 	}
 	pause := c.corrections.When(key)
@@ -384,8 +400,13 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	if equality.Semantic.DeepEqual(foo.Status, want) {
 		return nil
 	}
+	key := cache.MetaObjectToName(foo)
 	if err := plan.Identified("Foo", foo); err != nil {
 		return err
+	}
+	foreign := c.writes.Overwritten(key, foo.UID, foo.Status)
+	if pause, _ := c.reports.Hold(key); foreign && pause > 0 && c.reports.NumRequeues(key) > toleratedReports {
+		return &plan.WaitError{After: pause, For: "another report: something else writes this status too"}
 	}
 	changed := foo.DeepCopy() // foo is the cache's.
 	changed.Status = want
@@ -393,13 +414,16 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	if apierrors.IsNotFound(err) {
 		return nil // The Foo is gone, and with it the need for a status.
 	}
-	key := cache.MetaObjectToName(foo)
 	if err != nil {
 		c.doubt(foo, foosResource, err)
 		return fmt.Errorf("update status of Foo %s: %w", key, err)
 	}
 	klog.FromContext(ctx).V(2).Info("Updated status", "availableReplicas", want.AvailableReplicas, "reason", meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Reason)
 	c.writes.Wrote(key, foo.UID, foosResource, updated.ResourceVersion)
+	c.writes.Reported(key, foo.UID, updated.Status)
+	if foreign {
+		c.reports.When(key)
+	}
 	if event := plan.EventOf(&foo.Status, &want); event != nil {
 		c.recorder.Eventf(updated, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 	}
@@ -432,13 +456,20 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		c.enqueueRivals(have)
 		c.enqueueRivals(foo)
 	}
-	if renewed || plan.ReasonOf(have) != plan.ReasonOf(foo) { // The reason, since a ring of Foos is told by each of them.
+	if renewed || !sameWords(have, foo) { // A ring of Foos is told by each of them.
 		c.enqueueWaiting(have)
 		c.enqueueWaiting(foo)
 	}
 	if !c.writes.Echo(key, foosResource, foo.ResourceVersion) {
 		c.queue.Add(key)
 	}
+}
+
+// sameWords reports whether both say the same of themselves.
+func sameWords(a, b *v1alpha1.Foo) bool {
+	reasonA, messageA := plan.Said(a)
+	reasonB, messageB := plan.Said(b)
+	return reasonA == reasonB && messageA == messageB
 }
 
 // fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
@@ -456,6 +487,7 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 func (c *Controller) forgetFailures(key cache.ObjectName) {
 	c.queue.Forget(key)
 	c.corrections.Forget(key)
+	c.reports.Forget(key)
 }
 
 // enqueueRivals queues the other Foos that name the same Deployment as foo: one of them may be next.

@@ -138,9 +138,9 @@ func TestSync(t *testing.T) {
 			name:    "a live look that fails is told and tried again, and nothing is created",
 			cached:  objects(newFoo(upToDate)),
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
-			want:    []string{"get foos web", "update foos/status web"},
+			want:    []string{"get foos web", "get deployments web", "update foos/status web"},
 			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry},
+			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
 		},
 		{
 			name:    "a Deployment written for a newer Foo than the cache has is left alone until it has it",
@@ -281,7 +281,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a Deployment of an earlier name goes when the named one does as well",
 			cached:  objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
-			want:    []string{"get foos web", "delete deployments other"},
+			want:    []string{"get foos web", "get deployments web", "delete deployments other"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{

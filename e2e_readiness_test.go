@@ -256,7 +256,7 @@ func conditionsOf(foo *v1alpha1.Foo) string {
 		}
 		cells = append(cells, cell)
 	}
-	return strings.Join(append(cells, plan.ReasonOf(foo)), " | ")
+	return strings.Join(append(cells, readyCondition(foo).Reason), " | ")
 }
 
 // contractTable returns the lines of the contract.
@@ -514,7 +514,7 @@ func (w *world) saysWhatIs(t *testing.T, foo *v1alpha1.Foo) bool {
 		return true
 	}
 	pods := int32(len(w.pods(t, foo.Status.Selector)))
-	return dep.Status.ObservedGeneration == dep.Generation && (dep.Status.Replicas == *dep.Spec.Replicas || plan.ReasonOf(foo) == v1alpha1.ReasonReplicaFailure) &&
+	return dep.Status.ObservedGeneration == dep.Generation && (dep.Status.Replicas == *dep.Spec.Replicas || readyCondition(foo).Reason == v1alpha1.ReasonReplicaFailure) &&
 		pods == dep.Status.Replicas && foo.Status.Replicas == dep.Status.Replicas && foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
 }
 

@@ -46,7 +46,7 @@ func TestRivals(t *testing.T) {
 		younger := w.becomesWith(t, "a-younger", func(foo *v1alpha1.Foo) bool {
 			return strings.Contains(readyCondition(foo).Message, `Foo "z-older"`)
 		})
-		if reason := plan.ReasonOf(younger); reason != v1alpha1.ReasonNameTaken {
+		if reason := readyCondition(younger).Reason; reason != v1alpha1.ReasonNameTaken {
 			t.Errorf("reason = %s, want %s", reason, v1alpha1.ReasonNameTaken)
 		}
 		if got := w.countWrites(t, "create deployments/ "+w.namespace+"/web") - before; got != 1 {

@@ -32,6 +32,7 @@ func (c *Controller) observe(key cache.ObjectName) (plan.Seen, error) {
 	if apierrors.IsNotFound(err) {
 		c.writes.Forget(key)
 		c.corrections.Forget(key)
+		c.reports.Forget(key)
 		return plan.Seen{}, nil
 	}
 	if err != nil || foo.DeletionTimestamp != nil {

@@ -273,7 +273,12 @@ func (s *stage) output() []string {
 // settle lets the caches and the controllers work until nothing is left to do at this time. Of several
 // controllers each syncs once before any of them learns what the others did.
 func (s *stage) settle() {
-	for busy := true; busy; {
+	rounds := 0
+	for busy := true; busy; rounds++ {
+		if rounds == 1000 {
+			s.problem("it does not come to rest")
+			return
+		}
 		for _, p := range s.instances {
 			p.watch()
 		}

@@ -9,6 +9,8 @@
 package consistency
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -48,6 +50,8 @@ type owner struct {
 	uid types.UID
 	// wrote has, per resource, the resourceVersion that our last write gave.
 	wrote map[string]string
+	// reported stands for the status that was written last, "" when none was.
+	reported string
 	// unseen has, per resource, the newest resourceVersion known to us that its cache lacks.
 	unseen map[string]string
 	// doubts has the resources whose caches cannot be relied upon.
@@ -112,6 +116,32 @@ func (w *Writes) Echo(key cache.ObjectName, resource, resourceVersion string) bo
 	defer w.mu.Unlock()
 	o := w.owners[key]
 	return o != nil && resourceVersion != "" && o.wrote[resource] == resourceVersion
+}
+
+// Reported records what the API server acknowledged as the status of the object.
+func (w *Writes) Reported(key cache.ObjectName, uid types.UID, status any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner(key, uid).reported = sum(status)
+}
+
+// Overwritten reports whether status, which the cache has, is not what was Reported last: somebody else has written
+// it since. When nothing was reported it is not known, and false.
+func (w *Writes) Overwritten(key cache.ObjectName, uid types.UID, status any) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	return o != nil && o.uid == uid && o.reported != "" && o.reported != sum(status)
+}
+
+// sum returns a few bytes that stand for status.
+func sum(status any) string {
+	text, err := json.Marshal(status)
+	if err != nil {
+		return "" // Not known.
+	}
+	hash := sha256.Sum256(text)
+	return string(hash[:])
 }
 
 // owner returns what is known of the object, and begins anew when that is of another uid.

@@ -73,9 +73,6 @@ type Patch struct {
 	Body []byte
 	// Fields are what Body changes, in the order of their paths.
 	Fields []Field
-	// Repeats says that the Deployment was written for this very spec before, and that somebody has
-	// changed it since.
-	Repeats bool
 }
 
 // A Field of a Deployment that is not as a Foo says.
@@ -129,8 +126,7 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
 		fields = append(fields, Field{Path: path, Have: cmp.Or(have, "none"), Want: want})
 	}
 
-	labels := ownLabels(foo)
-	for label, value := range labels {
+	for label, value := range ownLabels(foo) {
 		if have.Labels[label] == value {
 			continue
 		}
@@ -167,8 +163,7 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
 		return nil, fmt.Errorf("encode patch of Deployment %s/%s: %w", have.Namespace, have.Name, err)
 	}
 	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
-	const fence = v1alpha1.LabelFooGeneration
-	return &Patch{Body: encoded, Fields: fields, Repeats: have.Labels[fence] == labels[fence]}, nil
+	return &Patch{Body: encoded, Fields: fields}, nil
 }
 
 // Identified returns an error unless obj, which is of the given kind, has the uid and resourceVersion that
@@ -198,7 +193,7 @@ func FooReference(obj metav1.Object) *metav1.OwnerReference {
 	if ref == nil || ref.Kind != FooKind.Kind {
 		return nil
 	}
-	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || gv.Group != FooKind.Group {
+	if gv, _ := schema.ParseGroupVersion(ref.APIVersion); gv.Group != FooKind.Group { // What cannot be read has no group.
 		return nil
 	}
 	return ref

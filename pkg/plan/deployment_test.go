@@ -173,6 +173,14 @@ func TestDeploymentsOfDifferentFoosAreToldApart(t *testing.T) {
 	}
 }
 
+func TestDeploymentSaysWhichGenerationItWasWrittenFor(t *testing.T) {
+	for generation, want := range map[int64]string{1: "1", 12: "12", 9223372036854775807: "9223372036854775807"} {
+		if got := plan.Deployment(newFoo(withGeneration(generation))).Labels[v1alpha1.LabelFooGeneration]; got != want {
+			t.Errorf("generation %d is written as %s", generation, got)
+		}
+	}
+}
+
 // The parts that are hashed must not run into each other.
 func TestDeploymentMarkKeepsUIDAndNameApart(t *testing.T) {
 	one := plan.Deployment(newFoo(withUID("a"), withDeploymentName("bc"))).Labels[v1alpha1.LabelMadeFor]

@@ -3,7 +3,8 @@
 // whole behaviour can be read, and tested, as tables.
 //
 // The controller uses it in this order. Next takes what was seen of a Foo and says which step to
-// take: look again, create, patch, or nothing. Status takes what was seen after that step and says
+// take: look again, create, patch, delete, or nothing. Found and Overridden judge what the API server
+// answered. Status takes what was seen after that step and says
 // what the Foo's status shall be, and EventOf whether the change deserves an event. OutcomeOf takes
 // the error that is left over and says what the queue does with the key.
 //

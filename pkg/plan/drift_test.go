@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"encoding/json"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,13 +125,59 @@ func TestDrift(t *testing.T) {
 			if tc.want == "" {
 				return
 			}
-			if want := !slices.Contains(tc.fields, inGeneration); patch.Repeats != want {
-				t.Errorf("Repeats is %t, want %t: the Deployment was written for another generation or for this one", patch.Repeats, want)
-			}
 			if again := drift(t, apply(t, dep, patch), tc.foo); again != nil {
 				t.Errorf("applied, it leaves a difference: %s", again.Body)
 			}
 		})
+	}
+}
+
+// The words are for people: in logs, and in what is said when somebody else keeps setting a field.
+func TestDriftSaysWhatItFoundAndWhatItWants(t *testing.T) {
+	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
+	for _, tc := range []struct {
+		name string
+		with deploymentOption
+		want plan.Field
+		text string
+	}{
+		{"replicas", scaled(5), plan.Field{Path: "spec.replicas", Have: "5", Want: "3"}, "spec.replicas 5 -> 3"},
+		{"absent replicas", withoutReplicas, plan.Field{Path: "spec.replicas", Have: "1", Want: "3"}, "spec.replicas 1 -> 3"},
+		{"the image", running("nginx:0"), plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "nginx:0", Want: "nginx:1.29"},
+			"spec.template.spec.containers[name=nginx].image nginx:0 -> nginx:1.29"},
+		{"a missing container", withoutContainers, plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "none", Want: "nginx:1.29"},
+			"spec.template.spec.containers[name=nginx].image none -> nginx:1.29"},
+		{"a label", withFence("1"), plan.Field{Path: "metadata.labels[samplecontroller.k8s.io/foo-generation]", Have: "1", Want: "2"},
+			"metadata.labels[samplecontroller.k8s.io/foo-generation] 1 -> 2"},
+		{"the owner", owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }), plan.Field{Path: "metadata.ownerReferences", Have: "another", Want: "Foo web"},
+			"metadata.ownerReferences another -> Foo web"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fields := drift(t, newDeployment(foo, tc.with), foo).Fields
+			if diff := cmp.Diff([]plan.Field{tc.want}, fields); diff != "" {
+				t.Fatalf("wrong field (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.text, fields[0].String()); diff != "" {
+				t.Errorf("wrong words (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The API server takes an empty uid or resourceVersion as no condition at all.
+func TestIdentified(t *testing.T) {
+	foo := newFoo()
+	if err := plan.Identified("Deployment", newDeployment(foo)); err != nil {
+		t.Errorf("a Deployment that has both: %v", err)
+	}
+	for name, missing := range map[string]deploymentOption{"uid": withoutUID, "resourceVersion": withoutResourceVersion} {
+		want := &plan.TerminalError{Reason: v1alpha1.ReasonRefused, Message: `Deployment "web-1" has no uid or no resourceVersion, and is not written without`, Unseen: true}
+		if diff := cmp.Diff(want, terminalError(t, plan.Identified("Deployment", newDeployment(foo, missing)))); diff != "" {
+			t.Errorf("without %s (-want +got):\n%s", name, diff)
+		}
+		if _, err := plan.Drift(newDeployment(foo, withFence("1"), missing), foo); err == nil || err.Error() != "Refused: "+want.Message {
+			t.Errorf("a patch without %s: %v", name, err)
+		}
 	}
 }
 

@@ -69,8 +69,8 @@ func (s Step) Asks() bool {
 	return s.LookAtFoo || s.Create != nil || s.Patch != nil || s.Delete != nil
 }
 
-// verb returns what step does, or leads to, as in a WriteError; "" when it is to write nothing.
-func (s Step) verb() string {
+// Verb returns what step does, or leads to, as in a WriteError; "" when it is to write nothing.
+func (s Step) Verb() string {
 	switch {
 	case s.Create != nil:
 		return "create"
@@ -86,7 +86,7 @@ func (s Step) verb() string {
 func Next(seen Seen) Step {
 	step := next(&seen)
 	var failed *WriteError
-	if seen.Held == nil || !step.Asks() || errors.As(seen.Held, &failed) && failed.Verb != step.verb() {
+	if seen.Held == nil || !step.Asks() || errors.As(seen.Held, &failed) && failed.Verb != step.Verb() {
 		return step // Not what has failed: a refused patch, for instance, is no matter when the Deployment is gone.
 	}
 	return Step{Err: seen.Held}
@@ -102,10 +102,6 @@ func next(seen *Seen) Step {
 	case mistake != "":
 		return Step{Err: &TerminalError{Reason: v1alpha1.ReasonInvalid, Message: mistake}}
 
-	// Somebody has acted on a newer spec than the cache has: putting back the older one would undo it.
-	// If there is no newer one, the label itself is wrong, and Drift overwrites it.
-	case seen.fence() > foo.Generation && !seen.Live.confirms(foo):
-		return seen.confirmed(Step{then: "patch"})
 	case abandoned != nil:
 		return seen.confirmed(Step{Delete: abandoned})
 
@@ -122,6 +118,11 @@ func next(seen *Seen) Step {
 		return Step{Err: taken(seen)}
 	case dep.DeletionTimestamp != nil:
 		return Step{} // Its name is free only when it is gone; that wakes us.
+
+	// Somebody has acted on a newer spec than the cache has: putting back the older one would undo it.
+	// If there is no newer one, the label itself is wrong, and Drift overwrites it.
+	case generationOf(dep) > foo.Generation && !seen.Live.confirms(foo):
+		return seen.confirmed(Step{then: "patch"})
 	}
 
 	patch, err := Drift(dep, foo)
@@ -129,6 +130,8 @@ func next(seen *Seen) Step {
 	switch {
 	case err != nil:
 		return Step{Err: err}
+	case patch != nil && seen.Overridden == nil && seen.fence() > foo.Generation:
+		return seen.confirmed(Step{Patch: patch}) // The newer spec may have another name, and this Deployment be the one to leave alone.
 	case patch != nil && seen.Overridden == nil:
 		return Step{Patch: patch}
 	case old != nil:
@@ -144,7 +147,7 @@ func next(seen *Seen) Step {
 func (s *Seen) confirmed(step Step) Step {
 	switch {
 	case s.Live == nil:
-		return Step{LookAtFoo: true, then: step.verb()}
+		return Step{LookAtFoo: true, then: step.Verb()}
 	case !s.Live.confirms(s.Foo):
 		return Step{Leave: true}
 	}
@@ -158,7 +161,7 @@ func (l *Live) confirms(cached *v1alpha1.Foo) bool {
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.
 func (s *Seen) hadDeployment() bool {
-	return s.Wrote || s.Foo.Status.ObservedGeneration != 0
+	return s.Wrote || s.Foo.Status.ObservedGeneration != 0 || s.kept() != nil
 }
 
 // deployment returns what to create: after a rename, with as many replicas as the old one when the Foo does

@@ -84,6 +84,8 @@ func TestNext(t *testing.T) {
 		{"an older generation on the Deployment is brought up to date at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("1"))}, repairFence},
 		{"a generation that is no number is put right at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9x"))}, repairFence},
 		{"a generation too large for a number is put right at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("99999999999999999999"))}, repairFence},
+		{"a generation of several digits is what it says", plan.Seen{Foo: newFoo(withGeneration(12)), Named: newDeployment(newFoo(withGeneration(12)))}, "nothing"},
+		{"the largest generation is newer", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9223372036854775807"))}, "look at Foo"},
 		{"a generation with more digits is newer, not compared as text", plan.Seen{Foo: newFoo(withGeneration(9)), Named: newDeployment(foo, withFence("10"))}, "look at Foo"},
 
 		{"a foreign Deployment is refused", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy())}, "NotOwned"},

@@ -106,6 +106,13 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
+// Logs, metrics and documents use these words.
+func TestKindsOfOutcome(t *testing.T) {
+	if diff := cmp.Diff([]plan.Kind{"done", "retry", "wait", "terminal"}, []plan.Kind{plan.Done, plan.Retry, plan.Wait, plan.Terminal}); diff != "" {
+		t.Errorf("wrong words (-want +got):\n%s", diff)
+	}
+}
+
 func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
 	for want, err := range map[string]error{
 		"NotOwned: not ours":                          &plan.TerminalError{Reason: "NotOwned", Message: "not ours"},

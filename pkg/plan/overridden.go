@@ -9,9 +9,9 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// tolerated is how many corrections of one Deployment, with no ten minutes between them, are nothing special:
-// people try things out.
-const tolerated = 2
+// tolerated is how many patches of one Deployment for one spec, with no ten minutes between them, are nothing special:
+// one for the spec itself, and people try things out.
+const tolerated = 3
 
 // An OverriddenError says that something else decides about fields of the Deployment that the Foo sets.
 type OverriddenError struct {
@@ -29,17 +29,17 @@ func (e *OverriddenError) Error() string {
 }
 
 // Overridden judges the API server's answer to the create or patch of foo's Deployment; patch is nil for a
-// create. corrections is how often, lately and this time included, the Deployment had to be put back. It
-// returns an OverriddenError when the answer is not as it was asked for, or when there is no end of putting
-// back; else nil.
-func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, corrections int) error {
+// create. patches is how often, lately and this time included, the Deployment had to be patched for the same
+// spec. It returns an OverriddenError when the answer is not as it was asked for, or when there is no end of
+// patching; else nil.
+func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, patches int) error {
 	drift, err := Drift(answer, foo)
 	switch {
 	case err != nil:
 		return err
 	case drift != nil:
 		return &OverriddenError{Deployment: answer.Name, Fields: drift.Fields}
-	case patch != nil && patch.Repeats && corrections > tolerated:
+	case patch != nil && patches > tolerated:
 		return &OverriddenError{Deployment: answer.Name, Fields: patch.Fields}
 	}
 	return nil

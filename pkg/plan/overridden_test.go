@@ -30,15 +30,14 @@ func TestOverridden(t *testing.T) {
 	replicas := []plan.Field{{Path: "spec.replicas", Have: "5", Want: "3"}}
 	image := plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "mirror/nginx:1.29", Want: "nginx:1.29"}
 	noLabel := plan.Field{Path: "metadata.labels[samplecontroller.k8s.io/foo-generation]", Have: "none", Want: "2"}
-	again := &plan.Patch{Repeats: true, Fields: replicas}
-	first := &plan.Patch{Fields: replicas}
+	patch := &plan.Patch{Fields: replicas}
 
 	for _, tc := range []struct {
-		name        string
-		answer      *appsv1.Deployment
-		patch       *plan.Patch
-		corrections int
-		want        []plan.Field // None when all is well.
+		name    string
+		answer  *appsv1.Deployment
+		patch   *plan.Patch
+		patches int
+		want    []plan.Field // None when all is well.
 	}{
 		{"created as asked for", answer(), nil, 1, nil},
 		{"created as asked for, as often as you like", answer(), nil, 99, nil},
@@ -47,19 +46,16 @@ func TestOverridden(t *testing.T) {
 		{"created with several other values", answer(scaled(5), running("mirror/nginx:1.29")), nil, 1, append(replicas[:1:1], image)},
 		{"created without a label", answer(func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }), nil, 1, []plan.Field{noLabel}},
 
-		{"patched as asked for", answer(), first, 1, nil},
-		{"patched for a new spec, as often as you like", answer(), first, 99, nil},
-		{"patched for a new spec, with another value", answer(running("mirror/nginx:1.29")), first, 1, []plan.Field{image}},
-		{"put back once", answer(), again, 1, nil},
-		{"put back twice", answer(), again, 2, nil},
-		{"put back three times", answer(), again, 3, replicas},
-		{"put back more often", answer(), again, 99, replicas},
-		{"put back once, with another value", answer(running("mirror/nginx:1.29")), again, 1, []plan.Field{image}},
-		{"put back three times, and this time with another value: the answer counts", answer(running("mirror/nginx:1.29")), again, 3, []plan.Field{image}},
+		{"patched as asked for", answer(), patch, 1, nil},
+		{"patched three times", answer(), patch, 3, nil},
+		{"patched four times", answer(), patch, 4, replicas},
+		{"patched more often", answer(), patch, 99, replicas},
+		{"patched once, with another value", answer(running("mirror/nginx:1.29")), patch, 1, []plan.Field{image}},
+		{"patched four times, and this time with another value: the answer counts", answer(running("mirror/nginx:1.29")), patch, 4, []plan.Field{image}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			unchanged(t, foo, tc.answer)
-			err := plan.Overridden(foo, tc.answer, tc.patch, tc.corrections)
+			err := plan.Overridden(foo, tc.answer, tc.patch, tc.patches)
 			if tc.want == nil {
 				if err != nil {
 					t.Errorf("overridden: %v", err)
@@ -183,18 +179,18 @@ func TestAPausedFooDoesNotSayThatItIsOverridden(t *testing.T) {
 func TestAnAutoscalerIsToldOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	var got []string
-	corrections := 0
+	patches := 0
 	for range 5 {
 		seen := plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(5), rollout(5, 5, 5))}
 		step := plan.Next(seen)
-		if step.Patch == nil || !step.Patch.Repeats {
+		if step.Patch == nil {
 			t.Fatalf("%s, want what puts it back", stepOf(step))
 		}
 		seen.Named = newDeployment(foo) // The answer; it has three at once, to keep this short.
-		corrections++
-		err := plan.Overridden(foo, seen.Named, step.Patch, corrections)
+		patches++
+		err := plan.Overridden(foo, seen.Named, step.Patch, patches)
 		after := plan.Status(seen, err, now)
-		reason := plan.ReasonOf(&v1alpha1.Foo{Status: after})
+		reason, _ := plan.Said(&v1alpha1.Foo{Status: after})
 		if event := plan.EventOf(&foo.Status, &after); event != nil {
 			reason += " and " + event.Type + " " + event.Reason
 		}
@@ -202,7 +198,7 @@ func TestAnAutoscalerIsToldOnce(t *testing.T) {
 		foo = foo.DeepCopy()
 		foo.Status = after
 	}
-	want := []string{"Available and Normal Synced", "Available", "FieldsOverridden and Warning FieldsOverridden", "FieldsOverridden", "FieldsOverridden"}
+	want := []string{"Available and Normal Synced", "Available", "Available", "FieldsOverridden and Warning FieldsOverridden", "FieldsOverridden"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong reports (-want +got):\n%s", diff)
 	}

@@ -36,12 +36,9 @@ func madeUnderItsName(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	return dep.Labels[v1alpha1.LabelMadeFor] == madeFor(foo, dep.Name)
 }
 
-// fence returns the newest generation of the Foo that one of its Deployments was written for.
+// fence returns the newest generation of the Foo that a Deployment of another name was written for.
 func (s *Seen) fence() int64 {
 	var newest int64
-	if s.Named != nil && Owns(s.Foo, s.Named) && s.Named.DeletionTimestamp == nil {
-		newest = generationOf(s.Named)
-	}
 	for _, dep := range s.old() {
 		newest = max(newest, generationOf(dep))
 	}

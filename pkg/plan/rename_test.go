@@ -212,9 +212,11 @@ func TestNextAfterARename(t *testing.T) {
 		{"more than the old one has", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(1)}, "delete web-1"},
 		{"as many as wanted, which are fewer than the old one has", plan.Seen{Foo: foo, Named: of(foo, available(3)), Owned: old(5)}, "delete web-1"},
 		{"fewer than wanted, and the old one has more", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(5)}, "nothing"},
+		{"enough for the second old one and not for the first", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: all(earlier(foo, "web-1", available(3)), earlier(foo, "web-2", available(1)))}, "delete web-2"},
 		{"nothing available here or there: the old one may come back", plan.Seen{Foo: foo, Named: of(foo, available(0)), Owned: old(0)}, "nothing"},
 		{"something available here, nothing there", plan.Seen{Foo: foo, Named: of(foo, available(1)), Owned: old(0)}, "delete web-1"},
 		{"nothing available here, something there", plan.Seen{Foo: foo, Named: of(foo, available(0)), Owned: old(1)}, "nothing"},
+		{"none wanted, and nothing available there either", plan.Seen{Foo: renamed(withReplicas(0)), Named: of(renamed(withReplicas(0))), Owned: old(0)}, "delete web-1"},
 		{"none wanted", plan.Seen{Foo: renamed(withReplicas(0)), Named: of(renamed(withReplicas(0))), Owned: old(3)}, "delete web-1"},
 		{"absent replicas are one, and it is there", plan.Seen{Foo: unset, Named: of(unset, withoutReplicas, available(1)), Owned: old(3)}, "delete web-1"},
 		{"absent replicas are one, and it is not there", plan.Seen{Foo: unset, Named: of(unset, withoutReplicas, available(0)), Owned: old(3)}, "nothing"},
@@ -229,6 +231,7 @@ func TestNextAfterARename(t *testing.T) {
 		{"numbers of an older spec", plan.Seen{Foo: foo, Named: of(foo, withFence("2")), Owned: old(3)}, stamp},
 		{"numbers of an older spec that may not be replaced yet", plan.Seen{Foo: foo, Named: of(foo, withFence("2")), Owned: old(3), Overridden: overridden}, overridden.Error()},
 		{"numbers of nobody knows which spec", plan.Seen{Foo: foo, Named: of(foo, withFence("x")), Owned: old(3), Overridden: overridden}, overridden.Error()},
+		{"numbers of nobody knows which spec, for the first one there is", plan.Seen{Foo: renamed(withGeneration(1)), Named: of(renamed(withGeneration(1)), withFence("x")), Owned: old(3, withFence("0")), Overridden: overridden}, overridden.Error()},
 		{"somebody else decides about a field, and the old one goes all the same", plan.Seen{Foo: foo, Named: of(foo, scaled(5)), Owned: old(3), Overridden: overridden}, "delete web-1 and " + overridden.Error()},
 		{"somebody else decides about a field, and fewer than that are there", plan.Seen{Foo: foo, Named: of(foo, scaled(5)), Owned: old(5), Overridden: overridden}, overridden.Error()},
 
@@ -381,11 +384,12 @@ func TestNextReturnsTheVeryDeploymentToDelete(t *testing.T) {
 
 // Somebody may have acted on a newer spec, under a name that the cached Foo does not know yet.
 func TestNextMindsTheGenerationOnEveryOwnedDeployment(t *testing.T) {
-	foo := newFoo(withGeneration(3)) // Without a status, so that a create alone asks for no look.
+	foo := newFoo(withGeneration(3), withReplicas(3)) // Without a status, so that a create alone asks for no look.
 	old := func(fence string, with ...deploymentOption) *appsv1.Deployment {
 		return earlier(foo, "web-"+fence, append([]deploymentOption{withFence(fence)}, with...)...)
 	}
 	named := func(fence string) *appsv1.Deployment { return newDeployment(foo, withFence(fence), available(0)) }
+	edited := newDeployment(foo, scaled(5), available(0))
 	live := func(with ...fooOption) *plan.Live {
 		return &plan.Live{Foo: newFoo(append([]fooOption{withGeneration(3)}, with...)...)}
 	}
@@ -395,24 +399,26 @@ func TestNextMindsTheGenerationOnEveryOwnedDeployment(t *testing.T) {
 		seen plan.Seen
 		want string
 	}{
-		{"an older one", plan.Seen{Owned: all(old("2"))}, "create web-1"},
-		{"the same", plan.Seen{Owned: all(old("3"))}, "create web-1"},
-		{"a newer one asks for a look", plan.Seen{Owned: all(old("4"))}, "look at Foo"},
-		{"a newer one beside older ones", plan.Seen{Owned: all(old("2"), old("4"), old("3"))}, "look at Foo"},
-		{"a newer one comes before what is to be deleted", plan.Seen{Owned: all(old("2"), old("4", available(0)))}, "look at Foo"},
+		{"a create beside any asks for a look", plan.Seen{Owned: all(old("2"))}, "look at Foo"},
+		{"a create beside a copy", plan.Seen{Owned: all(copied(old("4"), "copy"))}, "create web-1"},
+		{"a create beside one being deleted", plan.Seen{Owned: all(old("4", deleted))}, "create web-1"},
+		{"a patch beside an older one", plan.Seen{Named: edited, Owned: all(old("2"))}, "patch spec.replicas"},
+		{"a patch beside one of the same", plan.Seen{Named: edited, Owned: all(old("3"))}, "patch spec.replicas"},
+		{"a patch beside a newer one asks for a look", plan.Seen{Named: edited, Owned: all(old("4"))}, "look at Foo"},
+		{"a patch beside a newer one and others", plan.Seen{Named: edited, Owned: all(old("2"), old("4"), old("3"))}, "look at Foo"},
+		{"a patch beside the copy of a newer one", plan.Seen{Named: edited, Owned: all(copied(old("4"), "copy"))}, "patch spec.replicas"},
+		{"a patch beside a newer one that is being deleted", plan.Seen{Named: edited, Owned: all(old("4", deleted))}, "patch spec.replicas"},
+		{"a patch beside one that is of no number", plan.Seen{Named: edited, Owned: all(old("x"))}, "patch spec.replicas"},
+		{"nothing to be patched beside a newer one", plan.Seen{Named: named("3"), Owned: all(old("4"))}, "nothing"},
 		{"the named one's is newer", plan.Seen{Named: named("4"), Owned: all(old("2"))}, "look at Foo"},
-		{"the old one's is newer than the named one's", plan.Seen{Named: named("3"), Owned: all(old("4"))}, "look at Foo"},
-		{"both are the same", plan.Seen{Named: named("3"), Owned: all(old("3"))}, "nothing"},
-		{"a copy's says nothing", plan.Seen{Owned: all(copied(old("4"), "copy"))}, "create web-1"},
-		{"that of one being deleted says nothing", plan.Seen{Owned: all(old("4", deleted))}, "create web-1"},
 		{"that of a Deployment of another Foo says nothing", plan.Seen{Named: newDeployment(newFoo(withUID("other")), withFence("4"))}, "WaitingForName"},
-		{"one that is no number says nothing", plan.Seen{Owned: all(old("x"))}, "create web-1"},
 
-		{"the Foo is really newer", plan.Seen{Owned: all(old("4")), Live: live(withGeneration(4))}, "leave"},
-		{"the Foo is gone", plan.Seen{Owned: all(old("4")), Live: &plan.Live{}}, "leave"},
-		{"the Foo is being deleted", plan.Seen{Owned: all(old("4")), Live: live(deletedFoo)}, "leave"},
-		{"the Foo is another", plan.Seen{Owned: all(old("4")), Live: live(withUID("new"))}, "leave"},
-		{"the label is wrong", plan.Seen{Owned: all(old("4")), Live: live()}, "create web-1"},
+		{"the Foo is really newer", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(withGeneration(4))}, "leave"},
+		{"the Foo is gone", plan.Seen{Named: edited, Owned: all(old("4")), Live: &plan.Live{}}, "leave"},
+		{"the Foo is being deleted", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(deletedFoo)}, "leave"},
+		{"the Foo is another", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(withUID("new"))}, "leave"},
+		{"the label is wrong", plan.Seen{Named: edited, Owned: all(old("4")), Live: live()}, "patch spec.replicas"},
+		{"the label is wrong, and there is something to create", plan.Seen{Owned: all(old("4")), Live: live()}, "create web-1"},
 		{"the label is wrong, and the new one could take over", plan.Seen{Named: newDeployment(foo), Owned: all(old("4")), Live: live()}, "delete web-4"},
 		{"a paused Foo does not mind", plan.Seen{Foo: newFoo(withGeneration(3), withPaused), Owned: all(old("4"))}, "nothing"},
 		{"an invalid Foo does not mind", plan.Seen{Foo: newFoo(withGeneration(3), withReplicas(-1)), Owned: all(old("4"))}, "Invalid"},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -81,6 +82,11 @@ func taken(seen *Seen) *TerminalError {
 		return notOwned(seen.Named) // A copy, which that Foo will not delete.
 	case last.UID == seen.Foo.UID:
 		return &TerminalError{Reason: v1alpha1.ReasonNameCycle, Message: ring(seen)}
+	case holder.Spec.DeploymentName != name && meta.IsStatusConditionTrue(holder.Status.Conditions, v1alpha1.ConditionStalled):
+		return &TerminalError{
+			Reason:  v1alpha1.ReasonWaitingForName,
+			Message: fmt.Sprintf("Deployment %q belongs to Foo %q, which keeps it, since it cannot move to %q: look at that Foo", name, holder.Name, holder.Spec.DeploymentName),
+		}
 	case holder.Spec.DeploymentName != name && holder.Spec.Paused:
 		return &TerminalError{
 			Reason:  v1alpha1.ReasonWaitingForName,

@@ -29,16 +29,19 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		no                   = metav1.ConditionFalse
 		reconciling, stalled = "Reconciling", "Stalled"
 
-		had      = `Deployment "web-1" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo`
-		deleting = `Deployment "web-1" belongs to Foo "api", which is being deleted`
-		moving   = `Deployment "web-1" belongs to Foo "api", which keeps it until its new one, "api-2", can take over`
-		gone     = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage collector has removed it`
-		rest     = "give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
+		had         = `Deployment "web-1" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo`
+		deleting    = `Deployment "web-1" belongs to Foo "api", which is being deleted`
+		moving      = `Deployment "web-1" belongs to Foo "api", which keeps it until its new one, "api-2", can take over`
+		whenResumed = `Deployment "web-1" belongs to Foo "api", which moves to another one, "api-2", when it is not paused any more`
+		gone        = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage collector has removed it`
+		copyOf      = `Deployment "web-1" is not this Foo's and is left alone: it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api". Delete that Deployment, or set another spec.deploymentName`
+		rest        = "give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
 	)
 	foo := newFoo()
 	api := named("api", "web-1")
 	dep := earlier(api, "web-1")
 	leaving := named("api", "api-2")
+	ofCopy := copied(earlier(api, "api-1"), "web-1")
 
 	for _, tc := range []struct {
 		name    string
@@ -58,6 +61,17 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		{"the holder has left", dep, foos(leaving), reconciling, "WaitingForName", moving, false},
 		{"the holder has left for a name that another Foo has", dep, foos(leaving, named("db", "api-2")), reconciling, "WaitingForName", moving, false},
 		{"the holder has left for a name in a ring of others", dep, foos(leaving, named("db", "db-2"), named("log", "api-2")), reconciling, "WaitingForName", moving, false},
+		{"the holder has left and is paused", dep, foos(named("api", "api-2", withPaused)), reconciling, "WaitingForName", whenResumed, false},
+		{"the holder has left for a name in a ring of others and is paused", dep, foos(named("api", "api-2", withPaused), named("db", "db-2")), reconciling, "WaitingForName", whenResumed, false},
+		{"the holder is being deleted and paused", dep, foos(named("api", "api-2", withPaused, deletedFoo)), reconciling, "WaitingForName", deleting, false},
+		{"the holder has a copy of its own Deployment there", ofCopy, foos(leaving), stalled, "NotOwned", copyOf, true},
+		{"the holder has a copy there, and what it names is the Foo's", ofCopy, foos(leaving, foo), stalled, "NotOwned", copyOf, true},
+		{"the holder has a copy there and is paused", ofCopy, foos(named("api", "api-2", withPaused)), stalled, "NotOwned", copyOf, true},
+		{"the holder has a copy there, which goes with it", ofCopy, foos(named("api", "api-2", deletedFoo)), reconciling, "WaitingForName", deleting, false},
+		{"the holder has a copy there, which it has made its own name", ofCopy, foos(api), stalled, "NameTaken", had, true},
+		{"the holder has lost its mark there", earlier(api, "web-1", withoutLabels), foos(leaving), stalled, "NotOwned", copyOf, true},
+		{"a ring of which one is paused is one", dep, foos(named("api", "api-2", withPaused), foo), stalled, "NameCycle",
+			`None of these can move: Foo "web" wants Deployment "web-1" of Foo "api"; Foo "api" wants Deployment "api-2" of Foo "web"; ` + rest, true},
 		{"the holder is gone", dep, nil, reconciling, "WaitingForName", gone, false},
 
 		{"each has what the other wants", dep, foos(leaving, foo), stalled, "NameCycle",
@@ -156,6 +170,7 @@ func TestAFreeNameGoesToTheOldestClaimant(t *testing.T) {
 		{"an older one that is invalid does not try", foos(claim("api", 99, withReplicas(-1))), ""},
 		{"an older one behind one that does not try", foos(claim("a", 97, withPaused), claim("b", 98)), "b"},
 		{"an older one before one that does not try", foos(claim("b", 98), claim("a", 97, withPaused)), "b"},
+		{"an earlier Foo of the same name is no rival", foos(claim("web", 100)), ""},
 		{"one that had it before has no right to it", foos(claim("zoo", 101, observed)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -95,7 +95,7 @@ func judge(seen *Seen, err error) verdict {
 	foo, dep := seen.Foo, seen.Named
 	switch name := foo.Spec.DeploymentName; {
 	case foo.Spec.Paused:
-		return paused(foo, dep)
+		return paused(seen)
 	case errors.As(err, &overridden):
 		v := rollout(seen)
 		v.reason, v.message = v1alpha1.ReasonFieldsOverridden, overridden.Error()
@@ -118,15 +118,16 @@ func judge(seen *Seen, err error) verdict {
 }
 
 // paused is what a paused Foo says: how things are, while nothing is done about them.
-func paused(foo *v1alpha1.Foo, dep *appsv1.Deployment) verdict {
+func paused(seen *Seen) verdict {
+	dep := seen.Named
 	const because = "Nothing is written while spec.paused is true; "
 	switch {
 	case dep == nil:
 		return verdict{reason: v1alpha1.ReasonPaused, message: because + "there is no Deployment"}
-	case !Owns(foo, dep):
+	case !Owns(seen.Foo, dep):
 		return verdict{reason: v1alpha1.ReasonPaused, message: because + "the Deployment is not this Foo's"}
 	}
-	complete := dep.DeletionTimestamp == nil && rollout(&Seen{Foo: foo, Named: dep}).ready
+	complete := dep.DeletionTimestamp == nil && rollout(seen).ready
 	return verdict{ready: complete, reason: v1alpha1.ReasonPaused, message: because + available(dep)}
 }
 
@@ -200,10 +201,10 @@ func selectorOf(dep *appsv1.Deployment) string {
 	return selector.String()
 }
 
-// ReasonOf returns the reason that foo's status gives, "" when it has none.
-func ReasonOf(foo *v1alpha1.Foo) string {
+// Said returns the reason and the message that foo's status gives; both are empty when it has none.
+func Said(foo *v1alpha1.Foo) (reason, message string) {
 	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		return ready.Reason
+		return ready.Reason, ready.Message
 	}
-	return ""
+	return "", ""
 }

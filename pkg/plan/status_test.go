@@ -214,13 +214,15 @@ func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
 		edit(&changed)
 		return changed
 	}
+	unknown := change(func(c *metav1.Condition) { c.Type, c.Status = "D", metav1.ConditionUnknown })
+	no := change(func(c *metav1.Condition) { c.Type, c.Status = "E", metav1.ConditionFalse })
 	foo := newFoo(withConditions(
-		good, good,
+		good, good, unknown, no,
 		change(func(c *metav1.Condition) { c.Type, c.Status = "A", "Maybe" }),
 		change(func(c *metav1.Condition) { c.Type, c.Reason = "B", "" }),
 		change(func(c *metav1.Condition) { c.Type, c.LastTransitionTime = "C", metav1.Time{} }),
 	))
-	want := append([]metav1.Condition{good}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
+	want := append([]metav1.Condition{good, unknown, no}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
 	if diff := cmp.Diff(want, plan.Status(plan.Seen{Foo: foo}, nil, now).Conditions); diff != "" {
 		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}
@@ -268,12 +270,12 @@ func TestStatusRepeatsNoWordsOfTheDeployment(t *testing.T) {
 	}
 }
 
-func TestReasonOf(t *testing.T) {
-	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"}, metav1.Condition{Type: "Ready", Reason: "NameTaken"}))
-	if got := plan.ReasonOf(foo); got != "NameTaken" {
-		t.Errorf("reason %q", got)
+func TestSaid(t *testing.T) {
+	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"}, metav1.Condition{Type: "Ready", Reason: "NameTaken", Message: "it is"}))
+	if reason, message := plan.Said(foo); reason != "NameTaken" || message != "it is" {
+		t.Errorf("reason %q, message %q", reason, message)
 	}
-	if got := plan.ReasonOf(newFoo()); got != "" {
-		t.Errorf("reason %q of a Foo that has none", got)
+	if reason, message := plan.Said(newFoo()); reason != "" || message != "" {
+		t.Errorf("reason %q, message %q of a Foo that has none", reason, message)
 	}
 }
