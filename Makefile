@@ -28,7 +28,7 @@ unit: ## the tests that need no control plane, in seconds
 	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
 
 .PHONY: mutants
-mutants: ## makes small faults, one at a time, and expects a test to fail for each; ends with 1 when none does
+mutants: ## would the tests notice? small faults in the code, one at a time; about 20 minutes
 	@go run ./hack/mutants
 
 .PHONY: verify

@@ -52,6 +52,9 @@ links() {
 	return $bad
 }
 
+# mutants: the lists of faults fit the sources.
+mutants() { go run ./hack/mutants --list >/dev/null; }
+
 check "generated code" hack/generate.sh --verify
 check format format
 check vet vet
@@ -60,6 +63,7 @@ check imports hack/imports.sh
 check modules modules
 check scripts scripts
 check links links
+check "lists of mutants" mutants
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2

@@ -54,7 +54,7 @@ func (b *Backoff[K]) When(key K) time.Duration {
 		b.keys[key] = f
 	}
 	pause := b.longest
-	if doubled := b.first << min(f.count, 20); doubled > 0 && doubled < b.longest {
+	if doubled := b.first << min(f.count, 20); doubled < b.longest {
 		pause = doubled
 	}
 	pause -= time.Duration(jitter * rand.Float64() * float64(pause))

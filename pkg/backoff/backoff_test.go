@@ -77,7 +77,7 @@ func TestFailuresFade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New[string](time.Second, time.Minute, nil)
 		b.When("a")
-		time.Sleep(b.When("a") + fade)
+		time.Sleep(b.When("a") + 10*time.Minute)
 		if got := b.NumRequeues("a"); got != 2 {
 			t.Errorf("%d failures remembered for ten minutes after the pause, want 2", got)
 		}

@@ -330,6 +330,45 @@ func TestADoubtKeepsWhatIsToBeWaitedFor(t *testing.T) {
 	wantWaits(t, "after a look", w, 1, "[20ms]")
 }
 
+// Somebody else may write the status too. What we have reported ourselves tells theirs from ours.
+func TestOverwritten(t *testing.T) {
+	type status struct{ Ready, Message string }
+	ours, theirs := status{"True", "all is well"}, status{"False", "no"}
+	other := cache.NewObjectName("default", "api")
+	w, _, _, _ := newWrites()
+	for _, step := range []struct {
+		name   string
+		do     func()
+		status status
+		want   bool
+	}{
+		{"before any write", func() {}, theirs, false},
+		{"when something else was written", func() { w.Wrote(key, uid, "foos", "101") }, theirs, false},
+		{"after a report for another object", func() { w.Reported(other, uid, ours) }, theirs, false},
+		{"after a report, and the cache has it", func() { w.Reported(key, uid, ours) }, ours, false},
+		{"after a report, and the cache has another", func() {}, theirs, true},
+		{"after the next write all the same", func() { w.Wrote(key, uid, "foos", "102") }, theirs, true},
+		{"after the next report, and the cache has it", func() { w.Reported(key, uid, theirs) }, theirs, false},
+		{"after the next report, and the cache has the first", func() {}, ours, true},
+		{"after a report for an earlier object of the name", func() { w.Reported(key, "earlier", ours) }, theirs, false},
+		{"when it is gone", func() { w.Reported(key, uid, ours); w.Forget(key) }, theirs, false},
+	} {
+		step.do()
+		if got := w.Overwritten(key, uid, step.status); got != step.want {
+			t.Errorf("%s: Overwritten = %t, want %t", step.name, got, step.want)
+		}
+	}
+}
+
+// What cannot be told apart from anything is nobody's.
+func TestOverwrittenWhenAReportCannotBeEncoded(t *testing.T) {
+	w, _, _, _ := newWrites()
+	w.Reported(key, uid, func() {})
+	if w.Overwritten(key, uid, "another") {
+		t.Error("overwritten, though it is not known what was reported")
+	}
+}
+
 // For the race detector: workers with a key each share one Writes.
 func TestWritesMayBeUsedConcurrently(t *testing.T) {
 	w := New(storesOf(map[string]Store{"foos": new(store("100"))}))

@@ -35,12 +35,15 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		whenResumed = `Deployment "web-1" belongs to Foo "api", which moves to another one, "api-2", when it is not paused any more`
 		gone        = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage collector has removed it`
 		copyOf      = `Deployment "web-1" is not this Foo's and is left alone: it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api". Delete that Deployment, or set another spec.deploymentName`
+		cannot      = `Deployment "web-1" belongs to Foo "api", which keeps it, since it cannot move to "api-2": look at that Foo`
 		rest        = "give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
 	)
 	foo := newFoo()
 	api := named("api", "web-1")
 	dep := earlier(api, "web-1")
 	leaving := named("api", "api-2")
+	stuck := withConditions(metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse}, metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue})
+	stuckNoMore := withConditions(metav1.Condition{Type: "Stalled", Status: metav1.ConditionFalse})
 	ofCopy := copied(earlier(api, "api-1"), "web-1")
 
 	for _, tc := range []struct {
@@ -61,6 +64,14 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		{"the holder has left", dep, foos(leaving), reconciling, "WaitingForName", moving, false},
 		{"the holder has left for a name that another Foo has", dep, foos(leaving, named("db", "api-2")), reconciling, "WaitingForName", moving, false},
 		{"the holder has left for a name in a ring of others", dep, foos(leaving, named("db", "db-2"), named("log", "api-2")), reconciling, "WaitingForName", moving, false},
+		{"the holder has left and cannot move", dep, foos(named("api", "api-2", stuck)), stalled, "WaitingForName", cannot, false},
+		{"the holder has left, cannot move, and is paused", dep, foos(named("api", "api-2", stuck, withPaused)), stalled, "WaitingForName", cannot, false},
+		{"the holder has left and could not move at first", dep, foos(named("api", "api-2", stuckNoMore)), reconciling, "WaitingForName", moving, false},
+		{"the holder cannot move and is being deleted", dep, foos(named("api", "api-2", stuck, deletedFoo)), reconciling, "WaitingForName", deleting, false},
+		{"the holder names it too and is stuck", dep, foos(named("api", "web-1", stuck)), stalled, "NameTaken", had, true},
+		{"the holder has a copy there and cannot move", ofCopy, foos(named("api", "api-2", stuck)), stalled, "NotOwned", copyOf, true},
+		{"a ring in which all are stuck is one", dep, foos(named("api", "api-2", stuck), foo), stalled, "NameCycle",
+			`None of these can move: Foo "web" wants Deployment "web-1" of Foo "api"; Foo "api" wants Deployment "api-2" of Foo "web"; ` + rest, true},
 		{"the holder has left and is paused", dep, foos(named("api", "api-2", withPaused)), reconciling, "WaitingForName", whenResumed, false},
 		{"the holder has left for a name in a ring of others and is paused", dep, foos(named("api", "api-2", withPaused), named("db", "db-2")), reconciling, "WaitingForName", whenResumed, false},
 		{"the holder is being deleted and paused", dep, foos(named("api", "api-2", withPaused, deletedFoo)), reconciling, "WaitingForName", deleting, false},

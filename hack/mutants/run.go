@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+type verdict string
+
+const (
+	killed      verdict = "killed"
+	survived    verdict = "survived"
+	notCompiled verdict = "not compiled"
+)
+
+type result struct {
+	verdict verdict
+	// by is the first test that failed, if one did.
+	by string
+}
+
+// A runner runs tests in the module at root, with sources that are not there: `go test -overlay` reads a
+// mutant from dir in place of its file, so that the tree itself is never touched.
+type runner struct {
+	root, dir string
+	out       io.Writer
+	parallel  int
+	timeout   time.Duration
+}
+
+// baseline runs the tests of all mutants without a fault; only when they pass does a failure mean anything.
+func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
+	started := time.Now()
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		args := strings.Join(m.tests, " ")
+		if seen[args] {
+			continue
+		}
+		seen[args] = true
+		fmt.Fprintln(r.out, "without a fault: go test", args)
+		if output, err := r.goTest(ctx, m.tests); err != nil {
+			return fmt.Errorf("the tests fail without any fault: %w\n%s", err, output)
+		}
+	}
+	fmt.Fprintf(r.out, "the tests pass without a fault, after %s\n", time.Since(started).Round(time.Second))
+	return nil
+}
+
+func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
+	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=" + r.timeout.String()}
+	if r.parallel > 1 {
+		fixed = append(fixed, "-p=1") // The mutants are parallel already.
+	}
+	cmd := exec.CommandContext(ctx, "go", append(fixed, args...)...)
+	cmd.Dir = r.root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // So that it ends its tests too.
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
+
+// try tells what the tests say of a mutant.
+func (r *runner) try(ctx context.Context, i int, m mutant) (result, error) {
+	path, err := filepath.Abs(filepath.Join(r.root, m.file))
+	if err != nil {
+		return result{}, err
+	}
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return result{}, err
+	}
+	file := filepath.Join(r.dir, fmt.Sprintf("%d.go", i))
+	overlay := filepath.Join(r.dir, fmt.Sprintf("%d.json", i))
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: file}})
+	if err != nil {
+		return result{}, err
+	}
+	if err := errors.Join(os.WriteFile(file, m.apply(src), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return result{}, err
+	}
+	output, err := r.goTest(ctx, append([]string{"-overlay=" + overlay}, m.tests...))
+	switch {
+	case ctx.Err() != nil:
+		return result{}, ctx.Err()
+	case err == nil:
+		return result{verdict: survived}, nil
+	case strings.Contains(output, "[build failed]"):
+		return result{verdict: notCompiled}, nil
+	case !strings.Contains("\n"+output, "\nFAIL"):
+		return result{}, fmt.Errorf("go test: %w\n%s", err, output) // It was not the tests that failed.
+	}
+	return result{verdict: killed, by: firstFailure(output)}, nil
+}
+
+var (
+	failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+	alarm   = regexp.MustCompile(`(?m)^(?:panic: |fatal error: )(.*)$`)
+)
+
+// firstFailure names the most precise of the first tests that failed, or the panic that ended all.
+func firstFailure(output string) string {
+	name := ""
+	for _, match := range failure.FindAllStringSubmatch(output, -1) {
+		if strings.HasPrefix(match[1], name) {
+			name = match[1]
+		}
+	}
+	if match := alarm.FindStringSubmatch(output); name == "" && match != nil {
+		return match[1]
+	}
+	return name
+}
+
+func (m *mutant) apply(src []byte) []byte {
+	return slices.Concat(src[:m.from], []byte(m.text), src[m.to:])
+}
+
+// all tries the mutants, several at a time, and returns the results in their order.
+func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
+	before, err := r.fingerprint(mutants)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := make([]result, len(mutants))
+	next := make(chan int)
+	progress := &progress{out: r.out, total: len(mutants), started: time.Now()}
+	var workers sync.WaitGroup
+	for range r.parallel {
+		workers.Go(func() {
+			for i := range next {
+				res, err := r.try(ctx, i, mutants[i])
+				if err != nil {
+					cancel(fmt.Errorf("%s: %w", mutants[i].key, err)) // The first one counts.
+					continue
+				}
+				results[i] = res
+				progress.done(res)
+			}
+		})
+	}
+	for i := range mutants {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	after, err := r.fingerprint(mutants)
+	if err == nil && after != before {
+		err = errors.New("the sources changed while their mutants ran: the results mean nothing, run again")
+	}
+	return results, err
+}
+
+// fingerprint is a hash of the Go files in the directories of the mutants.
+func (r *runner) fingerprint(mutants []mutant) (string, error) {
+	var dirs []string
+	for _, m := range mutants {
+		dirs = append(dirs, filepath.Dir(m.file))
+	}
+	slices.Sort(dirs)
+	hash := sha256.New()
+	for _, dir := range slices.Compact(dirs) {
+		files, err := filepath.Glob(filepath.Join(r.root, dir, "*.go"))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(hash, "%s %d\n%s", file, len(src), src)
+		}
+	}
+	return string(hash.Sum(nil)), nil
+}
+
+// progress tells from time to time how far a run is.
+type progress struct {
+	out     io.Writer
+	total   int
+	started time.Time
+
+	mu     sync.Mutex
+	counts map[verdict]int
+	last   time.Time
+}
+
+func (p *progress) done(res result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.counts == nil {
+		p.counts, p.last = map[verdict]int{}, p.started
+	}
+	p.counts[res.verdict]++
+	n := p.counts[killed] + p.counts[survived] + p.counts[notCompiled]
+	if time.Since(p.last) < 10*time.Second && n < p.total {
+		return
+	}
+	p.last = time.Now()
+	spent := time.Since(p.started)
+	left := spent / time.Duration(n) * time.Duration(p.total-n)
+	fmt.Fprintf(p.out, "%d of %d: %d killed, %d survived, %d not compiled; %s so far, about %s to go\n", n, p.total,
+		p.counts[killed], p.counts[survived], p.counts[notCompiled], spent.Round(time.Second), left.Round(time.Second))
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// Its tests do not tell n >= 0 from n > 0.
+	tinySource = "package tiny\n\nfunc positive(n int) bool {\n\treturn n > 0\n}\n"
+	tinyTests  = "package tiny\n\nimport \"testing\"\n\nfunc TestPositive(t *testing.T) {\n\tif !positive(5) || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
+
+	survivor       = "tiny/tiny.go | positive | return n > 0 | >= for > in n > 0"
+	listedSurvivor = "# Known.\n" + survivor + "\n\tNobody asks\n\tabout 0.\n"
+	atTheBoundary  = "tiny/tiny.go | positive | return n > 0 | 0 is 1\n\tNobody asks about 1.\n"
+	anotherFault   = "negative numbers are positive\nin tiny/tiny.go\n-n > 0\n+n != 0\n"
+)
+
+// TestRun runs the whole on a module with one function, and looks at what it says is wrong.
+func TestRun(t *testing.T) {
+	for _, test := range []struct {
+		name                        string
+		tests, planted, survivors   string
+		args                        []string
+		wantOut, wantErr, unwantErr string
+	}{
+		{
+			name:      "survivors that are listed, with a planted fault that is noticed, are as it should be",
+			planted:   anotherFault,
+			survivors: listedSurvivor + atTheBoundary,
+			wantOut:   "killed: negative numbers are positive (TestPositive)\n",
+		},
+		{
+			name:      "a survivor that is not listed is shown, and wrong",
+			survivors: atTheBoundary,
+			args:      []string{"--auto"},
+			wantOut:   "survived: " + survivor + "\n    tiny/tiny.go:4\n    -\treturn n > 0\n    +\treturn n >= 0\n",
+			wantErr:   "survives, and is not listed: " + survivor,
+			unwantErr: "0 is 1",
+		},
+		{
+			name:      "a survivor that is listed and noticed now is wrong",
+			tests:     strings.Replace(tinyTests, "positive(-5)", "positive(-5) || positive(0)", 1),
+			survivors: listedSurvivor + atTheBoundary,
+			args:      []string{"--auto"},
+			wantErr:   "listed as a survivor, but now killed: " + survivor,
+			unwantErr: "0 is 1",
+		},
+		{
+			name:      "a survivor that is listed and cannot be made any more is wrong",
+			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
+			args:      []string{"--auto", "--list"},
+			wantErr:   "listed as a survivor, but there is no such mutant any more: tiny/tiny.go | gone | gone | gone",
+			unwantErr: "0 is 1",
+		},
+		{
+			name:      "a run of some only does not judge the other survivors",
+			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
+			args:      []string{"--auto", "--only", "for >"},
+			wantOut:   "automatic: 0 killed, 1 survived; 0 more did not compile\n",
+		},
+		{
+			name:      "a survivor without a reason is wrong",
+			survivors: survivor + "\n",
+			wantErr:   "no reason, in indented lines below: " + survivor,
+		},
+		{
+			name:    "a planted fault that survives is wrong",
+			planted: "0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
+			args:    []string{"--planted"},
+			wantErr: "planted, but survived: 0 is positive",
+		},
+		{
+			name:    "a planted fault that does not compile is wrong",
+			planted: "no Go\nin tiny/tiny.go\n-n > 0\n+n >\n",
+			args:    []string{"--planted"},
+			wantErr: "planted, but not compiled: no Go",
+		},
+		{
+			name:    "a planted fault whose text is gone is wrong, before anything runs",
+			planted: "old\nin tiny/tiny.go\n-n > 1\n+n > 2\n\n" + anotherFault,
+			args:    []string{"--planted", "--list"},
+			wantErr: `"old": planted fault no longer fits: tiny/tiny.go has its text 0 times`,
+		},
+		{
+			name:    "a planted fault whose text is there twice is wrong",
+			planted: "twice\nin tiny/tiny.go\n-n\n+m\n",
+			args:    []string{"--planted", "--list"},
+			wantErr: `"twice": planted fault no longer fits: tiny/tiny.go has its text 6 times`,
+		},
+		{
+			name:    "a planted fault is seen by the tests that it names",
+			planted: strings.Replace(anotherFault, "\n-", "\nseen by ./tiny -run=TestNothing\n-", 1),
+			args:    []string{"--planted"},
+			wantErr: "planted, but survived: negative numbers are positive",
+		},
+		{
+			name:    "tests that fail without a fault end the run",
+			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(5)", 1),
+			planted: anotherFault,
+			args:    []string{"--planted"},
+			wantErr: "the tests fail without any fault",
+		},
+		{
+			name:    "sources that change meanwhile end the run",
+			tests:   strings.Replace(tinyTests, "\"testing\"", "(\n\t\"os\"\n\t\"testing\"\n)", 1) + "\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
+			planted: anotherFault,
+			args:    []string{"--planted"},
+			wantErr: "the sources changed while their mutants ran",
+		},
+		{
+			name:    "a test that hangs has noticed the fault",
+			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(-5) && func() bool { select {} }()", 1),
+			planted: anotherFault,
+			args:    []string{"--planted", "--timeout=500ms"},
+			wantOut: "killed: negative numbers are positive (test timed out after 500ms)\n",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && !strings.Contains(strings.Join(test.args, " "), "--list") {
+				t.Skip("builds test binaries")
+			}
+			root := t.TempDir()
+			if test.tests == "" {
+				test.tests = tinyTests
+			}
+			for name, text := range map[string]string{
+				"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": tinySource, "tiny/tiny_test.go": test.tests,
+				plantedFile: test.planted, survivorsFile: test.survivors,
+			} {
+				file := filepath.Join(root, filepath.FromSlash(name))
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out bytes.Buffer
+			err := run(t.Context(), root, append(test.args, "tiny"), &out)
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			switch {
+			case !strings.Contains(out.String(), test.wantOut):
+				t.Errorf("printed:\n%s\nwant:\n%s", &out, test.wantOut)
+			case test.wantErr == "" && err != nil, !strings.Contains(text, test.wantErr):
+				t.Errorf("error %q, want %q; printed:\n%s", text, test.wantErr, &out)
+			case test.unwantErr != "" && strings.Contains(text, test.unwantErr):
+				t.Errorf("error %q, which should not have %q", text, test.unwantErr)
+			}
+			if left, err := filepath.Glob(filepath.Join(root, "tiny", "*")); err != nil || len(left) != 2 {
+				t.Errorf("the run left %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestFirstFailure(t *testing.T) {
+	for _, test := range []struct{ name, output, want string }{
+		{"the row of a table", "--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/a_row (0.00s)\nFAIL\n", "TestA/a_row"},
+		{"the first of several", "--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n", "TestA"},
+		{"a panic in no test", "panic: boom\n\ngoroutine 1:\nFAIL\tp\n", "boom"},
+	} {
+		if got := firstFailure(test.output); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestProgressEstimatesWhatIsLeft(t *testing.T) {
+	var out bytes.Buffer
+	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[verdict]int{survived: 1}}
+	p.done(result{verdict: killed})
+	if want := "2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", &out, want)
+	}
+}
