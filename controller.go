@@ -254,7 +254,7 @@ func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, pla
 	if !step.Asks() && step.Err == nil {
 		c.writes.Trust(key, deploymentsResource) // There is nothing to write: what had no answer was done.
 	}
-	if (seen.Held == nil || step.Asks()) && c.doubtful(seen, step) {
+	if c.doubtful(seen, step) {
 		live, err := c.look(ctx, key)
 		if err != nil || live.Foo == nil {
 			return seen, plan.Step{Leave: true}, err

@@ -460,13 +460,55 @@ func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
 				f.queue.AddRateLimited(webKey)
 				key, _ := f.queue.Get() // It has come back, and failed again for longer than this test takes.
 				f.queue.Done(key)
+				f.corrections.When(webKey)
+				f.reports.When(webKey)
 			}
 			test.happens(f.Controller)
 			if got := f.queue.Len(); got != test.queued {
 				t.Errorf("%d keys queued, want %d", got, test.queued)
 			}
-			if got := f.queue.NumRequeues(webKey); got != test.remembers {
-				t.Errorf("%d failures remembered, want %d", got, test.remembers)
+			want := [3]int{test.remembers, test.remembers, test.remembers}
+			if got := [3]int{f.queue.NumRequeues(webKey), f.corrections.NumRequeues(webKey), f.reports.NumRequeues(webKey)}; got != want {
+				t.Errorf("failures, corrections and reports remembered: %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
+	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
+	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
+	f := newFixture(t, objects(waiting, holder, newDeployment()), nil)
+	f.fooAdded(holder)
+	queued := map[string]bool{}
+	for f.queue.Len() > 0 {
+		key, _ := f.queue.Get()
+		queued[key.String()] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"default/web": true, "default/waiting": true}, queued); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
+// TestDoubtEndsInALookAtTheServer has caches that cannot be relied upon.
+func TestDoubtEndsInALookAtTheServer(t *testing.T) {
+	badName := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not/A Name" })
+	for _, test := range []struct {
+		name         string
+		cached, live []runtime.Object
+		want         []string
+	}{
+		{"and nothing is written for a Foo that is being deleted", objects(newFoo(), newDeployment(scaledTo(9))), objects(newFoo(deleting), newDeployment(scaledTo(9))),
+			[]string{"get foos web"}},
+		{"unless nothing is to be written", objects(newFoo(upToDate), newDeployment()), objects(newFoo(), newDeployment(scaledTo(9))), nil},
+		{"and a name that no Deployment can have is not asked for", objects(badName), objects(badName), []string{"get foos web", "update foos/status web"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, test.cached, test.live)
+			f.writes.Doubt(webKey, "foo-uid", foosResource)
+			_ = f.syncHandler(f.ctx, webKey) // What it does is looked at.
+			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -81,15 +81,12 @@ func (c *Controller) trust(key cache.ObjectName) {
 // around adds to foo, and to the Deployment that it names, what else a decision depends on.
 func (c *Controller) around(foo *v1alpha1.Foo, dep *appsv1.Deployment) plan.Seen {
 	key, name := cache.MetaObjectToName(foo), foo.Spec.DeploymentName
-	seen := plan.Seen{Foo: foo, Named: dep, Holders: c.holders(foo, dep), Wrote: c.writes.Known(key, foo.UID)}
+	seen := plan.Seen{
+		Foo: foo, Named: dep, Holders: c.holders(foo, dep), Claimants: c.claimants(foo.Namespace, name), Wrote: c.writes.Known(key, foo.UID),
+	}
 	for _, owned := range c.controlledBy(foo) {
 		if owned.Name != name {
 			seen.Owned = append(seen.Owned, owned)
-		}
-	}
-	for _, rival := range c.claimants(foo.Namespace, name) {
-		if rival.UID != foo.UID {
-			seen.Claimants = append(seen.Claimants, rival)
 		}
 	}
 	if pause, why := c.corrections.Hold(key); why != nil {

@@ -25,7 +25,7 @@ type Seen struct {
 	// controls the Deployment which the first one names, and so on, as far as the caches know. When this
 	// comes back to Foo, Foo is the last of them. Empty when the Foo that controls Named is gone.
 	Holders []*v1alpha1.Foo
-	// Claimants are the other Foos that name the same Deployment, in any order.
+	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
 	Claimants []*v1alpha1.Foo
 	// Wrote says that this process has written for this very Foo before, whatever the cache says.
 	Wrote bool
