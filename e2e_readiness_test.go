@@ -154,6 +154,10 @@ var contract = []contractRow{
 		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), says: "which keeps it until its new one",
 	},
 	{
+		line: "waiting for name: its Foo cannot move | False | - | True | WaitingForName | Failed | Degraded | waits",
+		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), says: "cannot move",
+	},
+	{
 		line: "waiting for name: its Foo is gone | False | True | - | WaitingForName | InProgress | Progressing | waits",
 		in:   placeStill, how: byFindingDeploymentOfFormerFoo, says: "that is gone",
 	},

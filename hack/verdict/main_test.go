@@ -63,6 +63,7 @@ var reported = []struct {
 	{"Paused", "False", "InProgress\tThe message of Ready", "Suspended\tThe message of Ready"},
 	{"WaitingForDeletion", "False Reconciling", "InProgress\tThe message of Reconciling", "Progressing\tThe message of Reconciling"},
 	{"WaitingForName", "False Reconciling", "InProgress\tThe message of Reconciling", "Progressing\tThe message of Reconciling"},
+	{"WaitingForName", "False Stalled", "Failed\tThe message of Stalled", "Degraded\tThe message of Stalled"},
 	{"NameTaken", "False Stalled", "Failed\tThe message of Stalled", "Degraded\tThe message of Stalled"},
 	{"NameCycle", "False Stalled", "Failed\tThe message of Stalled", "Degraded\tThe message of Stalled"},
 	{"NotOwned", "False Stalled", "Failed\tThe message of Stalled", "Degraded\tThe message of Stalled"},
