@@ -305,6 +305,20 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
+func TestGivingUpIsADoubtAboutEveryResourceThatIsBehind(t *testing.T) {
+	for range 20 { // In whatever order they come.
+		w, _, _, clock := newWrites()
+		w.Wrote(key, uid, "foos", "101")
+		w.Wrote(key, uid, "deployments", "102")
+		w.Wait(key)
+		*clock = clock.Add(time.Minute)
+		w.Wait(key)
+		if !w.Doubts(key, "foos") || !w.Doubts(key, "deployments") {
+			t.Fatalf("doubts about the Foos %t, about the Deployments %t, want both", w.Doubts(key, "foos"), w.Doubts(key, "deployments"))
+		}
+	}
+}
+
 // That something may have been written for an object, or was met, is enough to know it.
 func TestADoubtMakesAnObjectKnown(t *testing.T) {
 	for name, record := range map[string]func(*Writes){
