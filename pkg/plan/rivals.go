@@ -20,6 +20,9 @@ import (
 func (s *Seen) firstClaimant() *v1alpha1.Foo {
 	first := s.Foo
 	for _, rival := range s.Claimants {
+		if rival.Name == s.Foo.Name {
+			continue // The Foo itself, or one that was before it.
+		}
 		if claims(rival) && cmp.Or(rival.CreationTimestamp.Compare(first.CreationTimestamp.Time), cmp.Compare(rival.Name, first.Name)) < 0 {
 			first = rival
 		}

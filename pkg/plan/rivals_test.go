@@ -181,7 +181,7 @@ func TestAFreeNameGoesToTheOldestClaimant(t *testing.T) {
 		{"an older one that is invalid does not try", foos(claim("api", 99, withReplicas(-1))), ""},
 		{"an older one behind one that does not try", foos(claim("a", 97, withPaused), claim("b", 98)), "b"},
 		{"an older one before one that does not try", foos(claim("b", 98), claim("a", 97, withPaused)), "b"},
-		{"an earlier Foo of the same name is no rival", foos(claim("web", 100)), ""},
+		{"an earlier Foo of the same name is no rival", foos(claim("web", 99)), ""},
 		{"one that had it before has no right to it", foos(claim("zoo", 101, observed)), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
