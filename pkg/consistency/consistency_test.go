@@ -98,6 +98,12 @@ func TestWaitLooksAtEachResourceByItself(t *testing.T) {
 	*deployments, *foos = "50", "50"
 	wantWaits(t, "what was seen once stays seen", w, 1, "[0s]")
 
+	w.Wrote(key, uid, "deployments", "104")
+	w.Wrote(key, uid, "foos", "105")
+	wantWaits(t, "both unseen again", w, 1, "[5ms]")
+	*deployments, *foos = "104", "105"
+	wantWaits(t, "both seen at once", w, 1, "[0s]")
+
 	w.Wrote(key, uid, "pods", "999")
 	wantWaits(t, "a resource without a cache", w, 1, "[0s]")
 }

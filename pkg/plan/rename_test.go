@@ -410,7 +410,6 @@ func TestNextMindsTheGenerationOnEveryOwnedDeployment(t *testing.T) {
 		{"a patch beside a newer one that is being deleted", plan.Seen{Named: edited, Owned: all(old("4", deleted))}, "patch spec.replicas"},
 		{"a patch beside one that is of no number", plan.Seen{Named: edited, Owned: all(old("x"))}, "patch spec.replicas"},
 		{"a correction that has to wait beside a newer one", plan.Seen{Named: edited, Owned: all(old("4")), Overridden: overriddenReplicas()}, overriddenReplicas().Error()},
-		{"a patch that has to wait asks for nothing", plan.Seen{Named: edited, Owned: all(old("4")), Overridden: overriddenReplicas()}, overriddenReplicas().Error()},
 		{"nothing to be patched beside a newer one", plan.Seen{Named: named("3"), Owned: all(old("4"))}, "nothing"},
 		{"the named one's is newer", plan.Seen{Named: named("4"), Owned: all(old("2"))}, "look at Foo"},
 		{"that of a Deployment of another Foo says nothing", plan.Seen{Named: newDeployment(newFoo(withUID("other")), withFence("4"))}, "WaitingForName"},
