@@ -238,6 +238,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 	if plan.OutcomeOf(stepErr).Quiet {
 		return stepErr // Nothing to tell the user.
 	}
+	if step.Delete != nil && stepErr == nil && plan.Next(seen) != (plan.Step{}) {
+		return nil // There is more to do before there is something to say; the deletion is an event.
+	}
 	if err := c.updateFooStatus(ctx, seen.Foo, plan.Status(seen, stepErr, time.Now())); err != nil {
 		return err // Worth a retry whatever stepErr was, and the retry meets stepErr again.
 	}

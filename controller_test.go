@@ -475,6 +475,14 @@ func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
 	}
 }
 
+func TestDeploymentsOfOtherNamespacesAreNotTheFoos(t *testing.T) {
+	elsewhere := newDeployment(named("other"), func(dep *appsv1.Deployment) { dep.Namespace = "elsewhere" })
+	f := newFixture(t, objects(newFoo(), elsewhere), nil)
+	if seen, err := f.observe(webKey); err != nil || len(seen.Owned) > 0 {
+		t.Errorf("owned: %v, error %v, want none of either", seen.Owned, err)
+	}
+}
+
 func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })

@@ -21,7 +21,7 @@ import (
 const (
 	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
 	byDeployment = "deployment"
-	// byFoo indexes Deployments by the uid of the Foo that controls them.
+	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
 	byFoo = "foo"
 )
 
@@ -163,7 +163,7 @@ func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
 
 // controlledBy returns the cached Deployments that foo controls.
 func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, string(foo.UID)) // Fails only without the index.
+	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
 	return deps
 }
 
@@ -175,7 +175,7 @@ func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
 // fooUIDs is the index function of byFoo.
 func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil {
-		return []string{string(ref.UID)}, nil
+		return []string{dep.Namespace + "/" + string(ref.UID)}, nil // Who writes a uid into another namespace has no say here.
 	}
 	return nil, nil
 }
