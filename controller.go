@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -67,8 +68,10 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// retries says when a key that failed may be tried again; it is the queue's rate limiter.
 	retries *backoff.Backoff[cache.ObjectName]
-	// corrections says when a Deployment that others keep changing may be put back again.
+	// corrections says when a Deployment that others keep changing, or deleting, may be put back again.
 	corrections *backoff.Backoff[cache.ObjectName]
+	// deletions says when a Deployment that could not be deleted may be tried again.
+	deletions *backoff.Backoff[cache.ObjectName]
 	// reports says when a status that others keep writing may be written again.
 	reports *backoff.Backoff[cache.ObjectName]
 	// writes knows which of our acknowledged writes the caches have not shown yet.
@@ -100,6 +103,7 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
 		corrections: backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
+		deletions:   backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
 		reports:     backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
 		writes:      consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 	}
@@ -262,6 +266,7 @@ func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, pla
 		if err != nil || live.Foo == nil {
 			return seen, plan.Step{Leave: true}, err
 		}
+		live.Held = seen.Held
 		seen, step = live, plan.Next(live)
 	}
 	if !step.LookAtFoo {
@@ -298,13 +303,11 @@ func (c *Controller) doubtful(seen plan.Seen, step plan.Step) bool {
 func (c *Controller) act(ctx context.Context, seen *plan.Seen, step plan.Step) error {
 	switch {
 	case step.Create != nil:
-		return c.createDeployment(ctx, seen, step.Create)
+		return cmp.Or(c.createDeployment(ctx, seen, step.Create), step.Err)
 	case step.Patch != nil:
-		return c.patchDeployment(ctx, seen, step.Patch)
+		return cmp.Or(c.patchDeployment(ctx, seen, step.Patch), step.Err)
 	case step.Delete != nil:
-		if err := c.deleteDeployment(ctx, seen, step.Delete); err != nil {
-			return err
-		}
+		return cmp.Or(c.deleteDeployment(ctx, seen, step.Delete), step.Err)
 	}
 	return step.Err
 }
@@ -331,7 +334,8 @@ func (c *Controller) createDeployment(ctx context.Context, seen *plan.Seen, want
 	}
 	c.writes.Met(cache.MetaObjectToName(seen.Foo), seen.Foo.UID, deploymentsResource, live.ResourceVersion) // Go on when the cache has it too.
 	seen.Named = live
-	return plan.Found(*seen, live, c.holders(seen.Foo, live))
+	seen.Holders = c.holders(seen.Foo, live)
+	return plan.Found(*seen)
 }
 
 // patchDeployment applies patch to the named Deployment, in the very version that the patch was made for.
@@ -357,29 +361,45 @@ func (c *Controller) deleteDeployment(ctx context.Context, seen *plan.Seen, old 
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	})
 	if err != nil && !apierrors.IsNotFound(err) { // Gone is gone.
-		return c.failed(seen.Foo, "delete", old.Name, err)
+		return c.undeleted(seen.Foo, c.failed(seen.Foo, "delete", old.Name, err))
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted Deployment of an earlier name", "deployment", klog.KObj(old))
 	seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep.UID == old.UID })
 	return nil
 }
 
+// undeleted returns what is to be done about failed, a deletion that the API server refused or failed: to go on at once
+// without it, since what nobody needs must not be in the way of what somebody does, and to try again later.
+func (c *Controller) undeleted(foo *v1alpha1.Foo, failed error) error {
+	if plan.OutcomeOf(failed).Quiet {
+		return failed
+	}
+	key := cache.MetaObjectToName(foo)
+	c.deletions.When(key)
+	c.deletions.Because(key, failed)
+	return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"}
+}
+
 // accepted takes the API server's answer to a create, or to patch, as the named Deployment. It is an error
 // when that shows that something else decides about fields that the Foo sets.
 func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch *plan.Patch) error {
-	key := cache.MetaObjectToName(seen.Foo)
+	key, again := cache.MetaObjectToName(seen.Foo), seen.HadDeployment()
 	seen.Named = answer
 	c.writes.Wrote(key, seen.Foo.UID, deploymentsResource, answer.ResourceVersion)
-	overridden := plan.Overridden(seen.Foo, answer, patch, c.corrections.NumRequeues(key)+1)
-	if overridden == nil && patch == nil {
+	times := c.corrections.NumRequeues(key) + 1
+	overridden := plan.Overridden(seen.Foo, answer, patch, times)
+	if overridden == nil && patch == nil && !again {
 		return nil
 	}
 	pause := c.corrections.When(key)
-	if overridden == nil {
-		return nil
+	switch {
+	case overridden != nil:
+		c.corrections.Because(key, overridden)
+		return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
+	case patch == nil:
+		c.corrections.Because(key, plan.Recreated(answer.Name, times))
 	}
-	c.corrections.Because(key, overridden)
-	return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
+	return nil
 }
 
 // failed returns what a refused or failed write to a Deployment of foo means.
@@ -472,7 +492,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 func sameWords(a, b *v1alpha1.Foo) bool {
 	reasonA, messageA := plan.Said(a)
 	reasonB, messageB := plan.Said(b)
-	return reasonA == reasonB && messageA == messageB
+	return reasonA == reasonB && messageA == messageB && plan.Stuck(a) == plan.Stuck(b)
 }
 
 // fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
@@ -490,6 +510,7 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 func (c *Controller) forgetFailures(key cache.ObjectName) {
 	c.queue.Forget(key)
 	c.corrections.Forget(key)
+	c.deletions.Forget(key)
 	c.reports.Forget(key)
 }
 

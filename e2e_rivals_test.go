@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,32 @@ func TestRivals(t *testing.T) {
 		}
 		if got := w.countWrites(t, "patch deployments/") + w.countWrites(t, "delete deployments/"); got != 0 {
 			t.Errorf("%d writes to Deployments that are not ours", got)
+		}
+	})
+
+	each("somebody's Deployment is handed over as docs/operations.md says", func(t *testing.T, w *world) {
+		dep := w.createDeployment(t, "web", func(*appsv1.Deployment) {})
+		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
+		w.becomes(t, "web", v1alpha1.ReasonNotOwned)
+
+		text, err := os.ReadFile("docs/operations.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(text), "To hand a Deployment over")
+		_, after, _ = strings.Cut(after, "```\n")
+		commands, _, found := strings.Cut(after, "```")
+		if !found {
+			t.Fatal("docs/operations.md has no commands for it")
+		}
+		script := fmt.Sprintf("kubectl() { %s kubectl --dir %s -- --namespace %s \"$@\"; }\n%s", localcluster, w.dir, w.namespace, commands)
+		if out, err := exec.Command("bash", "-o", "errexit", "-c", script).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, script, out)
+		}
+
+		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		if after := w.deployment(t, "web"); after.UID != dep.UID || *after.Spec.Replicas != 2 {
+			t.Errorf("the Deployment is %s with %d replicas, want the same one, with 2", after.UID, *after.Spec.Replicas)
 		}
 	})
 

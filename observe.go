@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,6 +33,7 @@ func (c *Controller) observe(key cache.ObjectName) (plan.Seen, error) {
 	if apierrors.IsNotFound(err) {
 		c.writes.Forget(key)
 		c.corrections.Forget(key)
+		c.deletions.Forget(key)
 		c.reports.Forget(key)
 		return plan.Seen{}, nil
 	}
@@ -89,10 +91,22 @@ func (c *Controller) around(foo *v1alpha1.Foo, dep *appsv1.Deployment) plan.Seen
 			seen.Owned = append(seen.Owned, owned)
 		}
 	}
-	if pause, why := c.corrections.Hold(key); why != nil {
-		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
-	}
+	c.pauses(key, &seen)
 	return seen
+}
+
+// pauses adds to seen what is not to be tried yet.
+func (c *Controller) pauses(key cache.ObjectName, seen *plan.Seen) {
+	var overridden *plan.OverriddenError
+	switch pause, why := c.corrections.Hold(key); {
+	case errors.As(why, &overridden):
+		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
+	case why != nil:
+		seen.Recreated = &plan.WaitError{After: pause, For: "another creation", Err: why}
+	}
+	if pause, why := c.deletions.Hold(key); why != nil {
+		seen.Undeleted = &plan.WaitError{After: pause, For: "another deletion", Err: why}
+	}
 }
 
 // holders follows from dep who has it, what that Foo wants instead, who has that, and so on; see plan.Seen.

@@ -154,8 +154,12 @@ func (w *Writes) owner(key cache.ObjectName, uid types.UID) *owner {
 	return o
 }
 
-// expect makes the next sync wait until the cache of resource has come to the version.
+// expect makes the next sync wait until the cache of resource has come to the version. It never takes an older one
+// for a newer one that is waited for: answers may overtake each other.
 func (o *owner) expect(resource, resourceVersion string) {
+	if order, err := resourceversion.CompareResourceVersion(resourceVersion, o.unseen[resource]); err == nil && order < 0 {
+		return
+	}
 	o.unseen[resource] = resourceVersion
 	o.asked = 0
 }

@@ -116,6 +116,14 @@ func TestWaitIsForTheLatestWriteOfAResource(t *testing.T) {
 	wantWaits(t, "the first write seen", w, 1, "[5ms]")
 	*foos = "102"
 	wantWaits(t, "the second write seen", w, 1, "[0s]")
+
+	w.Wrote(key, uid, "foos", "110")
+	wantWaits(t, "a third write", w, 1, "[5ms]")
+	w.Met(key, uid, "foos", "109")
+	*foos = "109"
+	wantWaits(t, "what was met is older than the write", w, 1, "[10ms]")
+	w.Met(key, uid, "foos", "none")
+	wantWaits(t, "what was met cannot be compared", w, 1, "[0s]")
 }
 
 func TestWaitGivesUpAfterAMinute(t *testing.T) {

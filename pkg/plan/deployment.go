@@ -179,11 +179,11 @@ func Identified(kind string, obj metav1.Object) error {
 	}
 }
 
-// Owns reports whether foo is the controller of dep. Group, kind and uid decide: a reference that has
+// Owns reports whether foo is the controller of dep. Group, kind, uid and namespace decide: a reference that has
 // only the name is to somebody else, or to an earlier Foo of that name.
 func Owns(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	ref := FooReference(dep)
-	return ref != nil && ref.UID == foo.UID
+	return ref != nil && ref.UID == foo.UID && dep.Namespace == foo.Namespace
 }
 
 // FooReference returns the reference to the Foo that controls obj, or nil when no Foo does. It shares

@@ -111,7 +111,7 @@ func TestEventOfTellsAChangeOnce(t *testing.T) {
 	}
 	want := []string{
 		"Normal Synced: 3 of 3 replicas available",
-		`Warning ErrResourceExists: Deployment "web-1" is not this Foo's and is left alone: it has no controller. Delete that Deployment, or set another spec.deploymentName`,
+		`Warning ErrResourceExists: Deployment "web-1" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`,
 		"Normal Synced: 3 of 3 replicas available",
 		`Warning ErrResourceExists: Deployment "web-1" goes to Foo "a", which names it too and is older. Set another spec.deploymentName here, or change or delete that Foo`,
 		`Warning ErrResourceExists: None of these can move: Foo "web" wants Deployment "web-1" of Foo "api"; Foo "api" wants Deployment "api-2" of Foo "web"; ` +

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"unicode"
@@ -36,6 +37,12 @@ type Seen struct {
 	// Overridden is the OverriddenError that the last correction met, as a WaitError, while it is too early
 	// for another one; else nil.
 	Overridden error
+	// Recreated is why a Deployment that went is not created again at once, as a WaitError, while it is too early
+	// for that; else nil.
+	Recreated error
+	// Undeleted is the WriteError of a Deployment of an earlier name that could not be deleted, while it is too
+	// early for another try; else nil. It keeps nothing else from being done.
+	Undeleted *WaitError
 }
 
 // Live is what the API server says of a Foo when asked directly.
@@ -86,10 +93,16 @@ func (s Step) Verb() string {
 func Next(seen Seen) Step {
 	step := next(&seen)
 	var failed *WriteError
-	if seen.Held == nil || !step.Asks() || errors.As(seen.Held, &failed) && failed.Verb != step.Verb() {
-		return step // Not what has failed: a refused patch, for instance, is no matter when the Deployment is gone.
+	var wait *WaitError
+	switch {
+	// A refused patch, for instance, is no matter when the Deployment is gone.
+	case seen.Held != nil && step.Asks() && !(errors.As(seen.Held, &failed) && failed.Verb != step.Verb()):
+		return Step{Err: seen.Held}
+	case seen.Undeleted == nil || errors.As(step.Err, &wait):
+		return step // It comes back in any case.
 	}
-	return Step{Err: seen.Held}
+	step.Err = &WaitError{After: seen.Undeleted.After, For: seen.Undeleted.For, Err: cmp.Or(step.Err, seen.Undeleted.Err)}
+	return step
 }
 
 // next is Next without pauses. The cases are read from top to bottom, the first that fits counts.
@@ -107,9 +120,11 @@ func next(seen *Seen) Step {
 
 	case dep == nil && first != nil:
 		return Step{Err: goesTo(foo, first)}
+	case dep == nil && seen.Recreated != nil:
+		return Step{Err: seen.Recreated}
 	// The cached Foo may be dead already, and a child for a dead owner makes a loop with the garbage
 	// collector: it deletes, we create. Only a Foo that never had a Deployment needs no second look.
-	case dep == nil && seen.hadDeployment():
+	case dep == nil && seen.HadDeployment():
 		return seen.confirmed(Step{Create: seen.deployment()})
 	case dep == nil:
 		return Step{Create: seen.deployment()}
@@ -159,8 +174,8 @@ func (l *Live) confirms(cached *v1alpha1.Foo) bool {
 	return l != nil && l.Foo != nil && l.Foo.UID == cached.UID && l.Foo.DeletionTimestamp == nil && l.Foo.Generation == cached.Generation
 }
 
-// hadDeployment reports whether a Deployment may have been created for the Foo before.
-func (s *Seen) hadDeployment() bool {
+// HadDeployment reports whether a Deployment may have been created for the Foo before.
+func (s *Seen) HadDeployment() bool {
 	return s.Wrote || s.Foo.Status.ObservedGeneration != 0 || s.kept() != nil
 }
 

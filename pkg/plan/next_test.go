@@ -150,7 +150,7 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 	}
 	noController := ref(func(ref *metav1.OwnerReference) { ref.Controller = nil })
 	replicaSet := *metav1.NewControllerRef(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "rs-uid"}}, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-	const tail = ". Delete that Deployment, or set another spec.deploymentName"
+	const tail = ". Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true"
 
 	for _, tc := range []struct {
 		name   string
@@ -328,9 +328,9 @@ func TestStatusWhileItIsTooEarlyForAnotherTry(t *testing.T) {
 			`Cannot create Deployment "web-1", trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
 		{"a write had no answer", hold(&plan.WriteError{Verb: "patch", Deployment: "web-1", Err: errors.New("connection reset by 10.0.0.1:40123")}), "Reconciling", "Refused",
 			`Cannot patch Deployment "web-1", trying again: the API server gave no answer`},
-		{"a foreign Deployment was found", hold(plan.Found(plan.Seen{Foo: foo}, foreign, nil)), "Stalled", "NotOwned",
-			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Delete that Deployment, or set another spec.deploymentName`},
-		{"the Deployment of a Foo that is gone was found", hold(plan.Found(plan.Seen{Foo: foo}, newDeployment(newFoo(withUID("earlier"))), nil)), "Reconciling", "WaitingForName",
+		{"a foreign Deployment was found", hold(plan.Found(plan.Seen{Foo: foo, Named: foreign})), "Stalled", "NotOwned",
+			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`},
+		{"the Deployment of a Foo that is gone was found", hold(plan.Found(plan.Seen{Foo: foo, Named: newDeployment(newFoo(withUID("earlier")))})), "Reconciling", "WaitingForName",
 			`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has removed it`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

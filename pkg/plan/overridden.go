@@ -9,8 +9,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// tolerated is how many patches of one Deployment for one spec, with no ten minutes between them, are nothing special:
-// one for the spec itself, and people try things out.
+// tolerated is how many patches of one Deployment for one spec, or creations after the first, with no ten minutes between
+// them, are nothing special: one for the spec itself, and people try things out.
 const tolerated = 3
 
 // An OverriddenError says that something else decides about fields of the Deployment that the Foo sets.
@@ -29,7 +29,7 @@ func (e *OverriddenError) Error() string {
 }
 
 // Overridden judges the API server's answer to the create or patch of foo's Deployment; patch is nil for a
-// create. patches is how often, lately and this time included, the Deployment had to be patched for the same
+// create. patches is how often, lately and this time included, the Deployment had to be put back for the same
 // spec. It returns an OverriddenError when the answer is not as it was asked for, or when there is no end of
 // patching; else nil.
 func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, patches int) error {
@@ -43,4 +43,17 @@ func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, patc
 		return &OverriddenError{Deployment: answer.Name, Fields: patch.Fields}
 	}
 	return nil
+}
+
+// Recreated returns why, when it goes once more, a Deployment is not created again at once; nil when there have not been
+// many times.
+func Recreated(deployment string, times int) error {
+	if times <= tolerated {
+		return nil
+	}
+	return &TerminalError{
+		Reason:  v1alpha1.ReasonCreating,
+		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of up to a minute. Stop that, or delete this Foo", deployment),
+		Passing: true,
+	}
 }

@@ -203,3 +203,42 @@ func TestAnAutoscalerIsToldOnce(t *testing.T) {
 		t.Errorf("wrong reports (-want +got):\n%s", diff)
 	}
 }
+
+// Something that deletes what is created each time is not answered each time: the first few are put right at once.
+func TestADeploymentThatKeepsGoingIsNotCreatedAtOnce(t *testing.T) {
+	for times := range 4 {
+		if err := plan.Recreated("web-1", times); err != nil {
+			t.Errorf("creation %d: %v, want none", times, err)
+		}
+	}
+	why := plan.Recreated("web-1", 4)
+	foo := newFoo(withReplicas(3), observed)
+	wait := &plan.WaitError{After: time.Second, For: "another creation", Err: why}
+	live := &plan.Live{Foo: foo}
+
+	for _, tc := range []struct {
+		name string
+		seen plan.Seen
+		want string
+	}{
+		{"it is gone", plan.Seen{Foo: foo}, "Creating"},
+		{"it is gone, and the Foo has been looked at", plan.Seen{Foo: foo, Live: live}, "Creating"},
+		{"it is there", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "nothing"},
+		{"it is there, and differs", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(9))}, "patch spec.replicas"},
+		{"the name goes to another Foo", plan.Seen{Foo: foo, Claimants: foos(newFoo(withName("a")))}, "NameTaken"},
+		{"one of a name between is to go", plan.Seen{Foo: foo, Live: live, Owned: all(earlier(foo, "web-0", available(1)), earlier(foo, "web-2", available(0)))}, "delete web-2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.seen.Recreated = wait
+			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
+				t.Errorf("wrong step (-want +got):\n%s", diff)
+			}
+		})
+	}
+
+	status := plan.Status(plan.Seen{Foo: foo, Recreated: wait}, plan.Next(plan.Seen{Foo: foo, Recreated: wait}).Err, now)
+	words := `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a minute. Stop that, or delete this Foo`
+	if diff := cmp.Diff(conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", words), status.Conditions); diff != "" {
+		t.Errorf("wrong conditions (-want +got):\n%s", diff)
+	}
+}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 func (s *Seen) old() []*appsv1.Deployment {
 	var old []*appsv1.Deployment
 	for _, dep := range s.owned() {
-		if dep.DeletionTimestamp == nil && madeUnderItsName(s.Foo, dep) {
+		if Owns(s.Foo, dep) && dep.DeletionTimestamp == nil && madeUnderItsName(s.Foo, dep) {
 			old = append(old, dep)
 		}
 	}
@@ -66,7 +67,7 @@ func (s *Seen) kept() *appsv1.Deployment {
 func (s *Seen) abandoned() *appsv1.Deployment {
 	kept := s.kept()
 	for _, dep := range s.old() {
-		if dep != kept && dep.Status.AvailableReplicas == 0 {
+		if s.Undeleted == nil && dep != kept && dep.Status.AvailableReplicas == 0 {
 			return dep
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Seen) abandoned() *appsv1.Deployment {
 // replaced returns a Deployment of an earlier name that the named one does at least as well as, or nil.
 func (s *Seen) replaced() *appsv1.Deployment {
 	for _, old := range s.old() {
-		if s.replaces(old) {
+		if s.Undeleted == nil && s.replaces(old) {
 			return old
 		}
 	}
@@ -84,13 +85,25 @@ func (s *Seen) replaced() *appsv1.Deployment {
 }
 
 // replaces reports whether the named Deployment does at least as well as old, and, if it is to do anything, does it:
-// an old one that has nothing available just now may soon have. What the named one says of itself counts only when
-// it is about the present spec.
+// an old one that has nothing available just now may soon have. It gets no such time when its pods may be what
+// leaves the named one no room. What the named one says of itself counts only when it is about the present spec.
 func (s *Seen) replaces(old *appsv1.Deployment) bool {
 	dep := s.Named
-	return dep != nil && Owns(s.Foo, dep) && dep.DeletionTimestamp == nil &&
-		generationOf(dep) == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation &&
-		dep.Status.AvailableReplicas >= min(replicasOf(dep), max(1, old.Status.AvailableReplicas))
+	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil ||
+		generationOf(dep) != s.Foo.Generation || dep.Status.ObservedGeneration < dep.Generation {
+		return false
+	}
+	least := old.Status.AvailableReplicas
+	if !noRoom(dep) {
+		least = max(1, least)
+	}
+	return dep.Status.AvailableReplicas >= min(replicasOf(dep), least)
+}
+
+// undeleted reports whether dep is the one that could not be deleted.
+func (s *Seen) undeleted(dep *appsv1.Deployment) bool {
+	var failed *WriteError
+	return s.Undeleted != nil && errors.As(s.Undeleted.Err, &failed) && failed.Deployment == dep.Name
 }
 
 // others says what there is to know about the other Deployments of the Foo, to be put behind a message. Of one that is
@@ -101,6 +114,8 @@ func (s *Seen) others() string {
 		switch {
 		case dep.DeletionTimestamp != nil:
 			fmt.Fprintf(&text, "; Deployment %q is being deleted", dep.Name)
+		case s.undeleted(dep):
+			fmt.Fprintf(&text, "; Deployment %q could not be deleted, trying again: %s", dep.Name, words(s.Undeleted.Err))
 		case madeUnderItsName(s.Foo, dep) && s.replaces(dep):
 		case madeUnderItsName(s.Foo, dep):
 			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available", dep.Name, dep.Status.AvailableReplicas)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,7 +33,7 @@ func unsetReplicas(foo *v1alpha1.Foo) { foo.Spec.Replicas = nil }
 func all(deps ...*appsv1.Deployment) []*appsv1.Deployment { return deps }
 
 // perform does with seen what the controller does: when Next wants a look at the Foo it gives it live, it takes
-// the step, which the API server answers with refusal or else does, goes on when that was a delete, and reports. It
+// the step, which the API server answers with refusal once or else does, goes on when that was a delete, and reports. It
 // returns in words what was done, and the status; nil when there is nothing to report.
 func perform(t *testing.T, seen plan.Seen, live *v1alpha1.Foo, refusal error) (string, *v1alpha1.FooStatus) {
 	t.Helper()
@@ -59,6 +60,9 @@ func perform(t *testing.T, seen plan.Seen, live *v1alpha1.Foo, refusal error) (s
 			seen.Named = apply(t, seen.Named, step.Patch)
 		case step.Delete != nil && refusal != nil:
 			refuse("delete", step.Delete.Name)
+			seen.Undeleted = &plan.WaitError{After: time.Second, For: "another deletion", Err: err}
+			refusal = nil
+			continue
 		case step.Delete != nil:
 			seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep == step.Delete })
 			if err == nil {
@@ -81,11 +85,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		yes, no              = metav1.ConditionTrue, metav1.ConditionFalse
 		reconciling, stalled = "Reconciling", "Stalled"
 
-		kept     = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
-		creating = `Creating Deployment "web-3"`
-		deleting = `Cannot delete Deployment "web-1", trying again: `
-		gone     = `; Deployment "web-1" is being deleted`
-		notOurs  = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that name, and is left alone`
+		kept      = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
+		creating  = `Creating Deployment "web-3"`
+		gone      = `; Deployment "web-1" is being deleted`
+		later     = "wait for another deletion: delete Deployment "
+		undeleted = `; Deployment "web-1" could not be deleted, trying again: `
+		notOurs   = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that name, and is left alone`
 	)
 	foo := renamed()
 	old := earlier(foo, "web-1")
@@ -121,14 +126,16 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{"the new one does as well as the old one, which had fewer", plan.Seen{Named: named(rollout(3, 3, 2)), Owned: all(earlier(foo, "web-1", available(2)))}, nil,
 			"look at Foo, delete web-1", no, reconciling, "Progressing", "2 of 3 replicas available"},
 		{"the old one must not be deleted", plan.Seen{Named: named(), Owned: all(old)}, forbidden,
-			"look at Foo, delete web-1", no, reconciling, "Refused", deleting + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
+			"look at Foo, delete web-1, " + later + `web-1: deployments.apps "web-1" is forbidden: exceeded quota: small`, yes, "", "Available", "3 of 3 replicas available" + undeleted + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
 		{"the deletion has no answer", plan.Seen{Named: named(), Owned: all(old)}, errors.New("connection reset"),
-			"look at Foo, delete web-1", no, reconciling, "Refused", deleting + "the API server gave no answer"},
+			"look at Foo, delete web-1, " + later + "web-1: connection reset", yes, "", "Available", "3 of 3 replicas available" + undeleted + "the API server gave no answer"},
 		{"the old one takes its time to go", plan.Seen{Named: named(), Owned: all(earlier(foo, "web-1", deleted))}, nil,
 			"nothing", yes, "", "Available", "3 of 3 replicas available" + gone},
 
 		{"the new one's pods find no room", plan.Seen{Named: named(replicaFailure, rollout(1, 1, 1)), Owned: all(old)}, nil,
 			"nothing", no, reconciling, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
+		{"the new one's pods find no room, and the old one's do not serve", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)), Owned: all(earlier(foo, "web-1", available(0)))}, nil,
+			"look at Foo, delete web-1", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why`},
 		{"the new one's pods find no room for too long", plan.Seen{Named: named(replicaFailure, deadline, rollout(1, 1, 1)), Owned: all(old)}, nil,
 			"nothing", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
 		{"the new one does not come up", plan.Seen{Named: named(deadline, rollout(3, 3, 1)), Owned: all(old)}, nil,
@@ -141,7 +148,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{"the new name is taken by another Foo", plan.Seen{Named: rivals, Holders: foos(rival), Owned: all(old)}, nil,
 			"NameTaken", no, stalled, "NameTaken", `Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo` + kept},
 		{"the new name is no Foo's", plan.Seen{Named: named(ownedBy()), Owned: all(old)}, nil,
-			"NotOwned", no, stalled, "NotOwned", `Deployment "web-3" is not this Foo's and is left alone: it has no controller. Delete that Deployment, or set another spec.deploymentName` + kept},
+			"NotOwned", no, stalled, "NotOwned", `Deployment "web-3" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true` + kept},
 		{"the new name goes to an older Foo", plan.Seen{Claimants: foos(newFoo(withName("api"))), Owned: all(old)}, nil,
 			"NameTaken", no, stalled, "NameTaken", `Deployment "web-3" goes to Foo "api", which names it too and is older. Set another spec.deploymentName here, or change or delete that Foo` + kept},
 		{"the new one is being deleted by somebody", plan.Seen{Named: named(deleted), Owned: all(old)}, nil,
@@ -150,8 +157,11 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{"the name was changed twice", plan.Seen{Owned: all(earlier(foo, "web-2", available(0)), old)}, nil,
 			"look at Foo, delete web-2, create web-3", no, reconciling, "Creating", creating + kept},
 		{"the one of the name between must not be deleted", plan.Seen{Owned: all(earlier(foo, "web-2", available(0)), old)}, forbidden,
-			"look at Foo, delete web-2", no, reconciling, "Refused", `Cannot delete Deployment "web-2", trying again: deployments.apps "web-1" is forbidden: exceeded quota: small` +
-				kept + `; Deployment "web-2" is kept on purpose meanwhile, with 0 available`},
+			"look at Foo, delete web-2, create web-3 and " + later + `web-2: deployments.apps "web-1" is forbidden: exceeded quota: small`, no, reconciling, "Creating", creating + kept +
+				`; Deployment "web-2" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
+		{"the one of the name between must not be deleted, and the last one is another Foo's", plan.Seen{Named: rivals, Holders: foos(rival), Owned: all(earlier(foo, "web-2", available(0)), old)}, forbidden,
+			"look at Foo, delete web-2, NameTaken", no, stalled, "NameTaken", `Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo` + kept +
+				`; Deployment "web-2" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
 		{"the name was changed twice, and both old ones serve", plan.Seen{Named: named(rollout(3, 3, 1)), Owned: all(earlier(foo, "web-2", available(2)), old)}, nil,
 			"nothing", no, reconciling, "Progressing", "1 of 3 replicas available" + kept + `; Deployment "web-2" is kept on purpose meanwhile, with 2 available`},
 		{"the new one does as well as both old ones", plan.Seen{Named: named(), Owned: all(earlier(foo, "web-2", available(2)), old)}, nil,
@@ -677,4 +687,43 @@ func TestNextTakesOneStepAtATime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What could not be deleted is left alone until its time, and then the key comes back, whatever else there is to do.
+func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
+	foo := renamed()
+	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
+	why := &plan.WriteError{Verb: "delete", Deployment: "web-2", Err: errors.New("refused")}
+	overridden := &plan.WaitError{After: time.Minute, For: "another correction", Err: errors.New("overridden")}
+	const later = " and wait for another deletion: delete Deployment web-2: refused"
+
+	for _, tc := range []struct {
+		name  string
+		seen  plan.Seen
+		want  string
+		after time.Duration
+	}{
+		{"the new one is to be created", plan.Seen{Owned: all(old, between)}, "create web-3" + later, time.Second},
+		{"the new one differs", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, scaled(9))}, "patch spec.replicas" + later, time.Second},
+		{"the new one could take over", plan.Seen{Owned: all(old), Named: newDeployment(foo)}, strings.TrimPrefix(later, " and "), time.Second},
+		{"the new name is no Foo's", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, ownedBy())}, "NotOwned", time.Second},
+		{"the Foo is paused", plan.Seen{Foo: renamed(withPaused), Owned: all(old, between)}, strings.TrimPrefix(later, " and "), time.Second},
+		{"a field is overridden", plan.Seen{Owned: all(old), Named: newDeployment(foo), Overridden: overridden}, "wait for another correction: overridden", time.Minute},
+		{"it is too early for a create, too", plan.Seen{Owned: all(old, between), Held: overridden}, "wait for another correction: overridden", time.Minute},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.seen.Foo == nil {
+				tc.seen.Foo = foo
+			}
+			allUnchanged(t, tc.seen)
+			tc.seen.Live, tc.seen.Undeleted = &plan.Live{Foo: tc.seen.Foo}, &plan.WaitError{After: time.Second, For: "another deletion", Err: why}
+			step := plan.Next(tc.seen)
+			if diff := cmp.Diff(tc.want, stepOf(step)); diff != "" {
+				t.Errorf("wrong step (-want +got):\n%s", diff)
+			}
+			if outcome := plan.OutcomeOf(step.Err); outcome.Kind != plan.Wait || outcome.After != tc.after || outcome.Quiet {
+				t.Errorf("outcome %+v, want a wait of %s that is told", outcome, tc.after)
+			}
+		})
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -47,11 +46,9 @@ func goesTo(foo, first *v1alpha1.Foo) *TerminalError {
 	}
 }
 
-// Found decides about a Foo after a refused create and a live look that found dep, and holders as its
-// Seen.Holders, under the name.
-func Found(seen Seen, dep *appsv1.Deployment, holders []*v1alpha1.Foo) error {
-	seen.Named, seen.Holders = dep, holders
-	if Owns(seen.Foo, dep) {
+// Found decides about a Foo after a refused create and a live look that found seen.Named under the name.
+func Found(seen Seen) error {
+	if Owns(seen.Foo, seen.Named) {
 		return &WaitError{After: 5 * time.Millisecond, For: "the cache to show the Deployment"}
 	}
 	terminal := taken(&seen)
@@ -85,7 +82,7 @@ func taken(seen *Seen) *TerminalError {
 		return notOwned(seen.Named) // A copy, which that Foo will not delete.
 	case last.UID == seen.Foo.UID:
 		return &TerminalError{Reason: v1alpha1.ReasonNameCycle, Message: ring(seen)}
-	case holder.Spec.DeploymentName != name && meta.IsStatusConditionTrue(holder.Status.Conditions, v1alpha1.ConditionStalled):
+	case holder.Spec.DeploymentName != name && Stuck(holder):
 		return &TerminalError{
 			Reason:  v1alpha1.ReasonWaitingForName,
 			Message: fmt.Sprintf("Deployment %q belongs to Foo %q, which keeps it, since it cannot move to %q: look at that Foo", name, holder.Name, holder.Spec.DeploymentName),
@@ -118,7 +115,7 @@ func notOwned(dep *appsv1.Deployment) *TerminalError {
 	}
 	return &TerminalError{
 		Reason: v1alpha1.ReasonNotOwned,
-		Message: fmt.Sprintf("Deployment %q is not this Foo's and is left alone: %s. Delete that Deployment, or set another spec.deploymentName",
+		Message: fmt.Sprintf("Deployment %q is not this Foo's and is left alone: %s. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true",
 			dep.Name, holder),
 	}
 }

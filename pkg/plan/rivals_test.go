@@ -34,7 +34,7 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		moving      = `Deployment "web-1" belongs to Foo "api", which keeps it until its new one, "api-2", can take over`
 		whenResumed = `Deployment "web-1" belongs to Foo "api", which moves to another one, "api-2", when it is not paused any more`
 		gone        = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage collector has removed it`
-		copyOf      = `Deployment "web-1" is not this Foo's and is left alone: it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api". Delete that Deployment, or set another spec.deploymentName`
+		copyOf      = `Deployment "web-1" is not this Foo's and is left alone: it belongs to samplecontroller.k8s.io/v1alpha1 Foo "api". Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`
 		cannot      = `Deployment "web-1" belongs to Foo "api", which keeps it, since it cannot move to "api-2": look at that Foo`
 		rest        = "give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
 	)
@@ -42,8 +42,11 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 	api := named("api", "web-1")
 	dep := earlier(api, "web-1")
 	leaving := named("api", "api-2")
-	stuck := withConditions(metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse}, metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue})
-	stuckNoMore := withConditions(metav1.Condition{Type: "Stalled", Status: metav1.ConditionFalse})
+	stuckBefore := withConditions(metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse}, metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue})
+	presently := func(option fooOption) fooOption {
+		return func(foo *v1alpha1.Foo) { option(foo); foo.Status.ObservedGeneration = foo.Generation }
+	}
+	stuck, stuckNoMore := presently(stuckBefore), presently(withConditions(metav1.Condition{Type: "Stalled", Status: metav1.ConditionFalse}))
 	ofCopy := copied(earlier(api, "api-1"), "web-1")
 
 	for _, tc := range []struct {
@@ -67,6 +70,7 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 		{"the holder has left and cannot move", dep, foos(named("api", "api-2", stuck)), stalled, "WaitingForName", cannot, false},
 		{"the holder has left, cannot move, and is paused", dep, foos(named("api", "api-2", stuck, withPaused)), stalled, "WaitingForName", cannot, false},
 		{"the holder has left and could not move at first", dep, foos(named("api", "api-2", stuckNoMore)), reconciling, "WaitingForName", moving, false},
+		{"the holder has left and could not move where it was to go before", dep, foos(named("api", "api-2", stuckBefore)), reconciling, "WaitingForName", moving, false},
 		{"the holder cannot move and is being deleted", dep, foos(named("api", "api-2", stuck, deletedFoo)), reconciling, "WaitingForName", deleting, false},
 		{"the holder names it too and is stuck", dep, foos(named("api", "web-1", stuck)), stalled, "NameTaken", had, true},
 		{"the holder has a copy there and cannot move", ofCopy, foos(named("api", "api-2", stuck)), stalled, "NotOwned", copyOf, true},
@@ -121,7 +125,7 @@ func TestNextOfANameThatAnotherFooHas(t *testing.T) {
 
 			live := *want
 			live.Unseen = true
-			if diff := cmp.Diff(&live, terminalError(t, plan.Found(plan.Seen{Foo: foo}, tc.dep, tc.holders))); diff != "" {
+			if diff := cmp.Diff(&live, terminalError(t, plan.Found(plan.Seen{Foo: foo, Named: tc.dep, Holders: tc.holders}))); diff != "" {
 				t.Errorf("wrong refusal when found by a live look (-want +got):\n%s", diff)
 			}
 		})
@@ -263,7 +267,6 @@ func TestOfAllClaimantsExactlyOneTries(t *testing.T) {
 // What a live look finds may be gone before the cache has it, and then no event tells so.
 func TestFoundIsLookedAtAgain(t *testing.T) {
 	foo := newFoo()
-	seen := plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy()), Holders: foos(foo)} // Of an earlier look: it does not count.
 	for _, tc := range []struct {
 		name    string
 		dep     *appsv1.Deployment
@@ -277,8 +280,9 @@ func TestFoundIsLookedAtAgain(t *testing.T) {
 		{"that of a Foo which is gone", earlier(named("api", "web-1"), "web-1"), nil, plan.Outcome{Kind: plan.Retry, Told: true}, "WaitingForName: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			seen := plan.Seen{Foo: foo, Named: tc.dep, Holders: tc.holders}
 			allUnchanged(t, seen)
-			err := plan.Found(seen, tc.dep, tc.holders)
+			err := plan.Found(seen)
 			if diff := cmp.Diff(tc.want, plan.OutcomeOf(err)); diff != "" {
 				t.Errorf("wrong outcome (-want +got):\n%s", diff)
 			}

@@ -93,6 +93,12 @@ func judge(seen *Seen, err error) verdict {
 	var terminal *TerminalError
 	var write *WriteError
 	foo, dep := seen.Foo, seen.Named
+	if errors.As(err, &write) && write.Verb == "delete" {
+		err = nil // Told behind the message: the named Deployment is as it is.
+	}
+	if err == nil && dep != nil && !Owns(foo, dep) {
+		err = taken(seen)
+	}
 	switch name := foo.Spec.DeploymentName; {
 	case foo.Spec.Paused:
 		return paused(seen)
@@ -145,10 +151,10 @@ func rollout(seen *Seen) verdict {
 	case dep.Spec.Paused:
 		return stalled(v1alpha1.ReasonDeploymentPaused, fmt.Sprintf("Deployment %q is paused: %s. \"kubectl rollout resume deployment %s\" lets it go on",
 			dep.Name, available(dep), dep.Name))
-	case hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, ""):
+	case noRoom(dep):
 		v := stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its pods: %s. \"kubectl describe replicaset\" says why",
 			dep.Name, available(dep)))
-		if seen.kept() != nil && !late { // Perhaps there is no room for both of them, and the old one is about to shrink.
+		if seen.kept() != nil && !late { // Perhaps there is no room for both of them, and somebody makes it.
 			v.more = v1alpha1.ConditionReconciling
 		}
 		return v
@@ -182,6 +188,11 @@ func refusedReplicaSet(dep *appsv1.Deployment) bool {
 	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 }
 
+// noRoom reports whether pods of dep are refused.
+func noRoom(dep *appsv1.Deployment) bool {
+	return hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
+}
+
 // hasCondition reports whether dep has the condition; an empty reason is any.
 func hasCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType, value corev1.ConditionStatus, reason string) bool {
 	for _, cond := range dep.Status.Conditions {
@@ -199,6 +210,11 @@ func selectorOf(dep *appsv1.Deployment) string {
 		return "" // The API server lets no such selector in.
 	}
 	return selector.String()
+}
+
+// Stuck reports whether foo says of its present spec that it cannot be met.
+func Stuck(foo *v1alpha1.Foo) bool {
+	return foo.Status.ObservedGeneration == foo.Generation && meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
 }
 
 // Said returns the reason and the message that foo's status gives; both are empty when it has none.
