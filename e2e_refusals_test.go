@@ -54,10 +54,16 @@ func TestRefusals(t *testing.T) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
 		lift := w.denyDeployments(t, "nothing goes", "DELETE")
 		w.rename(t, "web", "new")
-		w.becomesWith(t, "web", says(`Cannot delete Deployment "old"`))
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "old" could not be deleted, trying again: deployments.apps "old" is forbidden`)
+		})
+		w.rename(t, "web", "newer") // It keeps nothing else from being done.
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+			return isReady(foo) && w.hasDeployments(t, "new", "newer", "old") && strings.Contains(readyCondition(foo).Message, "could not be deleted")
+		})
 		lift()
 		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "new") })
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "newer") })
 	})
 
 	each("a policy that rewrites the image: told with both values, and no fight", func(t *testing.T, w *world) {
