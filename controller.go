@@ -68,12 +68,8 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// retries says when a key that failed may be tried again; it is the queue's rate limiter.
 	retries *backoff.Backoff[cache.ObjectName]
-	// corrections says when a Deployment that others keep changing, or deleting, may be put back again.
-	corrections *backoff.Backoff[cache.ObjectName]
-	// deletions says when a Deployment that could not be deleted may be tried again.
-	deletions *backoff.Backoff[cache.ObjectName]
-	// reports says when a status that others keep writing may be written again.
-	reports *backoff.Backoff[cache.ObjectName]
+	// pauses say what else may not be tried yet.
+	pauses pauses
 	// writes knows which of our acknowledged writes the caches have not shown yet.
 	writes *consistency.Writes
 }
@@ -102,10 +98,8 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
-		corrections: backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
-		deletions:   backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
-		reports:     backoff.New[cache.ObjectName](time.Second, time.Minute, nil),
-		writes:      consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
+		pauses: newPauses(),
+		writes: consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 	}
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(informers.FooHandlerFuncs{
@@ -273,21 +267,26 @@ func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, pla
 		return seen, step, nil
 	}
 
-	verb, name := step.Verb(), seen.Foo.Spec.DeploymentName
+	write := &plan.WriteError{Verb: step.Verb(), Deployment: step.Target(seen.Foo)}
 	var err error
 	if seen.Live, err = c.lookAtFoo(ctx, key); err == nil {
 		step = plan.Next(seen)
 	}
 	if err == nil && step.Delete != nil && seen.Named != nil { // The one that is to replace it may be worse off than the cache has it.
-		if seen.Named, err = c.lookAtDeployment(ctx, key.Namespace, name); err == nil {
-			seen.Holders = c.holders(seen.Foo, seen.Named)
+		var named *appsv1.Deployment
+		if named, err = c.lookAtDeployment(ctx, key.Namespace, seen.Named.Name); err == nil {
+			seen.Named, seen.Holders = named, c.holders(seen.Foo, named)
 			step = plan.Next(seen)
 		}
 	}
-	if err != nil {
-		return seen, plan.Step{Err: &plan.WriteError{Verb: verb, Deployment: name, Err: err}}, nil // To be told: that it is not written may hurt.
+	switch write.Err = err; {
+	case err == nil:
+		return seen, step, nil
+	case write.Verb == "delete":
+		return seen, plan.Step{Err: c.undeleted(ctx, seen.Foo, write)}, nil
+	default:
+		return seen, plan.Step{Err: write}, nil // To be told: that it is not written may hurt.
 	}
-	return seen, step, nil
 }
 
 // doubtful reports whether step, or the status after it, would be written on what the caches may have wrong.
@@ -361,23 +360,11 @@ func (c *Controller) deleteDeployment(ctx context.Context, seen *plan.Seen, old 
 		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	})
 	if err != nil && !apierrors.IsNotFound(err) { // Gone is gone.
-		return c.undeleted(seen.Foo, c.failed(seen.Foo, "delete", old.Name, err))
+		return c.undeleted(ctx, seen.Foo, c.failed(seen.Foo, "delete", old.Name, err))
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted Deployment of an earlier name", "deployment", klog.KObj(old))
 	seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep.UID == old.UID })
 	return nil
-}
-
-// undeleted returns what is to be done about failed, a deletion that the API server refused or failed: to go on at once
-// without it, since what nobody needs must not be in the way of what somebody does, and to try again later.
-func (c *Controller) undeleted(foo *v1alpha1.Foo, failed error) error {
-	if plan.OutcomeOf(failed).Quiet {
-		return failed
-	}
-	key := cache.MetaObjectToName(foo)
-	c.deletions.When(key)
-	c.deletions.Because(key, failed)
-	return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"}
 }
 
 // accepted takes the API server's answer to a create, or to patch, as the named Deployment. It is an error
@@ -386,24 +373,27 @@ func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch 
 	key, again := cache.MetaObjectToName(seen.Foo), seen.HadDeployment()
 	seen.Named = answer
 	c.writes.Wrote(key, seen.Foo.UID, deploymentsResource, answer.ResourceVersion)
-	times := c.corrections.NumRequeues(key) + 1
-	overridden := plan.Overridden(seen.Foo, answer, patch, times)
-	if overridden == nil && patch == nil && !again {
+	c.retries.Forget(key) // What failed has worked, even when there is something to wait for.
+	if patch == nil && again {
+		times := c.pauses.creations.NumRequeues(key) + 1
+		c.pauses.creations.When(key)
+		c.pauses.creations.Because(key, plan.Recreated(answer.Name, times))
+		c.pauses.tell(seen)
+	}
+	overridden := plan.Overridden(seen.Foo, answer, patch, c.pauses.corrections.NumRequeues(key)+1)
+	if overridden == nil && patch == nil {
 		return nil
 	}
-	pause := c.corrections.When(key)
-	switch {
-	case overridden != nil:
-		c.corrections.Because(key, overridden)
-		return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
-	case patch == nil:
-		c.corrections.Because(key, plan.Recreated(answer.Name, times))
+	pause := c.pauses.corrections.When(key)
+	if overridden == nil {
+		return nil
 	}
-	return nil
+	c.pauses.corrections.Because(key, overridden)
+	return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
 }
 
 // failed returns what a refused or failed write to a Deployment of foo means.
-func (c *Controller) failed(foo *v1alpha1.Foo, verb, deployment string, err error) error {
+func (c *Controller) failed(foo *v1alpha1.Foo, verb, deployment string, err error) *plan.WriteError {
 	c.doubt(foo, deploymentsResource, err)
 	return &plan.WriteError{Verb: verb, Deployment: deployment, Err: err}
 }
@@ -428,7 +418,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 		return err
 	}
 	foreign := c.writes.Overwritten(key, foo.UID, foo.Status)
-	if pause, _ := c.reports.Hold(key); foreign && pause > 0 && c.reports.NumRequeues(key) > toleratedReports {
+	if pause, _ := c.pauses.reports.Hold(key); foreign && pause > 0 && c.pauses.reports.NumRequeues(key) > toleratedReports {
 		return &plan.WaitError{After: pause, For: "another report: something else writes this status too"}
 	}
 	changed := foo.DeepCopy() // foo is the cache's.
@@ -445,7 +435,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	c.writes.Wrote(key, foo.UID, foosResource, updated.ResourceVersion)
 	c.writes.Reported(key, foo.UID, updated.Status)
 	if foreign {
-		c.reports.When(key)
+		c.pauses.reports.When(key)
 	}
 	if event := plan.EventOf(&foo.Status, &want); event != nil {
 		c.recorder.Eventf(updated, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
@@ -476,6 +466,9 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	renewed := have.Generation != foo.Generation || have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if renewed {
 		c.forgetFailures(key)
+		for _, dep := range c.controlledBy(foo) {
+			c.pauses.deletions.Forget(cache.MetaObjectToName(dep))
+		}
 		c.enqueueRivals(have)
 		c.enqueueRivals(foo)
 	}
@@ -509,9 +502,7 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 // forgetFailures makes the next sync of key one that acts at once.
 func (c *Controller) forgetFailures(key cache.ObjectName) {
 	c.queue.Forget(key)
-	c.corrections.Forget(key)
-	c.deletions.Forget(key)
-	c.reports.Forget(key)
+	c.pauses.forget(key)
 }
 
 // enqueueRivals queues the other Foos that name the same Deployment as foo: one of them may be next.
@@ -558,6 +549,7 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 		name := deleted.GetObjectName()
 		dep = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	}
+	c.pauses.deletions.Forget(cache.MetaObjectToName(dep))
 	c.handleObject(dep, nil)
 }
 

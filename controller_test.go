@@ -460,15 +460,15 @@ func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
 				f.queue.AddRateLimited(webKey)
 				key, _ := f.queue.Get() // It has come back, and failed again for longer than this test takes.
 				f.queue.Done(key)
-				f.corrections.When(webKey)
-				f.reports.When(webKey)
+				f.pauses.corrections.When(webKey)
+				f.pauses.reports.When(webKey)
 			}
 			test.happens(f.Controller)
 			if got := f.queue.Len(); got != test.queued {
 				t.Errorf("%d keys queued, want %d", got, test.queued)
 			}
 			want := [3]int{test.remembers, test.remembers, test.remembers}
-			if got := [3]int{f.queue.NumRequeues(webKey), f.corrections.NumRequeues(webKey), f.reports.NumRequeues(webKey)}; got != want {
+			if got := [3]int{f.queue.NumRequeues(webKey), f.pauses.corrections.NumRequeues(webKey), f.pauses.reports.NumRequeues(webKey)}; got != want {
 				t.Errorf("failures, corrections and reports remembered: %v, want %v", got, want)
 			}
 		})
@@ -480,6 +480,43 @@ func TestDeploymentsOfOtherNamespacesAreNotTheFoos(t *testing.T) {
 	f := newFixture(t, objects(newFoo(), elsewhere), nil)
 	if seen, err := f.observe(webKey); err != nil || len(seen.Owned) > 0 {
 		t.Errorf("owned: %v, error %v, want none of either", seen.Owned, err)
+	}
+}
+
+// What failed and works now counts no more, even while something else waits for its time: here the deletion of a
+// Deployment of an earlier name.
+func TestWhatWorksIsForgottenWhileSomethingElseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
+		seen := objects(newFoo(upToDate), newDeployment(named("other")), spare)
+		f := newFixture(t, seen, seen)
+		f.pauses.deletions.When(cache.MetaObjectToName(spare))
+		f.pauses.deletions.Because(cache.MetaObjectToName(spare), &plan.WriteError{Verb: "delete", Deployment: "spare", Err: errBoom})
+		f.retries.When(webKey)
+		time.Sleep(10 * time.Millisecond) // Virtual time: that pause is over.
+
+		err := f.syncHandler(f.ctx, webKey)
+		if diff := cmp.Diff([]string{"get foos web", "create deployments web", "update foos/status web"}, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+		if got := plan.OutcomeOf(err); got.Kind != plan.Wait {
+			t.Errorf("outcome = %+v, want a wait for the deletion", got)
+		}
+		if n := f.retries.NumRequeues(webKey); n != 0 {
+			t.Errorf("%d failures remembered", n)
+		}
+		f.queue.ShutDown()
+		synctest.Wait()
+	})
+}
+
+// A Deployment of the name that comes later has failed nothing.
+func TestADeletedDeploymentsFailuresAreForgotten(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	f.pauses.deletions.When(webKey)
+	f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
+	if n := f.pauses.deletions.NumRequeues(webKey); n != 0 {
+		t.Errorf("%d failed deletions remembered", n)
 	}
 }
 
@@ -505,15 +542,24 @@ func TestDoubtEndsInALookAtTheServer(t *testing.T) {
 		name         string
 		cached, live []runtime.Object
 		want         []string
+		failed       error // The last try, within whose pause this happens.
 	}{
 		{"and nothing is written for a Foo that is being deleted", objects(newFoo(), newDeployment(scaledTo(9))), objects(newFoo(deleting), newDeployment(scaledTo(9))),
-			[]string{"get foos web"}},
-		{"unless nothing is to be written", objects(newFoo(upToDate), newDeployment()), objects(newFoo(), newDeployment(scaledTo(9))), nil},
-		{"and a name that no Deployment can have is not asked for", objects(badName), objects(badName), []string{"get foos web", "update foos/status web"}},
+			[]string{"get foos web"}, nil},
+		{"unless nothing is to be written", objects(newFoo(upToDate), newDeployment()), objects(newFoo(), newDeployment(scaledTo(9))), nil, nil},
+		{"and a name that no Deployment can have is not asked for", objects(badName), objects(badName), []string{"get foos web", "update foos/status web"}, nil},
+		{"and what failed is not tried before its time", objects(newFoo()), objects(newFoo()), []string{"get foos web", "get deployments web", "update foos/status web"},
+			&plan.WriteError{Verb: "create", Deployment: "web", Err: errBoom}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
 			f.writes.Doubt(webKey, "foo-uid", foosResource)
+			if test.failed != nil {
+				for range 20 {
+					f.retries.When(webKey) // For longer than this test takes.
+				}
+				f.retries.Because(webKey, test.failed)
+			}
 			_ = f.syncHandler(f.ctx, webKey) // What it does is looked at.
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -32,9 +31,7 @@ func (c *Controller) observe(key cache.ObjectName) (plan.Seen, error) {
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.writes.Forget(key)
-		c.corrections.Forget(key)
-		c.deletions.Forget(key)
-		c.reports.Forget(key)
+		c.pauses.forget(key)
 		return plan.Seen{}, nil
 	}
 	if err != nil || foo.DeletionTimestamp != nil {
@@ -91,22 +88,8 @@ func (c *Controller) around(foo *v1alpha1.Foo, dep *appsv1.Deployment) plan.Seen
 			seen.Owned = append(seen.Owned, owned)
 		}
 	}
-	c.pauses(key, &seen)
+	c.pauses.tell(&seen)
 	return seen
-}
-
-// pauses adds to seen what is not to be tried yet.
-func (c *Controller) pauses(key cache.ObjectName, seen *plan.Seen) {
-	var overridden *plan.OverriddenError
-	switch pause, why := c.corrections.Hold(key); {
-	case errors.As(why, &overridden):
-		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
-	case why != nil:
-		seen.Recreated = &plan.WaitError{After: pause, For: "another creation", Err: why}
-	}
-	if pause, why := c.deletions.Hold(key); why != nil {
-		seen.Undeleted = &plan.WaitError{After: pause, For: "another deletion", Err: why}
-	}
 }
 
 // holders follows from dep who has it, what that Foo wants instead, who has that, and so on; see plan.Seen.

@@ -63,9 +63,10 @@ type change struct {
 	gone     bool
 }
 
-// A refusal answers requests of one verb for one resource.
+// A refusal answers requests of one verb for one resource, or one object.
 type refusal struct {
 	verb, resource string
+	name           string // Empty for all.
 	answer         func(name string) error
 	done           bool // The request is carried out all the same.
 	once           bool
@@ -216,7 +217,7 @@ type request struct {
 
 // serve answers r, and adds to its words how that ended.
 func (c *fakeCluster) serve(r *request) (object, error) {
-	refused := c.refused(r.verb, r.resource)
+	refused := c.refused(r)
 	var answer object
 	var err error
 	if refused == nil || refused.done {
@@ -274,8 +275,10 @@ func (c *fakeCluster) requestOf(action clienttesting.Action) *request {
 }
 
 // refused returns what the test wants answered to such a request, nil for the usual.
-func (c *fakeCluster) refused(verb, resource string) *refusal {
-	i := slices.IndexFunc(c.refusals, func(r *refusal) bool { return r.verb == verb && r.resource == resource })
+func (c *fakeCluster) refused(r *request) *refusal {
+	i := slices.IndexFunc(c.refusals, func(f *refusal) bool {
+		return f.verb == r.verb && f.resource == r.resource && (f.name == "" || f.name == r.name)
+	})
 	if i < 0 {
 		return nil
 	}

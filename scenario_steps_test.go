@@ -310,7 +310,12 @@ func (s *stage) rollout(args arguments) error {
 		}
 		stuck := args.has("stuck")
 		condition(stuck, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
-		condition(!stuck, appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")
+		// Complete once, complete until there is another pod template.
+		complete := status.UpdatedReplicas >= n && (status.AvailableReplicas >= n || slices.ContainsFunc(dep.Status.Conditions, func(cond appsv1.DeploymentCondition) bool {
+			return cond.Reason == "NewReplicaSetAvailable"
+		}))
+		condition(!stuck && complete, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable")
+		condition(!stuck && !complete, appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")
 		condition(args.has("failing"), appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate")
 		dep.Status = status
 	})
@@ -365,7 +370,8 @@ func (s *stage) refuse(args arguments) error {
 		s.cluster.terminating = true
 	}
 	answer, err := errorOf(args.word(2), args.word(3), args.word(1))
-	s.cluster.refusals = append(s.cluster.refusals, &refusal{verb: args.word(0), resource: args.word(1), answer: answer, once: args.has("once")})
+	name, _ := args.value("name")
+	s.cluster.refusals = append(s.cluster.refusals, &refusal{verb: args.word(0), resource: args.word(1), name: name, answer: answer, once: args.has("once")})
 	return err
 }
 

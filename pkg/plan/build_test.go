@@ -161,6 +161,7 @@ var (
 	deadlineExceeded = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	noReplicaSet     = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 	replicaFailure   = withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate")
+	wasComplete      = withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable")
 )
 
 // foreignData is what others may put on a Deployment: nothing of it is the Foo's.

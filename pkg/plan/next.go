@@ -40,9 +40,9 @@ type Seen struct {
 	// Recreated is why a Deployment that went is not created again at once, as a WaitError, while it is too early
 	// for that; else nil.
 	Recreated error
-	// Undeleted is the WriteError of a Deployment of an earlier name that could not be deleted, while it is too
-	// early for another try; else nil. It keeps nothing else from being done.
-	Undeleted *WaitError
+	// Undeleted has, by name, the Deployments of earlier names that could not be deleted, with the WriteError, while
+	// it is too early for another try. They keep nothing else from being done.
+	Undeleted map[string]*WaitError
 }
 
 // Live is what the API server says of a Foo when asked directly.
@@ -61,13 +61,13 @@ type Step struct {
 	// Delete is one of Seen.Owned, of an earlier name, that is no longer needed.
 	Delete *appsv1.Deployment
 	// LookAtFoo asks for a live look at the Foo: set Seen.Live and call Next again. It is in preparation of
-	// a write, with the verb then.
+	// a write, with the verb then, of the Deployment of.
 	LookAtFoo bool
-	then      string
+	then, of  string
 	// Leave says that what the cache has of the Foo is outdated: write nothing, its next watch event
 	// brings the Foo back.
 	Leave bool
-	// Err says why nothing may be written to the named Deployment.
+	// Err says why nothing, or nothing else, may be written, or not yet.
 	Err error
 }
 
@@ -89,19 +89,27 @@ func (s Step) Verb() string {
 	return s.then
 }
 
+// Target returns the name of the Deployment that Verb is about.
+func (s Step) Target(foo *v1alpha1.Foo) string {
+	if s.Delete != nil {
+		return s.Delete.Name
+	}
+	return cmp.Or(s.of, foo.Spec.DeploymentName)
+}
+
 // Next decides what to do about a Foo.
 func Next(seen Seen) Step {
-	step := next(&seen)
+	step, undeleted := next(&seen), seen.undeleted()
 	var failed *WriteError
 	var wait *WaitError
 	switch {
 	// A refused patch, for instance, is no matter when the Deployment is gone.
 	case seen.Held != nil && step.Asks() && !(errors.As(seen.Held, &failed) && failed.Verb != step.Verb()):
 		return Step{Err: seen.Held}
-	case seen.Undeleted == nil || errors.As(step.Err, &wait):
+	case undeleted == nil || errors.As(step.Err, &wait):
 		return step // It comes back in any case.
 	}
-	step.Err = &WaitError{After: seen.Undeleted.After, For: seen.Undeleted.For, Err: cmp.Or(step.Err, seen.Undeleted.Err)}
+	step.Err = &WaitError{After: undeleted.After, For: undeleted.For, Err: cmp.Or(step.Err, undeleted.Err)}
 	return step
 }
 
@@ -162,7 +170,7 @@ func next(seen *Seen) Step {
 func (s *Seen) confirmed(step Step) Step {
 	switch {
 	case s.Live == nil:
-		return Step{LookAtFoo: true, then: step.Verb()}
+		return Step{LookAtFoo: true, then: step.Verb(), of: step.Target(s.Foo)}
 	case !s.Live.confirms(s.Foo):
 		return Step{Leave: true}
 	}

@@ -175,6 +175,11 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 			if own := plan.Owns(foo, dep); own != (tc.holder == "") {
 				t.Errorf("Owns = %t", own)
 			}
+			elsewhere := newDeployment(foo, ownedBy(tc.refs...))
+			elsewhere.Namespace = "elsewhere"
+			if plan.Owns(foo, elsewhere) {
+				t.Error("it owns a Deployment of another namespace")
+			}
 			step := plan.Next(plan.Seen{Foo: foo, Named: dep})
 			if tc.holder == "" {
 				if step.Err != nil {
@@ -346,5 +351,28 @@ func TestStatusWhileItIsTooEarlyForAnotherTry(t *testing.T) {
 				t.Errorf("wrong outcome (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Who is told that a look has failed is told of which Deployment.
+func TestTargetIsTheDeploymentOfTheVerb(t *testing.T) {
+	foo := renamed()
+	live := &plan.Live{Foo: foo}
+	for _, tc := range []struct {
+		name string
+		seen plan.Seen
+		want string
+	}{
+		{"a create", plan.Seen{Foo: foo, Live: live}, "create web-3"},
+		{"a look before it", plan.Seen{Foo: newFoo(observed)}, "create web-1"},
+		{"a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(9))}, "patch web-3"},
+		{"a look before it", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9"))}, "patch web-3"},
+		{"a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")), Live: live}, "delete web-1"},
+		{"a look before it", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1"))}, "delete web-1"},
+	} {
+		step := plan.Next(tc.seen)
+		if got := step.Verb() + " " + step.Target(foo); got != tc.want {
+			t.Errorf("%s is to %s, want %s", tc.name, got, tc.want)
+		}
 	}
 }

@@ -236,6 +236,22 @@ func TestADeploymentThatKeepsGoingIsNotCreatedAtOnce(t *testing.T) {
 		})
 	}
 
+	// It says the same until the Deployment controller has seen the next one.
+	for _, tc := range []struct {
+		name   string
+		dep    *appsv1.Deployment
+		reason string
+		words  string
+	}{
+		{"created again", newDeployment(foo, observedAt(0, 1), rollout(0, 0, 0)), "Creating", why.(*plan.TerminalError).Message},
+		{"seen", newDeployment(foo, rollout(3, 3, 1)), "Progressing", "1 of 3 replicas available"},
+	} {
+		status := plan.Status(plan.Seen{Foo: foo, Named: tc.dep, Recreated: wait}, nil, now)
+		if reason, message := plan.Said(&v1alpha1.Foo{Status: status}); reason != tc.reason || message != tc.words {
+			t.Errorf("%s: it says %s: %s, want %s: %s", tc.name, reason, message, tc.reason, tc.words)
+		}
+	}
+
 	status := plan.Status(plan.Seen{Foo: foo, Recreated: wait}, plan.Next(plan.Seen{Foo: foo, Recreated: wait}).Err, now)
 	words := `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a minute. Stop that, or delete this Foo`
 	if diff := cmp.Diff(conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", words), status.Conditions); diff != "" {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ import (
 func (s *Seen) old() []*appsv1.Deployment {
 	var old []*appsv1.Deployment
 	for _, dep := range s.owned() {
-		if Owns(s.Foo, dep) && dep.DeletionTimestamp == nil && madeUnderItsName(s.Foo, dep) {
+		if dep.DeletionTimestamp == nil && madeUnderItsName(s.Foo, dep) {
 			old = append(old, dep)
 		}
 	}
@@ -65,19 +64,23 @@ func (s *Seen) kept() *appsv1.Deployment {
 // abandoned returns a Deployment whose name was changed again before it had anything available, or nil.
 // There is another one that serves, so nobody needs it, and it takes room that others do.
 func (s *Seen) abandoned() *appsv1.Deployment {
-	kept := s.kept()
 	for _, dep := range s.old() {
-		if s.Undeleted == nil && dep != kept && dep.Status.AvailableReplicas == 0 {
+		if s.Undeleted[dep.Name] == nil && s.abandons(dep) {
 			return dep
 		}
 	}
 	return nil
 }
 
+// abandons reports whether dep is one that never came to serve, beside another one.
+func (s *Seen) abandons(dep *appsv1.Deployment) bool {
+	return dep != s.kept() && dep.Status.AvailableReplicas == 0
+}
+
 // replaced returns a Deployment of an earlier name that the named one does at least as well as, or nil.
 func (s *Seen) replaced() *appsv1.Deployment {
 	for _, old := range s.old() {
-		if s.Undeleted == nil && s.replaces(old) {
+		if s.Undeleted[old.Name] == nil && s.replaces(old) {
 			return old
 		}
 	}
@@ -85,8 +88,9 @@ func (s *Seen) replaced() *appsv1.Deployment {
 }
 
 // replaces reports whether the named Deployment does at least as well as old, and, if it is to do anything, does it:
-// an old one that has nothing available just now may soon have. It gets no such time when its pods may be what
-// leaves the named one no room. What the named one says of itself counts only when it is about the present spec.
+// an old one that has nothing available just now may soon have. One that was never complete gets no such time when its
+// pods may be what leaves the named one no room. What the named one says of itself counts only when it is about the
+// present spec.
 func (s *Seen) replaces(old *appsv1.Deployment) bool {
 	dep := s.Named
 	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil ||
@@ -94,16 +98,27 @@ func (s *Seen) replaces(old *appsv1.Deployment) bool {
 		return false
 	}
 	least := old.Status.AvailableReplicas
-	if !noRoom(dep) {
+	if !noRoom(dep) || complete(old) {
 		least = max(1, least)
 	}
 	return dep.Status.AvailableReplicas >= min(replicasOf(dep), least)
 }
 
-// undeleted reports whether dep is the one that could not be deleted.
-func (s *Seen) undeleted(dep *appsv1.Deployment) bool {
-	var failed *WriteError
-	return s.Undeleted != nil && errors.As(s.Undeleted.Err, &failed) && failed.Deployment == dep.Name
+// undeleted returns the pause, the shortest of several, before a Deployment that is not needed and could not be deleted
+// is tried again, nil when there is none.
+func (s *Seen) undeleted() *WaitError {
+	var next *WaitError
+	for _, dep := range s.old() {
+		if wait := s.Undeleted[dep.Name]; wait != nil && s.unneeded(dep) && (next == nil || wait.After < next.After) {
+			next = wait
+		}
+	}
+	return next
+}
+
+// unneeded reports whether dep, one of old, is to go.
+func (s *Seen) unneeded(dep *appsv1.Deployment) bool {
+	return s.replaces(dep) || s.abandons(dep)
 }
 
 // others says what there is to know about the other Deployments of the Foo, to be put behind a message. Of one that is
@@ -114,13 +129,12 @@ func (s *Seen) others() string {
 		switch {
 		case dep.DeletionTimestamp != nil:
 			fmt.Fprintf(&text, "; Deployment %q is being deleted", dep.Name)
-		case s.undeleted(dep):
-			fmt.Fprintf(&text, "; Deployment %q could not be deleted, trying again: %s", dep.Name, words(s.Undeleted.Err))
-		case madeUnderItsName(s.Foo, dep) && s.replaces(dep):
-		case madeUnderItsName(s.Foo, dep):
-			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available", dep.Name, dep.Status.AvailableReplicas)
-		default:
+		case !madeUnderItsName(s.Foo, dep):
 			fmt.Fprintf(&text, "; Deployment %q has this Foo as its owner, but was not made for it under that name, and is left alone", dep.Name)
+		case s.unneeded(dep) && s.Undeleted[dep.Name] != nil:
+			fmt.Fprintf(&text, "; Deployment %q could not be deleted, trying again: %s", dep.Name, words(s.Undeleted[dep.Name].Err))
+		case !s.replaces(dep):
+			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available", dep.Name, dep.Status.AvailableReplicas)
 		}
 	}
 	return text.String()

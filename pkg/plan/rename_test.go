@@ -60,7 +60,7 @@ func perform(t *testing.T, seen plan.Seen, live *v1alpha1.Foo, refusal error) (s
 			seen.Named = apply(t, seen.Named, step.Patch)
 		case step.Delete != nil && refusal != nil:
 			refuse("delete", step.Delete.Name)
-			seen.Undeleted = &plan.WaitError{After: time.Second, For: "another deletion", Err: err}
+			seen.Undeleted = map[string]*plan.WaitError{step.Delete.Name: {After: time.Second, For: "another deletion", Err: err}}
 			refusal = nil
 			continue
 		case step.Delete != nil:
@@ -136,6 +136,8 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			"nothing", no, reconciling, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
 		{"the new one's pods find no room, and the old one's do not serve", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)), Owned: all(earlier(foo, "web-1", available(0)))}, nil,
 			"look at Foo, delete web-1", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why`},
+		{"the new one's pods find no room, and the old one's did serve", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)), Owned: all(earlier(foo, "web-1", available(0), wasComplete))}, nil,
+			"nothing", no, reconciling, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why; Deployment "web-1" is kept on purpose meanwhile, with 0 available`},
 		{"the new one's pods find no room for too long", plan.Seen{Named: named(replicaFailure, deadline, rollout(1, 1, 1)), Owned: all(old)}, nil,
 			"nothing", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
 		{"the new one does not come up", plan.Seen{Named: named(deadline, rollout(3, 3, 1)), Owned: all(old)}, nil,
@@ -692,7 +694,7 @@ func TestNextTakesOneStepAtATime(t *testing.T) {
 // What could not be deleted is left alone until its time, and then the key comes back, whatever else there is to do.
 func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
-	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
+	old, between, shorter := earlier(foo, "web-1"), earlier(foo, "web-2", available(0)), earlier(foo, "web-4", available(0))
 	why := &plan.WriteError{Verb: "delete", Deployment: "web-2", Err: errors.New("refused")}
 	overridden := &plan.WaitError{After: time.Minute, For: "another correction", Err: errors.New("overridden")}
 	const later = " and wait for another deletion: delete Deployment web-2: refused"
@@ -705,10 +707,13 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	}{
 		{"the new one is to be created", plan.Seen{Owned: all(old, between)}, "create web-3" + later, time.Second},
 		{"the new one differs", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, scaled(9))}, "patch spec.replicas" + later, time.Second},
-		{"the new one could take over", plan.Seen{Owned: all(old), Named: newDeployment(foo)}, strings.TrimPrefix(later, " and "), time.Second},
+		{"the new one can take over", plan.Seen{Owned: all(between), Named: newDeployment(foo)}, strings.TrimPrefix(later, " and "), time.Second},
+		{"there is another one that is to go", plan.Seen{Owned: all(old, between), Named: newDeployment(foo)}, "delete web-1" + later, time.Second},
+		{"there is another one that could not be deleted", plan.Seen{Owned: all(shorter, between), Named: newDeployment(foo)}, "wait for another deletion: delete Deployment web-4: refused", time.Millisecond},
+		{"it is needed again", plan.Seen{Owned: all(between), Named: newDeployment(foo, available(0))}, "nothing", 0},
 		{"the new name is no Foo's", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, ownedBy())}, "NotOwned", time.Second},
 		{"the Foo is paused", plan.Seen{Foo: renamed(withPaused), Owned: all(old, between)}, strings.TrimPrefix(later, " and "), time.Second},
-		{"a field is overridden", plan.Seen{Owned: all(old), Named: newDeployment(foo), Overridden: overridden}, "wait for another correction: overridden", time.Minute},
+		{"a field is overridden", plan.Seen{Owned: all(between), Named: newDeployment(foo), Overridden: overridden}, "wait for another correction: overridden", time.Minute},
 		{"it is too early for a create, too", plan.Seen{Owned: all(old, between), Held: overridden}, "wait for another correction: overridden", time.Minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -716,12 +721,17 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 				tc.seen.Foo = foo
 			}
 			allUnchanged(t, tc.seen)
-			tc.seen.Live, tc.seen.Undeleted = &plan.Live{Foo: tc.seen.Foo}, &plan.WaitError{After: time.Second, For: "another deletion", Err: why}
+			tc.seen.Live = &plan.Live{Foo: tc.seen.Foo}
+			tc.seen.Undeleted = map[string]*plan.WaitError{
+				"web-2": {After: time.Second, For: "another deletion", Err: why},
+				"web-4": {After: time.Millisecond, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-4", Err: errors.New("refused")}},
+				"web-9": {After: 1, For: "a Deployment that is not there"},
+			}
 			step := plan.Next(tc.seen)
 			if diff := cmp.Diff(tc.want, stepOf(step)); diff != "" {
 				t.Errorf("wrong step (-want +got):\n%s", diff)
 			}
-			if outcome := plan.OutcomeOf(step.Err); outcome.Kind != plan.Wait || outcome.After != tc.after || outcome.Quiet {
+			if outcome := plan.OutcomeOf(step.Err); outcome.After != tc.after || outcome.Quiet {
 				t.Errorf("outcome %+v, want a wait of %s that is told", outcome, tc.after)
 			}
 		})

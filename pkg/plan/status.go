@@ -116,6 +116,8 @@ func judge(seen *Seen, err error) verdict {
 		return reconciling(v1alpha1.ReasonRefused, "Trying again: "+words(err))
 	case dep != nil && dep.DeletionTimestamp != nil:
 		return reconciling(v1alpha1.ReasonWaitingForDeletion, fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", name))
+	case (dep == nil || dep.Status.ObservedGeneration == 0) && errors.As(seen.Recreated, &terminal):
+		return reconciling(terminal.Reason, terminal.Message)
 	case dep == nil || dep.Status.ObservedGeneration == 0 && !refusedReplicaSet(dep):
 		return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", name))
 	default:
@@ -191,6 +193,11 @@ func refusedReplicaSet(dep *appsv1.Deployment) bool {
 // noRoom reports whether pods of dep are refused.
 func noRoom(dep *appsv1.Deployment) bool {
 	return hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
+}
+
+// complete reports whether all replicas of dep were available once, of its present pod template.
+func complete(dep *appsv1.Deployment) bool {
+	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable")
 }
 
 // hasCondition reports whether dep has the condition; an empty reason is any.

@@ -35,7 +35,8 @@ const (
 	ReasonNameCycle = "NameCycle"
 	// ReasonNotOwned means that the named Deployment is none that a Foo would give up, and is therefore left alone.
 	ReasonNotOwned = "NotOwned"
-	// ReasonRefused means that the API server refused or failed a write; the message has its words.
+	// ReasonRefused means that the API server refused or failed to create or change the Deployment; the message has
+	// its words.
 	ReasonRefused = "Refused"
 	// ReasonFieldsOverridden means that something else keeps changing fields of the Deployment that this Foo sets.
 	ReasonFieldsOverridden = "FieldsOverridden"
