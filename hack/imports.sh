@@ -16,6 +16,7 @@ while read -r package import; do
 	case $import in
 	"$module"/pkg/apis/* | "$module"/pkg/generated/*)
 		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API knows nothing of its users"
+		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for every controller, ours is only one"
 		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it decides, others do"
 		;;
 	"$module"/pkg/*) [[ $package == "$module" ]] || complain "$package imports $import: packages under pkg do not know each other" ;;

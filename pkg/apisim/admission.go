@@ -1,0 +1,123 @@
+package apisim
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// An Admission is a write that admission has to decide about.
+type Admission struct {
+	Operation   string // CREATE, UPDATE or DELETE.
+	User        string
+	Resource    schema.GroupVersionResource
+	Subresource string
+	Namespace   string
+	Name        string // Empty when it is yet to be generated.
+	// Object is what is to be stored, nil with DELETE. Functions given to Admit may change it. At the scale
+	// subresource it is a Scale, and so is Old.
+	Object runtime.Object
+	Old    runtime.Object // What is stored, nil with CREATE. Not to be modified.
+	DryRun bool
+}
+
+// Admit adds a function to the mutating admission, where a write may be changed or, with an error, refused: before
+// it is validated. An update may be seen more than once. No lock is held.
+func (s *Server) Admit(f func(*Admission) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mutating = append(slices.Clip(s.mutating), f)
+}
+
+// Review adds a function to the validating admission, where a write that is valid may be refused with an error, as
+// by a policy or a quota. No lock is held.
+func (s *Server) Review(f func(*Admission) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.validating = append(slices.Clip(s.validating), f)
+}
+
+func (c *call) admission(operation string, obj, old runtime.Object) *Admission {
+	name := c.request.Name
+	if obj != nil && name == "" {
+		name = accessor(obj).GetName()
+	}
+	return &Admission{
+		Operation: operation, User: c.request.User, Resource: c.kind.Resource, Subresource: c.request.Subresource,
+		Namespace: c.request.Namespace, Name: name, Object: obj, Old: old, DryRun: c.dryRun,
+	}
+}
+
+// admit passes a write through the mutating admission.
+func (c *call) admit(operation string, obj, old runtime.Object) error {
+	if err := c.admitNamespace(operation, obj); err != nil {
+		return err
+	}
+	c.server.mu.Lock()
+	mutating := c.server.mutating
+	c.server.mu.Unlock()
+	for _, f := range mutating {
+		if err := f(c.admission(operation, obj, old)); err != nil {
+			return err
+		}
+		if obj != nil && c.request.Subresource != "scale" {
+			c.kind.setDefaults(obj)
+		}
+	}
+	return nil
+}
+
+// review passes a write through the validating admission.
+func (c *call) review(operation string, obj, old runtime.Object) error {
+	c.server.mu.Lock()
+	validating := c.server.validating
+	c.server.mu.Unlock()
+	for _, f := range validating {
+		if err := f(c.admission(operation, obj, old)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitNamespace refuses what is to be created where there is no namespace, or one that is being deleted.
+func (c *call) admitNamespace(operation string, obj runtime.Object) error {
+	namespaces := c.server.namespaces()
+	if namespaces == nil || c.kind.ClusterScoped || operation == "DELETE" {
+		return nil
+	}
+	have := c.server.find(namespaces, c.request.Namespace)
+	if have == nil {
+		return apierrors.NewNotFound(namespaces.gr, c.request.Namespace)
+	}
+	namespace, ok := have.Object.(*corev1.Namespace)
+	if operation != "CREATE" || !ok || namespace.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	err := forbidden(c.kind.gr, obj, c.request.Name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace.Name))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    corev1.NamespaceTerminatingCause,
+		Message: fmt.Sprintf("namespace %s is being terminated", namespace.Name),
+		Field:   "metadata.namespace",
+	})
+	return err
+}
+
+// forbidden words a refusal by admission.
+func forbidden(gr schema.GroupResource, obj runtime.Object, name string, why error) *apierrors.StatusError {
+	if name == "" {
+		name = "Unknown"
+		if obj != nil && accessor(obj).GetName() != "" {
+			name = accessor(obj).GetName()
+		} else if obj != nil && accessor(obj).GetGenerateName() != "" {
+			name = accessor(obj).GetGenerateName()
+		}
+	}
+	return apierrors.NewForbidden(gr, name, why)
+}

@@ -1,0 +1,41 @@
+package apisim
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// deleteCollection deletes what is selected, one object after the other. Like a real server's it may be left
+// half done, and answers with what there was.
+func (c *call) deleteCollection() (*answer, error) {
+	listOpts, selected, err := c.listOptions()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return nil, err
+	}
+	page, err := c.page(listOpts, selected)
+	if err != nil {
+		return nil, err
+	}
+	for _, rev := range page.items {
+		// Each has its own call: a collection may be that of all namespaces.
+		one := *c.request
+		one.Namespace = rev.Namespace
+		single := &call{server: c.server, request: &one, kind: c.kind, dryRun: c.dryRun}
+		_, _, err := single.deleteObject(rev.Name, opts.DeepCopy())
+		c.request.committed, c.request.entry = one.committed, one.entry
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	m, err := c.accepts()
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := page.encode(c.kind, m)
+	return &answer{code: http.StatusOK, encoded: encoded}, err
+}

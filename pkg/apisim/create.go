@@ -1,0 +1,173 @@
+package apisim
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// nameAttempts is how often a real server tries another generated name when one is taken.
+const nameAttempts = 8
+
+func (c *call) create() (*answer, error) {
+	if _, err := c.bodyMedia(); err != nil {
+		return nil, err
+	}
+	opts, err := options(c, &metav1.CreateOptions{}, "CreateOptions", metav1validation.ValidateCreateOptions)
+	if err != nil {
+		return nil, err
+	}
+	c.dryRun = len(opts.DryRun) > 0
+	obj := c.kind.empty()
+	if err := c.decodeBody(obj, opts.FieldValidation); err != nil {
+		return nil, err
+	}
+	c.kind.setDefaults(obj)
+	wipeSystemFields(accessor(obj))
+	if err := c.inNamespace(obj); err != nil {
+		return nil, err
+	}
+	c.dropDuplicateOwners(obj, "")
+	rev, err := c.insert(obj)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{code: http.StatusCreated, revision: rev, warnings: c.warnings}, nil
+}
+
+// insert stores a new object, which it owns.
+func (c *call) insert(obj runtime.Object) (*Revision, error) {
+	if err := c.admit("CREATE", obj, nil); err != nil {
+		return nil, err
+	}
+	c.dropDuplicateOwners(obj, " after mutating admission happens")
+	m := accessor(obj)
+	generate := m.GetName() == "" && m.GetGenerateName() != ""
+	for attempt := 1; ; attempt++ {
+		trial := obj
+		if generate && attempt < nameAttempts {
+			trial = copyOf(obj)
+		}
+		rev, err := c.insertOnce(trial)
+		if !generate || !apierrors.IsAlreadyExists(err) || attempt == nameAttempts {
+			return rev, err
+		}
+	}
+}
+
+func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
+	m := accessor(obj)
+	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	m.SetUID(c.server.nextUID())
+	if m.GetName() == "" && m.GetGenerateName() != "" {
+		m.SetName(c.server.nextName(m.GetGenerateName()))
+	}
+	if err := c.inNamespace(obj); err != nil {
+		return nil, err
+	}
+	c.kind.prepareCreate(obj)
+	c.kind.setDefaults(obj)
+	if errs := c.kind.validateCreate(obj); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), m.GetName(), errs)
+	}
+	if c.kind.isNamespaces() {
+		labelNamespace(obj)
+	}
+	if err := c.review("CREATE", obj, nil); err != nil {
+		return nil, err
+	}
+	if version := m.GetResourceVersion(); version != "" && version != "0" && strings.Trim(version, "0123456789") == "" {
+		return nil, errors.New("resourceVersion should not be set on objects to be created")
+	}
+	key := c.kind.key(m.GetNamespace(), m.GetName())
+	for {
+		if have := c.server.find(c.kind, key); have != nil {
+			return nil, c.alreadyExists(m, have)
+		}
+		rev, err := c.commit(key, nil, obj)
+		if err != nil || rev != nil {
+			return rev, err
+		}
+	}
+}
+
+// commit stores obj unless the call is a dry run. It returns nil when the object has changed since have was read.
+func (c *call) commit(key string, have *Revision, obj runtime.Object) (*Revision, error) {
+	if !c.dryRun {
+		return c.server.commit(c.kind, key, have, obj, c.request)
+	}
+	if obj == nil {
+		return have, nil
+	}
+	var before runtime.Object
+	accessor(obj).SetResourceVersion("")
+	if have != nil {
+		before = have.Object
+		accessor(obj).SetResourceVersion(accessor(before).GetResourceVersion())
+	}
+	return c.server.newRevision(c.kind, "", obj, before)
+}
+
+// alreadyExists says that the name is taken. Real servers take any name for generated when there is a generateName.
+func (c *call) alreadyExists(m metav1.Object, have *Revision) error {
+	err := apierrors.NewAlreadyExists(c.kind.gr, m.GetName())
+	if m.GetGenerateName() != "" {
+		err = apierrors.NewGenerateNameConflict(c.kind.gr, m.GetName(), 1)
+	}
+	if accessor(have.Object).GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+	}
+	return err
+}
+
+// wipeSystemFields removes what a client cannot decide about a new object.
+func wipeSystemFields(m metav1.Object) {
+	m.SetCreationTimestamp(metav1.Time{})
+	m.SetUID("")
+	m.SetDeletionTimestamp(nil)
+	m.SetDeletionGracePeriodSeconds(nil)
+	m.SetSelfLink("")
+}
+
+// inNamespace puts an object in the namespace of the request. It is an error when it says to be in another.
+func (c *call) inNamespace(obj runtime.Object) error {
+	m, want := accessor(obj), c.request.Namespace
+	switch have := m.GetNamespace(); {
+	case have == want:
+	case have == "", c.kind.ClusterScoped:
+		m.SetNamespace(want)
+	default:
+		return apierrors.NewBadRequest(
+			"the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// dropDuplicateOwners removes owner references that come twice, with a warning.
+func (c *call) dropDuplicateOwners(obj runtime.Object, when string) {
+	var kept []metav1.OwnerReference
+	var duplicates []string
+	for _, ref := range accessor(obj).GetOwnerReferences() {
+		same := func(other metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, other) }
+		if slices.ContainsFunc(kept, same) {
+			duplicates = append(duplicates, string(ref.UID))
+			continue
+		}
+		kept = append(kept, ref)
+	}
+	if len(duplicates) == 0 {
+		return
+	}
+	accessor(obj).SetOwnerReferences(kept)
+	c.warnings = append(c.warnings, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server "+
+		"dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "+
+		"duplicate UID(s) observed: %s", when, strings.Join(duplicates, ", ")))
+}

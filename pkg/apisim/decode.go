@@ -1,0 +1,154 @@
+package apisim
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"mime"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// bodyMedia returns what the body of the request is in.
+func (c *call) bodyMedia() (media, error) {
+	header := c.request.HTTP.Header.Get("Content-Type")
+	if header == "" {
+		return mediaJSON, nil
+	}
+	name, _, err := mime.ParseMediaType(header)
+	if err == nil {
+		for _, known := range c.medias() {
+			if name == known {
+				return media(name), nil
+			}
+		}
+	}
+	return "", unsupportedMediaType(c.medias())
+}
+
+// decodeBody reads an object of the call's kind, or of the given one, from the body and fills in its defaults.
+func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
+	m, err := c.bodyMedia()
+	if err != nil {
+		return err
+	}
+	want := into.GetObjectKind().GroupVersionKind()
+	body, kind := c.request.Body, want
+	switch m {
+	case mediaBinary:
+		kind, err = decodeBinary(body, into)
+		if err == nil && kind.Kind != want.Kind {
+			err = fmt.Errorf("it is a %s", kind.Kind)
+		}
+	case mediaYAML:
+		if body, err = yaml.ToJSON(body); err != nil {
+			return apierrors.NewBadRequest(err.Error())
+		}
+		fallthrough
+	default:
+		if c.kind.Custom && want == c.kind.gvk {
+			err = needsKind(body)
+		}
+		if err == nil {
+			kind, err = c.decodeJSON(body, into, fieldValidation)
+		} else {
+			kind = schema.GroupVersionKind{}
+		}
+	}
+	if err != nil {
+		return c.decodeError(err, into, kind, body)
+	}
+	if kind.GroupVersion() != want.GroupVersion() {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the API version in the data (%s) does not match the expected API version (%s)",
+			kind.GroupVersion(), want.GroupVersion()))
+	}
+	into.GetObjectKind().SetGroupVersionKind(want)
+	return nil
+}
+
+// needsKind says that the body does not tell its kind, which that of a custom resource must.
+func needsKind(body []byte) error {
+	var told struct {
+		Kind *string `json:"kind"`
+	}
+	if json.Unmarshal(body, &told) == nil && told.Kind == nil {
+		return fmt.Errorf("Object 'Kind' is missing in '%s'", body)
+	}
+	return nil
+}
+
+// decodeJSON reads an object and returns what kind it says to be. Fields that the kind does not have are an
+// error, a warning or nothing, as the client wants it.
+func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation string) (schema.GroupVersionKind, error) {
+	want := into.GetObjectKind().GroupVersionKind()
+	serializer := c.server.strict
+	if fieldValidation == metav1.FieldValidationIgnore {
+		serializer = c.server.lax
+	}
+	obj, kind, err := serializer.Decode(body, &want, into)
+	if kind == nil {
+		kind = &schema.GroupVersionKind{}
+	}
+	strict, is := runtime.AsStrictDecodingError(err)
+	if is && obj != nil && fieldValidation != metav1.FieldValidationStrict {
+		for _, unknown := range strict.Errors() {
+			c.warnings = append(c.warnings, unknown.Error())
+		}
+		err = nil
+	}
+	if err == nil && obj != into {
+		err = fmt.Errorf("it is a %s", kind.Kind)
+	}
+	return *kind, err
+}
+
+// decodeError says, in a real server's words, that the body is not what it should be.
+func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVersionKind, body []byte) error {
+	want := into.GetObjectKind().GroupVersionKind().Kind
+	if want == "" {
+		want = c.kind.gvk.Kind
+	}
+	if invalid := c.wrongType(err, into); invalid != nil {
+		return invalid
+	}
+	expected := into.GetObjectKind().GroupVersionKind().GroupVersion()
+	if c.kind.Custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), expected))
+	}
+	if kind.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
+			kind.Kind, kind.Version, want, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
+		want, err, summary(body)))
+}
+
+func summary(body []byte) string {
+	const longest = 30
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{' && len(body) > longest:
+		return string(body[:longest]) + " ..."
+	case body[0] == '{':
+		return string(body)
+	case len(body) > longest:
+		return hex.EncodeToString(body[:longest]) + " ..."
+	}
+	return hex.EncodeToString(body)
+}
+
+// copyOf returns an object that may be modified.
+func copyOf(obj runtime.Object) runtime.Object {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return u.DeepCopy()
+	}
+	return obj.DeepCopyObject()
+}

@@ -1,0 +1,119 @@
+package apisim
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Messages that real servers use in more than one place.
+const (
+	modifiedMessage = "the object has been modified; please apply your changes to the latest version and try again"
+
+	listExpired     = "The resourceVersion for the provided list is too old."
+	continueExpired = "The provided continue parameter is too old to display a consistent list result. You can start " +
+		"a new list without the continue parameter, or use the continue token in this response to retrieve the " +
+		"remainder of the results. Continuing with the provided token results in an inconsistent list - objects " +
+		"that were created, modified, or deleted between the time the first chunk was returned and now may show " +
+		"up in the list."
+)
+
+// Refuse makes an error the answer to the request, for an interceptor: one of apierrors' constructors says with
+// which code and reason, any other error is an internal one.
+func (r *Request) Refuse(err error) (*http.Response, error) {
+	response, words := r.server.respond(r, nil, err)
+	r.refusal = served{response, words}
+	return response, nil
+}
+
+// statusOf returns what a server answers for an error.
+func statusOf(err error) *metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		// A real server has no reason to offer either when an error is not made for answers.
+		return &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Code: http.StatusInternalServerError, Message: err.Error(),
+		}
+	}
+	status := known.Status()
+	status.Kind, status.APIVersion = "Status", "v1"
+	if status.Status == "" {
+		status.Status = metav1.StatusFailure
+	}
+	if status.Code == 0 {
+		status.Code = http.StatusInternalServerError
+	}
+	return &status
+}
+
+// preconditionFailed says that a field is not what a precondition asks for.
+func preconditionFailed(name string, want, have any) string {
+	return fmt.Sprintf("Precondition failed: %s in precondition: %v, %s in object meta: %v", name, want, name, have)
+}
+
+// storageError words a precondition that failed as it comes out of the real server's storage.
+func storageError(key, message string) error {
+	return fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
+		key, message)
+}
+
+func unsupportedMediaType(accepted []string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format - accepted media types include: " +
+			strings.Join(accepted, ", "),
+	}}
+}
+
+// unknownPatchType is what a real server answers for a patch in no media type for patches at all.
+func unknownPatchType() error {
+	err := unsupportedMediaType(nil)
+	err.ErrStatus.Message = "415: Unsupported Media Type"
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	return err
+}
+
+func notAcceptable(accepted []string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "only the following media types are accepted: " + strings.Join(accepted, ", "),
+	}}
+}
+
+// tooLarge is what comes of a resourceVersion from the future, after a wait in vain.
+func tooLarge(wanted, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
+	}
+	return err
+}
+
+// badVersion is a resourceVersion in a query that is not a number. What a server answers depends on the verb.
+type badVersion struct {
+	errors field.ErrorList
+}
+
+func (e *badVersion) Error() string {
+	return e.errors.ToAggregate().Error()
+}
+
+// parseVersion reads a resourceVersion from a query. Empty and "0" are 0.
+func parseVersion(version string) (int64, error) {
+	if version == "" || version == "0" {
+		return 0, nil
+	}
+	parsed, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		path := field.NewPath("resourceVersion")
+		return 0, &badVersion{field.ErrorList{field.Invalid(path, version, err.Error())}}
+	}
+	return int64(min(parsed, 1<<62)), nil
+}

@@ -1,0 +1,166 @@
+package apisim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A Request is what a client sent, as interceptors see it. Fields are for reading.
+type Request struct {
+	Number      int       // Counts from 1, in the order in which requests arrived.
+	Time        time.Time // When it arrived.
+	User        string    // From Config, or the user agent.
+	Verb        string    // get, list, watch, create, update, patch, delete or deletecollection.
+	Resource    schema.GroupVersionResource
+	Subresource string // status, scale, finalize or empty.
+	Namespace   string
+	Name        string // Empty for a create, too.
+	Query       url.Values
+	Body        []byte
+	HTTP        *http.Request // Its body has been read.
+
+	server    *Server
+	path      []string
+	committed []*Revision
+	entry     *entry
+	refusal   served // The last answer that Refuse made.
+}
+
+// Context returns the request's context: it ends when the client gives up.
+func (r *Request) Context() context.Context {
+	return r.HTTP.Context()
+}
+
+// Sleep waits, for an interceptor, as long as d. It returns early with the context's error when the client gives up.
+func (r *Request) Sleep(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-r.Context().Done():
+		return context.Cause(r.Context())
+	}
+}
+
+// String names the request in kubectl's words: "patch deployments/status default/web".
+func (r *Request) String() string {
+	what := r.Resource.Resource
+	if r.Subresource != "" {
+		what += "/" + r.Subresource
+	}
+	switch {
+	case r.Resource.Resource == "":
+		return r.Verb + " /" + strings.Join(r.path, "/")
+	case r.Name != "":
+		return fmt.Sprintf("%s %s %s", r.Verb, what, fullName(r.Namespace, r.Name))
+	case r.Namespace != "":
+		return fmt.Sprintf("%s %s -n %s", r.Verb, what, r.Namespace)
+	}
+	return r.Verb + " " + what
+}
+
+func fullName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// request reads what came in. It is an error when the body cannot be read.
+func (s *Server) request(r *http.Request, user string) (*Request, error) {
+	req := &Request{Time: time.Now(), User: user, HTTP: r, Query: r.URL.Query(), server: s}
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close() // There is nothing more to be had from it.
+		if err != nil {
+			return nil, fmt.Errorf("read the body of the request: %w", err)
+		}
+		req.Body = body
+	}
+	req.path = strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	req.resolve(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	req.Number = s.requests
+	return req, nil
+}
+
+// resolve takes the path apart. Resource stays empty when it is none of a resource's.
+func (r *Request) resolve(s *Server) {
+	parts := r.path
+	var gv schema.GroupVersion
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		gv, parts = schema.GroupVersion{Version: parts[1]}, parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		gv, parts = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
+	default:
+		r.Verb = strings.ToLower(r.HTTP.Method)
+		return
+	}
+	// A namespace and its subresources look like something in the namespace.
+	own := []string{"status", "finalize"}
+	inNamespace := parts[0] == "namespaces" && len(parts) >= 3 && !slices.Contains(own, parts[2])
+	if inNamespace {
+		r.Namespace, parts = parts[1], parts[2:]
+	}
+	r.Resource = gv.WithResource(parts[0])
+	if len(parts) > 1 {
+		r.Name = parts[1]
+	}
+	if len(parts) > 2 {
+		r.Subresource = strings.Join(parts[2:], "/")
+	}
+	r.Verb = r.verb()
+}
+
+func (r *Request) verb() string {
+	switch r.HTTP.Method {
+	case http.MethodGet:
+		if watch := r.Query.Get("watch"); watch == "true" || watch == "1" {
+			return "watch"
+		}
+		if r.Name == "" {
+			return "list"
+		}
+		return "get"
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodDelete:
+		if r.Name == "" {
+			return "deletecollection"
+		}
+	}
+	return strings.ToLower(r.HTTP.Method)
+}
+
+// roundTrip passes a request through the interceptors.
+func (s *Server) roundTrip(r *http.Request, user string) (*http.Response, error) {
+	req, err := s.request(r, user)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	interceptors := s.interceptors
+	s.mu.Unlock()
+	next := func() (*http.Response, error) { return s.serve(req) }
+	for _, intercept := range slices.Backward(interceptors) {
+		inner := next
+		next = func() (*http.Response, error) { return intercept(req, inner) }
+	}
+	response, err := next()
+	s.traceAnswer(req, response, err)
+	return response, err
+}

@@ -1,0 +1,205 @@
+package apisim
+
+import (
+	"maps"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	rules "k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// section returns a top-level field of an object, such as Spec. What it does not have is not valid.
+func section(obj runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(obj).Elem().FieldByName(name)
+}
+
+// sections names the top-level fields that the kinds of Kubernetes have: in Go, and in JSON.
+var sections = map[string]string{"Spec": "spec", "Status": "status"}
+
+// copySection makes a top-level field what it is in another object of the type. What it points to is shared: the
+// other object is never modified.
+func copySection(to, from runtime.Object, name string) {
+	if u, ok := to.(*unstructured.Unstructured); ok {
+		value, found := from.(*unstructured.Unstructured).Object[sections[name]]
+		if !found {
+			delete(u.Object, sections[name])
+			return
+		}
+		u.Object[sections[name]] = runtime.DeepCopyJSONValue(value)
+		return
+	}
+	if have := section(from, name); have.IsValid() {
+		section(to, name).Set(have)
+	}
+}
+
+// clearStatus empties the status.
+func clearStatus(obj runtime.Object) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		delete(u.Object, "status")
+		return
+	}
+	if status := section(obj, "Status"); status.IsValid() {
+		status.SetZero()
+	}
+}
+
+// hasStatus says whether anything is in the status.
+func hasStatus(obj runtime.Object) bool {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return u.Object["status"] != nil
+	}
+	status := section(obj, "Status")
+	return status.IsValid() && !status.IsZero()
+}
+
+// newGeneration says whether the kind counts what changes from old to obj as a new generation.
+func (r *resource) newGeneration(obj, old runtime.Object) bool {
+	switch {
+	case r.NewGeneration != nil:
+		return r.NewGeneration(obj, old)
+	case r.Custom:
+		return !sameBesides(obj, old)
+	case r.Status && !r.isNamespaces() && !isUnstructured(obj) && section(obj, "Spec").IsValid():
+		return !equality.Semantic.DeepEqual(section(obj, "Spec").Interface(), section(old, "Spec").Interface())
+	}
+	return false
+}
+
+// counts says whether the kind has generations at all.
+func (r *resource) counts() bool {
+	return r.Custom || r.NewGeneration != nil ||
+		r.Status && !r.isNamespaces() && !isUnstructured(r.Object) && section(r.Object, "Spec").IsValid()
+}
+
+// sameBesides says whether two objects are equal outside their metadata.
+func sameBesides(a, b runtime.Object) bool {
+	if u, ok := a.(*unstructured.Unstructured); ok {
+		x, y := maps.Clone(u.Object), maps.Clone(b.(*unstructured.Unstructured).Object)
+		delete(x, "metadata")
+		delete(y, "metadata")
+		return equality.Semantic.DeepEqual(x, y)
+	}
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range x.NumField() {
+		switch x.Type().Field(i).Name {
+		case "TypeMeta", "ObjectMeta":
+			continue
+		}
+		if !equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			return false
+		}
+	}
+	return true
+}
+
+// prepareCreate clears what a client may not set in a new object.
+func (r *resource) prepareCreate(obj runtime.Object) {
+	if r.isNamespaces() {
+		prepareNamespace(obj)
+	} else if r.Status {
+		clearStatus(obj)
+	}
+	m := accessor(obj)
+	m.SetManagedFields(nil)
+	if r.counts() {
+		m.SetGeneration(1)
+	}
+	if r.PrepareCreate != nil {
+		r.PrepareCreate(obj)
+	}
+}
+
+// prepareUpdate takes from old what an update, or one of a subresource, may not change.
+func (r *resource) prepareUpdate(obj, old runtime.Object, subresource string) runtime.Object {
+	m := accessor(obj)
+	m.SetManagedFields(nil)
+	switch {
+	case subresource == "finalize":
+		return obj
+	case subresource == "status" && r.Custom:
+		kept := copyOf(old)
+		copySection(kept, obj, "Status")
+		accessor(kept).SetResourceVersion(m.GetResourceVersion())
+		r.setDefaults(kept)
+		return kept
+	case subresource == "status":
+		copySection(obj, old, "Spec")
+		if r.PrepareStatus != nil {
+			r.PrepareStatus(obj, old)
+		}
+		return obj
+	}
+	if r.isNamespaces() {
+		copySection(obj, old, "Spec")
+	}
+	if r.Status {
+		copySection(obj, old, "Status")
+	}
+	if r.PrepareUpdate != nil {
+		r.PrepareUpdate(obj, old)
+	}
+	if r.newGeneration(obj, old) {
+		m.SetGeneration(accessor(old).GetGeneration() + 1)
+	}
+	return obj
+}
+
+// keepSystemFields takes from old what the server alone decides.
+func keepSystemFields(obj, old metav1.Object) {
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if created := old.GetCreationTimestamp(); !created.IsZero() {
+		obj.SetCreationTimestamp(created)
+	}
+	if deleted := old.GetDeletionTimestamp(); !deleted.IsZero() {
+		obj.SetDeletionTimestamp(deleted)
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(grace)
+	}
+}
+
+// validateCreate returns what is wrong with a new object. Real servers look at the metadata twice, and the second
+// time only when there was nothing wrong the first.
+func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
+	metadata := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, r.ValidateName, metadata)
+	if r.Validate != nil {
+		errs = append(errs, r.Validate(obj, nil)...)
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
+}
+
+// validateUpdate returns what is wrong with an object that is to replace old. As in real servers, what is wrong
+// with the metadata comes twice.
+func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) field.ErrorList {
+	metadata := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
+	for range 2 {
+		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(accessor(obj), accessor(old), metadata)...)
+	}
+	if r.Validate != nil && (subresource != "status" || r.Custom && r.ValidateStatus == nil) {
+		errs = append(errs, r.Validate(obj, old)...)
+	}
+	if r.ValidateStatus != nil && subresource == "status" {
+		errs = append(errs, r.ValidateStatus(obj, old)...)
+	}
+	return errs
+}
+
+func pathSegment(name string, prefix bool) []string {
+	if prefix {
+		return rules.IsPathSegmentPrefix(name)
+	}
+	return rules.IsPathSegmentName(name)
+}

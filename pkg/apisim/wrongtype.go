@@ -1,0 +1,45 @@
+package apisim
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// wrongType returns what the schema of a custom resource says of a value of a wrong type, nil when err is about
+// something else. Built-in kinds cannot be decoded then, and say so in Go's words.
+func (c *call) wrongType(err error, into runtime.Object) error {
+	var wrong *json.UnmarshalTypeError
+	if !c.kind.Custom || into.GetObjectKind().GroupVersionKind() != c.kind.gvk || !errors.As(err, &wrong) {
+		return nil
+	}
+	have, want := wrong.Value, schemaType(wrong.Type)
+	path := field.NewPath(wrong.Field)
+	detail := fmt.Sprintf("%s in body must be of type %s: %q", wrong.Field, want, have)
+	name := cmp.Or(c.request.Name, accessor(into).GetName())
+	return apierrors.NewInvalid(c.kind.gvk.GroupKind(), name, field.ErrorList{field.TypeInvalid(path, have, detail)})
+}
+
+// schemaType names a Go type in the words of a schema.
+func schemaType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "integer"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.String:
+		return "string"
+	}
+	return "object"
+}
