@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,15 +24,15 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/apisim"
 	"example.com/foo-controller/pkg/consistency"
-	samplesfake "example.com/foo-controller/pkg/generated/clientset/versioned/fake"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
 )
@@ -39,7 +40,6 @@ import (
 var (
 	deploymentsGR = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	foosGR        = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "foos"}
-	foosGVR       = foosGR.WithVersion("v1alpha1")
 	webKey        = cache.NewObjectName("default", "web")
 )
 
@@ -601,50 +601,72 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	}
 }
 
-// TestInformersCallTheHandlers lets real informers watch the fake API servers.
+// TestInformersCallTheHandlers lets real informers watch the simulated API server.
 func TestInformersCallTheHandlers(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	kube, samples := kubefake.NewClientset(), samplesfake.NewClientset()
-	samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.queue.ShutDown)
-	samplesFactory.StartWithContext(ctx)
-	kubeFactory.StartWithContext(ctx)
-	if !cache.WaitFor(ctx, "", c.synced...) {
-		t.Fatal("the caches are not filled")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		ctx, stop := context.WithCancel(ctx)
+		config := apisim.New(fooKind, deploymentKind).Config("user")
+		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
+		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
+		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
+		if err != nil {
+			t.Fatal(err)
+		}
+		samplesFactory.StartWithContext(ctx)
+		kubeFactory.StartWithContext(ctx)
+		defer func() {
+			c.queue.ShutDown()
+			stop()
+			samplesFactory.Shutdown()
+			kubeFactory.Shutdown()
+		}()
+		if !cache.WaitFor(ctx, "", c.synced...) {
+			t.Fatal("the caches are not filled")
+		}
 
-	foos, deployments := samples.SamplecontrollerV1alpha1().Foos("default"), kube.AppsV1().Deployments("default")
-	for _, step := range []struct {
-		what string
-		do   func() error
-	}{
-		{"a Foo is created", func() error { _, err := foos.Create(ctx, newFoo(), metav1.CreateOptions{}); return err }},
-		{"a Deployment is created", func() error { _, err := deployments.Create(ctx, newDeployment(), metav1.CreateOptions{}); return err }},
-		{"a Deployment is changed", func() error {
-			_, err := deployments.Update(ctx, newDeployment(scaledTo(9), func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }), metav1.UpdateOptions{})
-			return err
-		}},
-		{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
-		{"a Foo is changed", func() error {
-			_, err := foos.Update(ctx, newFoo(func(foo *v1alpha1.Foo) { foo.Generation, foo.ResourceVersion = 8, "11" }), metav1.UpdateOptions{})
-			return err
-		}},
-		{"a Foo is deleted", func() error { return foos.Delete(ctx, "web", metav1.DeleteOptions{}) }},
-	} {
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.what, err)
+		foos, deployments := samples.SamplecontrollerV1alpha1().Foos("default"), kube.AppsV1().Deployments("default")
+		for _, step := range []struct {
+			what string
+			do   func() error
+		}{
+			{"a Foo is created", func() error { _, err := foos.Create(ctx, created(newFoo()), metav1.CreateOptions{}); return err }},
+			{"a Deployment is created", func() error {
+				_, err := deployments.Create(ctx, created(newDeployment()), metav1.CreateOptions{})
+				return err
+			}},
+			{"a Deployment is changed", func() error {
+				_, err := deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
+				return err
+			}},
+			{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
+			{"a Foo is changed", func() error {
+				_, err := foos.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
+				return err
+			}},
+			{"a Foo is deleted", func() error { return foos.Delete(ctx, "web", metav1.DeleteOptions{}) }},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			synctest.Wait()
+			if n := c.queue.Len(); n != 1 {
+				t.Fatalf("%s: %d keys are queued, want 1", step.what, n)
+			}
+			key, _ := c.queue.Get()
+			if key != webKey {
+				t.Errorf("%s: %s is queued, want %s", step.what, key, webKey)
+			}
+			c.queue.Done(key)
 		}
-		until(t, "the Foo is queued because "+step.what, func(context.Context) (bool, error) { return c.queue.Len() > 0, nil })
-		key, _ := c.queue.Get()
-		if key != webKey {
-			t.Errorf("%s: %s is queued, want %s", step.what, key, webKey)
-		}
-		c.queue.Done(key)
-	}
+	})
+}
+
+// created returns obj as a client may send it that creates it.
+func created[T metav1.Object](obj T) T {
+	obj.SetResourceVersion("")
+	obj.SetUID("")
+	return obj
 }
 
 func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
@@ -681,11 +703,11 @@ func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other" })
 	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
-	f.kubeAPI.PrependReactor("create", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if strings.HasPrefix(describe(action), "create deployments web") {
+	f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		if describe(r) == "create deployments web" {
 			panic("cannot cope with this one")
 		}
-		return false, nil, nil
+		return next()
 	})
 	for _, key := range []cache.ObjectName{webKey, cache.MetaObjectToName(other)} {
 		f.queue.Add(key)
@@ -696,7 +718,7 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	if got := f.queue.NumRequeues(webKey); got != 1 {
 		t.Errorf("the key that panicked was queued again %d times, want 1", got)
 	}
-	want := []string{"create deployments other", "update foos/status other"}
+	want := []string{"create deployments web", "create deployments other", "update foos/status other"}
 	if diff := cmp.Diff(want, f.requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
@@ -720,9 +742,11 @@ func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
 		f.synced = nil // The caches are as the test filled them.
 		answer := make(chan struct{})
-		f.kubeAPI.PrependReactor("create", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-			<-answer
-			return false, nil, nil
+		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			if r.Verb == "create" {
+				<-answer
+			}
+			return next()
 		})
 		f.queue.Add(webKey)
 		ctx, stop := context.WithCancel(f.ctx)
@@ -799,17 +823,16 @@ type key string
 
 var errBoom = errors.New("boom")
 
-// A fixture is a Controller on caches that a test fills and on API servers that remember what they are
+// A fixture is a Controller on caches that a test fills and on a simulated API server, which remembers what it is
 // asked. The caches change only when the test says so.
 type fixture struct {
 	*Controller
-	t       *testing.T
-	ctx     context.Context
-	kubeAPI *kubefake.Clientset
-	fooAPI  *samplesfake.Clientset
-	foos    cache.Indexer
-	deps    cache.Indexer
-	events  *events.FakeRecorder
+	t      *testing.T
+	ctx    context.Context
+	api    *apisim.Server
+	foos   cache.Indexer
+	deps   cache.Indexer
+	events *events.FakeRecorder
 	// fails has the answers to give instead of the real ones, by request as describe puts it.
 	fails map[string]error
 	// stored is the resourceVersion that the cache of a resource says it is at; none leaves it open.
@@ -817,37 +840,51 @@ type fixture struct {
 	// whenAsked, when set, is called when a cache is asked for that.
 	whenAsked func()
 	log       []string // The requests, in order.
-	versions  int      // The last resourceVersion given.
 }
 
+// newFixture returns a fixture whose API server has live. An object that is in both has one resourceVersion.
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, events: events.NewFakeRecorder(10), versions: 100}
-	var kubeObjects, fooObjects []runtime.Object
-	for _, obj := range live {
-		if _, ok := obj.(*v1alpha1.Foo); ok {
-			fooObjects = append(fooObjects, obj.DeepCopyObject())
-			continue
-		}
-		kubeObjects = append(kubeObjects, obj.DeepCopyObject())
+	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKind, deploymentKind), events: events.NewFakeRecorder(10)}
+	if err := f.api.Load(live...); err != nil {
+		t.Fatal(err)
 	}
-	f.kubeAPI, f.fooAPI = kubefake.NewClientset(kubeObjects...), samplesfake.NewClientset(fooObjects...)
-	f.kubeAPI.PrependReactor("*", "*", f.react(f.kubeAPI.Tracker()))
-	f.fooAPI.PrependReactor("*", "*", f.react(f.fooAPI.Tracker()))
-
-	foos := fooinformers.NewSharedInformerFactory(f.fooAPI, 0).Samplecontroller().V1alpha1().Foos()
-	deployments := kubeinformers.NewSharedInformerFactory(f.kubeAPI, 0).Apps().V1().Deployments()
-	controller, err := New(ctx, f.kubeAPI, f.fooAPI, f.events, foos, deployments)
+	f.api.Intercept(f.intercept)
+	config := f.api.Config(controllerName)
+	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
+	foos := fooinformers.NewSharedInformerFactory(samples, 0).Samplecontroller().V1alpha1().Foos()
+	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
+	controller, err := New(ctx, kube, samples, f.events, foos, deployments)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Controller = controller
 	f.writes = consistency.New(func(resource, _ string) consistency.Store { return progressOf{f, resource} })
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
-	f.fill(cached)
+	f.fill(f.current(cached, live))
 	t.Cleanup(f.queue.ShutDown)
 	return f
+}
+
+func resourceOf(obj object) schema.GroupVersionResource {
+	if _, ok := obj.(*v1alpha1.Foo); ok {
+		return fooResource
+	}
+	return deploymentResource
+}
+
+// current returns copies of the cached objects, with the stored resourceVersion when they are as in live.
+func (f *fixture) current(cached, live []runtime.Object) []runtime.Object {
+	var current []runtime.Object
+	for _, obj := range cached {
+		obj := obj.DeepCopyObject().(object)
+		if slices.ContainsFunc(live, func(other runtime.Object) bool { return equality.Semantic.DeepEqual(obj, other) }) {
+			obj.SetResourceVersion(f.api.Object(resourceOf(obj), obj.GetNamespace(), obj.GetName()).(object).GetResourceVersion())
+		}
+		current = append(current, obj)
+	}
+	return current
 }
 
 // progressOf says how far the cache of a resource is.
@@ -863,51 +900,34 @@ func (p progressOf) LastStoreSyncResourceVersion() string {
 	return p.stored[p.resource]
 }
 
-// react notes a request, fails it when the test says so, and gives what is written a uid, a resourceVersion
-// and a generation, which the fake API servers do not.
-func (f *fixture) react(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
-	return func(action clienttesting.Action) (bool, runtime.Object, error) {
-		request := describe(action)
-		f.log = append(f.log, request)
-		if err := f.fails[request]; err != nil {
-			return true, nil, err
-		}
-		_, obj, err := clienttesting.ObjectReaction(tracker)(action)
-		if err != nil || action.GetVerb() == "get" || action.GetVerb() == "delete" {
-			return true, obj, err
-		}
-		written, err := meta.Accessor(obj)
-		if err != nil {
-			return true, nil, err
-		}
-		f.versions++
-		written.SetResourceVersion(strconv.Itoa(f.versions))
-		if written.GetUID() == "" {
-			written.SetUID(types.UID("uid-of-" + written.GetName()))
-		}
-		if patch, ok := action.(clienttesting.PatchAction); action.GetSubresource() == "" && (!ok || bytes.Contains(patch.GetPatch(), []byte(`"spec"`))) {
-			written.SetGeneration(written.GetGeneration() + 1)
-		}
-		return true, obj, tracker.Update(action.GetResource(), obj, action.GetNamespace())
+// intercept notes a request, and fails it when the test says so.
+func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	request := describe(r)
+	f.log = append(f.log, request)
+	err := f.fails[request]
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return r.Refuse(err)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return next()
 }
 
 // describe puts a request in words: verb, resource, name.
-func describe(action clienttesting.Action) string {
-	resource := action.GetResource().Resource
-	if action.GetSubresource() != "" {
-		resource += "/" + action.GetSubresource()
+func describe(r *apisim.Request) string {
+	resource, name := r.Resource.Resource, r.Name
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
 	}
-	var name string
-	switch a := action.(type) {
-	case interface{ GetName() string }:
-		name = a.GetName()
-	case interface{ GetObject() runtime.Object }:
-		if obj, err := meta.Accessor(a.GetObject()); err == nil {
-			name = obj.GetName()
+	if r.Verb == "create" {
+		dep := &appsv1.Deployment{}
+		if err := decodeInto(r.Body, dep); err != nil {
+			return err.Error()
 		}
+		name = dep.Name
 	}
-	return fmt.Sprintf("%s %s %s", action.GetVerb(), resource, name)
+	return fmt.Sprintf("%s %s %s", r.Verb, resource, name)
 }
 
 // requests returns what the API servers were asked and told since the last call.
@@ -934,7 +954,7 @@ func (f *fixture) fill(objs []runtime.Object) {
 	var foos, deps []any
 	for _, obj := range objs {
 		if foo, ok := obj.(*v1alpha1.Foo); ok {
-			foos = append(foos, foo)
+			foos = append(foos, foo.DeepCopy())
 			continue
 		}
 		trimmed, err := plan.Trim(obj.DeepCopyObject())
@@ -948,25 +968,10 @@ func (f *fixture) fill(objs []runtime.Object) {
 	}
 }
 
-// refresh lets the caches see what the API servers have.
+// refresh lets the caches see what the API server has.
 func (f *fixture) refresh() {
 	f.t.Helper()
-	var objs []runtime.Object
-	foos, err := f.fooAPI.Tracker().List(foosGVR, plan.FooKind, "")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for i := range foos.(*v1alpha1.FooList).Items {
-		objs = append(objs, &foos.(*v1alpha1.FooList).Items[i])
-	}
-	deps, err := f.kubeAPI.Tracker().List(appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.SchemeGroupVersion.WithKind("Deployment"), "")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for i := range deps.(*appsv1.DeploymentList).Items {
-		objs = append(objs, &deps.(*appsv1.DeploymentList).Items[i])
-	}
-	f.fill(objs)
+	f.fill(append(f.api.Objects(fooResource), f.api.Objects(deploymentResource)...))
 }
 
 // cacheContent returns copies of all cached objects.
@@ -1001,14 +1006,11 @@ func (f *fixture) checkEvents(want []string) {
 // checkReady compares the Ready condition of the Foo default/web, as status/reason.
 func (f *fixture) checkReady(want string) {
 	f.t.Helper()
-	foo, err := f.fooAPI.Tracker().Get(foosGVR, webKey.Namespace, webKey.Name)
-	if apierrors.IsNotFound(err) || f.fails["update foos/status web"] != nil {
+	foo, _ := f.api.Object(fooResource, webKey.Namespace, webKey.Name).(*v1alpha1.Foo)
+	if foo == nil || f.fails["update foos/status web"] != nil {
 		return
 	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	cond := readyCondition(foo.(*v1alpha1.Foo))
+	cond := readyCondition(foo)
 	if got := fmt.Sprintf("%s/%s", cond.Status, cond.Reason); got != want {
 		f.t.Errorf("Ready is %s (%s), want %s", got, cond.Message, want)
 	}
@@ -1043,6 +1045,7 @@ func newDeployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	dep := plan.Deployment(newFoo())
 	dep.UID, dep.ResourceVersion, dep.Generation = "deployment-uid", "20", 1
 	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
+	deploymentKind.Default(dep) // As it is stored.
 	for _, edit := range edits {
 		edit(dep)
 	}

@@ -1,30 +1,36 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/apisim"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -36,31 +42,19 @@ type object interface {
 	runtime.Object
 }
 
-// A fakeCluster is what stands behind the fake clients in scenarios: the Foos and Deployments of one namespace,
-// with as much of an API server's manners as the controller depends on. There is one sequence of resource
-// versions. A write is refused when its uid or resourceVersion is not the stored one's, a status is written
-// apart from the rest, the generation counts changes of the spec, and finalizers hold up a deletion. It also
-// refuses what no controller should send: a write to an existing object without both of them, or one that
-// does not say whose it is.
-type fakeCluster struct {
-	objects map[string]map[string]object // By resource and name.
-	version int                          // The last resourceVersion given.
-	made    int                          // How many objects there were.
-	// history has all changes in order. Watches tell them, each as far as it has come.
-	history []change
-	// refusals answer requests in place of what follows from the objects.
+// A simulation is what stands behind the clients in scenarios: a simulated API server with the Foos and Deployments
+// of one namespace. What users do goes straight to it; what a controller asks for is put into words on its way,
+// and may be refused.
+type simulation struct {
+	*apisim.Server
+	// users are what everybody but the controllers acts through, by resource.
+	users map[string]rest.Interface
+	// refusals answer requests of controllers in place of the API server.
 	refusals []*refusal
 	// terminating says that the namespace is being deleted.
 	terminating bool
-	// overrides change each Deployment that is written, as a mutating admission policy does.
+	// overrides change each Deployment that a controller writes, as a mutating admission policy does.
 	overrides []func(*appsv1.Deployment)
-}
-
-// A change is what a watch event tells: an object as it is now, or as it was when it went.
-type change struct {
-	resource string
-	object   object
-	gone     bool
 }
 
 // A refusal answers requests of one verb for one resource, or one object.
@@ -72,201 +66,174 @@ type refusal struct {
 	once           bool
 }
 
-func newFakeCluster() *fakeCluster {
-	return &fakeCluster{objects: map[string]map[string]object{foosResource: {}, deploymentsResource: {}}, version: 100}
+func newSimulation() *simulation {
+	c := &simulation{Server: apisim.New(fooKind, deploymentKind)}
+	const user = "user"
+	c.users = map[string]rest.Interface{
+		foosResource:        clientset.NewForConfigOrDie(c.Config(user)).SamplecontrollerV1alpha1().RESTClient(),
+		deploymentsResource: kubernetes.NewForConfigOrDie(c.Config(user)).AppsV1().RESTClient(),
+	}
+	c.Admit(func(a *apisim.Admission) error {
+		if dep, ok := a.Object.(*appsv1.Deployment); ok && a.User != user {
+			for _, override := range c.overrides {
+				override(dep)
+			}
+		}
+		return nil
+	})
+	return c
 }
 
-func (c *fakeCluster) foo(name string) *v1alpha1.Foo {
-	foo, _ := c.objects[foosResource][name].(*v1alpha1.Foo)
+func (c *simulation) foo(name string) *v1alpha1.Foo {
+	foo, _ := c.Object(fooResource, namespace, name).(*v1alpha1.Foo)
 	return foo
 }
 
-func (c *fakeCluster) deployment(name string) *appsv1.Deployment {
-	dep, _ := c.objects[deploymentsResource][name].(*appsv1.Deployment)
+func (c *simulation) deployment(name string) *appsv1.Deployment {
+	dep, _ := c.Object(deploymentResource, namespace, name).(*appsv1.Deployment)
 	return dep
 }
 
-// sorted returns the objects of a resource by name.
-func (c *fakeCluster) sorted(resource string) []object {
-	var sorted []object
-	for _, name := range slices.Sorted(maps.Keys(c.objects[resource])) {
-		sorted = append(sorted, c.objects[resource][name])
-	}
-	return sorted
+// changes returns what watch events tell, in order.
+func (c *simulation) changes() []*apisim.Revision { return c.History(fooResource, deploymentResource) }
+
+// add creates an object as a user does.
+func (c *simulation) add(resource string, obj object) error {
+	obj.SetResourceVersion("")
+	return c.users[resource].Post().Namespace(namespace).Resource(resource).Body(obj).Do(context.Background()).Error()
 }
 
-// add stores a new object.
-func (c *fakeCluster) add(resource string, obj object) error {
-	if c.objects[resource][obj.GetName()] != nil {
-		return apierrors.NewAlreadyExists(groupResource(resource), obj.GetName())
-	}
-	c.made++
-	obj.SetNamespace(namespace)
-	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", c.made)))
-	obj.SetGeneration(1)
-	obj.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
-	c.store(resource, obj)
-	return nil
-}
-
-// update stores obj in place of have, which it was made from, unless they are equal.
-func (c *fakeCluster) update(resource string, have, obj object) {
-	if equality.Semantic.DeepEqual(have, obj) {
-		return
-	}
-	if !equality.Semantic.DeepEqual(specOf(have), specOf(obj)) {
-		obj.SetGeneration(have.GetGeneration() + 1)
-	}
-	if obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 {
-		c.remove(resource, obj)
-		return
-	}
-	c.store(resource, obj)
-}
-
-// edit changes an object as somebody other than the controller does.
-func (c *fakeCluster) edit(resource, name string, edit func(object)) error {
-	have := c.objects[resource][name]
-	if have == nil {
-		return apierrors.NewNotFound(groupResource(resource), name)
+// edit changes an object, or its subresource, as somebody other than the controller does.
+func (c *simulation) edit(resource, subresource, name string, edit func(object)) error {
+	have, ok := c.Object(gvrOf(resource), namespace, name).(object)
+	if !ok {
+		return apierrors.NewNotFound(gvrOf(resource).GroupResource(), name)
 	}
 	changed := have.DeepCopyObject().(object)
 	edit(changed)
-	c.update(resource, have, changed)
-	return nil
+	return c.users[resource].Put().Namespace(namespace).Resource(resource).Name(name).SubResource(subresource).Body(changed).Do(context.Background()).Error()
 }
 
-// delete deletes an object, or marks it when a finalizer holds it.
-func (c *fakeCluster) delete(resource, name string, foreground bool) error {
-	have := c.objects[resource][name]
-	if have == nil {
-		return apierrors.NewNotFound(groupResource(resource), name)
-	}
-	if have.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	obj := have.DeepCopyObject().(object)
+// delete deletes an object as a user does.
+func (c *simulation) delete(resource, name string, foreground bool) error {
+	policy := metav1.DeletePropagationBackground
 	if foreground {
-		obj.SetFinalizers(append(obj.GetFinalizers(), metav1.FinalizerDeleteDependents))
+		policy = metav1.DeletePropagationForeground
 	}
-	if len(obj.GetFinalizers()) == 0 {
-		c.remove(resource, obj)
-		return nil
-	}
-	obj.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Truncate(time.Second))))
-	obj.SetGeneration(obj.GetGeneration() + 1)
-	c.store(resource, obj)
-	return nil
+	return c.users[resource].Delete().Namespace(namespace).Resource(resource).Name(name).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(context.Background()).Error()
 }
 
-func (c *fakeCluster) store(resource string, obj object) {
-	c.objects[resource][obj.GetName()] = obj
-	c.tell(resource, obj, false)
+// collectGarbage lets the garbage collector work until it has nothing left to do.
+func (c *simulation) collectGarbage() {
+	ctx, stop := context.WithCancel(context.Background())
+	go apisim.RunGarbageCollector(ctx, c.Server, 0)
+	synctest.Wait()
+	stop()
+	synctest.Wait()
 }
 
-func (c *fakeCluster) remove(resource string, obj object) {
-	delete(c.objects[resource], obj.GetName())
-	c.tell(resource, obj, true)
-}
-
-func (c *fakeCluster) tell(resource string, obj object, gone bool) {
-	c.version++
-	obj.SetResourceVersion(strconv.Itoa(c.version))
-	c.history = append(c.history, change{resource, obj.DeepCopyObject().(object), gone})
-}
-
-// collectGarbage deletes the Deployments whose owners are gone or wait for them to go, and then such owners.
-func (c *fakeCluster) collectGarbage() error {
-	for _, dep := range c.sorted(deploymentsResource) {
-		refs := dep.GetOwnerReferences()
-		kept := slices.ContainsFunc(refs, func(ref metav1.OwnerReference) bool {
-			foo := c.foo(ref.Name)
-			return foo != nil && foo.UID == ref.UID && !slices.Contains(foo.Finalizers, metav1.FinalizerDeleteDependents)
-		})
-		if len(refs) == 0 || kept {
-			continue
-		}
-		if err := c.delete(deploymentsResource, dep.GetName(), false); err != nil {
-			return err
-		}
-	}
-	for _, foo := range c.sorted(foosResource) {
-		dependents := slices.ContainsFunc(c.sorted(deploymentsResource), func(dep object) bool {
-			return slices.ContainsFunc(dep.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == foo.GetUID() })
-		})
-		if dependents {
-			continue
-		}
-		if err := c.edit(foosResource, foo.GetName(), func(foo object) {
-			foo.SetFinalizers(slices.DeleteFunc(foo.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A request is what the controller asks or tells the API server.
+// A request is what a controller asks or tells the API server.
 type request struct {
 	verb, resource, name string
 	words                string
-	do                   func() (object, error)
+	do                   func() (*http.Response, error)
 	// flaw is what no controller should send.
 	flaw error
 }
 
 // serve answers r, and adds to its words how that ended.
-func (c *fakeCluster) serve(r *request) (object, error) {
+func (c *simulation) serve(from *apisim.Request, r *request) (*http.Response, error) {
 	refused := c.refused(r)
-	var answer object
-	var err error
 	if refused == nil || refused.done {
-		answer, err = r.do()
+		answer, err := r.do()
+		if err != nil {
+			return nil, err
+		}
+		if reason := reasonOf(answer); reason != "" {
+			r.words += " -> " + reason
+			return answer, nil
+		}
+		if refused == nil {
+			return answer, nil
+		}
+		answer.Body.Close()
 	}
-	if err == nil && refused != nil {
-		err = refused.answer(r.name)
-	}
-	if err != nil {
-		r.words += " -> " + outcome(err)
+	err := refused.answer(r.name)
+	if errors.Is(err, errNoAnswer) {
+		r.words += " -> no answer"
 		return nil, err
 	}
-	return answer.DeepCopyObject().(object), nil // Nobody may change what is stored.
+	answer, err := from.Refuse(err)
+	r.words += " -> " + reasonOf(answer)
+	return answer, err
 }
 
-// requestOf returns what a client sends.
-func (c *fakeCluster) requestOf(action clienttesting.Action) *request {
-	r := &request{verb: action.GetVerb(), resource: action.GetResource().Resource}
-	var manager string
-	switch action := action.(type) {
-	case clienttesting.GetActionImpl:
-		r.name, r.words = action.Name, fmt.Sprintf("get %s %s", strings.TrimSuffix(r.resource, "s"), action.Name)
-		r.do = func() (object, error) { return c.get(r.resource, action.Name) }
+// reasonOf returns why the API server says no, "" when it does not.
+func reasonOf(answer *http.Response) string {
+	if answer.StatusCode < http.StatusBadRequest {
+		return ""
+	}
+	body, err := io.ReadAll(answer.Body)
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	status := &metav1.Status{}
+	if err := cmp.Or(err, decodeInto(body, status)); err != nil {
+		return err.Error()
+	}
+	return string(status.Reason)
+}
+
+// decodeInto reads what clients and API servers say to each other.
+func decodeInto(body []byte, into runtime.Object) error {
+	return runtime.DecodeInto(codec, body, into)
+}
+
+var codec = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(kubescheme.AddToScheme(scheme), v1alpha1.Install(scheme)); err != nil {
+		panic(err)
+	}
+	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
+}()
+
+// requestOf puts into words what a client sends.
+func (c *simulation) requestOf(from *apisim.Request, next func() (*http.Response, error)) *request {
+	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next}
+	manager := from.Query.Get("fieldManager")
+	switch from.Verb + from.Subresource {
+	case "get":
+		r.words = fmt.Sprintf("get %s %s", strings.TrimSuffix(r.resource, "s"), r.name)
 		return r
-	case clienttesting.CreateActionImpl:
-		dep := action.Object.(*appsv1.Deployment)
-		manager, r.name = action.CreateOptions.FieldManager, dep.Name
-		r.words = fmt.Sprintf("create deployment %s replicas=%d image=%s", dep.Name, *dep.Spec.Replicas, dep.Spec.Template.Spec.Containers[0].Image)
-		r.do = func() (object, error) { return c.createDeployment(dep) }
-	case clienttesting.PatchActionImpl:
-		manager, r.name = action.PatchOptions.FieldManager, action.Name
-		r.words, r.flaw = c.describePatch(action)
-		r.do = func() (object, error) { return c.patchDeployment(action.Name, action.Patch) }
-	case clienttesting.UpdateActionImpl:
-		foo := action.Object.(*v1alpha1.Foo)
-		manager, r.name, r.verb, r.words = action.UpdateOptions.FieldManager, foo.Name, action.Subresource, c.describeStatus(foo)
-		if foo.UID == "" || foo.ResourceVersion == "" || action.Subresource != "status" {
-			r.flaw = errors.New("it is not of the status, or lacks a uid or resourceVersion")
+	case "create":
+		dep := &appsv1.Deployment{}
+		if r.flaw = decodeInto(from.Body, dep); r.flaw != nil {
+			return r
 		}
-		r.do = func() (object, error) { return c.updateStatus(foo) }
-	case clienttesting.DeleteActionImpl:
-		manager, r.name, r.words = controllerName, action.Name, "delete deployment "+action.Name
-		if options := action.DeleteOptions; options.PropagationPolicy == nil || *options.PropagationPolicy != metav1.DeletePropagationBackground ||
+		r.name = dep.Name
+		r.words = fmt.Sprintf("create deployment %s replicas=%d image=%s", dep.Name, *dep.Spec.Replicas, dep.Spec.Template.Spec.Containers[0].Image)
+	case "patch":
+		r.words, r.flaw = c.describePatch(from)
+	case "updatestatus":
+		foo := &v1alpha1.Foo{}
+		if r.flaw = decodeInto(from.Body, foo); r.flaw != nil {
+			return r
+		}
+		r.verb, r.words = "status", c.describeStatus(foo)
+		if foo.UID == "" || foo.ResourceVersion == "" {
+			r.flaw = errors.New("it lacks a uid or resourceVersion")
+		}
+	case "delete":
+		manager, r.words = controllerName, "delete deployment "+r.name // A delete has no field manager.
+		options := &metav1.DeleteOptions{}
+		if r.flaw = decodeInto(from.Body, options); r.flaw != nil {
+			return r
+		}
+		if options.PropagationPolicy == nil || *options.PropagationPolicy != metav1.DeletePropagationBackground ||
 			options.Preconditions == nil || options.Preconditions.UID == nil || options.Preconditions.ResourceVersion == nil {
 			r.flaw = errors.New("it is not in the background, or lacks a uid or resourceVersion")
 		}
-		r.do = func() (object, error) { return c.deleteDeployment(action.Name, action.DeleteOptions.Preconditions) }
 	default:
-		r.words, r.flaw = action.GetVerb()+" "+r.resource, errors.New("nobody expects it")
+		r.words, r.flaw = from.String(), errors.New("nobody expects it")
 	}
 	if manager != controllerName {
 		r.flaw = fmt.Errorf("its field manager is %q", manager)
@@ -275,7 +242,7 @@ func (c *fakeCluster) requestOf(action clienttesting.Action) *request {
 }
 
 // refused returns what the test wants answered to such a request, nil for the usual.
-func (c *fakeCluster) refused(r *request) *refusal {
+func (c *simulation) refused(r *request) *refusal {
 	i := slices.IndexFunc(c.refusals, func(f *refusal) bool {
 		return f.verb == r.verb && f.resource == r.resource && (f.name == "" || f.name == r.name)
 	})
@@ -289,104 +256,16 @@ func (c *fakeCluster) refused(r *request) *refusal {
 	return found
 }
 
-// outcome puts the answer to a request that failed into a word.
-func outcome(err error) string {
-	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
-		return string(reason)
-	}
-	return "no answer"
-}
-
-func (c *fakeCluster) get(resource, name string) (object, error) {
-	obj := c.objects[resource][name]
-	if obj == nil {
-		return nil, apierrors.NewNotFound(groupResource(resource), name)
-	}
-	return obj, nil
-}
-
-func (c *fakeCluster) createDeployment(dep *appsv1.Deployment) (object, error) {
-	dep = dep.DeepCopy()
-	c.admit(dep)
-	if err := c.add(deploymentsResource, dep); err != nil {
-		return nil, err
-	}
-	return dep, nil
-}
-
-// admit does to a Deployment what admission does.
-func (c *fakeCluster) admit(dep *appsv1.Deployment) {
-	for _, override := range c.overrides {
-		override(dep)
-	}
-}
-
-func (c *fakeCluster) patchDeployment(name string, patch []byte) (object, error) {
-	have := c.deployment(name)
-	if have == nil {
-		return nil, apierrors.NewNotFound(deploymentsGR, name)
-	}
-	before, err := json.Marshal(have)
-	if err != nil {
-		return nil, err
-	}
-	after, err := strategicpatch.StrategicMergePatch(before, patch, appsv1.Deployment{})
-	if err != nil {
-		return nil, err
-	}
-	dep := &appsv1.Deployment{}
-	if err := json.Unmarshal(after, dep); err != nil {
-		return nil, err
-	}
-	switch {
-	case dep.ResourceVersion != have.ResourceVersion:
-		return nil, modified(deploymentsGR, name)
-	case dep.UID != have.UID: // The API server takes it for a change of an immutable field.
-		path := field.NewPath("metadata", "uid")
-		return nil, apierrors.NewInvalid(deploymentKind, name, field.ErrorList{field.Invalid(path, dep.UID, "field is immutable")})
-	}
-	c.admit(dep)
-	c.update(deploymentsResource, have, dep)
-	return dep, nil
-}
-
-func (c *fakeCluster) updateStatus(foo *v1alpha1.Foo) (object, error) {
-	have := c.foo(foo.Name)
-	switch {
-	case have == nil:
-		return nil, apierrors.NewNotFound(foosGR, foo.Name)
-	case foo.UID != have.UID:
-		return nil, apierrors.NewConflict(foosGR, foo.Name, errors.New("Precondition failed: UID in precondition"))
-	case foo.ResourceVersion != have.ResourceVersion:
-		return nil, modified(foosGR, foo.Name)
-	}
-	changed := have.DeepCopy()
-	changed.Status = *foo.Status.DeepCopy()
-	c.update(foosResource, have, changed)
-	return changed, nil
-}
-
-func (c *fakeCluster) deleteDeployment(name string, conditions *metav1.Preconditions) (object, error) {
-	have := c.deployment(name)
-	switch {
-	case have == nil:
-		return nil, apierrors.NewNotFound(deploymentsGR, name)
-	case *conditions.UID != have.UID || *conditions.ResourceVersion != have.ResourceVersion:
-		return nil, apierrors.NewConflict(deploymentsGR, name, errors.New("Precondition failed"))
-	}
-	return have, c.delete(deploymentsResource, name, false)
-}
-
 // describePatch tells what a patch mentions of the stored Deployment: each field, its value there and in
 // the patch. It is an error when it lacks what it must carry.
-func (c *fakeCluster) describePatch(action clienttesting.PatchActionImpl) (string, error) {
+func (c *simulation) describePatch(from *apisim.Request) (string, error) {
 	have, want := map[string]string{}, map[string]string{}
 	var patch any
-	if err := json.Unmarshal(action.Patch, &patch); err != nil {
+	if err := json.Unmarshal(from.Body, &patch); err != nil {
 		return "", err
 	}
 	flatten("", patch, want)
-	if dep := c.deployment(action.Name); dep != nil {
+	if dep := c.deployment(from.Name); dep != nil {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(dep)
 		if err != nil {
 			return "", err
@@ -394,7 +273,7 @@ func (c *fakeCluster) describePatch(action clienttesting.PatchActionImpl) (strin
 		flatten("", content, have)
 	}
 	var err error
-	if action.PatchType != types.StrategicMergePatchType || want["metadata.uid"] == "" || want["metadata.resourceVersion"] == "" {
+	if from.HTTP.Header.Get("Content-Type") != string(types.StrategicMergePatchType) || want["metadata.uid"] == "" || want["metadata.resourceVersion"] == "" {
 		err = errors.New("it is of another type, or lacks a uid or resourceVersion")
 	}
 	delete(want, "metadata.uid")
@@ -407,7 +286,7 @@ func (c *fakeCluster) describePatch(action clienttesting.PatchActionImpl) (strin
 		}
 		fields = append(fields, fmt.Sprintf("%s %s -> %s", shortPath.Replace(path), before, want[path]))
 	}
-	return fmt.Sprintf("patch deployment %s %s", action.Name, strings.Join(fields, ", ")), err
+	return fmt.Sprintf("patch deployment %s %s", from.Name, strings.Join(fields, ", ")), err
 }
 
 var shortPath = strings.NewReplacer(
@@ -454,7 +333,7 @@ func ownerWords(ref map[string]any) string {
 
 // describeStatus puts a status that is about to be written into one line. When it reads like the one
 // before, the line has the other fields that differ.
-func (c *fakeCluster) describeStatus(foo *v1alpha1.Foo) string {
+func (c *simulation) describeStatus(foo *v1alpha1.Foo) string {
 	line := fmt.Sprintf("status %s %s", foo.Name, statusWords(&foo.Status))
 	have := c.foo(foo.Name)
 	if have == nil || statusWords(&have.Status) != statusWords(&foo.Status) {
@@ -495,18 +374,16 @@ func statusWords(status *v1alpha1.FooStatus) string {
 	return fmt.Sprintf("%s %s: %s", words, ready.Reason, ready.Message)
 }
 
-var deploymentKind = schema.GroupKind{Group: "apps", Kind: "Deployment"}
-
 // errorOf makes the answer of a kind, with these words in it.
 func errorOf(kind, words, resource string) (func(name string) error, error) {
-	gr := groupResource(resource)
+	gr := gvrOf(resource).GroupResource()
 	reason := errors.New(words)
 	switch kind {
 	case "forbidden":
 		return func(name string) error { return apierrors.NewForbidden(gr, name, reason) }, nil
 	case "invalid":
 		return func(name string) error {
-			return apierrors.NewInvalid(deploymentKind, name, field.ErrorList{field.Forbidden(field.NewPath("spec"), words)})
+			return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec"), words)})
 		}, nil
 	case "conflict":
 		return func(name string) error { return modified(gr, name) }, nil
@@ -530,21 +407,11 @@ func modified(gr schema.GroupResource, name string) error {
 	return apierrors.NewConflict(gr, name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 }
 
-func groupResource(resource string) schema.GroupResource {
+func gvrOf(resource string) schema.GroupVersionResource {
 	if resource == foosResource {
-		return foosGR
+		return fooResource
 	}
-	return deploymentsGR
-}
-
-func specOf(obj object) any {
-	switch obj := obj.(type) {
-	case *v1alpha1.Foo:
-		return obj.Spec
-	case *appsv1.Deployment:
-		return obj.Spec
-	}
-	return nil
+	return deploymentResource
 }
 
 // deploymentOf returns a Deployment as somebody makes it: with two labels of the kind that the sample which

@@ -34,13 +34,13 @@ var steps = []struct {
 	{"deployment", (*stage).deployment},
 	{"copy deployment", (*stage).copyDeployment},
 	{"edit deployment", func(s *stage, args arguments) error {
-		return s.editAll(deploymentsResource, args, s.editDeployment)
+		return s.editAll("", args, s.editDeployment)
 	}},
 	{"delete deployment", func(s *stage, args arguments) error {
 		return s.cluster.delete(deploymentsResource, args.word(0), args.has("foreground"))
 	}},
 	{"rollout", (*stage).rollout},
-	{"collect garbage", func(s *stage, _ arguments) error { return s.cluster.collectGarbage() }},
+	{"collect garbage", func(s *stage, _ arguments) error { s.cluster.collectGarbage(); return nil }},
 	{"lag", func(s *stage, args arguments) error {
 		return s.caches(args, func(p *instance, resource string) { p.lags[resource] = true })
 	}},
@@ -65,8 +65,7 @@ var steps = []struct {
 	{"restart", (*stage).restart},
 	{"start over", func(s *stage, _ arguments) error {
 		s.close()
-		s.cluster, s.instances = newFakeCluster(), nil
-		s.start("")
+		s.begin()
 		return nil
 	}},
 	{"start another", func(s *stage, args arguments) error { s.start(args.word(0)); return nil }},
@@ -187,12 +186,9 @@ func editMeta(obj object, args arguments) {
 func (s *stage) foo(args arguments) error {
 	foo := s.cluster.foo(args.word(0))
 	if foo != nil {
-		return s.cluster.edit(foosResource, foo.Name, func(obj object) { editFoo(obj.(*v1alpha1.Foo), args) })
+		return s.cluster.edit(foosResource, "", foo.Name, func(obj object) { editFoo(obj.(*v1alpha1.Foo), args) })
 	}
 	foo = &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: args.word(0)}}
-	foo.Status.Conditions = []metav1.Condition{{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonPending, Message: "Waiting for controller", LastTransitionTime: metav1.Unix(0, 0),
-	}}
 	editFoo(foo, args)
 	return s.cluster.add(foosResource, foo)
 }
@@ -252,10 +248,10 @@ func (s *stage) reference(owner string, args arguments) metav1.OwnerReference {
 	return ref
 }
 
-// editAll edits the objects that the words of args name.
-func (s *stage) editAll(resource string, args arguments, edit func(object, arguments)) error {
+// editAll edits the Deployments that the words of args name, or a subresource of theirs.
+func (s *stage) editAll(subresource string, args arguments, edit func(object, arguments)) error {
 	for i := range args.words {
-		if err := s.cluster.edit(resource, args.word(i), func(obj object) { edit(obj, args) }); err != nil {
+		if err := s.cluster.edit(deploymentsResource, subresource, args.word(i), func(obj object) { edit(obj, args) }); err != nil {
 			return err
 		}
 	}
@@ -288,13 +284,13 @@ func (s *stage) editDeployment(obj object, args arguments) {
 // copyDeployment creates a Deployment from what another one looks like, under another name.
 func (s *stage) copyDeployment(args arguments) error {
 	dep := s.cluster.deployment(args.word(0)).DeepCopy()
-	dep.Name, dep.Status = args.word(1), appsv1.DeploymentStatus{}
+	dep.Name, dep.UID, dep.Status = args.word(1), "", appsv1.DeploymentStatus{}
 	return s.cluster.add(deploymentsResource, dep)
 }
 
 // rollout reports on a Deployment as the Deployment controller does: that all is there, but for what args say.
 func (s *stage) rollout(args arguments) error {
-	return s.editAll(deploymentsResource, arguments{words: []string{args.word(0)}, used: args.used}, func(obj object, _ arguments) {
+	return s.editAll("status", arguments{words: []string{args.word(0)}, used: args.used}, func(obj object, _ arguments) {
 		dep := obj.(*appsv1.Deployment)
 		n := *dep.Spec.Replicas
 		status := appsv1.DeploymentStatus{
@@ -461,12 +457,12 @@ func (s *stage) showDeployment(args arguments) error {
 		s.shown = append(s.shown, fmt.Sprintf("there is no Deployment %s", args.word(0)))
 		return nil
 	}
-	line := fmt.Sprintf("deployment %s %s replicas=%d", dep.Name, dep.UID, *dep.Spec.Replicas)
+	line := fmt.Sprintf("deployment %s %s replicas=%d", dep.Name, shortUID(dep.UID), *dep.Spec.Replicas)
 	for _, container := range dep.Spec.Template.Spec.Containers {
 		line += fmt.Sprintf(" %s=%s", container.Name, container.Image)
 	}
 	for _, ref := range dep.OwnerReferences {
-		line += fmt.Sprintf(" owner=%s(%s)", ref.Name, ref.UID)
+		line += fmt.Sprintf(" owner=%s(%s)", ref.Name, shortUID(ref.UID))
 	}
 	s.shown = append(s.shown, line)
 	for _, label := range slices.Sorted(maps.Keys(dep.Labels)) {
@@ -476,4 +472,10 @@ func (s *stage) showDeployment(args arguments) error {
 		s.shown = append(s.shown, fmt.Sprintf("    selects %s=%s", label, dep.Spec.Selector.MatchLabels[label]))
 	}
 	return nil
+}
+
+// shortUID returns the part of a uid that counts: the simulated API server numbers objects at the end of it.
+func shortUID(uid types.UID) string {
+	n, _ := strconv.ParseUint(string(uid)[strings.LastIndex(string(uid), "-")+1:], 16, 64)
+	return fmt.Sprintf("uid-%d", n)
 }

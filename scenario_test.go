@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -21,23 +25,24 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	samplesfake "example.com/foo-controller/pkg/generated/clientset/versioned/fake"
+	"example.com/foo-controller/pkg/apisim"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
 )
 
 // The scenarios in docs/scenarios tell what the controller does, step by step; docs/scenarios/README.md lists
 // the steps. This file plays them: with the controller's own handlers, queue and worker, on a cluster that
-// is part of the test (fakeCluster), in virtual time. To write the outputs anew, and then read the difference:
+// is part of the test (simulation), in virtual time. To write the outputs anew, and then read the difference:
 //
 //	go test -run TestScenarios . -rewrite
 //
@@ -111,7 +116,10 @@ func TestScenariosNoticeFaults(t *testing.T) {
 		{"a status that is not stored, so that it is written again and again", func(s *stage, r *request) {
 			if r.verb == "status" {
 				foo := s.cluster.foo(r.name)
-				r.do = func() (object, error) { return foo, nil }
+				r.do = func() (*http.Response, error) {
+					body, err := json.Marshal(foo)
+					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
+				}
 			}
 		}, false, "one more sync of every Foo says"},
 		{"a cached object that changes during a sync", func(s *stage, r *request) {
@@ -172,7 +180,7 @@ func playInBubble(t *testing.T, text string, eventsFirst bool, plant func(*stage
 // A stage is where a scenario is played: a cluster, and one controller or more.
 type stage struct {
 	ctx       context.Context
-	cluster   *fakeCluster
+	cluster   *simulation
 	instances []*instance
 	plant     func(*stage, *request)
 	// eventsFirst has a controller's caches see what it writes before it gets the answer. Both orders happen.
@@ -197,12 +205,27 @@ type telling struct {
 }
 
 func newStage(ctx context.Context, plant func(*stage, *request)) *stage {
-	s := &stage{ctx: ctx, cluster: newFakeCluster(), plant: plant}
+	s := &stage{ctx: ctx, cluster: newSimulation(), plant: plant}
 	if plant == nil {
 		s.plant = func(*stage, *request) {}
 	}
-	s.start("")
+	s.begin()
 	return s
+}
+
+// begin starts a controller on an empty cluster.
+func (s *stage) begin() {
+	s.instances = nil
+	s.cluster = newSimulation()
+	s.cluster.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		for _, p := range s.instances {
+			if r.User == controllerName+p.name {
+				return p.serve(r, next)
+			}
+		}
+		return next()
+	})
+	s.start("")
 }
 
 func (s *stage) close() {
@@ -307,8 +330,8 @@ func (s *stage) checkSettled() {
 	}
 	for _, p := range s.instances {
 		if !p.behind() {
-			for _, foo := range s.cluster.sorted(foosResource) {
-				p.queue.Add(cache.MetaObjectToName(foo))
+			for _, foo := range s.cluster.Objects(fooResource) {
+				p.queue.Add(cache.MetaObjectToName(foo.(object)))
 			}
 		}
 	}
@@ -353,8 +376,8 @@ type instance struct {
 	// name is empty when there is no other.
 	name   string
 	stores map[string]cache.Indexer
-	// come is how far into the cluster's history each cache has come.
-	come map[string]int
+	// come is the version up to which each cache has come.
+	come map[string]int64
 	// lags has the resources whose cache does not follow.
 	lags map[string]bool
 	// copies are of the cached objects, as they were put into the caches.
@@ -366,11 +389,10 @@ type instance struct {
 
 // start starts a controller whose caches have what is there.
 func (s *stage) start(name string) *instance {
-	p := &instance{stage: s, name: name, come: map[string]int{}, lags: map[string]bool{}, copies: map[object]object{}}
+	p := &instance{stage: s, name: name, come: map[string]int64{}, lags: map[string]bool{}, copies: map[object]object{}}
 	p.ctx = klog.NewContext(s.ctx, klog.New(logSink{p}))
-	kube, samples := &kubefake.Clientset{}, &samplesfake.Clientset{}
-	kube.AddReactor("*", "*", p.react)
-	samples.AddReactor("*", "*", p.react)
+	config := s.cluster.Config(controllerName + name)
+	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	foos := fooinformers.NewSharedInformerFactory(samples, 0).Samplecontroller().V1alpha1().Foos()
 	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
 	controller, err := New(p.ctx, kube, samples, eventLog{p}, foos, deployments)
@@ -396,53 +418,54 @@ func (p *instance) words(format string, args ...any) string {
 	return line
 }
 
-// react serves a request of the controller.
-func (p *instance) react(action clienttesting.Action) (bool, runtime.Object, error) {
-	r := p.stage.cluster.requestOf(action)
+// serve answers a request of the controller.
+func (p *instance) serve(from *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	r := p.stage.cluster.requestOf(from, next)
 	p.stage.plant(p.stage, r)
 	if r.flaw != nil {
 		p.stage.problem("%s: %v", r.words, r.flaw)
-		return true, nil, r.flaw
+		return nil, r.flaw
 	}
-	answer, err := p.stage.cluster.serve(r)
+	answer, err := p.stage.cluster.serve(from, r)
 	p.stage.say(p, "%s", r.words)
 	if p.stage.eventsFirst {
 		p.watch()
 	}
-	if err != nil {
-		return true, nil, err
-	}
-	return true, answer, nil
+	return answer, err
 }
 
 // watch brings the caches that follow up to date, and tells the controller's handlers.
 func (p *instance) watch() {
-	for i, change := range p.stage.cluster.history {
-		if i < p.come[change.resource] || p.lags[change.resource] {
+	for _, change := range p.stage.cluster.changes() {
+		resource := change.Resource.Resource
+		if change.Version <= p.come[resource] || p.lags[resource] {
 			continue
 		}
-		p.come[change.resource] = i + 1
+		p.come[resource] = change.Version
 		p.take(change)
 	}
 }
 
 // behind reports whether a cache has not seen all.
 func (p *instance) behind() bool {
-	return slices.ContainsFunc(p.stage.cluster.history[min(p.come[foosResource], p.come[deploymentsResource]):], func(c change) bool { return p.lags[c.resource] })
+	return slices.ContainsFunc(p.stage.cluster.changes(), func(change *apisim.Revision) bool {
+		resource := change.Resource.Resource
+		return p.lags[resource] && change.Version > p.come[resource]
+	})
 }
 
 // take does what an informer does with a watch event.
-func (p *instance) take(change change) {
-	store, obj := p.stores[change.resource], p.copied(change.object)
+func (p *instance) take(change *apisim.Revision) {
+	store, obj, gone := p.stores[change.Resource.Resource], p.copied(change.Object), change.Type == watch.Deleted
 	have, _, _ := store.GetByKey(cache.MetaObjectToName(obj).String())
 	put := store.Update
-	if change.gone {
+	if gone {
 		put = store.Delete
 	}
 	if err := put(obj); err != nil {
 		panic(err)
 	}
-	p.tell(have, obj, change.gone)
+	p.tell(have, obj, gone)
 }
 
 // tell calls the handler for what an informer has seen; have is what its cache had, nil for nothing. The keys
@@ -481,13 +504,14 @@ func (p *instance) relist(resource string) {
 		had[obj.(object).GetName()] = obj.(object)
 	}
 	var items []any
-	for _, obj := range p.stage.cluster.sorted(resource) {
+	for _, obj := range p.stage.cluster.Objects(gvrOf(resource)) {
 		items = append(items, p.copied(obj))
 	}
-	if err := store.Replace(items, strconv.Itoa(p.stage.cluster.version)); err != nil {
+	version := p.stage.cluster.Version()
+	if err := store.Replace(items, strconv.FormatInt(version, 10)); err != nil {
 		panic(err)
 	}
-	p.come[resource] = len(p.stage.cluster.history)
+	p.come[resource] = version
 	for _, item := range items {
 		obj := item.(object)
 		if have := had[obj.GetName()]; have != nil {
@@ -503,7 +527,7 @@ func (p *instance) relist(resource string) {
 }
 
 // copied returns what a cache keeps of obj, and remembers what that is.
-func (p *instance) copied(obj object) object {
+func (p *instance) copied(obj runtime.Object) object {
 	kept, err := plan.Trim(obj.DeepCopyObject())
 	if err != nil {
 		panic(err)
