@@ -298,6 +298,7 @@ func (s *stage) rollout(args arguments) error {
 			UpdatedReplicas:    args.number("updated", n),
 			AvailableReplicas:  args.number("available", n),
 		}
+		status.ReadyReplicas = status.AvailableReplicas
 		status.Replicas = args.number("replicas", max(status.UpdatedReplicas, status.AvailableReplicas))
 		condition := func(has bool, kind appsv1.DeploymentConditionType, value corev1.ConditionStatus, reason string) {
 			if has {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
@@ -53,7 +52,7 @@ type simulatedWorld struct {
 // wanted, and a garbage collector.
 func startWorld(t testing.TB, workers int) *simulatedWorld {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
-	w := &simulatedWorld{api: apisim.New(namespaceKind, fooKind, deploymentKind, eventKind), ctx: ctx, writes: map[string]int{}}
+	w := &simulatedWorld{api: apisim.New(apisim.Namespaces(), fooKind, deploymentKind, apisim.Events()), ctx: ctx, writes: map[string]int{}}
 	w.api.KeepTrace(0)
 	w.api.Intercept(w.count)
 	go apisim.RunGarbageCollector(ctx, w.api, 10*time.Millisecond)
@@ -418,9 +417,4 @@ func (c *crowd) check(t *testing.T, writes map[string]int) {
 			t.Errorf("%s: %d times, for %d reasons", most.write, got, most.reasons)
 		}
 	}
-}
-
-var eventKind = apisim.Kind{
-	Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
-	AllowCreateOnUpdate: true, IgnorePropagation: true,
 }

@@ -22,13 +22,13 @@ format() {
 	[[ -z $bad ]] || { echo "not formatted, run gofmt -w on: $bad" >&2 && false; }
 }
 
-vet() { go vet ./... && go vet -C hack/localcluster ./... && go vet -C hack/verdict ./...; }
+vet() { go vet ./... && go vet -C hack/localcluster ./... && go vet -C hack/verdict ./... && go vet -C hack/conformance ./...; }
 
 staticcheck() { go tool -modfile=hack/tools/go.mod staticcheck $(go list ./... | grep -v /pkg/generated/); }
 
 modules() {
 	local module
-	for module in . hack/localcluster hack/tools hack/verdict; do
+	for module in . hack/conformance hack/localcluster hack/tools hack/verdict; do
 		go mod tidy -C "$module" -diff || { echo "$module/go.mod is not tidy: run 'go mod tidy' there" >&2 && return 1; }
 	done
 }

@@ -84,7 +84,9 @@ func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	if err := c.review("CREATE", obj, nil); err != nil {
 		return nil, err
 	}
-	if version := m.GetResourceVersion(); version != "" && version != "0" && strings.Trim(version, "0123456789") == "" {
+	// A dry run does not come so far as to look at the version.
+	version := m.GetResourceVersion()
+	if !c.dryRun && version != "" && version != "0" && strings.Trim(version, "0123456789") == "" {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := c.kind.key(m.GetNamespace(), m.GetName())
@@ -108,7 +110,6 @@ func (c *call) commit(key string, have *Revision, obj runtime.Object) (*Revision
 		return have, nil
 	}
 	var before runtime.Object
-	accessor(obj).SetResourceVersion("")
 	if have != nil {
 		before = have.Object
 		accessor(obj).SetResourceVersion(accessor(before).GetResourceVersion())

@@ -136,7 +136,7 @@ func (c *call) forgottenVersion(key string, obj runtime.Object, opts *metav1.Del
 		return nil
 	}
 	why := preconditionFailed("ResourceVersion", "", m.GetResourceVersion())
-	return apierrors.NewConflict(c.kind.gr, m.GetName(), storageError(c.kind.keyPrefix+key, why))
+	return apierrors.NewConflict(c.kind.gr, m.GetName(), storageError(c.storageKey(key), why))
 }
 
 // markDeleted returns obj as it waits for its finalizers, nil when there are none to wait for.

@@ -64,6 +64,15 @@ func storageError(key, message string) error {
 		key, message)
 }
 
+// storageKey is how an error from the real server's storage names a key. A dry run does not get to where the prefix
+// of all keys is added.
+func (c *call) storageKey(key string) string {
+	if c.dryRun {
+		return strings.TrimPrefix(c.kind.keyPrefix+key, "/registry")
+	}
+	return c.kind.keyPrefix + key
+}
+
 func unsupportedMediaType(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,

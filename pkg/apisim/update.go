@@ -91,7 +91,7 @@ func (c *call) checkUID(key string, have *Revision, uid types.UID) error {
 		return nil
 	}
 	why := preconditionFailed("UID", uid, stored)
-	return apierrors.NewConflict(c.kind.gr, c.request.Name, storageError(c.kind.keyPrefix+key, why))
+	return apierrors.NewConflict(c.kind.gr, c.request.Name, storageError(c.storageKey(key), why))
 }
 
 func (c *call) createOnUpdate(change change) (*Revision, error) {
@@ -107,7 +107,9 @@ func (c *call) createOnUpdate(change change) (*Revision, error) {
 			return nil, err
 		}
 	}
-	accessor(obj).SetResourceVersion("") // Nothing else looks at it, or keeps it.
+	if !c.dryRun { // Which answers with what it was sent.
+		accessor(obj).SetResourceVersion("")
+	}
 	return c.insertOnce(obj)
 }
 

@@ -1,0 +1,193 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"example.com/foo-controller/pkg/apisim"
+)
+
+const (
+	// heaps is how many heaps of garbage are compared.
+	heaps = 60
+	// collected is how long a collector may take at most; none has been seen to need a tenth of it.
+	collected = 60 * time.Second
+)
+
+var heapNames = []string{"a", "b", "c", "d", "e"}
+
+// A heap is of objects that own one another, some of which are deleted.
+var heap = rapid.Custom(func(t *rapid.T) sequence {
+	var s sequence
+	for i, name := range heapNames {
+		object := edited{base: configMaps.object(name)}
+		var owners []any
+		for _, owner := range heapNames[:i] {
+			if pick(t, "owned", false, true, false) {
+				blocks := rapid.Bool().Draw(t, "blocks")
+				owners = append(owners, map[string]any{
+					"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": symbol{what: uidNow, name: owner},
+					"blockOwnerDeletion": blocks,
+				})
+			}
+		}
+		if seldom(t, 8) {
+			owners = append(owners, absentOwner)
+		}
+		if owners != nil {
+			object.edits = append(object.edits, edit{"metadata.ownerReferences", owners})
+		}
+		if seldom(t, 6) {
+			object.edits = append(object.edits, edit{"metadata.finalizers", []any{"example.com/hold"}})
+		}
+		s = append(s, creation(configMaps, object))
+	}
+	for range pick(t, "deletions", 1, 2, 3) {
+		op := operation{verb: "delete", method: "DELETE", kind: configMaps, name: pick(t, "name", heapNames...)}
+		policy := pick(t, "policy", "Background", "Foreground", "Orphan", "")
+		if policy != "" {
+			op.query = []parameter{{"propagationPolicy", policy}}
+		}
+		s = append(s, op)
+	}
+	return s
+})
+
+var absentOwner = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": noUID}
+
+// TestTheCollectorsLeaveTheSame makes heaps of garbage on both servers, has the garbage collectors at work, and
+// compares what they leave after each deletion. How they get there, and when, is their own.
+func TestTheCollectorsLeaveTheSame(t *testing.T) {
+	t.Parallel()
+	want, have := fullCluster.get(t), simulated()
+	go apisim.RunGarbageCollector(t.Context(), have.transport.(*apisim.Server), time.Millisecond)
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, shards)
+	for i := range heaps {
+		wg.Go(func() {
+			limit <- struct{}{}
+			defer func() { <-limit }()
+			sequence := heap.Example(i)
+			if err := compareHeaps(t.Context(), want, have, sequence); err != nil {
+				t.Errorf("heap %d: %v%v", i, err, sequence)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func compareHeaps(ctx context.Context, want, have server, sequence sequence) error {
+	var players []*player
+	for _, s := range []server{want, have} {
+		p := &player{server: s, namespace: newNamespace()}
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+		players = append(players, p)
+	}
+	for i, op := range sequence {
+		for _, p := range players {
+			if err := p.perform(ctx, op); err != nil {
+				return err
+			}
+		}
+		// Deleting before the collectors are done would be a race with them.
+		if op.verb == "delete" || i == len(heapNames)-1 {
+			if err := settle(ctx, players); err != nil {
+				return fmt.Errorf("after operation %d: %w", i+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+// settle waits until the collectors have done what there was to do, and left the same.
+func settle(ctx context.Context, players []*player) error {
+	ctx, cancel := context.WithTimeout(ctx, collected)
+	defer cancel()
+	// They may look the same before they have begun, so each also has to collect something that comes later.
+	for _, p := range players {
+		if err := p.seeCollected(ctx); err != nil {
+			return err
+		}
+	}
+	var states [2]string
+	err := until(ctx, func() (bool, error) {
+		for i, p := range players {
+			state, err := p.left(ctx)
+			if err != nil {
+				return false, err
+			}
+			states[i] = state
+		}
+		return states[0] == states[1], nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: the real server has\n%sapisim has\n%s", err, states[0], states[1])
+	}
+	return nil
+}
+
+// seeCollected makes garbage and waits until it is gone.
+func (p *player) seeCollected(ctx context.Context) error {
+	object := edited{base: configMaps.object("canary"), edits: []edit{{"metadata.ownerReferences", []any{absentOwner}}}}
+	if err := p.perform(ctx, creation(configMaps, object)); err != nil {
+		return err
+	}
+	err := until(ctx, func() (bool, error) {
+		answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"/canary", "", nil)
+		return answer.code == http.StatusNotFound, err
+	})
+	if err != nil {
+		return fmt.Errorf("see garbage collected: %w", err)
+	}
+	return nil
+}
+
+// left tells which objects there are, and what holds them.
+func (p *player) left(ctx context.Context) (string, error) {
+	answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"?labelSelector=app%3Dx", "", nil)
+	if err != nil {
+		return "", err
+	}
+	items, ok := at(answer.body, "items").([]any)
+	if !ok {
+		return "", fmt.Errorf("list: %v", answer.body)
+	}
+	var b strings.Builder
+	for _, item := range items {
+		var owners []string
+		references, _ := at(item, "metadata", "ownerReferences").([]any)
+		for _, reference := range references {
+			owners = append(owners, text(reference, "name"))
+		}
+		deleting := text(item, "metadata", "deletionTimestamp") != ""
+		fmt.Fprintf(&b, "\t%s owners %v finalizers %v deleting %v\n", text(item, "metadata", "name"), owners,
+			at(item, "metadata", "finalizers"), deleting)
+	}
+	return b.String(), nil
+}
+
+// until asks again and again, until the answer is yes or ctx ends.
+func until(ctx context.Context, done func() (bool, error)) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		yes, err := done()
+		if yes || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// names are those of the objects that a sequence is about: few, so that operations meet.
+var names = []string{"a", "b", "c"}
+
+// A sequence of operations prints as a list, but where rapid says what it has drawn: it is shortened afterwards.
+type sequence []operation
+
+func (s sequence) GoString() string { return fmt.Sprintf("%d operations", len(s)) }
+
+func (s sequence) String() string {
+	var b strings.Builder
+	for i, op := range s {
+		fmt.Fprintf(&b, "\n%3d  %s", i+1, op)
+	}
+	return b.String()
+}
+
+// sequences begin with some objects, so that not too many operations meet none. About one in 2^lastBits
+// operations is the last one.
+var sequences = rapid.Custom(func(t *rapid.T) sequence {
+	var s sequence
+	for _, k := range kinds {
+		for _, name := range names {
+			if pick(t, "stocked", false, true, true, true) {
+				s = append(s, creation(k, edited{base: k.object(name)}))
+			}
+		}
+	}
+	for next := operations.Draw(t, "next"); next != nil; next = operations.Draw(t, "next") {
+		s = append(s, *next)
+	}
+	return s
+})
+
+const lastBits = 6
+
+func creation(k *kind, object edited) operation {
+	return operation{verb: "create", method: "POST", kind: k, contentType: "application/json", body: object}
+}
+
+// operations draws one at a time, nil after the last one.
+var operations = rapid.Custom(func(t *rapid.T) *operation {
+	last := true
+	for range lastBits {
+		if rapid.Bool().Draw(t, "more") {
+			last = false
+			break
+		}
+	}
+	if last {
+		return nil
+	}
+	// What stands first is drawn more often, and what a failing sequence is made of when it can be.
+	draw := pick(t, "verb", update, patch, create, patchStatus, watch, list, remove, update, patch, updateStatus,
+		get, create, scale, patchMetadata, watch, patch, list, update, removeFinalizers, removeAll, updateStatus)
+	op := draw(t)
+	if op.method != "GET" && (op.method != "DELETE" || op.body == nil) && seldom(t, 24) {
+		op.query = append(op.query, parameter{dryRun, pick(t, "dry", "All", "All", "Bogus")})
+	}
+	return &op
+})
+
+func pick[T any](t *rapid.T, label string, from ...T) T {
+	return from[rapid.SampledFrom(indexes(len(from))).Draw(t, label)]
+}
+
+// indexes of n values. They are drawn in place of values that cannot be printed.
+func indexes(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// seldom is true once in n times.
+func seldom(t *rapid.T, n int) bool {
+	return pick(t, "seldom", indexes(n)...) == n-1
+}
+
+// target begins an operation on one object.
+func target(t *rapid.T, verb, method string, from ...*kind) operation {
+	if len(from) == 0 {
+		from = kinds
+	}
+	return operation{verb: verb, method: method, kind: pick(t, "kind", from...), name: pick(t, "name", names...)}
+}
+
+func withStatus() []*kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !k.status })
+}
+
+func withScale() []*kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !k.scale })
+}
+
+func create(t *rapid.T) operation {
+	op := target(t, "create", "POST")
+	object := edited{base: op.kind.object(op.name)}
+	op.contentType = "application/json"
+	for range pick(t, "edits", 0, 0, 0, 1, 2) {
+		object.edits = append(object.edits, someEdit(t, op.kind))
+	}
+	if seldom(t, 4) {
+		object.edits = append(object.edits, pick(t, "oddity",
+			edit{"metadata.generateName", symbol{what: newPrefix}},
+			edit{"metadata.uid", noUID},
+			edit{"metadata.resourceVersion", "999999998"},
+			edit{"metadata.deletionTimestamp", "2026-01-02T03:04:05Z"},
+			edit{"metadata.creationTimestamp", "2026-01-02T03:04:05Z"},
+			edit{"metadata.generation", 7},
+			edit{"metadata.namespace", "elsewhere"},
+			edit{"metadata.name", "Not A Name"},
+			edit{"metadata.name", nil},
+			edit{"metadata.selfLink", "/x"},
+			edit{"kind", "Bogus"},
+			edit{"apiVersion", "bogus/v9"},
+			edit{"kind", nil},
+			edit{"metadata.deletionGracePeriodSeconds", 5},
+		))
+	} else if seldom(t, 12) {
+		object.edits = append(object.edits, edit{"metadata.generateName", symbol{what: newPrefix}},
+			edit{"metadata.name", nil})
+	} else if seldom(t, 40) {
+		op.nowhere = true
+	}
+	op.name, op.body = "", object
+	if seldom(t, 60) {
+		op.body = pick(t, "malformed", `{"metadata":`, `[]`, ``, `{"metadata":{"name":5}}`)
+	}
+	return op
+}
+
+// someEdit draws what may be done to an object of this kind.
+func someEdit(t *rapid.T, k *kind) edit {
+	if pick(t, "part", 0, 1) == 0 {
+		return pick(t, "edit", k.edits...)
+	}
+	return metadataEdit(t)
+}
+
+func metadataEdit(t *rapid.T) edit {
+	return pick(t, "metadata",
+		edit{"metadata.labels.app", "y"},
+		edit{"metadata.annotations", map[string]any{"note": "1"}},
+		edit{"metadata.finalizers", []any{"example.com/hold"}},
+		edit{"metadata.labels", nil},
+		edit{"metadata.finalizers", nil},
+		edit{"metadata.annotations", nil},
+		edit{"metadata.finalizers", []any{"example.com/hold", "example.com/more"}},
+		edit{"metadata.ownerReferences", []any{owner(t, true)}},
+		edit{"metadata.ownerReferences", []any{owner(t, true), owner(t, true)}},
+		edit{"metadata.ownerReferences", nil},
+		edit{"metadata.labels", map[string]any{"app": "x", "tier": "t", "gone": "1"}},
+		edit{"metadata.labels.app", "not a value!"},
+		edit{"metadata.labels", map[string]any{"not a key!": "x"}},
+		edit{"metadata.annotations", map[string]any{"not a key!": "x"}},
+		edit{"metadata.finalizers", []any{"bogus"}},
+		edit{"metadata.finalizers", []any{"not a finalizer!"}},
+		edit{"metadata.finalizers", []any{"orphan"}},
+		edit{"metadata.finalizers", []any{"foregroundDeletion"}},
+		edit{"metadata.ownerReferences", []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "a"}}},
+		edit{"metadata.generation", 99},
+		edit{"metadata.creationTimestamp", nil},
+		edit{"metadata.generateName", symbol{what: newPrefix}},
+	)
+}
+
+func owner(t *rapid.T, controller bool) map[string]any {
+	name := pick(t, "owner", names...)
+	return map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Thing", "name": name, "uid": "uid-of-" + name,
+		"controller": controller, "blockOwnerDeletion": true,
+	}
+}
+
+// versionEdits draws preconditions as they are in the body of a write.
+func versionEdits(t *rapid.T) []edit {
+	var edits []edit
+	switch pick(t, "version", 0, 1, 2, 3, 4, 5) {
+	case 1:
+		edits = append(edits, edit{"metadata.resourceVersion", symbol{what: rvOlder}})
+	case 2:
+		edits = append(edits, edit{"metadata.resourceVersion", nil})
+	case 3:
+		edits = append(edits, edit{"metadata.resourceVersion", ""})
+	case 4:
+		edits = append(edits, edit{"metadata.resourceVersion", pick(t, "wrong", "999999999", "0", "abc", "1")})
+	case 5:
+		edits = append(edits, edit{"metadata.resourceVersion", symbol{what: rvCurrent}})
+	}
+	switch pick(t, "uid", 0, 0, 0, 1, 2, 3, 4) {
+	case 1:
+		edits = append(edits, edit{"metadata.uid", noUID})
+	case 2:
+		edits = append(edits, edit{"metadata.uid", nil})
+	case 3:
+		edits = append(edits, edit{"metadata.uid", symbol{what: uidFormer}})
+	case 4:
+		edits = append(edits, edit{"metadata.uid", symbol{what: uidNow}})
+	}
+	return edits
+}
+
+func update(t *rapid.T) operation {
+	op := target(t, "update", "PUT")
+	op.contentType = "application/json"
+	object := edited{base: lastSeen{op.kind.object(op.name)}}
+	if seldom(t, 6) {
+		object.base = op.kind.object(op.name)
+	}
+	for range pick(t, "edits", 1, 0, 1, 2) {
+		object.edits = append(object.edits, someEdit(t, op.kind))
+	}
+	if pick(t, "conditions", 0, 1) == 1 {
+		object.edits = append(object.edits, versionEdits(t)...)
+	}
+	if seldom(t, 30) {
+		object.edits = append(object.edits, pick(t, "oddity",
+			edit{"metadata.name", "other"}, edit{"metadata.name", nil}, edit{"metadata.namespace", "elsewhere"},
+			edit{"metadata.namespace", nil}, edit{"kind", "Bogus"}, edit{"apiVersion", "bogus/v9"}))
+	}
+	op.body = object
+	return op
+}
+
+func removeFinalizers(t *rapid.T) operation {
+	op := target(t, "patch merge", "PATCH")
+	op.contentType = mergePatch
+	op.body = map[string]any{"metadata": map[string]any{"finalizers": nil}}
+	return op
+}

@@ -1,0 +1,286 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A player plays one sequence of operations against one server, in a namespace of its own.
+type player struct {
+	server    server
+	namespace string
+	memory    *memory
+	binary    bool // The operation in hand may be about protobuf.
+	record    record
+	open      []*stream
+	used      []*kind
+}
+
+// A server is where requests go.
+type server struct {
+	url       string
+	transport http.RoundTripper
+	// lags says that reads from its cache may be older than the answers to writes, so that they have to wait.
+	lags bool
+	// binary asks for protobuf where there is one.
+	binary bool
+	// patience is how long a watch may take to come to its end. Only one that lacks an event takes it.
+	patience time.Duration
+}
+
+// A record is what came of a sequence.
+type record struct {
+	namespace string
+	histories int // So many answers at the beginning are watches of everything.
+	answers   []answer
+}
+
+// An answer is what came of one operation.
+type answer struct {
+	op     operation
+	code   int
+	media  string
+	body   any
+	events []any // Of a watch.
+}
+
+// endMark is the annotation of what is written last, so that watches know that they have seen all.
+const (
+	endMark = "end"
+	endName = "zz-end"
+)
+
+// play returns what came of all operations, of the watches among them, and the history of all kinds that they
+// were about. An error means that the server could not be asked.
+func play(ctx context.Context, server server, namespace string, sequence []operation) (record, error) {
+	// Where nothing can be created at the end, no watch would come to its end.
+	closing := !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == namespaceKind })
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := &player{server: server, namespace: namespace, record: record{namespace: namespace}}
+	if err := p.begin(ctx); err != nil {
+		return record{}, fmt.Errorf("begin: %w", err)
+	}
+	for _, k := range kinds {
+		if !closing || !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == k }) {
+			continue
+		}
+		p.used = append(p.used, k)
+		p.record.histories++
+		if err := p.perform(ctx, historyOf(k)); err != nil {
+			return record{}, err
+		}
+	}
+	for _, op := range slices.Concat(sequence, p.ending(sequence)) {
+		if err := p.perform(ctx, op); err != nil {
+			return record{}, fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	for _, s := range p.open {
+		events := s.wait(p.server.patience)
+		if p.server.lags && s.forgotten(events) {
+			return record{}, fmt.Errorf("%s: %w", s.op, errForgotten)
+		}
+		p.record.answers[s.answer].events = events
+	}
+	return p.record, nil
+}
+
+// errForgotten says that a real server no longer has a version that it gave in the same sequence: it fills its
+// cache anew when it has been too busy.
+var errForgotten = errors.New("the version is forgotten")
+
+// begin makes the namespace.
+func (p *player) begin(ctx context.Context) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": p.namespace},
+	})
+	if err != nil {
+		return err
+	}
+	answer, err := p.send(ctx, "POST", "/api/v1/namespaces", "application/json", body)
+	if err != nil {
+		return err
+	}
+	if answer.code != http.StatusCreated {
+		return fmt.Errorf("make a namespace: %v", answer.body)
+	}
+	p.memory = newMemory(text(answer.body, "metadata", "resourceVersion"))
+	return nil
+}
+
+// historyOf watches all objects of a kind from the beginning.
+func historyOf(k *kind) operation {
+	query := []parameter{{"watch", "true"}, {"resourceVersion", symbol{what: rvStart}}}
+	return operation{verb: "watch", method: "GET", kind: k, query: query}
+}
+
+// ending returns the writes that every watch of a sequence sees last: to the object that a field selector
+// names, and to one of each kind for all others.
+func (p *player) ending(sequence []operation) []operation {
+	var ending []operation
+	for _, k := range p.used {
+		for _, name := range slices.Concat(names, []string{endName}) {
+			selected := func(op operation) bool { return op.kind == k && op.watches() && endOf(op) == name }
+			if name != endName && !slices.ContainsFunc(sequence, selected) {
+				continue
+			}
+			changes := map[string]any{"metadata": map[string]any{
+				"labels":      map[string]any{"app": "x", "tier": "t", "gone": nil},
+				"annotations": map[string]any{endMark: "1"},
+			}}
+			if k == foos {
+				changes["spec"] = map[string]any{"deploymentName": "d"}
+			}
+			object := edited{base: k.object(name), edits: []edit{{"metadata.annotations", map[string]any{endMark: "1"}}}}
+			ending = append(ending,
+				operation{verb: "end", method: "POST", kind: k, contentType: "application/json", body: object},
+				operation{verb: "end", method: "PATCH", kind: k, name: name, contentType: mergePatch, body: changes})
+		}
+	}
+	return ending
+}
+
+// endOf names the object that a watch sees last.
+func endOf(op operation) string {
+	if name, ok := strings.CutPrefix(op.parameter("fieldSelector"), "metadata.name="); ok {
+		return name
+	}
+	return endName
+}
+
+// dryRun is the parameter that asks what would come of a write.
+const dryRun = "dryRun"
+
+// perform sends one operation and records the answer.
+func (p *player) perform(ctx context.Context, op operation) error {
+	p.binary = p.server.binary && !op.kind.custom
+	if p.server.lags && (op.watches() || op.parameter("resourceVersion") != "") {
+		if err := p.settle(ctx, op.kind); err != nil {
+			return fmt.Errorf("wait for the cache: %w", err)
+		}
+	}
+	if op.watches() {
+		s, answer, err := p.watch(ctx, op)
+		if err != nil {
+			return err
+		}
+		if s != nil {
+			s.answer = len(p.record.answers)
+			p.open = append(p.open, s)
+		}
+		p.record.answers = append(p.record.answers, answer)
+		return nil
+	}
+	body, err := p.body(op)
+	if err != nil {
+		return err
+	}
+	body, contentType := p.encode(op, body)
+	answer, err := p.send(ctx, op.method, p.path(op), contentType, body)
+	if err != nil {
+		return err
+	}
+	answer.op = op
+	if op.parameter(dryRun) == "" {
+		p.memory.learn(op.kind, answer.body)
+	}
+	p.record.answers = append(p.record.answers, answer)
+	return nil
+}
+
+// settle waits until the cache of a server that lags has all that was written: a list without a
+// resourceVersion is answered from there, but not before.
+func (p *player) settle(ctx context.Context, k *kind) error {
+	answer, err := p.send(ctx, "GET", k.path(p.namespace), "", nil)
+	if err == nil && answer.code != http.StatusOK {
+		err = fmt.Errorf("list: %v", answer.body)
+	}
+	return err
+}
+
+// path returns the path and query of an operation's request.
+func (p *player) path(op operation) string {
+	namespace := p.namespace
+	if op.nowhere {
+		namespace = "no-such-namespace"
+	}
+	path := op.kind.path(namespace)
+	name := op.name
+	if op.kind == namespaceKind {
+		name = p.namespace
+	}
+	for _, part := range []string{name, op.sub} {
+		if part != "" {
+			path += "/" + part
+		}
+	}
+	query := url.Values{}
+	for _, parameter := range op.query {
+		query.Add(parameter.key, fmt.Sprint(p.memory.resolve(op, parameter.value)))
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return path
+}
+
+func (p *player) body(op operation) ([]byte, error) {
+	switch body := op.body.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []byte(body), nil
+	}
+	return json.Marshal(p.memory.resolve(op, op.body))
+}
+
+// send asks the server once. A body that is not JSON is returned as a string.
+func (p *player) send(ctx context.Context, method, path, contentType string, body []byte) (answer, error) {
+	response, err := p.request(ctx, method, path, contentType, body)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	return read(response)
+}
+
+func read(response *http.Response) (answer, error) {
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	media := mediaOf(response)
+	return answer{code: response.StatusCode, media: media, body: treeOf(content, media)}, nil
+}
+
+func (p *player) request(
+	ctx context.Context, method, path, contentType string, body []byte,
+) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		content = bytes.NewReader(body)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, p.server.url+path, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	if p.binary {
+		request.Header.Set("Accept", binary+",application/json")
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	client := http.Client{Transport: p.server.transport}
+	return client.Do(request)
+}

@@ -1,0 +1,103 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/apisim"
+)
+
+var registeredFoo = apisim.Kind{
+	Resource: schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), Kind: "Foo", Object: &v1alpha1.Foo{},
+	Custom: true, Status: true,
+	Scale: &apisim.Scale{
+		SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
+	},
+	Default: func(obj runtime.Object) {
+		foo := obj.(*v1alpha1.Foo)
+		if foo.Status.Conditions == nil {
+			foo.Status.Conditions = []metav1.Condition{{
+				Type: "Ready", Status: metav1.ConditionUnknown, Reason: "Pending", Message: "Waiting for controller",
+				LastTransitionTime: metav1.NewTime(time.Unix(0, 0).UTC()),
+			}}
+		}
+	},
+	Validate: validateFoo, ValidateStatus: validateFooStatus,
+	Fields: map[string]func(runtime.Object) string{
+		"spec.deploymentName": func(obj runtime.Object) string { return obj.(*v1alpha1.Foo).Spec.DeploymentName },
+	},
+}
+
+// validateFoo has the rules of the CustomResourceDefinition: those of the schema, those of a scale, and then,
+// unless something is so wrong that they cannot be asked, the schema's expressions.
+func validateFoo(obj, old runtime.Object) field.ErrorList {
+	foo, spec := obj.(*v1alpha1.Foo), field.NewPath("spec")
+	var errs field.ErrorList
+	if foo.Spec != (v1alpha1.FooSpec{}) && foo.Spec.DeploymentName == "" {
+		errs = append(errs, field.Required(spec.Child("deploymentName"), ""))
+	}
+	if n := foo.Spec.Replicas; n != nil && *n < 0 {
+		errs = append(errs, field.Invalid(spec.Child("replicas"), *n, belowMinimum("spec.replicas")),
+			field.Invalid(field.NewPath(".spec.replicas"), *n, "should be a non-negative integer"))
+	}
+	if blocking(errs) || old == nil && foo.Name == "" {
+		return append(errs, notChecked)
+	}
+	if foo.Spec == (v1alpha1.FooSpec{}) {
+		return append(errs, field.Required(spec, "set at least spec.deploymentName, the name of the Deployment to create"))
+	}
+	if name := foo.Spec.DeploymentName; len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
+		errs = append(errs, field.Invalid(spec.Child("deploymentName"), name, "deploymentName must be a name that a "+
+			"Deployment can have: lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit, "+
+			`for example "web-1"`))
+	}
+	if image := foo.Spec.Image; strings.Contains(image, " ") {
+		errs = append(errs, field.Invalid(spec.Child("image"), image,
+			`image must not contain spaces: give a reference such as "nginx:1.29"`))
+	}
+	return errs
+}
+
+// validateFooStatus has the rules for what is written at the status subresource.
+func validateFooStatus(obj, _ runtime.Object) field.ErrorList {
+	s, path := &obj.(*v1alpha1.Foo).Status, field.NewPath("status")
+	var errs field.ErrorList
+	if n := s.ObservedGeneration; n < 0 {
+		errs = append(errs, field.Invalid(path.Child("observedGeneration"), n, belowMinimum("observedGeneration")))
+	}
+	for i, c := range s.Conditions {
+		known := []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
+		if !slices.Contains(known, c.Status) {
+			errs = append(errs, field.NotSupported(path.Child("conditions").Index(i).Child("status"), c.Status, known))
+		}
+	}
+	if n := s.Replicas; n < 0 {
+		errs = append(errs, field.Invalid(field.NewPath(".status.replicas"), n, "should be a non-negative integer"))
+	}
+	if blocking(errs) {
+		return append(errs, notChecked)
+	}
+	return errs
+}
+
+func belowMinimum(field string) string {
+	return field + " in body should be greater than or equal to 0"
+}
+
+// notChecked is what a real server says when errors keep it from asking expressions.
+var notChecked = field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
+	"correct the existing errors to complete validation")
+
+func blocking(errs field.ErrorList) bool {
+	return slices.ContainsFunc(errs, func(err *field.Error) bool {
+		return err.Type == field.ErrorTypeRequired || err.Type == field.ErrorTypeNotSupported
+	})
+}

@@ -1,0 +1,13 @@
+package conformance
+
+import (
+	"time"
+
+	"example.com/foo-controller/pkg/apisim"
+)
+
+// simulated returns a new simulated server that knows all kinds.
+func simulated() server {
+	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), registeredFoo)
+	return server{url: "http://apisim", transport: s, patience: 10 * time.Second}
+}
