@@ -4,6 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/apisim"
@@ -12,7 +13,7 @@ import (
 // This file tells a simulated API server about the kinds that the controller works with.
 
 var (
-	fooResource        = v1alpha1.SchemeGroupVersion.WithResource(foosResource)
+	fooResource        = schema.GroupVersion(v1alpha1.GroupVersion).WithResource(foosResource)
 	deploymentResource = appsv1.SchemeGroupVersion.WithResource(deploymentsResource)
 
 	deploymentKind = apisim.Deployments()
