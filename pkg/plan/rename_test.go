@@ -709,6 +709,8 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		{"the new one differs", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, scaled(9))}, "patch spec.replicas" + later, time.Second},
 		{"the new one can take over", plan.Seen{Owned: all(between), Named: newDeployment(foo)}, strings.TrimPrefix(later, " and "), time.Second},
 		{"there is another one that is to go", plan.Seen{Owned: all(old, between), Named: newDeployment(foo)}, "delete web-1" + later, time.Second},
+		{"there is another one that is to go, behind it", plan.Seen{Owned: all(between, earlier(foo, "web-5")), Named: newDeployment(foo)}, "delete web-5" + later, time.Second},
+		{"there is another one that could not be deleted, before it", plan.Seen{Owned: all(earlier(foo, "web-0", available(0)), between), Named: newDeployment(foo)}, "wait for another deletion: delete Deployment web-0: refused", time.Millisecond},
 		{"there is another one that could not be deleted", plan.Seen{Owned: all(shorter, between), Named: newDeployment(foo)}, "wait for another deletion: delete Deployment web-4: refused", time.Millisecond},
 		{"it is needed again", plan.Seen{Owned: all(between), Named: newDeployment(foo, available(0))}, "nothing", 0},
 		{"the new name is no Foo's", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, ownedBy())}, "NotOwned", time.Second},
@@ -725,6 +727,7 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			tc.seen.Undeleted = map[string]*plan.WaitError{
 				"web-2": {After: time.Second, For: "another deletion", Err: why},
 				"web-4": {After: time.Millisecond, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-4", Err: errors.New("refused")}},
+				"web-0": {After: time.Millisecond, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: errors.New("refused")}},
 				"web-9": {After: 1, For: "a Deployment that is not there"},
 			}
 			step := plan.Next(tc.seen)
@@ -736,4 +739,21 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One that could not be deleted and is needed again is one that is kept.
+func TestWhatIsNeededAgainIsNotSaidToBeUndeleted(t *testing.T) {
+	foo := renamed()
+	seen := plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")), Undeleted: map[string]*plan.WaitError{
+		"web-1": {After: time.Second, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: forbidden}},
+	}}
+	says := func(want string) {
+		t.Helper()
+		if _, message := plan.Said(&v1alpha1.Foo{Status: plan.Status(seen, nil, now)}); message != want {
+			t.Errorf("it says %q, want %q", message, want)
+		}
+	}
+	says(`3 of 3 replicas available; Deployment "web-1" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`)
+	seen.Named = newDeployment(foo, available(2))
+	says(`2 of 3 replicas available; Deployment "web-1" is kept on purpose meanwhile, with 3 available`)
 }
