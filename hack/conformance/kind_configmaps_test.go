@@ -1,5 +1,6 @@
 package conformance
 
+// configMaps have no subresources and no generation.
 var configMaps = &kind{
 	version: "v1", resource: "configmaps", kind: "ConfigMap",
 	fresh: func(name string) map[string]any {

@@ -1,5 +1,6 @@
 package conformance
 
+// foos have no edit to an empty image: in a Go type that is none.
 var foos = &kind{
 	group: "samplecontroller.k8s.io", version: "v1alpha1", resource: "foos", kind: "Foo",
 	custom: true, status: true, scale: true,
