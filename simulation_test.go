@@ -267,7 +267,11 @@ var dayFoos = flag.Int("foos", 100, "how many Foos TestASimulatedDay has")
 // TestASimulatedDay has Foos edited at random for a day, each of them six times or so. There are no faults, but users who
 // edit what the controller is about to write.
 func TestASimulatedDay(t *testing.T) {
-	foos, edits := *dayFoos, 6**dayFoos
+	foos := *dayFoos
+	if testing.Short() {
+		foos = min(foos, 20)
+	}
+	edits := 6 * foos
 	withoutErrorPauses(t)
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {
