@@ -582,6 +582,14 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	}{
 		{"it changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {})) }, 1},
 		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
+		{"it is as we wrote it", newFoo(), func(c *Controller) {
+			c.writes.Wrote(webKey, "foo-uid", deploymentsResource, "21")
+			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
+		}, 0},
+		{"it comes as we wrote it", newFoo(), func(c *Controller) {
+			c.writes.Wrote(webKey, "foo-uid", deploymentsResource, "21")
+			c.deploymentAdded(later(func(*appsv1.Deployment) {}))
+		}, 0},
 		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
 		{"the Foo gets it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(foreign), later(func(*appsv1.Deployment) {})) }, 1},
 		{"it is deleted", unnamed, func(c *Controller) {

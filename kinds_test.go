@@ -26,11 +26,14 @@ var fooKind = apisim.Kind{
 	Custom: true, Status: true,
 	Scale: &apisim.Scale{SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector"},
 	Default: func(obj runtime.Object) {
-		if status := &obj.(*v1alpha1.Foo).Status; len(status.Conditions) == 0 {
+		if status := &obj.(*v1alpha1.Foo).Status; status.Conditions == nil {
 			status.Conditions = []metav1.Condition{{
 				Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, LastTransitionTime: metav1.Unix(0, 0),
 				Reason: v1alpha1.ReasonPending, Message: "Waiting for controller",
 			}}
 		}
+	},
+	Fields: map[string]func(runtime.Object) string{
+		"spec.deploymentName": func(obj runtime.Object) string { return obj.(*v1alpha1.Foo).Spec.DeploymentName },
 	},
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"math/rand"
 	"net/http"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +18,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -40,6 +45,10 @@ type simulatedWorld struct {
 	api  *apisim.Server
 	ctx  context.Context
 	stop func() // Ends everything, and waits for it.
+	// lag is how long it may take until the controller has seen a change.
+	lag time.Duration
+	// restart stops the controller and starts another one.
+	restart func()
 
 	mu sync.Mutex // Guards what follows, while the controller runs.
 	// writes counts what the controller wrote, by verb and resource.
@@ -52,15 +61,25 @@ type simulatedWorld struct {
 // wanted, and a garbage collector.
 func startWorld(t testing.TB, workers int) *simulatedWorld {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
-	w := &simulatedWorld{api: apisim.New(apisim.Namespaces(), fooKind, deploymentKind, apisim.Events()), ctx: ctx, writes: map[string]int{}}
-	w.api.KeepTrace(0)
+	w := &simulatedWorld{
+		api: apisim.New(apisim.Namespaces(), fooKind, deploymentKind, apisim.Events()),
+		ctx: ctx, lag: time.Second, writes: map[string]int{},
+	}
+	w.api.KeepTrace(2000)
 	w.api.Intercept(w.count)
 	go apisim.RunGarbageCollector(ctx, w.api, 10*time.Millisecond)
 	go apisim.RunDeployments(ctx, w.api, apisim.Rollouts{
 		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
 	})
 	stopController := w.startController(t, workers)
+	w.restart = func() {
+		stopController()
+		stopController = w.startController(t, workers)
+	}
 	w.stop = func() {
+		if t.Failed() {
+			t.Log("what happened last:\n" + w.api.Trace())
+		}
 		stopController()
 		cancel()
 		synctest.Wait()
@@ -122,7 +141,9 @@ type crowd struct {
 	foos    int
 	samples clientset.Interface
 	kube    kubernetes.Interface
+	// did counts what changed something.
 	did     map[string]int
+	changed bool // By the edit at hand.
 	names   int
 }
 
@@ -130,8 +151,9 @@ type crowd struct {
 func (c *crowd) edits() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
 	named := func(what string, edit func(ctx context.Context, foo string, random *rand.Rand) error) func(context.Context, *rest.Config, *rand.Rand) error {
 		return func(ctx context.Context, _ *rest.Config, random *rand.Rand) error {
+			c.changed = false
 			err := edit(ctx, fmt.Sprintf("foo-%d", random.Intn(c.foos)), random)
-			if err == nil {
+			if err == nil && c.changed {
 				c.did[what]++
 			}
 			return err
@@ -202,11 +224,20 @@ func (c *crowd) deploymentOf(ctx context.Context, foo string) (string, error) {
 }
 
 func newCrowd(w *simulatedWorld, foos int) *crowd {
-	config := w.api.Config("crowd")
-	return &crowd{
+	const user = "crowd"
+	config := w.api.Config(user)
+	c := &crowd{
 		foos: foos, did: map[string]int{},
 		samples: clientset.NewForConfigOrDie(config), kube: kubernetes.NewForConfigOrDie(config),
 	}
+	w.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		answer, err := next()
+		if r.User == user {
+			c.changed = c.changed || len(r.Committed()) > 0
+		}
+		return answer, err
+	})
+	return c
 }
 
 // converged says what is not as it should be when nothing has happened for long: for each Foo that is not paused
@@ -237,14 +268,118 @@ func (w *simulatedWorld) converged() []string {
 	return wrong
 }
 
+// settle has nothing paused any longer, waits until the longest pauses are over, and checks how all that ended, and that
+// nothing is written for as long as quiet says.
+func (w *simulatedWorld) settle(t *testing.T, people *crowd, quiet time.Duration) {
+	for i := range people.foos {
+		if err := people.patchFoo(w.ctx, fmt.Sprintf("foo-%d", i), `{"paused":false}`); err != nil {
+			t.Error(err)
+		}
+		people.did["resume"]++
+	}
+	time.Sleep(15 * time.Minute)
+	for _, problem := range w.converged() {
+		t.Error(problem)
+	}
+	for _, problem := range w.unsafe() {
+		t.Error(problem)
+	}
+	for _, request := range w.needless {
+		t.Errorf("needless: %s", request)
+	}
+	wrote := fmt.Sprint(w.writes)
+	time.Sleep(quiet)
+	if after := fmt.Sprint(w.writes); after != wrote {
+		t.Errorf("writes in %s in which nothing happened: before %s, after %s", quiet, wrote, after)
+	}
+}
+
+// unsafe looks at all that the controller wrote, and says what it should not have written, given what there was a while
+// before: nobody can know what has only just happened.
+func (w *simulatedWorld) unsafe() []string {
+	const looked = 10 * time.Second // Deletions rest on a live look, but may be tried a few times after it.
+	var wrong []string
+	foos := map[types.UID][]*apisim.Revision{}
+	stamps, observed := map[types.UID]int64{}, map[types.UID]int64{}
+	for _, rev := range w.api.History(fooResource, deploymentResource) {
+		obj := rev.Object.(object)
+		bad := func(format string, args ...any) {
+			wrong = append(wrong, fmt.Sprintf("version %d, %s %s: %s", rev.Version, rev.Resource.Resource, rev.Name, fmt.Sprintf(format, args...)))
+		}
+		if foo, ok := obj.(*v1alpha1.Foo); ok {
+			foos[foo.UID] = append(foos[foo.UID], rev)
+			if rev.User != controllerName {
+				continue
+			}
+			if before := rev.Before.(*v1alpha1.Foo); !equality.Semantic.DeepEqual(before.Spec, foo.Spec) || !equality.Semantic.DeepEqual(before.Labels, foo.Labels) {
+				bad("more than the status is changed")
+			}
+			if foo.Status.ObservedGeneration < observed[foo.UID] || foo.Status.ObservedGeneration > foo.Generation {
+				bad("observedGeneration %d after %d, of %d", foo.Status.ObservedGeneration, observed[foo.UID], foo.Generation)
+			}
+			observed[foo.UID] = foo.Status.ObservedGeneration
+			continue
+		}
+		if rev.User != controllerName {
+			continue
+		}
+		dep := obj.(*appsv1.Deployment)
+		owner := metav1.GetControllerOf(dep)
+		if owner == nil || len(foos[owner.UID]) == 0 {
+			bad("it is no Foo's")
+			continue
+		}
+		if stamp, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64); rev.Type != watch.Deleted {
+			if stamp < stamps[dep.UID] {
+				bad("written for generation %d after %d", stamp, stamps[dep.UID])
+			}
+			stamps[dep.UID] = stamp
+		}
+		changes := foos[owner.UID]
+		last := changes[len(changes)-1]
+		foo := last.Object.(*v1alpha1.Foo)
+		known := w.lag
+		if rev.Type == watch.Deleted {
+			known = min(known, looked)
+		}
+		if rev.Time.Sub(specSince(changes)) < known {
+			continue
+		}
+		switch {
+		case last.Type == watch.Deleted:
+			bad("its Foo is gone")
+		case foo.Spec.Paused:
+			bad("its Foo is paused")
+		case rev.Type == watch.Deleted && dep.Name == foo.Spec.DeploymentName:
+			bad("its Foo names it, and it is deleted")
+		case rev.Type != watch.Deleted && dep.Name != foo.Spec.DeploymentName:
+			bad("its Foo does not name it")
+		}
+	}
+	return wrong
+}
+
+// specSince returns when the spec of a Foo came to be as it is, or the Foo went. changes are its revisions.
+func specSince(changes []*apisim.Revision) time.Time {
+	last := changes[len(changes)-1]
+	for _, rev := range slices.Backward(changes) {
+		if rev.Type == watch.Deleted || rev.Object.(*v1alpha1.Foo).Generation != last.Object.(*v1alpha1.Foo).Generation {
+			break
+		}
+		last = rev
+	}
+	if rev := changes[len(changes)-1]; rev.Type == watch.Deleted {
+		return rev.Time
+	}
+	return last.Time
+}
+
 // differs says what is wrong with a Foo and the Deployments that it owns, "" when all is well.
 func differs(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 	ready := readyCondition(foo)
 	switch {
 	case foo.Status.ObservedGeneration != foo.Generation:
 		return fmt.Sprintf("generation %d, observed %d", foo.Generation, foo.Status.ObservedGeneration)
-	case foo.Spec.Paused:
-		return ""
 	case len(owned) != 1 || owned[0].Name != foo.Spec.DeploymentName:
 		return fmt.Sprintf("it has %d Deployments", len(owned))
 	case ready.Status != metav1.ConditionTrue || ready.Reason != v1alpha1.ReasonAvailable:
@@ -286,97 +421,108 @@ func TestASimulatedDay(t *testing.T) {
 		apisim.RunUser(w.ctx, w.api, apisim.User{
 			Name: "crowd", Rand: rand.New(rand.NewSource(1)), Pause: 24 * time.Hour / time.Duration(edits), Times: edits, Edits: people.edits(),
 		})
-		time.Sleep(15 * time.Minute) // The longest pauses are over.
-		for _, problem := range w.converged() {
-			t.Error(problem)
-		}
-		for _, request := range w.needless {
-			t.Errorf("needless: %s", request)
-		}
-		people.check(t, w.writes)
-
-		wrote := fmt.Sprint(w.writes)
-		time.Sleep(time.Hour)
-		if after := fmt.Sprint(w.writes); after != wrote {
-			t.Errorf("writes in an hour in which nothing happened: before %s, after %s", wrote, after)
-		}
+		w.settle(t, people, time.Hour)
+		people.check(t, w)
 		t.Logf("the crowd did %v; the controller wrote %v", people.did, w.writes)
 	})
 	t.Logf("a day took %s", time.Since(began).Round(time.Millisecond))
 }
 
 // A schedule is what one seed makes of the same small world: three Foos that are edited ten times, while requests and
-// watch events are late, and some requests fail. It ends converged.
+// watch events are late, some requests fail, watches break, and the controller is started anew once. It ends as a day does.
 func schedule(t *testing.T, seed int64) {
 	w := startWorld(t, 2)
 	defer w.stop()
-	mishaps := &mishaps{random: rand.New(rand.NewSource(seed)), left: 20}
+	w.lag = time.Minute
+	people := newCrowd(w, 3)
+	mishaps := &mishaps{seed: seed, seen: map[string]int{}, left: 20}
 	w.api.Intercept(mishaps.request)
 	w.api.InterceptEvents(mishaps.event)
-	people := newCrowd(w, 3)
 	for i := range people.foos {
 		if err := people.create(w.ctx, fmt.Sprintf("foo-%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	apisim.RunUser(w.ctx, w.api, apisim.User{
-		Name: "crowd", Rand: rand.New(rand.NewSource(seed)), Pause: 5 * time.Second, Times: 10, Edits: people.edits(),
-	})
-	time.Sleep(15 * time.Minute)
-	for _, problem := range w.converged() {
-		t.Errorf("seed %d: %s", seed, problem)
-	}
+	random := rand.New(rand.NewSource(seed))
+	user := apisim.User{Name: "crowd", Rand: random, Pause: 2 * time.Second, Times: 5, Edits: people.edits()}
+	apisim.RunUser(w.ctx, w.api, user)
+	w.restart()
+	apisim.RunUser(w.ctx, w.api, user)
+	w.settle(t, people, 10*time.Minute)
 }
 
-// mishaps are what may happen to the requests of a controller.
+// mishaps are what may happen to the requests and watches of a controller. What happens to which of them follows from the
+// seed, whenever and in whatever order they come.
 type mishaps struct {
-	mu     sync.Mutex
-	random *rand.Rand
-	left   int
+	seed int64
+
+	mu   sync.Mutex
+	seen map[string]int
+	left int
 }
 
 var errLost = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
 
-// next returns how late a request is, and which mishap it has.
-func (m *mishaps) next() (late time.Duration, mishap string) {
+// draw returns a source of randomness for the next of what.
+func (m *mishaps) draw(what string) *rand.Rand {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	late = time.Duration(m.random.Int63n(int64(30 * time.Millisecond)))
-	if m.left > 0 && m.random.Intn(4) == 0 {
-		m.left--
-		mishap = []string{"busy", "broken", "lost", "answer lost"}[m.random.Intn(4)]
+	m.seen[what]++
+	hash := fnv.New64a()
+	fmt.Fprint(hash, m.seed, what, m.seen[what])
+	return rand.New(rand.NewSource(int64(hash.Sum64())))
+}
+
+// happens reports whether one more mishap happens, in one of four cases.
+func (m *mishaps) happens(random *rand.Rand) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left == 0 || random.Intn(4) > 0 {
+		return false
 	}
-	return late, mishap
+	m.left--
+	return true
 }
 
 func (m *mishaps) request(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-	if r.User != controllerName {
+	if r.User != controllerName || r.Verb == "watch" {
 		return next()
 	}
-	late, mishap := m.next()
-	if err := r.Sleep(late); err != nil {
+	random := m.draw(r.String())
+	if err := r.Sleep(time.Duration(random.Int63n(int64(30 * time.Millisecond)))); err != nil {
 		return nil, err
 	}
-	switch mishap {
-	case "busy":
+	if !m.happens(random) {
+		return next()
+	}
+	switch random.Intn(4) {
+	case 0:
 		return r.Refuse(apierrors.NewTooManyRequests("slow down", 1))
-	case "broken":
+	case 1:
 		return r.Refuse(apierrors.NewInternalError(errBoom))
-	case "lost":
-		return nil, errLost
-	case "answer lost":
+	case 2: // The answer is lost.
 		if answer, err := next(); err == nil {
 			answer.Body.Close()
 		}
-		return nil, errLost
 	}
-	return next()
+	return nil, errLost
 }
 
-func (m *mishaps) event(w *apisim.Watch, _ apisim.Event) error {
-	if w.User == controllerName {
-		late, _ := m.next()
-		return w.Request.Sleep(late)
+// event has watch events come late, mostly a little, sometimes by seconds, and breaks some watches.
+func (m *mishaps) event(w *apisim.Watch, e apisim.Event) error {
+	if w.User != controllerName || e.Type == watch.Bookmark {
+		return nil
+	}
+	random := m.draw(fmt.Sprint("event of ", w.Resource.Resource))
+	late := time.Duration(random.Int63n(int64(30 * time.Millisecond)))
+	if random.Intn(10) == 0 {
+		late *= 100
+	}
+	if err := w.Request.Sleep(late); err != nil {
+		return err
+	}
+	if random.Intn(20) == 0 {
+		return errLost
 	}
 	return nil
 }
@@ -394,7 +540,9 @@ func TestSchedules(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
 			for seed := range seeds {
-				synctest.Test(t, func(t *testing.T) { schedule(t, seed) })
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { // A failed bubble ends its goroutine.
+					synctest.Test(t, func(t *testing.T) { schedule(t, seed) })
+				})
 			}
 		})
 	}
@@ -406,9 +554,15 @@ func TestSchedules(t *testing.T) {
 	t.Logf("%d schedules, %.0f in a second, with GOMAXPROCS=%d", *schedules, float64(*schedules)/time.Since(began).Seconds(), runtime.GOMAXPROCS(0))
 }
 
-// check compares how often the controller wrote Deployments with how often there was a reason to.
-func (c *crowd) check(t *testing.T, writes map[string]int) {
-	changed := c.did["scale"] + c.did["image"] + c.did["pause"] + c.did["resume"] + c.did["let go"] + c.did["rename"] + c.did["edit the Deployment"]
+// check compares how often the controller wrote with how often there was a reason to.
+func (c *crowd) check(t *testing.T, w *simulatedWorld) {
+	changed := c.did["scale"] + c.did["image"] + c.did["resume"] + c.did["let go"] + c.did["edit the Deployment"]
+	seen := c.foos
+	for _, rev := range w.api.History(fooResource, deploymentResource) {
+		if rev.Resource == deploymentResource || rev.User != controllerName {
+			seen++
+		}
+	}
 	for _, most := range []struct {
 		write   string
 		reasons int
@@ -416,8 +570,9 @@ func (c *crowd) check(t *testing.T, writes map[string]int) {
 		{"create deployments", c.foos + c.did["recreate"] + c.did["rename"] + c.did["delete the Deployment"]},
 		{"patch deployments", changed},
 		{"delete deployments", c.did["rename"]},
+		{"update foos/status", seen},
 	} {
-		if got := writes[most.write]; got > most.reasons {
+		if got := w.writes[most.write]; got > most.reasons {
 			t.Errorf("%s: %d times, for %d reasons", most.write, got, most.reasons)
 		}
 	}

@@ -26,10 +26,10 @@
 //
 // That the normaliser leaves no noise is tested by playing against the real server twice, and that it leaves enough
 // by planting faults in apisim. What is different and accepted is in a table, with reasons; a long run fails on rows
-// that nothing needs any longer. Three things that the real server keeps among the managed fields are avoided by
+// that nothing needs any longer. Four things that the real server keeps among the managed fields are avoided by
 // the operations, because there they make a new version of an object in which nothing else is new: a scale that has
-// the same number of replicas already, a status of a custom resource that says to be of another version, and another
-// time of deletion for an object that has one.
+// the same number of replicas already, a status of a custom resource that says to be of another version, another
+// time of deletion for an object that has one, and an owner reference that is there twice.
 //
 // apisim has to be told about kinds. The registered_*_test.go files have the defaults and rules of the real ones, as
 // far as the operations touch them. Foos are registered with their Go type.

@@ -158,7 +158,7 @@ func metadataEdit(t *rapid.T) edit {
 		edit{"metadata.annotations", nil},
 		edit{"metadata.finalizers", []any{"example.com/hold", "example.com/more"}},
 		edit{"metadata.ownerReferences", []any{owner(t, true)}},
-		edit{"metadata.ownerReferences", []any{owner(t, true), owner(t, true)}},
+		edit{"metadata.ownerReferences", []any{owner(t, true), ownerNamed("z", true)}},
 		edit{"metadata.ownerReferences", nil},
 		edit{"metadata.labels", map[string]any{"app": "x", "tier": "t", "gone": "1"}},
 		edit{"metadata.labels.app", "not a value!"},
@@ -176,7 +176,10 @@ func metadataEdit(t *rapid.T) edit {
 }
 
 func owner(t *rapid.T, controller bool) map[string]any {
-	name := pick(t, "owner", names...)
+	return ownerNamed(pick(t, "owner", names...), controller)
+}
+
+func ownerNamed(name string, controller bool) map[string]any {
 	return map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Thing", "name": name, "uid": "uid-of-" + name,
 		"controller": controller, "blockOwnerDeletion": true,

@@ -71,9 +71,10 @@ func (a *actor) look(kinds []*resource) (seen []*Revision, next time.Time, wake 
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
 	horizon, upTo := time.Now().Add(-a.lag), a.server.version
+	behind := slices.ContainsFunc(kinds, func(r *resource) bool { return a.seen < r.dropped })
 	for _, r := range kinds {
 		revisions := r.since(a.seen)
-		if a.seen < r.dropped {
+		if behind { // Of all kinds: what has gone may have left something behind in another.
 			revisions = r.sorted()
 		}
 		for _, rev := range revisions {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -52,6 +53,9 @@ func (s *Server) serve(r *Request) (*http.Response, error) {
 	}
 	c := &call{server: s, request: r, kind: kind}
 	got, err := c.answer()
+	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, cause) {
+		return nil, cause // The client has given up, and hears nothing.
+	}
 	response, words := s.respond(r, got, err)
 	s.traceServed(r, response, words)
 	return response, nil
@@ -139,7 +143,7 @@ func (s *Server) respondError(r *Request, media media, err error) (*http.Respons
 	if details := status.Details; details != nil && details.RetryAfterSeconds > 0 {
 		answered.Header.Set("Retry-After", strconv.Itoa(int(details.RetryAfterSeconds)))
 	}
-	return answered, outcome(int(status.Code), status.Reason, "")
+	return answered, outcome(int(status.Code), status.Reason, "") + ": " + shorten(status.Message, 120)
 }
 
 // at returns the resourceVersion that an answer tells of, or, when something was deleted, that of the deletion.

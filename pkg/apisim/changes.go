@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// changes says in which fields two objects differ: "spec.replicas 3 -> 5, spec.paused none -> true".
+// changes says in which fields two objects differ: "spec.replicas 3 -> 5, spec.paused none -> true". Times are left out
+// when there is anything else.
 func changes(before, after runtime.Object) string {
 	const most, longest = 8, 60
 	have, want := leaves(before), leaves(after)
 	all := maps.Clone(have)
 	maps.Copy(all, want)
-	var words []string
+	var words, times []string
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		from, was := have[path]
 		to, is := want[path]
@@ -27,7 +28,15 @@ func changes(before, after runtime.Object) string {
 		case !is:
 			to = "none"
 		}
-		words = append(words, fmt.Sprintf("%s %s -> %s", path, shorten(from, longest), shorten(to, longest)))
+		change := fmt.Sprintf("%s %s -> %s", path, shorten(from, longest), shorten(to, longest))
+		if strings.HasSuffix(path, "Time") {
+			times = append(times, change)
+			continue
+		}
+		words = append(words, change)
+	}
+	if len(words) == 0 {
+		words = times
 	}
 	if len(words) > most {
 		words = append(words[:most], fmt.Sprintf("and %d more", len(words)-most))

@@ -18,9 +18,9 @@
 // RunGarbageCollector, RunNamespaces, RunDeployments and RunUser are what else is in a cluster. Each is a plain
 // function that returns when its context ends, looks at the server, and acts by requests that can fail like others.
 //
-// With one P (GOMAXPROCS=1), and a single source of randomness drawn from in the order of requests, a run in a
-// bubble is repeated exactly, trace and all. Clients that roll dice themselves are the exception: informers do,
-// about when to renew their watches, which changes nothing but the moment.
+// With one P (GOMAXPROCS=1), and a single source of randomness drawn from in the order of requests, the server and the
+// actors repeat a run in a bubble exactly, trace and all. Clients need not: informers roll dice about when to renew
+// their watches, event recorders and backoffs about when to try again, and a select of Go about what comes first.
 //
 // # What is simulated
 //

@@ -71,15 +71,16 @@ func TestFaults(t *testing.T) {
 				}
 				return next()
 			},
-			want: "    0.000s alice: create configmaps -n default (a): 409 AlreadyExists (the server: 201, version 3) " +
-				"(the server: 409 AlreadyExists)\n",
+			want: "    0.000s alice: create configmaps -n default (a): 409 AlreadyExists: configmaps \"a\" already exists " +
+				"(the server: 201, version 3) (the server: 409 AlreadyExists: configmaps \"a\" already exists)\n",
 		},
 		{
 			name: "refused",
 			fault: func(r *apisim.Request, _ next) (*http.Response, error) {
 				return r.Refuse(apierrors.NewServerTimeout(r.Resource.GroupResource(), r.Verb, 0))
 			},
-			want: "    0.000s alice: create configmaps -n default: 500 ServerTimeout\n",
+			want: "    0.000s alice: create configmaps -n default: 500 ServerTimeout: " +
+				"The create operation against configmaps could not be completed at this time, please try again.\n",
 		},
 		{
 			name: "a broken proxy",

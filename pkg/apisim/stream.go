@@ -117,6 +117,9 @@ func (w *stream) Read(p []byte) (int, error) {
 		if w.done != nil {
 			return 0, w.done
 		}
+		if w.done = w.over(); w.done != nil {
+			continue
+		}
 		if len(w.pending) > 0 {
 			w.done = w.tell()
 			continue
@@ -126,6 +129,21 @@ func (w *stream) Read(p []byte) (int, error) {
 	n := copy(p, w.buffer)
 	w.buffer = w.buffer[n:]
 	return n, nil
+}
+
+// over says why the watch has ended, whatever it has yet to tell: but why it failed is told also when its time is over.
+func (w *stream) over() error {
+	select {
+	case <-w.closed:
+		return errClosed
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	default:
+	}
+	if !w.failed && !time.Now().Before(w.ends) {
+		return io.EOF
+	}
+	return nil
 }
 
 // Close ends the watch. It may be called at any time.
@@ -214,6 +232,9 @@ func (w *stream) gather() {
 	}
 	for w.at.next != nil {
 		w.at = w.at.next
+		if w.at.revision.Version <= w.told {
+			continue // The watch is from a version that was yet to come.
+		}
 		w.told = w.at.revision.Version
 		if event, is := w.selected.event(w.at.revision); is {
 			w.pending = append(w.pending, event)

@@ -67,8 +67,8 @@ func (s *Server) TraceTo(w io.Writer) {
 	s.trace.writer = w
 }
 
-// KeepTrace keeps only the last n lines, or a few more. They hold on to the objects they tell of, which Compact
-// would have let go. Negative for all, which is the default.
+// KeepTrace keeps only the last n lines, and for a while up to as many more. They hold on to the objects they tell of,
+// which Compact would have let go. Negative for all, which is the default.
 func (s *Server) KeepTrace(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -257,6 +257,60 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestAWatchFromTheFutureTellsNothingOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apisim.New(kinds()...)
+		r := &requester{t, s}
+		var others sync.WaitGroup
+		others.Go(func() {
+			for _, request := range past {
+				time.Sleep(time.Second)
+				r.do(request)
+			}
+		})
+		want := []string{"MODIFIED b@6", "DELETED a@7"}
+		if diff := cmp.Diff(want, told(r, "GET configmaps?watch=1&resourceVersion=5", time.Hour/2)); diff != "" {
+			t.Errorf("(-want +got):\n%s\n%s", diff, s.Trace())
+		}
+		others.Wait()
+	})
+}
+
+// A watch that lags behind the writes ends in time all the same.
+func TestAWatchThatLagsEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apisim.New(kinds()...)
+		r := &requester{t, s}
+		s.InterceptEvents(func(*apisim.Watch, apisim.Event) error { time.Sleep(time.Second); return nil })
+		var others sync.WaitGroup
+		others.Go(func() {
+			for i := range 100 {
+				time.Sleep(time.Second / 2)
+				r.do(fmt.Sprintf(`POST configmaps {"metadata":{"name":"n%d"}}`, i))
+			}
+		})
+		began := time.Now()
+		lines := told(r, "GET configmaps?watch=1&resourceVersion=2&timeoutSeconds=10", time.Hour)
+		if took := time.Since(began); took > 12*time.Second || lines[len(lines)-1] != "end" {
+			t.Errorf("after %s: %q", took, lines)
+		}
+		others.Wait()
+	})
+}
+
+// Who gives up while the server waits for a version hears of that, and not of an error of the server.
+func TestARequestThatIsGivenUpIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := clientOf(apisim.New(kinds()...), "alice")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.CoreV1().ConfigMaps("default").List(ctx, listOptions("500"))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that the deadline is exceeded", err)
+		}
+	})
+}
+
 func TestTraceOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
