@@ -297,66 +297,82 @@ func (w *simulatedWorld) settle(t *testing.T, people *crowd, quiet time.Duration
 // unsafe looks at all that the controller wrote, and says what it should not have written, given what there was a while
 // before: nobody can know what has only just happened.
 func (w *simulatedWorld) unsafe() []string {
-	const looked = 10 * time.Second // Deletions rest on a live look, but may be tried a few times after it.
+	a := &audit{lag: w.lag, foos: map[types.UID][]*apisim.Revision{}, stamps: map[types.UID]int64{}, observed: map[types.UID]int64{}}
 	var wrong []string
-	foos := map[types.UID][]*apisim.Revision{}
-	stamps, observed := map[types.UID]int64{}, map[types.UID]int64{}
 	for _, rev := range w.api.History(fooResource, deploymentResource) {
-		obj := rev.Object.(object)
-		bad := func(format string, args ...any) {
-			wrong = append(wrong, fmt.Sprintf("version %d, %s %s: %s", rev.Version, rev.Resource.Resource, rev.Name, fmt.Sprintf(format, args...)))
+		check := a.deployment
+		if rev.Resource == fooResource {
+			check = a.foo
 		}
-		if foo, ok := obj.(*v1alpha1.Foo); ok {
-			foos[foo.UID] = append(foos[foo.UID], rev)
-			if rev.User != controllerName {
-				continue
-			}
-			if before := rev.Before.(*v1alpha1.Foo); !equality.Semantic.DeepEqual(before.Spec, foo.Spec) || !equality.Semantic.DeepEqual(before.Labels, foo.Labels) {
-				bad("more than the status is changed")
-			}
-			if foo.Status.ObservedGeneration < observed[foo.UID] || foo.Status.ObservedGeneration > foo.Generation {
-				bad("observedGeneration %d after %d, of %d", foo.Status.ObservedGeneration, observed[foo.UID], foo.Generation)
-			}
-			observed[foo.UID] = foo.Status.ObservedGeneration
-			continue
-		}
-		if rev.User != controllerName {
-			continue
-		}
-		dep := obj.(*appsv1.Deployment)
-		owner := metav1.GetControllerOf(dep)
-		if owner == nil || len(foos[owner.UID]) == 0 {
-			bad("it is no Foo's")
-			continue
-		}
-		if stamp, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64); rev.Type != watch.Deleted {
-			if stamp < stamps[dep.UID] {
-				bad("written for generation %d after %d", stamp, stamps[dep.UID])
-			}
-			stamps[dep.UID] = stamp
-		}
-		changes := foos[owner.UID]
-		last := changes[len(changes)-1]
-		foo := last.Object.(*v1alpha1.Foo)
-		known := w.lag
-		if rev.Type == watch.Deleted {
-			known = min(known, looked)
-		}
-		if rev.Time.Sub(specSince(changes)) < known {
-			continue
-		}
-		switch {
-		case last.Type == watch.Deleted:
-			bad("its Foo is gone")
-		case foo.Spec.Paused:
-			bad("its Foo is paused")
-		case rev.Type == watch.Deleted && dep.Name == foo.Spec.DeploymentName:
-			bad("its Foo names it, and it is deleted")
-		case rev.Type != watch.Deleted && dep.Name != foo.Spec.DeploymentName:
-			bad("its Foo does not name it")
+		if problem := check(rev); problem != "" {
+			wrong = append(wrong, fmt.Sprintf("version %d, %s %s: %s", rev.Version, rev.Resource.Resource, rev.Name, problem))
 		}
 	}
 	return wrong
+}
+
+// An audit goes through the history of a world.
+type audit struct {
+	lag      time.Duration
+	foos     map[types.UID][]*apisim.Revision
+	stamps   map[types.UID]int64 // The generations that Deployments were written for.
+	observed map[types.UID]int64 // The generations that statuses of Foos were written for.
+}
+
+// foo says what is wrong with a change of a Foo, "" for nothing.
+func (a *audit) foo(rev *apisim.Revision) string {
+	foo := rev.Object.(*v1alpha1.Foo)
+	a.foos[foo.UID] = append(a.foos[foo.UID], rev)
+	if rev.User != controllerName {
+		return ""
+	}
+	before, last := rev.Before.(*v1alpha1.Foo), a.observed[foo.UID]
+	a.observed[foo.UID] = foo.Status.ObservedGeneration
+	switch now := foo.Status.ObservedGeneration; {
+	case !equality.Semantic.DeepEqual(before.Spec, foo.Spec) || !equality.Semantic.DeepEqual(before.Labels, foo.Labels):
+		return "more than the status is changed"
+	case now < last || now > foo.Generation:
+		return fmt.Sprintf("observedGeneration %d after %d, of %d", now, last, foo.Generation)
+	}
+	return ""
+}
+
+// deployment says what is wrong with a change of a Deployment, "" for nothing.
+func (a *audit) deployment(rev *apisim.Revision) string {
+	// Deletions rest on a live look, but may be tried a few times after it.
+	const looked = 10 * time.Second
+	dep := rev.Object.(*appsv1.Deployment)
+	if rev.User != controllerName {
+		return ""
+	}
+	owner := metav1.GetControllerOf(dep)
+	if owner == nil || len(a.foos[owner.UID]) == 0 {
+		return "it is no Foo's"
+	}
+	stamp, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
+	known, before := a.lag, a.stamps[dep.UID]
+	a.stamps[dep.UID] = stamp
+	if rev.Type == watch.Deleted {
+		known = min(known, looked)
+	}
+	changes := a.foos[owner.UID]
+	last := changes[len(changes)-1]
+	foo, settled := last.Object.(*v1alpha1.Foo), rev.Time.Sub(specSince(changes)) >= known
+	switch {
+	case rev.Type != watch.Deleted && stamp < before:
+		return fmt.Sprintf("written for generation %d after %d", stamp, before)
+	case !settled:
+		return ""
+	case last.Type == watch.Deleted:
+		return "its Foo is gone"
+	case foo.Spec.Paused:
+		return "its Foo is paused"
+	case rev.Type == watch.Deleted && dep.Name == foo.Spec.DeploymentName:
+		return "its Foo names it, and it is deleted"
+	case rev.Type != watch.Deleted && dep.Name != foo.Spec.DeploymentName:
+		return "its Foo does not name it"
+	}
+	return ""
 }
 
 // specSince returns when the spec of a Foo came to be as it is, or the Foo went. changes are its revisions.
