@@ -386,6 +386,36 @@ func TestDeployments(t *testing.T) {
 	}
 }
 
+// What a Deployment controller has begun counts only when it is written down: here the first report of a new template,
+// whose pods are refused, is lost.
+func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apisim.New(kinds()...)
+		lose := false
+		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			if lose && r.Subresource == "status" {
+				lose = false
+				return nil, errReset
+			}
+			return next()
+		})
+		act(t, s, func(r *requester) {
+			r.do(aDeployment)
+			time.Sleep(20 * time.Second)
+			lose = true
+			r.do(`MERGE deployments/web {"metadata":{"annotations":{"failure":"full"}},` +
+				`"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`)
+		}, func(ctx context.Context) {
+			failure := func(dep *appsv1.Deployment) string { return dep.Annotations["failure"] }
+			apisim.RunDeployments(ctx, s, apisim.Rollouts{Failure: failure})
+		})
+		want := "observed 2 of 2, 2 replicas, 0 updated, 2 available"
+		if got := statusWords(s); lose || !strings.HasPrefix(got, want) {
+			t.Errorf("%s, want %s\n%s", got, want, s.Trace())
+		}
+	})
+}
+
 func TestDeploymentsGoOnWhereAnotherControllerEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)

@@ -127,17 +127,24 @@ const revisionKey = "deployment.kubernetes.io/revision"
 // report writes the status of a Deployment when it is not what it should be. With it goes the one annotation that
 // the controller owns, which is why that is no new generation.
 func (c *deployer) report(ctx context.Context, dep *appsv1.Deployment, r *rollout) error {
-	status := c.status(dep, r, time.Now())
-	revision := strconv.Itoa(r.revision)
-	if equality.Semantic.DeepEqual(&dep.Status, status) && (r.template == "" || dep.Annotations[revisionKey] == revision) {
+	began := *r // What begins with a report that fails has not begun.
+	status := c.status(dep, &began, time.Now())
+	revision := strconv.Itoa(began.revision)
+	counted := began.template == "" || dep.Annotations[revisionKey] == revision
+	if counted && equality.Semantic.DeepEqual(&dep.Status, status) {
+		*r = began
 		return nil
 	}
 	dep = dep.DeepCopy()
 	dep.Status = *status
-	if r.template != "" {
+	if began.template != "" {
 		metav1.SetMetaDataAnnotation(&dep.ObjectMeta, revisionKey, revision)
 	}
-	return c.do(ctx, http.MethodPut, c.kind.path(dep.Namespace, dep.Name, "status"), string(mediaJSON), dep)
+	err := c.do(ctx, http.MethodPut, c.kind.path(dep.Namespace, dep.Name, "status"), string(mediaJSON), dep)
+	if err == nil {
+		*r = began
+	}
+	return err
 }
 
 // status returns what the status of a Deployment should be, and takes note of what begins.
