@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -391,10 +392,9 @@ func TestDeployments(t *testing.T) {
 func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
-		lose := false
+		var lose atomic.Bool
 		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-			if lose && r.Subresource == "status" {
-				lose = false
+			if r.Subresource == "status" && lose.CompareAndSwap(true, false) {
 				return nil, errReset
 			}
 			return next()
@@ -402,7 +402,7 @@ func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
 		act(t, s, func(r *requester) {
 			r.do(aDeployment)
 			time.Sleep(20 * time.Second)
-			lose = true
+			lose.Store(true)
 			r.do(`MERGE deployments/web {"metadata":{"annotations":{"failure":"full"}},` +
 				`"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`)
 		}, func(ctx context.Context) {
@@ -410,7 +410,7 @@ func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
 			apisim.RunDeployments(ctx, s, apisim.Rollouts{Failure: failure})
 		})
 		want := "observed 2 of 2, 2 replicas, 0 updated, 2 available"
-		if got := statusWords(s); lose || !strings.HasPrefix(got, want) {
+		if got := statusWords(s); lose.Load() || !strings.HasPrefix(got, want) {
 			t.Errorf("%s, want %s\n%s", got, want, s.Trace())
 		}
 	})
