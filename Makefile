@@ -30,7 +30,7 @@ unit: ## the tests that need no control plane, in seconds
 	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
 
 .PHONY: conformance
-conformance: build ## 100,000 requests to the simulated API server and to a real one: are the answers the same?
+conformance: build ## 100,000 requests to the simulated API server and to a real one: are the answers alike? about 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
