@@ -243,7 +243,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) erro
 		return err // Worth a retry whatever stepErr was, and the retry meets stepErr again.
 	}
 	if stepErr == nil && step.Patch != nil && plan.Next(seen).Asks() {
-		return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"} // Our own patch is no event that would bring the key back.
+		return nextStep() // Our own patch is no event that would bring the key back.
 	}
 	return stepErr
 }

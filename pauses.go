@@ -74,5 +74,10 @@ func (c *Controller) undeleted(ctx context.Context, foo *v1alpha1.Foo, failed *p
 	old := cache.NewObjectName(foo.Namespace, failed.Deployment)
 	c.pauses.deletions.When(old)
 	c.pauses.deletions.Because(old, failed)
+	return nextStep()
+}
+
+// nextStep brings a key back at once, to go on with what else there is to do.
+func nextStep() error {
 	return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"}
 }

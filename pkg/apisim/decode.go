@@ -31,7 +31,17 @@ func (c *call) bodyMedia() (media, error) {
 	return "", unsupportedMediaType(c.medias())
 }
 
-// decodeBody reads an object of the call's kind, or of the given one, from the body and fills in its defaults.
+// sent returns the object in the body, with its defaults.
+func (c *call) sent(fieldValidation string) (runtime.Object, error) {
+	obj := c.kind.empty()
+	if err := c.decodeBody(obj, fieldValidation); err != nil {
+		return nil, err
+	}
+	c.kind.setDefaults(obj)
+	return obj, nil
+}
+
+// decodeBody reads an object of the call's kind, or of the given one, from the body.
 func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 	m, err := c.bodyMedia()
 	if err != nil {

@@ -18,12 +18,7 @@ import (
 
 // configMapServer knows just enough for the examples.
 func configMapServer() *apisim.Server {
-	return apisim.New(
-		apisim.Kind{
-			Resource: namespaces, Kind: "Namespace", Object: &corev1.Namespace{}, ClusterScoped: true, Status: true,
-		},
-		apisim.Kind{Resource: configMaps, Kind: "ConfigMap", Object: &corev1.ConfigMap{}},
-	)
+	return apisim.New(apisim.Namespaces(), apisim.ConfigMaps())
 }
 
 func configMap(name string) *corev1.ConfigMap {

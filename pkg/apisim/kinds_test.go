@@ -7,7 +7,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,17 +59,11 @@ func (w *Widget) DeepCopyObject() runtime.Object {
 // kinds are all that the tests register.
 func kinds() []apisim.Kind {
 	return []apisim.Kind{
-		{Resource: namespaces, Kind: "Namespace", Object: &corev1.Namespace{}, ClusterScoped: true, Status: true},
-		{Resource: configMaps, Kind: "ConfigMap", Object: &corev1.ConfigMap{}},
-		deploymentKind,
-		{
-			Resource: leases, Kind: "Lease", Object: &coordinationv1.Lease{},
-			AllowCreateOnUpdate: true, RequireVersion: true,
-		},
-		{
-			Resource: events, Kind: "Event", Object: &eventsv1.Event{},
-			AllowCreateOnUpdate: true, IgnorePropagation: true,
-		},
+		apisim.Namespaces(),
+		{Resource: configMaps, Kind: "ConfigMap", Object: &corev1.ConfigMap{}}, // Without rules, for short requests.
+		deploymentKind(),
+		apisim.Leases(),
+		apisim.Events(),
 		widgetKind,
 		{
 			Resource: gadgets, Kind: "Gadget", Object: &unstructured.Unstructured{}, Custom: true, Status: true,
@@ -79,35 +72,18 @@ func kinds() []apisim.Kind {
 	}
 }
 
-var deploymentKind = apisim.Kind{
-	Resource: deployments, Kind: "Deployment", Object: &appsv1.Deployment{}, Status: true,
-	Scale: &apisim.Scale{
-		SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".spec.selector",
-	},
-	Default: func(obj runtime.Object) {
-		spec := &obj.(*appsv1.Deployment).Spec
-		if spec.Replicas == nil {
-			spec.Replicas = new(int32(1))
-		}
-		if spec.ProgressDeadlineSeconds == nil {
-			spec.ProgressDeadlineSeconds = new(int32(600))
-		}
-	},
-	NewGeneration: func(obj, old runtime.Object) bool {
-		dep, before := obj.(*appsv1.Deployment), old.(*appsv1.Deployment)
-		return !equality.Semantic.DeepEqual(dep.Spec, before.Spec) ||
-			!equality.Semantic.DeepEqual(dep.Annotations, before.Annotations)
-	},
-	PrepareStatus: func(obj, old runtime.Object) {
-		obj.(*appsv1.Deployment).Labels = old.(*appsv1.Deployment).Labels
-	},
-	Validate: func(obj, _ runtime.Object) field.ErrorList {
+// deploymentKind is that of Deployments, but for most rules: requests can be short.
+func deploymentKind() apisim.Kind {
+	kind := apisim.Deployments()
+	kind.ValidateStatus = nil
+	kind.Validate = func(obj, _ runtime.Object) field.ErrorList {
 		if spec := &obj.(*appsv1.Deployment).Spec; *spec.Replicas < 0 {
 			path := field.NewPath("spec", "replicas")
 			return field.ErrorList{field.Invalid(path, *spec.Replicas, "must be greater than or equal to 0")}
 		}
 		return nil
-	},
+	}
+	return kind
 }
 
 var widgetKind = apisim.Kind{

@@ -132,20 +132,26 @@ func TestReads(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := apisim.New(kinds()...)
-				r := &requester{t, s}
-				for _, request := range past {
-					r.do(request)
-				}
-				if test.compact {
-					s.Compact()
-				}
+				_, r := afterThePast(t, test.compact)
 				if diff := cmp.Diff(test.want, listed(r.do(test.when))); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", test.when, diff)
 				}
 			})
 		})
 	}
+}
+
+// afterThePast returns a server on which past has happened, and whoever makes requests.
+func afterThePast(t *testing.T, compacted bool) (*apisim.Server, *requester) {
+	s := apisim.New(kinds()...)
+	r := &requester{t, s}
+	for _, request := range past {
+		r.do(request)
+	}
+	if compacted {
+		s.Compact()
+	}
+	return s, r
 }
 
 func token(words string) string {
@@ -244,11 +250,7 @@ func TestReadWaitsForItsVersion(t *testing.T) {
 }
 
 func TestViewsOfWhatIsStored(t *testing.T) {
-	s := apisim.New(kinds()...)
-	r := &requester{t, s}
-	for _, request := range past {
-		r.do(request)
-	}
+	s, _ := afterThePast(t, false)
 	var got []string
 	for _, rev := range s.History(configMaps, widgets) {
 		got = append(got, fmt.Sprintf("%d %s %s by %s", rev.Version, rev.Type, rev.Name, rev.User))

@@ -41,14 +41,7 @@ func (r *Request) Context() context.Context {
 
 // Sleep waits, for an interceptor, as long as d. It returns early with the context's error when the client gives up.
 func (r *Request) Sleep(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-r.Context().Done():
-		return context.Cause(r.Context())
-	}
+	return pause(r.Context(), d)
 }
 
 // String names the request in kubectl's words: "patch deployments/status default/web".

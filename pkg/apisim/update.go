@@ -26,11 +26,10 @@ func (c *call) update() (*answer, error) {
 		return nil, err
 	}
 	c.dryRun = len(opts.DryRun) > 0
-	obj := c.kind.empty()
-	if err := c.decodeBody(obj, opts.FieldValidation); err != nil {
+	obj, err := c.sent(opts.FieldValidation)
+	if err != nil {
 		return nil, err
 	}
-	c.kind.setDefaults(obj)
 	if err := c.inNamespace(obj); err != nil {
 		return nil, err
 	}

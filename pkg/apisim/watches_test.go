@@ -165,14 +165,7 @@ func TestWatches(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := apisim.New(kinds()...)
-				r := &requester{t, s}
-				for _, request := range past {
-					r.do(request)
-				}
-				if test.compact {
-					s.Compact()
-				}
+				s, r := afterThePast(t, test.compact)
 				var others sync.WaitGroup
 				others.Go(func() {
 					for _, request := range meanwhile {
