@@ -1,19 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -26,12 +23,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/backoff"
 	"example.com/foo-controller/pkg/consistency"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/retry"
 )
 
 const (
@@ -40,19 +37,26 @@ const (
 	// syncGrace is how long a sync that a stop interrupts may still take.
 	syncGrace = 10 * time.Second
 
-	// toleratedReports is how often a status that something else has written is replaced at once.
-	toleratedReports = 3
+	// retriesPerSecond and retriesAtOnce limit the retries of all keys together. First attempts are not limited.
+	retriesPerSecond = 50
+	retriesAtOnce    = 300
 
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
+
+	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
+	byDeployment = "deployment"
+	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
+	byFoo = "foo"
 )
 
-// Controller keeps the Deployments that Foos name as the Foos say, and reports on the Foos.
+// Controller reconciles Foos: it creates and patches the Deployment that a Foo names, and records the result in the Foo's
+// status.
 //
-// Events of both kinds become keys of Foos on one queue. A worker takes a key, observes what the caches
-// have under it, lets package plan decide, performs what was decided, and writes the Foo's status when it
-// differs. Nothing is remembered from one sync to the next but for whom we wrote, which of these writes the
-// caches have still to show, and what failed how often; everything else is looked at again.
+// Events of both kinds become keys of Foos on one queue. A worker takes a key and observes what the caches have under it.
+// From then on package plan decides: it returns the next request, the Controller sends it, and the answer goes back into
+// the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and its own
+// recent writes; everything else is observed again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
@@ -66,16 +70,23 @@ type Controller struct {
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// retries says when a key that failed may be tried again; it is the queue's rate limiter.
-	retries *backoff.Backoff[cache.ObjectName]
-	// pauses say what else may not be tried yet.
-	pauses pauses
-	// writes knows which of our acknowledged writes the caches have not shown yet.
+	// retries is the queue's rate limiter.
+	retries *retry.Limiter[cache.ObjectName]
+	// writes has those of our acknowledged writes that the caches do not show yet.
 	writes *consistency.Writes
+
+	mu sync.Mutex
+	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
+	memories map[cache.ObjectName]plan.Memory
+
+	// random returns the random part of the delays of a sync, in [0, 1).
+	random func() float64
+	// onSynced, unless nil, is called with the outcome of every sync.
+	onSynced func(cache.ObjectName, plan.Outcome)
 }
 
-// New returns a Controller that reads from the informers and writes through the clients. It adds its
-// handlers and an index to the informers, which therefore must not have been started.
+// New returns a Controller that reads from the informers and writes through the clients. It adds its handlers and indexes
+// to the informers, which therefore must not have been started.
 func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Interface, recorder events.EventRecorder,
 	foos informers.TypedFooInformer, deployments appsinformers.TypedDeploymentInformer) (*Controller, error) {
 	logger := klog.FromContext(ctx)
@@ -86,9 +97,7 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: fooUIDs}); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
-	// A key that failed comes back after 5 ms, doubling to 60 s; all failed keys together come back at most 50
-	// times a second after the first 300. First tries are not limited.
-	retries := backoff.New[cache.ObjectName](5*time.Millisecond, time.Minute, rate.NewLimiter(50, 300))
+	retries := retry.NewLimiter[cache.ObjectName](retriesPerSecond, retriesAtOnce)
 	stores := map[string]consistency.Store{
 		foosResource:        fooInformer.GetTypedIndexer(),
 		deploymentsResource: deploymentInformer.GetTypedIndexer(),
@@ -98,8 +107,9 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
-		pauses: newPauses(),
-		writes: consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
+		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
+		memories: map[cache.ObjectName]plan.Memory{},
+		random:   rand.Float64,
 	}
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(informers.FooHandlerFuncs{
@@ -118,14 +128,14 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	return c, nil
 }
 
-// newQueue returns the queue of keys to sync; those that failed come back as retries says.
-func newQueue(logger klog.Logger, retries workqueue.TypedRateLimiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
+// newQueue returns the queue of keys to sync, which asks retries when a key that failed comes back.
+func newQueue(logger klog.Logger, retries *retry.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	logger = klog.LoggerWithName(logger, "queue")
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+		Name: controllerName, Logger: &logger,
+	})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
-		Name: controllerName,
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-			Name: controllerName, Logger: &logger,
-		}),
+		Name: controllerName, DelayingQueue: delaying,
 	})
 }
 
@@ -138,7 +148,7 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 		return // Asked to stop before the caches were filled.
 	}
 	klog.FromContext(ctx).Info("Started", "workers", workers)
-	syncCtx, cancel := outlive(ctx, syncGrace)
+	syncCtx, cancel := withGrace(ctx, syncGrace)
 	defer cancel()
 
 	var running sync.WaitGroup
@@ -153,16 +163,16 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	running.Wait()
 }
 
-// outlive returns a context that ends grace after ctx does, so that a request in flight when the stop
-// comes can complete. Its values are those of ctx.
-func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends grace after ctx does, so that a request in flight when the stop comes can
+// complete. Its values are those of ctx.
+func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return longer, cancel
 }
 
-// processNextWorkItem syncs the next key under syncCtx and tells the queue what becomes of it. It returns
-// false when ctx has ended: what is queued then stays undone, the next process finds it again.
+// processNextWorkItem syncs the next key under syncCtx and requeues it if the outcome asks for that. It returns false when
+// ctx has ended: what is queued then stays undone, the next process finds it again.
 func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -175,272 +185,188 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 
 	logger := klog.LoggerWithValues(klog.FromContext(syncCtx), "foo", klog.KRef(key.Namespace, key.Name))
 	syncCtx = klog.NewContext(syncCtx, logger)
-	err := c.syncSafely(syncCtx, key)
-	outcome := plan.OutcomeOf(err)
-	logger.V(4).Info("Synced", "outcome", outcome.Kind, "err", err)
+	outcome := c.syncSafely(syncCtx, key)
+	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
+	if c.onSynced != nil {
+		c.onSynced(key, outcome)
+	}
 	switch outcome.Kind {
 	case plan.Retry:
 		if !outcome.Quiet {
-			utilruntime.HandleErrorWithContext(syncCtx, err, "Sync failed, will try again")
+			utilruntime.HandleErrorWithContext(syncCtx, outcome.Err, "Sync failed, will try again")
 		}
+		c.retries.Failed(key, outcome.After, outcome.Quiet)
 		c.queue.AddRateLimited(key)
-		if outcome.Told {
-			c.retries.Because(key, err)
-		}
-	case plan.Wait: // No Forget: a pause between two failures is not a success.
+	case plan.Wait: // No Forget: a delay between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
-	default:
+	case plan.Done, plan.Terminal:
 		c.queue.Forget(key)
 	}
 	return true
 }
 
-// syncSafely is syncHandler, with a panic turned into an error: one object that we cannot cope with must
-// not end the service for all others.
-func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (err error) {
+// syncSafely is syncHandler, with a panic turned into a failure: one object that the code cannot cope with must not end
+// the service for all others.
+func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outcome plan.Outcome) {
 	defer func() {
 		if r := recover(); r != nil {
 			klog.FromContext(ctx).Error(nil, "Sync panicked", "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", r)
+			memory, delay := c.recall(key).Panicked(time.Now(), c.random())
+			c.remember(key, memory)
+			outcome = plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: fmt.Errorf("panic: %v", r)}
 		}
 	}()
 	return c.syncHandler(ctx, key)
 }
 
-// syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice
-// at once for one key, and running it again changes nothing.
-func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) error {
-	if pause := c.writes.Wait(key); pause > 0 { // Before the caches are read: they may catch up at any moment.
-		return &plan.WaitError{After: pause, For: "the caches to show our own writes"}
+// syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for one
+// key, and running it again changes nothing.
+func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan.Outcome {
+	if delay := c.writes.CatchUpDelay(key); delay > 0 { // Before the caches are read: they may catch up at any moment.
+		return plan.WaitFor(plan.CacheBehind, delay)
 	}
-	pause, why := c.retries.Hold(key)
-	if pause > 0 && why == nil {
-		return &plan.WaitError{After: pause, For: "another try"} // Whatever event has brought the key back.
+	state := c.observe(key)
+	if state == nil {
+		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
-	seen, err := c.observe(key)
-	if err != nil || seen.Foo == nil {
-		return err
+	for step := state.Next(); step != nil; step = state.Next() {
+		state.Record(step, c.perform(ctx, step), time.Now()) // One request; its answer goes back into the plan.
 	}
-	if pause > 0 {
-		seen.Held = &plan.WaitError{After: pause, For: "another try", Err: why}
-	}
-	seen, step, err := c.decide(ctx, seen)
-	if err != nil {
-		return err
-	}
-	if step.Leave {
-		return nil // The cache is behind; the event that it waits for brings the key back.
-	}
-
-	stepErr := c.act(ctx, &seen, step)
-	if plan.OutcomeOf(stepErr).Quiet {
-		return stepErr // Nothing to tell the user.
-	}
-	if step.Delete != nil && stepErr == nil && plan.Next(seen) != (plan.Step{}) {
-		return nil // There is more to do before there is something to say; the deletion is an event.
-	}
-	if err := c.updateFooStatus(ctx, seen.Foo, plan.Status(seen, stepErr, time.Now())); err != nil {
-		return err // Worth a retry whatever stepErr was, and the retry meets stepErr again.
-	}
-	if stepErr == nil && step.Patch != nil && plan.Next(seen).Asks() {
-		return nextStep() // Our own patch is no event that would bring the key back.
-	}
-	return stepErr
+	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
+	c.remember(key, state.Memory)
+	return outcome
 }
 
-// decide returns the next step. It asks the API server for what the decision rests on when the step says so, and when
-// something is to be written while the caches cannot be relied upon; seen then has the answers.
-func (c *Controller) decide(ctx context.Context, seen plan.Seen) (plan.Seen, plan.Step, error) {
-	key, step := cache.MetaObjectToName(seen.Foo), plan.Next(seen)
-	if !step.Asks() && step.Err == nil {
-		c.writes.Trust(key, deploymentsResource) // There is nothing to write: what had no answer was done.
+// observe returns what the caches have of a Foo, and what is remembered of it. It returns nil for a Foo that does not
+// exist or is being deleted: a write now would race with the garbage collector.
+func (c *Controller) observe(key cache.ObjectName) *plan.State {
+	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
+	if err != nil { // A lister fails only when there is none.
+		c.forget(key)
+		return nil
 	}
-	if c.doubtful(seen, step) {
-		live, err := c.look(ctx, key)
-		if err != nil || live.Foo == nil {
-			return seen, plan.Step{Leave: true}, err
-		}
-		live.Held = seen.Held
-		seen, step = live, plan.Next(live)
+	if foo.DeletionTimestamp != nil {
+		return nil
 	}
-	if !step.LookAtFoo {
-		return seen, step, nil
+	now, name := time.Now(), foo.Spec.DeploymentName
+	state := &plan.State{
+		Foo:       foo,
+		Claimants: c.claimants(foo.Namespace, name),
+		Now:       now, Jitter: c.random(),
+		Memory: c.recall(key).For(foo, now),
 	}
-
-	write := &plan.WriteError{Verb: step.Verb(), Deployment: step.Target(seen.Foo)}
-	var err error
-	if seen.Live, err = c.lookAtFoo(ctx, key); err == nil {
-		step = plan.Next(seen)
+	if dep, err := c.deployments.Deployments(key.Namespace).Get(name); err == nil {
+		state.Deployment, state.OwnerChain = dep, c.ownerChain(foo, dep)
 	}
-	if err == nil && step.Delete != nil && seen.Named != nil { // The one that is to replace it may be worse off than the cache has it.
-		var named *appsv1.Deployment
-		if named, err = c.lookAtDeployment(ctx, key.Namespace, seen.Named.Name); err == nil {
-			seen.Named, seen.Holders = named, c.holders(seen.Foo, named)
-			step = plan.Next(seen)
+	for _, dep := range c.controlledBy(foo) {
+		if dep.Name != name {
+			state.Previous = append(state.Previous, dep)
 		}
 	}
-	switch write.Err = err; {
-	case err == nil:
-		return seen, step, nil
-	case write.Verb == "delete":
-		return seen, plan.Step{Err: c.undeleted(ctx, seen.Foo, write)}, nil
-	default:
-		return seen, plan.Step{Err: write}, nil // To be told: that it is not written may hurt.
-	}
+	state.Memory.StaleFoo = state.Memory.StaleFoo || c.writes.IsStale(key, foosResource)
+	state.Memory.StaleDeployment = state.Memory.StaleDeployment || c.writes.IsStale(key, deploymentsResource)
+	return state
 }
 
-// doubtful reports whether step, or the status after it, would be written on what the caches may have wrong.
-func (c *Controller) doubtful(seen plan.Seen, step plan.Step) bool {
-	key := cache.MetaObjectToName(seen.Foo)
-	if c.writes.Doubts(key, foosResource) {
-		return step.Asks() || !equality.Semantic.DeepEqual(seen.Foo.Status, plan.Status(seen, step.Err, time.Now()))
+// perform sends the request of a step. After an acknowledged write it notes the version that the caches must reach, since
+// event handlers need that, and sends the event that a new status is worth. It is the only function that writes.
+func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
+	answer := c.send(ctx, step)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx).V(2), "name", step.Name, "rule", step.Rule)
+	if answer.Err != nil {
+		logger.Info("Request failed", "request", step.Verb, "err", answer.Err)
+		return answer
 	}
-	return step.Asks() && c.writes.Doubts(key, deploymentsResource)
+	key, uid := cache.MetaObjectToName(step.Foo), step.Foo.UID
+	switch step.Verb {
+	case plan.ReadFoo:
+		logger.Info("Read Foo")
+	case plan.ReadDeployment:
+		logger.Info("Read Deployment")
+		if answer.Deployment != nil {
+			c.writes.ObservedAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
+		}
+	case plan.CreateDeployment:
+		logger.Info("Created Deployment")
+		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
+	case plan.PatchDeployment:
+		logger.Info("Patched Deployment", "fields", fmt.Sprint(step.Patch.Fields))
+		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
+	case plan.DeleteDeployment:
+		logger.Info("Deleted previous Deployment")
+	case plan.UpdateStatus:
+		reason, _ := plan.ReadyReason(answer.Foo)
+		logger.Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
+		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
+		if event := step.Event; event != nil {
+			c.recorder.Eventf(answer.Foo, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+		}
+	}
+	return answer
 }
 
-// act performs step and updates seen with what it does to the Deployments.
-func (c *Controller) act(ctx context.Context, seen *plan.Seen, step plan.Step) error {
+// send is the part of perform that talks to the API server.
+func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Answer) {
+	foos := c.samples.SamplecontrollerV1alpha1().Foos(step.Foo.Namespace)
+	deployments := c.kube.AppsV1().Deployments(step.Foo.Namespace)
+	switch step.Verb {
+	case plan.ReadFoo:
+		answer.Foo, answer.Err = orNil(foos.Get(ctx, step.Name, metav1.GetOptions{}))
+	case plan.ReadDeployment:
+		answer.Deployment, answer.Err = orNil(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
+		answer.OwnerChain = c.ownerChain(step.Foo, answer.Deployment)
+	case plan.CreateDeployment:
+		answer.Deployment, answer.Err = deployments.Create(ctx, step.Deployment,
+			metav1.CreateOptions{FieldManager: controllerName})
+	case plan.PatchDeployment:
+		answer.Deployment, answer.Err = deployments.Patch(ctx, step.Name, types.StrategicMergePatchType, step.Patch.Body,
+			metav1.PatchOptions{FieldManager: controllerName})
+	case plan.DeleteDeployment:
+		// In this very version: one that was just edited or became available may be wanted after all. Its pods are
+		// deleted in the background, after it.
+		answer.Err = deployments.Delete(ctx, step.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{
+				UID: &step.Deployment.UID, ResourceVersion: &step.Deployment.ResourceVersion,
+			},
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+	case plan.UpdateStatus:
+		answer.Foo, answer.Err = foos.UpdateStatus(ctx, step.Foo, metav1.UpdateOptions{FieldManager: controllerName})
+	}
+	return answer
+}
+
+// orNil makes nil and success of the answer that there is no such object.
+func orNil[T any](obj *T, err error) (*T, error) {
 	switch {
-	case step.Create != nil:
-		return cmp.Or(c.createDeployment(ctx, seen, step.Create), step.Err)
-	case step.Patch != nil:
-		return cmp.Or(c.patchDeployment(ctx, seen, step.Patch), step.Err)
-	case step.Delete != nil:
-		return cmp.Or(c.deleteDeployment(ctx, seen, step.Delete), step.Err)
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return step.Err
+	return obj, nil
 }
 
-// createDeployment creates want. A refusal is not the last word on what exists under that name: admission
-// answers before the name is looked at, and the cache may be behind.
-func (c *Controller) createDeployment(ctx context.Context, seen *plan.Seen, want *appsv1.Deployment) error {
-	dep, err := c.kube.AppsV1().Deployments(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: controllerName})
-	if err == nil {
-		klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(dep))
-		return c.accepted(seen, dep, nil)
-	}
-	failed := c.failed(seen.Foo, "create", want.Name, err)
-	if !plan.NameMayBeTaken(err) {
-		return failed
-	}
-
-	live, err := c.lookAtDeployment(ctx, want.Namespace, want.Name)
-	if err != nil {
-		return &plan.WriteError{Verb: "create", Deployment: want.Name, Err: fmt.Errorf("%v; %w", failed, err)} // What decides is the failed look.
-	}
-	if live == nil {
-		return failed
-	}
-	c.writes.Met(cache.MetaObjectToName(seen.Foo), seen.Foo.UID, deploymentsResource, live.ResourceVersion) // Go on when the cache has it too.
-	seen.Named = live
-	seen.Holders = c.holders(seen.Foo, live)
-	return plan.Found(*seen)
+// recall returns what is remembered of a Foo.
+func (c *Controller) recall(key cache.ObjectName) plan.Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memories[key]
 }
 
-// patchDeployment applies patch to the named Deployment, in the very version that the patch was made for.
-func (c *Controller) patchDeployment(ctx context.Context, seen *plan.Seen, patch *plan.Patch) error {
-	have := seen.Named
-	dep, err := c.kube.AppsV1().Deployments(have.Namespace).Patch(ctx, have.Name, types.StrategicMergePatchType, patch.Body,
-		metav1.PatchOptions{FieldManager: controllerName})
-	if err != nil {
-		return c.failed(seen.Foo, "patch", have.Name, err)
-	}
-	klog.FromContext(ctx).V(2).Info("Patched Deployment", "deployment", klog.KObj(dep), "fields", fmt.Sprint(patch.Fields))
-	return c.accepted(seen, dep, patch)
+// remember keeps memory for the next sync of key.
+func (c *Controller) remember(key cache.ObjectName, memory plan.Memory) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memories[key] = memory
 }
 
-// deleteDeployment deletes old, in this very version: one that has just been edited or become available may
-// be wanted after all. Its pods follow in the background, not before it is gone itself.
-func (c *Controller) deleteDeployment(ctx context.Context, seen *plan.Seen, old *appsv1.Deployment) error {
-	if err := plan.Identified("Deployment", old); err != nil {
-		return err
-	}
-	err := c.kube.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-		PropagationPolicy: new(metav1.DeletePropagationBackground),
-	})
-	if err != nil && !apierrors.IsNotFound(err) { // Gone is gone.
-		return c.undeleted(ctx, seen.Foo, c.failed(seen.Foo, "delete", old.Name, err))
-	}
-	klog.FromContext(ctx).V(2).Info("Deleted Deployment of an earlier name", "deployment", klog.KObj(old))
-	seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep.UID == old.UID })
-	return nil
-}
-
-// accepted takes the API server's answer to a create, or to patch, as the named Deployment. It is an error
-// when that shows that something else decides about fields that the Foo sets.
-func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch *plan.Patch) error {
-	key, again := cache.MetaObjectToName(seen.Foo), seen.HadDeployment()
-	seen.Named = answer
-	c.writes.Wrote(key, seen.Foo.UID, deploymentsResource, answer.ResourceVersion)
-	c.retries.Forget(key) // What failed has worked, even when there is something to wait for.
-	if patch == nil && again {
-		times := c.pauses.creations.NumRequeues(key) + 1
-		c.pauses.creations.When(key)
-		c.pauses.creations.Because(key, plan.Recreated(answer.Name, times))
-		c.pauses.tell(seen)
-	}
-	overridden := plan.Overridden(seen.Foo, answer, patch, c.pauses.corrections.NumRequeues(key)+1)
-	if overridden == nil && patch == nil {
-		return nil
-	}
-	pause := c.pauses.corrections.When(key)
-	if overridden == nil {
-		return nil
-	}
-	c.pauses.corrections.Because(key, overridden)
-	return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
-}
-
-// failed returns what a refused or failed write to a Deployment of foo means.
-func (c *Controller) failed(foo *v1alpha1.Foo, verb, deployment string, err error) *plan.WriteError {
-	c.doubt(foo, deploymentsResource, err)
-	return &plan.WriteError{Verb: verb, Deployment: deployment, Err: err}
-}
-
-// doubt makes the next try ask the API server itself when err, the answer to a write to the resource, is none, or
-// says for the second time that the cache is behind.
-func (c *Controller) doubt(foo *v1alpha1.Foo, resource string, err error) {
-	key := cache.MetaObjectToName(foo)
-	if plan.Unanswered(err) || plan.OutcomeOf(err).Quiet && c.retries.NumRequeues(key) > 0 {
-		c.writes.Doubt(key, foo.UID, resource)
-	}
-}
-
-// updateFooStatus writes want as the status of foo when it differs, and then tells what changed as an
-// event, if it is worth one.
-func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, want v1alpha1.FooStatus) error {
-	if equality.Semantic.DeepEqual(foo.Status, want) {
-		return nil
-	}
-	key := cache.MetaObjectToName(foo)
-	if err := plan.Identified("Foo", foo); err != nil {
-		return err
-	}
-	foreign := c.writes.Overwritten(key, foo.UID, foo.Status)
-	if pause, _ := c.pauses.reports.Hold(key); foreign && pause > 0 && c.pauses.reports.NumRequeues(key) > toleratedReports {
-		return &plan.WaitError{After: pause, For: "another report: something else writes this status too"}
-	}
-	changed := foo.DeepCopy() // foo is the cache's.
-	changed.Status = want
-	updated, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: controllerName})
-	if apierrors.IsNotFound(err) {
-		return nil // The Foo is gone, and with it the need for a status.
-	}
-	if err != nil {
-		c.doubt(foo, foosResource, err)
-		return fmt.Errorf("update status of Foo %s: %w", key, err)
-	}
-	klog.FromContext(ctx).V(2).Info("Updated status", "availableReplicas", want.AvailableReplicas, "reason", meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Reason)
-	c.writes.Wrote(key, foo.UID, foosResource, updated.ResourceVersion)
-	c.writes.Reported(key, foo.UID, updated.Status)
-	if foreign {
-		c.pauses.reports.When(key)
-	}
-	if event := plan.EventOf(&foo.Status, &want); event != nil {
-		c.recorder.Eventf(updated, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
-	}
-	return nil
+// forget drops what is remembered of a Foo that is gone.
+func (c *Controller) forget(key cache.ObjectName) {
+	c.writes.Forget(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.memories, key)
 }
 
 // enqueueFoo queues foo to be synced.
@@ -452,7 +378,7 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 // Deployment before they could know whose it is.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
-	c.enqueueWaiting(foo)
+	c.enqueueBlocked(foo)
 }
 
 // fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. A new
@@ -465,57 +391,46 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	key := cache.MetaObjectToName(foo)
 	renewed := have.Generation != foo.Generation || have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if renewed {
-		c.forgetFailures(key)
-		for _, dep := range c.controlledBy(foo) {
-			c.pauses.deletions.Forget(cache.MetaObjectToName(dep))
-		}
-		c.enqueueRivals(have)
-		c.enqueueRivals(foo)
+		c.enqueueClaimants(have)
+		c.enqueueClaimants(foo)
 	}
-	if renewed || !sameWords(have, foo) { // A ring of Foos is told by each of them.
-		c.enqueueWaiting(have)
-		c.enqueueWaiting(foo)
+	if renewed || !sameReport(have, foo) { // A ring of Foos is told by each of them.
+		c.enqueueBlocked(have)
+		c.enqueueBlocked(foo)
 	}
-	if !c.writes.Echo(key, foosResource, foo.ResourceVersion) {
+	if !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.queue.Add(key)
 	}
 }
 
-// sameWords reports whether both say the same of themselves.
-func sameWords(a, b *v1alpha1.Foo) bool {
-	reasonA, messageA := plan.Said(a)
-	reasonB, messageB := plan.Said(b)
-	return reasonA == reasonB && messageA == messageB && plan.Stuck(a) == plan.Stuck(b)
+// sameReport reports whether both say the same of themselves.
+func sameReport(a, b *v1alpha1.Foo) bool {
+	reasonA, messageA := plan.ReadyReason(a)
+	reasonB, messageB := plan.ReadyReason(b)
+	return reasonA == reasonB && messageA == messageB && plan.IsStalled(a) == plan.IsStalled(b)
 }
 
 // fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
-	c.forgetFailures(key) // They are not those of the next Foo of that name.
 	c.queue.Add(key)
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueRivals(foo)
-		c.enqueueWaiting(foo)
+		c.enqueueClaimants(foo)
+		c.enqueueBlocked(foo)
 	}
 }
 
-// forgetFailures makes the next sync of key one that acts at once.
-func (c *Controller) forgetFailures(key cache.ObjectName) {
-	c.queue.Forget(key)
-	c.pauses.forget(key)
-}
-
-// enqueueRivals queues the other Foos that name the same Deployment as foo: one of them may be next.
-func (c *Controller) enqueueRivals(foo *v1alpha1.Foo) {
-	for _, rival := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
-		if rival.UID != foo.UID {
-			c.enqueueFoo(rival)
+// enqueueClaimants queues the other Foos that name the same Deployment as foo: one of them may be next.
+func (c *Controller) enqueueClaimants(foo *v1alpha1.Foo) {
+	for _, claimant := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
+		if claimant.UID != foo.UID {
+			c.enqueueFoo(claimant)
 		}
 	}
 }
 
-// enqueueWaiting queues the other Foos that name a Deployment which foo has.
-func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo) {
+// enqueueBlocked queues the other Foos that name a Deployment which foo has.
+func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo) {
 	for _, dep := range c.controlledBy(foo) {
 		for _, waiting := range c.claimants(dep.Namespace, dep.Name) {
 			if waiting.UID != foo.UID {
@@ -527,7 +442,7 @@ func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo) {
 
 // deploymentAdded queues whom a Deployment concerns that the cache did not have.
 func (c *Controller) deploymentAdded(dep *appsv1.Deployment) {
-	c.handleObject(dep, c.author(dep))
+	c.handleObject(dep, c.lastWriter(dep))
 }
 
 // deploymentChanged queues whom a changed Deployment concerns; have may have had another owner.
@@ -535,10 +450,10 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	if have.ResourceVersion == dep.ResourceVersion {
 		return
 	}
-	if c.holder(have) != c.holder(dep) {
+	if c.resolveOwner(have) != c.resolveOwner(dep) {
 		c.handleObject(have, nil)
 	}
-	c.handleObject(dep, c.author(dep))
+	c.handleObject(dep, c.lastWriter(dep))
 }
 
 // deploymentDeleted queues whom a deleted Deployment concerns. When the watch missed the deletion, perhaps
@@ -549,29 +464,87 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 		name := deleted.GetObjectName()
 		dep = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	}
-	c.pauses.deletions.Forget(cache.MetaObjectToName(dep))
 	c.handleObject(dep, nil)
 }
 
 // handleObject queues the Foos that an event of dep concerns: the one that controls it, and those that
-// name it, for which it may be in the way or have just gone out of it. All but author, which knows already.
-func (c *Controller) handleObject(dep *appsv1.Deployment, author *v1alpha1.Foo) {
+// name it, for which it may be in the way or have just gone out of it. All but writer, which knows already.
+func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
 	concerned := c.claimants(dep.Namespace, dep.Name)
-	if holder := c.holder(dep); holder != nil { // Else the owner is gone, or not seen yet and queued when it is.
-		concerned = append(concerned, holder)
+	if owner := c.resolveOwner(dep); owner != nil { // Else the owner is gone, or not seen yet and queued when it is.
+		concerned = append(concerned, owner)
 	}
 	for _, foo := range concerned {
-		if foo != author {
+		if foo != writer {
 			c.enqueueFoo(foo)
 		}
 	}
 }
 
-// author returns the Foo that dep is as we wrote it for, nil when somebody else wrote it last.
-func (c *Controller) author(dep *appsv1.Deployment) *v1alpha1.Foo {
-	holder := c.holder(dep)
-	if holder == nil || !c.writes.Echo(cache.MetaObjectToName(holder), deploymentsResource, dep.ResourceVersion) {
+// lastWriter returns the Foo that dep is as we wrote it for, nil when somebody else wrote it last.
+func (c *Controller) lastWriter(dep *appsv1.Deployment) *v1alpha1.Foo {
+	owner := c.resolveOwner(dep)
+	if owner == nil || !c.writes.IsOwnWrite(cache.MetaObjectToName(owner), deploymentsResource, dep.ResourceVersion) {
 		return nil
 	}
-	return holder
+	return owner
+}
+
+// ownerChain follows from dep to the Foo that controls it, the Deployment which that Foo names instead, the Foo that
+// controls that one, and so on; see plan.State.
+func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1alpha1.Foo {
+	var chain []*v1alpha1.Foo
+	for dep != nil && !plan.Owns(foo, dep) {
+		owner := c.resolveOwner(dep)
+		if owner == nil || slices.Contains(chain, owner) {
+			return chain
+		}
+		chain = append(chain, owner)
+		if owner.DeletionTimestamp != nil || owner.Spec.DeploymentName == dep.Name {
+			return chain
+		}
+		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil when there is none.
+		if dep != nil && plan.Owns(foo, dep) {
+			return append(chain, foo)
+		}
+	}
+	return chain
+}
+
+// resolveOwner returns the cached Foo that controls dep, nil when there is none.
+func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
+	ref := plan.FooReference(dep)
+	if ref == nil {
+		return nil
+	}
+	foo, err := c.foos.Foos(dep.Namespace).Get(ref.Name)
+	if err != nil || foo.UID != ref.UID {
+		return nil
+	}
+	return foo
+}
+
+// claimants returns the cached Foos that name the Deployment.
+func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
+	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, cache.NewObjectName(namespace, deployment).String()) // Fails only without the index.
+	return foos
+}
+
+// controlledBy returns the cached Deployments that foo controls.
+func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
+	return deps
+}
+
+// deploymentKeys is the index function of byDeployment.
+func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
+	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
+}
+
+// fooUIDs is the index function of byFoo.
+func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
+	if ref := plan.FooReference(dep); ref != nil {
+		return []string{dep.Namespace + "/" + string(ref.UID)}, nil // Who writes a uid into another namespace has no say here.
+	}
+	return nil, nil
 }

@@ -140,7 +140,7 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"get foos web", "update foos/status web"},
 			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a Deployment written for a newer Foo than the cache has is left alone until it has it",
@@ -198,7 +198,7 @@ func TestSync(t *testing.T) {
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a create that admission refuses although the name is taken says that it is taken",
@@ -208,7 +208,7 @@ func TestSync(t *testing.T) {
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a create that is refused is reported and tried again",
@@ -216,15 +216,14 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a create without an answer is reported and tried again",
+			name:    "a create without an answer ends the sync: the next one reads whether it was done",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": errBoom},
-			want:    []string{"create deployments web", "update foos/status web"},
-			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			want:    []string{"create deployments web"},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:   "a refused create whose live look fails too is tried again, not quietly",
@@ -232,7 +231,7 @@ func TestSync(t *testing.T) {
 			live:   objects(newFoo(), newDeployment()),
 			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
 			want:   []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a namespace that is being deleted ends it quietly",
@@ -271,12 +270,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a Foo whose earlier name is taken up again goes on after the patch: nobody would bring it back",
-			cached:  objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
-			want:    []string{"patch deployments web", "update foos/status web"},
+			name:   "a Foo whose earlier name is taken up again goes on after the patch: no event would bring it back",
+			cached: objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
+			want: []string{
+				"patch deployments web", "get foos web", "get deployments web", "delete deployments other", "update foos/status web",
+			},
 			ready:   "True/Available",
 			events:  []string{"Normal Synced"},
-			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:    "a Deployment of an earlier name goes when the named one does as well",
@@ -287,14 +288,15 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a Deployment of an earlier name stays when it is known without a uid",
 			cached:  objects(newFoo(), newDeployment(), newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
-			want:    []string{"get foos web", "get deployments web", "update foos/status web"},
-			ready:   "False/Refused",
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			want:    []string{"update foos/status web"},
+			ready:   "True/Available",
+			events:  []string{"Normal Synced 3 of 3 replicas available; Deployment \"other\" could not be deleted"},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a status is not written to a Foo that is known without a uid",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.UID = "" }), newDeployment(foreign)),
-			outcome: plan.Outcome{Kind: plan.Retry, Told: true},
+			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a Foo that is gone when its status is written needs nothing more",
@@ -311,13 +313,13 @@ func TestSync(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
 			f.fails = test.fails
 			if test.wrote {
-				f.writes.Wrote(webKey, "foo-uid", deploymentsResource, "1")
+				f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, Wrote: true})
 			}
 			before := f.cacheContent()
 
-			err := f.syncHandler(f.ctx, webKey)
-			if got := plan.OutcomeOf(err); got != test.outcome {
-				t.Errorf("outcome = %+v of error %v, want %+v", got, err, test.outcome)
+			outcome := f.syncHandler(f.ctx, webKey)
+			if outcome.Kind != test.outcome.Kind || outcome.Quiet != test.outcome.Quiet {
+				t.Errorf("outcome = %+v, want %+v", outcome, test.outcome)
 			}
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
@@ -329,12 +331,12 @@ func TestSync(t *testing.T) {
 			if test.ready != "" {
 				f.checkReady(test.ready)
 			}
-			if err != nil || countWrites(test.want) == 0 {
+			if outcome.Kind != plan.Done || countWrites(test.want) == 0 {
 				return // Not done yet, or nothing to repeat.
 			}
 			f.refresh()
-			if err := f.syncHandler(f.ctx, webKey); err != nil {
-				t.Errorf("second sync: %v", err)
+			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
+				t.Errorf("second sync: %+v", got)
 			}
 			if got := f.requests(); countWrites(got) > 0 {
 				t.Errorf("the second sync wrote: %v", got)
@@ -361,8 +363,7 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 			f.requests()
 			f.stored = map[string]string{test.behind: "1"}
 
-			err := f.syncHandler(f.ctx, webKey)
-			if got := plan.OutcomeOf(err); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
+			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
 				t.Errorf("outcome = %+v, want to wait for 5 ms", got)
 			}
 			if got := f.requests(); len(got) > 0 {
@@ -370,8 +371,8 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 			}
 			f.stored = map[string]string{test.behind: "1000"}
 			f.refresh()
-			if err := f.syncHandler(f.ctx, webKey); err != nil {
-				t.Errorf("after the cache has caught up: %v", err)
+			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
+				t.Errorf("after the cache has caught up: %+v", got)
 			}
 		})
 	}
@@ -381,13 +382,13 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 // puts to it, how far it is and what it has: a Foo read before would be older than our own write.
 func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	if err := f.syncHandler(f.ctx, webKey); err != nil {
-		t.Fatal(err)
+	if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
+		t.Fatalf("outcome = %+v", got)
 	}
 	f.requests()
 	f.whenAsked = f.refresh
-	if err := f.syncHandler(f.ctx, webKey); err != nil {
-		t.Fatal(err)
+	if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
+		t.Fatalf("outcome = %+v", got)
 	}
 	if got := f.requests(); countWrites(got) > 0 {
 		t.Errorf("the sync acted on what the cache had before it caught up: %v", got)
@@ -431,45 +432,34 @@ func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T)
 	}
 }
 
-func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
+func TestFooEventsQueueTheFoo(t *testing.T) {
 	another := func(edit func(*v1alpha1.Foo)) *v1alpha1.Foo {
 		return newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }, edit)
 	}
 	for _, test := range []struct {
-		name      string
-		failed    bool // The last sync failed, and the key comes back after its pause.
-		happens   func(*Controller)
-		queued    int
-		remembers int // Failures after it.
+		name    string
+		happens func(*Controller)
+		queued  int
 	}{
-		{"a Foo is new", false, func(c *Controller) { c.enqueueFoo(newFoo()) }, 1, 0},
-		{"its status or labels change", false, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1, 0},
-		{"nothing changes", false, func(c *Controller) { c.fooChanged(newFoo(), newFoo()) }, 0, 0},
-		{"our own report comes back", false, func(c *Controller) {
-			c.writes.Wrote(webKey, "foo-uid", foosResource, "11")
+		{"a Foo is new", func(c *Controller) { c.enqueueFoo(newFoo()) }, 1},
+		{"its status or labels change", func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1},
+		{"nothing changes", func(c *Controller) { c.fooChanged(newFoo(), newFoo()) }, 0},
+		{"our own status update comes back", func(c *Controller) {
+			c.writes.WroteAt(webKey, "foo-uid", foosResource, "11")
 			c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {}))
-		}, 0, 0},
-		{"something changes of a Foo that failed: the pause goes on, see syncHandler", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1, 1},
-		{"a user edits a Foo that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.Generation++ })) }, 1, 0},
-		{"another Foo took the name of one that failed", true, func(c *Controller) { c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.UID = "2" })) }, 1, 0},
-		{"it is deleted after it failed", true, func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, 1, 0},
+		}, 0},
+		{"a user edits it", func(c *Controller) {
+			c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.Generation++ }))
+		}, 1},
+		{"it is deleted", func(c *Controller) {
+			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()})
+		}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, nil, nil)
-			if test.failed {
-				f.queue.AddRateLimited(webKey)
-				key, _ := f.queue.Get() // It has come back, and failed again for longer than this test takes.
-				f.queue.Done(key)
-				f.pauses.corrections.When(webKey)
-				f.pauses.reports.When(webKey)
-			}
 			test.happens(f.Controller)
 			if got := f.queue.Len(); got != test.queued {
 				t.Errorf("%d keys queued, want %d", got, test.queued)
-			}
-			want := [3]int{test.remembers, test.remembers, test.remembers}
-			if got := [3]int{f.queue.NumRequeues(webKey), f.pauses.corrections.NumRequeues(webKey), f.pauses.reports.NumRequeues(webKey)}; got != want {
-				t.Errorf("failures, corrections and reports remembered: %v, want %v", got, want)
 			}
 		})
 	}
@@ -478,45 +468,34 @@ func TestFooEventsQueueTheFooAndANewSpecEndsItsBackoff(t *testing.T) {
 func TestDeploymentsOfOtherNamespacesAreNotTheFoos(t *testing.T) {
 	elsewhere := newDeployment(named("other"), func(dep *appsv1.Deployment) { dep.Namespace = "elsewhere" })
 	f := newFixture(t, objects(newFoo(), elsewhere), nil)
-	if seen, err := f.observe(webKey); err != nil || len(seen.Owned) > 0 {
-		t.Errorf("owned: %v, error %v, want none of either", seen.Owned, err)
+	if state := f.observe(webKey); len(state.Previous) > 0 {
+		t.Errorf("previous Deployments: %v, want none", state.Previous)
 	}
 }
 
-// What failed and works now counts no more, even while something else waits for its time: here the deletion of a
-// Deployment of an earlier name.
-func TestWhatWorksIsForgottenWhileSomethingElseWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
-		seen := objects(newFoo(upToDate), newDeployment(named("other")), spare)
-		f := newFixture(t, seen, seen)
-		f.pauses.deletions.When(cache.MetaObjectToName(spare))
-		f.pauses.deletions.Because(cache.MetaObjectToName(spare), &plan.WriteError{Verb: "delete", Deployment: "spare", Err: errBoom})
-		f.retries.When(webKey)
-		time.Sleep(10 * time.Millisecond) // Virtual time: that pause is over.
+// What failed and works now is forgotten, even while something else backs off: here the deletion of a previous
+// Deployment.
+func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
+	spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
+	objs := objects(newFoo(upToDate), newDeployment(named("other")), spare)
+	f := newFixture(t, objs, objs)
+	create, deletion := plan.Op{Verb: plan.CreateDeployment, Name: "web"}, plan.Op{Verb: plan.DeleteDeployment, Name: "spare"}
+	f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, Ledger: map[plan.Op]plan.Attempt{
+		create:   {Count: 3, Until: time.Now().Add(-time.Second)},
+		deletion: {Count: 3, Until: time.Now().Add(time.Minute)},
+	}})
 
-		err := f.syncHandler(f.ctx, webKey)
-		if diff := cmp.Diff([]string{"get foos web", "create deployments web", "update foos/status web"}, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-		if got := plan.OutcomeOf(err); got.Kind != plan.Wait {
-			t.Errorf("outcome = %+v, want a wait for the deletion", got)
-		}
-		if n := f.retries.NumRequeues(webKey); n != 0 {
-			t.Errorf("%d failures remembered", n)
-		}
-		f.queue.ShutDown()
-		synctest.Wait()
-	})
-}
-
-// A Deployment of the name that comes later has failed nothing.
-func TestADeletedDeploymentsFailuresAreForgotten(t *testing.T) {
-	f := newFixture(t, nil, nil)
-	f.pauses.deletions.When(webKey)
-	f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
-	if n := f.pauses.deletions.NumRequeues(webKey); n != 0 {
-		t.Errorf("%d failed deletions remembered", n)
+	got := f.syncHandler(f.ctx, webKey)
+	want := []string{"get foos web", "create deployments web", "update foos/status web"}
+	if diff := cmp.Diff(want, f.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if got.Kind != plan.Wait || got.For != plan.Backoff {
+		t.Errorf("outcome = %+v, want to wait for the deletion", got)
+	}
+	ledger := f.recall(webKey).Ledger
+	if ledger[create].Count != 0 || ledger[deletion].Count != 3 {
+		t.Errorf("the ledger has %v", ledger)
 	}
 }
 
@@ -535,32 +514,47 @@ func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	}
 }
 
-// TestDoubtEndsInALookAtTheServer has caches that cannot be relied upon.
-func TestDoubtEndsInALookAtTheServer(t *testing.T) {
+// TestStaleCachesAreNotActedOn has caches that must not be relied upon.
+func TestStaleCachesAreNotActedOn(t *testing.T) {
 	badName := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not/A Name" })
+	refused := plan.Attempt{
+		Count: 20, Until: time.Now().Add(time.Minute), Report: plan.ConditionError{Reason: "Refused", Message: "no"},
+	}
 	for _, test := range []struct {
 		name         string
 		cached, live []runtime.Object
+		ledger       map[plan.Op]plan.Attempt
 		want         []string
-		failed       error // The last try, within whose pause this happens.
 	}{
-		{"and nothing is written for a Foo that is being deleted", objects(newFoo(), newDeployment(scaledTo(9))), objects(newFoo(deleting), newDeployment(scaledTo(9))),
-			[]string{"get foos web"}, nil},
-		{"unless nothing is to be written", objects(newFoo(upToDate), newDeployment()), objects(newFoo(), newDeployment(scaledTo(9))), nil, nil},
-		{"and a name that no Deployment can have is not asked for", objects(badName), objects(badName), []string{"get foos web", "update foos/status web"}, nil},
-		{"and what failed is not tried before its time", objects(newFoo()), objects(newFoo()), []string{"get foos web", "get deployments web", "update foos/status web"},
-			&plan.WriteError{Verb: "create", Deployment: "web", Err: errBoom}},
+		{
+			name:   "nothing is written for a Foo that is being deleted",
+			cached: objects(newFoo(), newDeployment(scaledTo(9))),
+			live:   objects(newFoo(deleting), newDeployment(scaledTo(9))),
+			want:   []string{"get foos web"},
+		},
+		{
+			name:   "nothing is read unless something is to be written",
+			cached: objects(newFoo(upToDate), newDeployment()),
+			live:   objects(newFoo(), newDeployment(scaledTo(9))),
+		},
+		{
+			name:   "a name that no Deployment can have is not read",
+			cached: objects(badName),
+			live:   objects(badName),
+			want:   []string{"get foos web", "update foos/status web"},
+		},
+		{
+			name:   "what failed is not tried while it backs off",
+			cached: objects(newFoo()),
+			live:   objects(newFoo()),
+			ledger: map[plan.Op]plan.Attempt{{Verb: plan.CreateDeployment, Name: "web"}: refused},
+			want:   []string{"get foos web", "get deployments web", "update foos/status web"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
-			f.writes.Doubt(webKey, "foo-uid", foosResource)
-			if test.failed != nil {
-				for range 20 {
-					f.retries.When(webKey) // For longer than this test takes.
-				}
-				f.retries.Because(webKey, test.failed)
-			}
-			_ = f.syncHandler(f.ctx, webKey) // What it does is looked at.
+			f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, StaleFoo: true, Ledger: test.ledger})
+			f.syncHandler(f.ctx, webKey)
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
@@ -583,11 +577,11 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 		{"it changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {})) }, 1},
 		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
 		{"it is as we wrote it", newFoo(), func(c *Controller) {
-			c.writes.Wrote(webKey, "foo-uid", deploymentsResource, "21")
+			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
 			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
 		}, 0},
 		{"it comes as we wrote it", newFoo(), func(c *Controller) {
-			c.writes.Wrote(webKey, "foo-uid", deploymentsResource, "21")
+			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
 			c.deploymentAdded(later(func(*appsv1.Deployment) {}))
 		}, 0},
 		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
@@ -679,7 +673,7 @@ func created[T metav1.Object](obj T) T {
 
 func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	f.fails = map[string]error{"create deployments web": errBoom}
+	f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
 	work := func(what string, remembers int) {
 		t.Helper()
 		until(t, "the key is there for "+what, func(context.Context) (bool, error) { return f.queue.Len() > 0, nil })
@@ -703,8 +697,8 @@ func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 	f.fill(nil)
 	f.queue.Add(webKey)
 	work("a Foo that is gone", 0)
-	if f.writes.Known(webKey, "foo-uid") {
-		t.Error("what was written for a Foo is remembered when it is gone")
+	if len(f.memories) > 0 {
+		t.Errorf("a Foo that is gone is remembered: %v", f.memories)
 	}
 }
 
@@ -808,7 +802,7 @@ func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
 func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.WithValue(context.Background(), key("k"), "v"))
-		longer, cancel := outlive(ctx, syncGrace)
+		longer, cancel := withGrace(ctx, syncGrace)
 		defer cancel()
 		if longer.Value(key("k")) != "v" {
 			t.Error("the context's values are lost")
@@ -1040,7 +1034,13 @@ func newFoo(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 
 // upToDate makes a Foo one whose status says that newDeployment is available.
 func upToDate(foo *v1alpha1.Foo) {
-	foo.Status = plan.Status(plan.Seen{Foo: foo, Named: newDeployment()}, nil, time.Unix(1e9, 0))
+	foo.Status = statusOf(foo, newDeployment())
+}
+
+// statusOf returns the status that a sync writes for foo with its Deployment.
+func statusOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) v1alpha1.FooStatus {
+	state := &plan.State{Foo: foo, Deployment: dep, Now: time.Unix(1e9, 0)}
+	return state.Next().Foo.Status
 }
 
 func deleting(foo *v1alpha1.Foo) {

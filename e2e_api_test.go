@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -873,7 +872,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
-		foo.Status = plan.Status(plan.Seen{Foo: foo}, nil, time.Now())
+		foo.Status = statusOf(foo, nil)
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
 		if err != nil {
 			t.Fatalf("update the status: %v", err)

@@ -384,7 +384,7 @@ type instance struct {
 	copies map[object]object
 	queue  *queue
 	// failed is how the last sync ended.
-	failed error
+	failed plan.Outcome
 }
 
 // start starts a controller whose caches have what is there.
@@ -400,6 +400,13 @@ func (s *stage) start(name string) *instance {
 		panic(err)
 	}
 	p.Controller = controller
+	p.random = func() float64 { return 0 }
+	p.onSynced = func(_ cache.ObjectName, outcome plan.Outcome) {
+		p.failed = outcome
+		if outcome.Kind != plan.Wait {
+			delete(p.queue.pauses, p.queue.key)
+		}
+	}
 	p.queue = &queue{TypedRateLimitingInterface: controller.queue, instance: p, due: map[time.Time]bool{}, pauses: map[cache.ObjectName]pause{}}
 	controller.queue = p.queue
 	p.stores = map[string]cache.Indexer{foosResource: foos.Informer().GetIndexer(), deploymentsResource: deployments.Informer().GetIndexer()}
@@ -613,19 +620,20 @@ func (q *queue) sorted() {
 
 func (q *queue) AddRateLimited(key cache.ObjectName) {
 	after := q.instance.retries.When(key)
+	if q.instance.failed.For == plan.NextStep {
+		q.instance.stage.soon = time.Now().Add(after)
+		q.TypedRateLimitingInterface.AddAfter(key, after)
+		return
+	}
 	q.add(key, after, fmt.Sprintf("%s is tried again within %v", key.Name, roundUp(after, 5*time.Millisecond)))
 }
 
 func (q *queue) AddAfter(key cache.ObjectName, after time.Duration) {
-	var wait *plan.WaitError
-	var overridden *plan.OverriddenError
-	switch errors.As(q.instance.failed, &wait); {
-	case wait.For == "the next step":
-		q.instance.stage.soon = time.Now().Add(after)
-		q.TypedRateLimitingInterface.AddAfter(key, after)
-	case strings.Contains(wait.For, "cache"):
+	var report *plan.ConditionError
+	switch {
+	case q.instance.failed.For == plan.CacheBehind:
 		q.add(key, after, key.Name+" waits for the caches")
-	case errors.As(wait, &overridden):
+	case errors.As(q.instance.failed.Err, &report) && report.Reason == v1alpha1.ReasonFieldsOverridden:
 		q.add(key, after, fmt.Sprintf("%s is tried again within %v", key.Name, roundUp(after, time.Second)))
 	default:
 		q.add(key, after, fmt.Sprintf("%s is tried again within %v", key.Name, roundUp(after, 5*time.Millisecond)))
@@ -681,12 +689,6 @@ func (l logSink) WithName(string) klog.LogSink   { return l }
 func (l logSink) WithValues(...any) klog.LogSink { return l }
 
 func (l logSink) Info(_ int, message string, values ...any) {
-	if i := slices.Index(values, any("err")); message == "Synced" && i >= 0 {
-		l.failed, _ = values[i+1].(error)
-		if plan.OutcomeOf(l.failed).Kind != plan.Wait {
-			delete(l.queue.pauses, l.queue.key)
-		}
-	}
 }
 
 func (l logSink) Error(err error, message string, values ...any) {

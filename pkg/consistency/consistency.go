@@ -1,16 +1,13 @@
-// Package consistency lets a controller read its own writes. An informer's cache lags behind the API
-// server, so a sync right after a write may not see it, and would write again. The controller tells a
-// Writes of every write that the API server acknowledged, and asks it before the next sync whether the
-// caches have caught up.
+// Package consistency lets a controller read its own writes. An informer's cache lags behind the API server, so a sync
+// right after a write may not see it, and would write again. The controller records in a Writes every write that the API
+// server acknowledged, and asks it before the next sync whether the caches have caught up.
 //
 // The idea is that of the staleness handling in kube-controller-manager (KEP-5647), which rests on
-// Store.LastStoreSyncResourceVersion of client-go: the resourceVersion up to which a cache has seen its
-// resource, bookmarks included.
+// Store.LastStoreSyncResourceVersion of client-go: the resourceVersion up to which a cache has seen its resource,
+// bookmarks included.
 package consistency
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -20,11 +17,11 @@ import (
 )
 
 const (
-	firstWait = 5 * time.Millisecond
-	maxWait   = time.Second
-	// giveUp is how long a key is held at most. A cache that is later than this has lost its watch; the
-	// API server is asked instead.
-	giveUp = time.Minute
+	firstDelay = 5 * time.Millisecond
+	maxDelay   = time.Second
+	// maxHold is how long a key is held at most. A cache that lags longer has lost its watch; the key is then synced
+	// with live reads instead.
+	maxHold = time.Minute
 )
 
 // A Store says how far a cache has come. Every cache.Store is one.
@@ -35,188 +32,143 @@ type Store interface {
 // Stores returns the cache that has the objects of a resource in a namespace, nil when there is none.
 type Stores func(resource, namespace string) Store
 
-// Writes remembers the acknowledged writes made for each object that a controller looks after. It may
-// be used concurrently, but for one key only by the worker that has the key.
+// Writes remembers the acknowledged writes made for each object that a controller reconciles. It may be used
+// concurrently, but for one key only by the worker that has the key; IsOwnWrite by everybody.
 type Writes struct {
 	stores Stores
 	now    func() time.Time
 
 	mu     sync.Mutex
-	owners map[cache.ObjectName]*owner
+	owners map[cache.ObjectName]*ownerRecord
 }
 
-// owner is what was written for one object.
-type owner struct {
+// ownerRecord is what was written for one object.
+type ownerRecord struct {
 	uid types.UID
-	// wrote has, per resource, the resourceVersion that our last write gave.
-	wrote map[string]string
-	// reported stands for the status that was written last, "" when none was.
-	reported string
-	// unseen has, per resource, the newest resourceVersion known to us that its cache lacks.
-	unseen map[string]string
-	// doubts has the resources whose caches cannot be relied upon.
-	doubts map[string]bool
-	// asked counts the questions since the last write, the first of them at firstAsked.
-	asked      int
-	firstAsked time.Time
+	// written has, per resource, the resourceVersion of our last write.
+	written map[string]string
+	// pending has, per resource, the newest resourceVersion known to us that its cache lacks.
+	pending map[string]string
+	// overdue has, per resource, what was pending for longer than maxHold.
+	overdue map[string]string
+	// attempts counts the questions since the last write, the first of them at firstAttempt.
+	attempts     int
+	firstAttempt time.Time
 }
 
 // New returns a Writes for the resources whose caches stores knows.
 func New(stores Stores) *Writes {
-	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*owner{}}
+	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*ownerRecord{}}
 }
 
-// Wrote records that the API server acknowledged, for the object key with the given uid, a write that
-// gave an object of resource its resourceVersion. What was known of an earlier uid is dropped.
-func (w *Writes) Wrote(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
+// WroteAt records that the API server acknowledged, for the object key with the given uid, a write that gave an object
+// of resource its resourceVersion. What was recorded for an earlier uid is dropped.
+func (w *Writes) WroteAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.owner(key, uid)
-	o.wrote[resource] = resourceVersion
+	o.written[resource] = resourceVersion
 	o.expect(resource, resourceVersion)
 }
 
-// Met records that the API server has an object of resource with this resourceVersion, which somebody else
-// gave it: like Wrote, but no Echo comes of it.
-func (w *Writes) Met(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
+// ObservedAt records the resourceVersion that a live read found: the next sync waits for the cache to reach it, but its
+// event is not taken for our own write.
+func (w *Writes) ObservedAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.owner(key, uid).expect(resource, resourceVersion)
 }
 
-// Doubt records that the cache of resource cannot be relied upon for the object: a write had no answer, or the
-// cache does not come on.
-func (w *Writes) Doubt(key cache.ObjectName, uid types.UID, resource string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.owner(key, uid).doubts[resource] = true
-}
-
-// Doubts reports whether the API server itself has to be asked before what the cache of resource has is acted
-// upon: because of a Doubt, or because the cache did not show the last write in time.
-func (w *Writes) Doubts(key cache.ObjectName, resource string) bool {
+// IsOwnWrite reports whether a watch event with this resourceVersion only shows our own last write for the object.
+func (w *Writes) IsOwnWrite(key cache.ObjectName, resource, resourceVersion string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.owners[key]
-	return o != nil && o.doubts[resource]
+	return o != nil && resourceVersion != "" && o.written[resource] == resourceVersion
 }
 
-// Trust ends the doubts about the resource: the API server was asked, or there is nothing to be done.
-func (w *Writes) Trust(key cache.ObjectName, resource string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if o := w.owners[key]; o != nil {
-		delete(o.doubts, resource)
-	}
-}
-
-// Echo reports whether a watch event with this resourceVersion only tells of our own last write for the object.
-func (w *Writes) Echo(key cache.ObjectName, resource, resourceVersion string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o := w.owners[key]
-	return o != nil && resourceVersion != "" && o.wrote[resource] == resourceVersion
-}
-
-// Reported records what the API server acknowledged as the status of the object.
-func (w *Writes) Reported(key cache.ObjectName, uid types.UID, status any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.owner(key, uid).reported = sum(status)
-}
-
-// Overwritten reports whether status, which the cache has, is not what was Reported last: somebody else has written
-// it since. When nothing was reported it is not known, and false.
-func (w *Writes) Overwritten(key cache.ObjectName, uid types.UID, status any) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o := w.owners[key]
-	return o != nil && o.uid == uid && o.reported != "" && o.reported != sum(status)
-}
-
-// sum returns a few bytes that stand for status.
-func sum(status any) string {
-	text, err := json.Marshal(status)
-	if err != nil {
-		return "" // Not known.
-	}
-	hash := sha256.Sum256(text)
-	return string(hash[:])
-}
-
-// owner returns what is known of the object, and begins anew when that is of another uid.
-func (w *Writes) owner(key cache.ObjectName, uid types.UID) *owner {
+// owner returns the record of the object, a new one when there was none or one of another uid.
+func (w *Writes) owner(key cache.ObjectName, uid types.UID) *ownerRecord {
 	o := w.owners[key]
 	if o == nil || o.uid != uid {
-		o = &owner{uid: uid, wrote: map[string]string{}, unseen: map[string]string{}, doubts: map[string]bool{}}
+		o = &ownerRecord{uid: uid, written: map[string]string{}, pending: map[string]string{}, overdue: map[string]string{}}
 		w.owners[key] = o
 	}
 	return o
 }
 
-// expect makes the next sync wait until the cache of resource has come to the version. It never takes an older one
-// for a newer one that is waited for: answers may overtake each other.
-func (o *owner) expect(resource, resourceVersion string) {
-	if order, err := resourceversion.CompareResourceVersion(resourceVersion, o.unseen[resource]); err == nil && order < 0 {
+// expect makes the next sync wait until the cache of resource has reached the version. An older version never replaces
+// a newer one that is pending: answers may overtake each other.
+func (o *ownerRecord) expect(resource, resourceVersion string) {
+	order, err := resourceversion.CompareResourceVersion(resourceVersion, o.pending[resource])
+	if err == nil && order < 0 {
 		return
 	}
-	o.unseen[resource] = resourceVersion
-	o.asked = 0
+	o.pending[resource] = resourceVersion
+	o.attempts = 0
 }
 
-// Known reports whether a write for this very object was ever recorded.
-func (w *Writes) Known(key cache.ObjectName, uid types.UID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o := w.owners[key]
-	return o != nil && o.uid == uid
-}
-
-// Wait returns how long to wait before the caches may have seen all writes for the object, and 0 when
+// CatchUpDelay returns how long to wait before the caches may have caught up with all writes for the object, and 0 when
 // they have. Ask before reading the caches: what was read before may be older than the answer.
 //
-// The pause doubles from 5 ms to 1 s from one question to the next. After a minute it is 0 in any case, and
-// there are Doubts from then on. It is 0 also when the versions cannot be compared: holding a key for ever
-// would be worse than a write that the API server refuses.
-func (w *Writes) Wait(key cache.ObjectName) time.Duration {
+// The delay doubles from 5 ms to 1 s from one question to the next. After a minute it is 0 in any case, and IsStale is
+// true from then on. It is 0 also when the versions cannot be compared: holding a key for ever would be worse than a
+// write that the API server refuses.
+func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.owners[key]
 	if o == nil {
 		return 0
 	}
-	for resource, version := range o.unseen {
-		if w.seen(resource, key.Namespace, version) {
-			delete(o.unseen, resource)
+	for resource, version := range o.pending {
+		if w.reached(resource, key.Namespace, version) {
+			delete(o.pending, resource)
 		}
 	}
-	if len(o.unseen) == 0 {
+	if len(o.pending) == 0 {
 		return 0
 	}
-	if o.asked == 0 {
-		o.firstAsked = w.now()
+	if o.attempts == 0 {
+		o.firstAttempt = w.now()
 	}
-	if w.now().Sub(o.firstAsked) >= giveUp {
-		for resource := range o.unseen {
-			o.doubts[resource] = true
+	if w.now().Sub(o.firstAttempt) >= maxHold {
+		for resource, version := range o.pending {
+			o.overdue[resource] = version
 		}
-		clear(o.unseen)
+		clear(o.pending)
 		return 0
 	}
-	pause := min(firstWait<<min(o.asked, 10), maxWait)
-	o.asked++
-	return pause
+	delay := min(firstDelay<<min(o.attempts, 10), maxDelay)
+	o.attempts++
+	return delay
 }
 
-// Forget drops what is known of key. Call it when the object is gone.
+// IsStale reports whether the cache of resource lacks, for longer than a minute, a version that is known to exist. Read
+// live before acting on what it has.
+func (w *Writes) IsStale(key cache.ObjectName, resource string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.owners[key]
+	if o == nil || o.overdue[resource] == "" {
+		return false
+	}
+	if w.reached(resource, key.Namespace, o.overdue[resource]) {
+		delete(o.overdue, resource)
+		return false
+	}
+	return true
+}
+
+// Forget drops what is recorded for key. Call it when the object is gone.
 func (w *Writes) Forget(key cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.owners, key)
 }
 
-// seen reports whether the cache of resource in namespace has come to version, or cannot say.
-func (w *Writes) seen(resource, namespace, version string) bool {
+// reached reports whether the cache of resource in namespace has come to version, or cannot say.
+func (w *Writes) reached(resource, namespace, version string) bool {
 	store := w.stores(resource, namespace)
 	if store == nil {
 		return true

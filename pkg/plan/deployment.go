@@ -118,8 +118,8 @@ type patchContainer struct {
 // just the fields that foo owns: the owner reference, the controller's labels, replicas and image when
 // foo sets them. Whatever others put on the Deployment is neither compared nor mentioned in the patch.
 //
-// It is an error when have lacks the uid or resourceVersion that the patch must carry, see Identified.
-func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
+// The patch carries the uid and resourceVersion of have: send it only when CheckPreconditions finds both.
+func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	body := patchBody{Metadata: patchMeta{UID: have.UID, ResourceVersion: have.ResourceVersion}}
 	var fields []Field
 	differs := func(path, have, want string) {
@@ -153,29 +153,25 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) (*Patch, error) {
 	}
 
 	if len(fields) == 0 {
-		return nil, nil
-	}
-	if err := Identified("Deployment", have); err != nil {
-		return nil, err
+		return nil
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return nil, fmt.Errorf("encode patch of Deployment %s/%s: %w", have.Namespace, have.Name, err)
+		panic(err) // It has strings, numbers and bools only.
 	}
 	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
-	return &Patch{Body: encoded, Fields: fields}, nil
+	return &Patch{Body: encoded, Fields: fields}
 }
 
-// Identified returns an error unless obj, which is of the given kind, has the uid and resourceVersion that
-// a write to it must carry: the API server takes an empty one as no condition at all.
-func Identified(kind string, obj metav1.Object) error {
+// CheckPreconditions returns an error unless obj, which is of the given kind, has the uid and resourceVersion that a write
+// to it must carry: the API server takes an empty one as no precondition at all.
+func CheckPreconditions(kind string, obj metav1.Object) error {
 	if obj.GetUID() != "" && obj.GetResourceVersion() != "" {
 		return nil
 	}
-	return &TerminalError{
+	return &ConditionError{
 		Reason:  v1alpha1.ReasonRefused,
 		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and is not written without", kind, obj.GetName()),
-		Unseen:  true,
 	}
 }
 

@@ -22,9 +22,9 @@ type Event struct {
 	Note string
 }
 
-// EventOf returns the event that the change from one status to the next is worth, or nil. A change is
+// eventOf returns the event that the change from one status to the next is worth, or nil. A change is
 // told once: the same status again, also after a restart of the controller, gives nil.
-func EventOf(before, after *v1alpha1.FooStatus) *Event {
+func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
 	if is == nil || was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration {

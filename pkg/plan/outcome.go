@@ -2,152 +2,106 @@ package plan
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A TerminalError cannot be mended by trying again: only a change of the Foo or of what it met helps,
-// and a watch event tells of that. Reason and Message go into the Foo's conditions.
-type TerminalError struct {
-	Reason  string
-	Message string
-	// Unseen says that no watch event may ever tell of a change: the error rests on a live look, and what
-	// that found may be gone before the cache has it. So it is looked at again.
-	Unseen bool
-	// Passing says that what stands in the way is going away by itself.
-	Passing bool
-}
-
-func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }
-
-// A WaitError says that time must pass and that no watch event will tell when it has.
-type WaitError struct {
-	// After is how long to wait.
-	After time.Duration
-	// For says what is waited for.
-	For string
-	// Err is what the status says meanwhile; nil leaves the status as it is.
-	Err error
-}
-
-func (e *WaitError) Error() string {
-	if e.Err == nil {
-		return "wait for " + e.For
-	}
-	return fmt.Sprintf("wait for %s: %v", e.For, e.Err)
-}
-
-func (e *WaitError) Unwrap() error { return e.Err }
-
-// A WriteError says that the API server refused or failed a write to a Deployment.
-type WriteError struct {
-	// Verb is what was tried: create, patch or delete.
-	Verb string
-	// Deployment is the name of the Deployment.
-	Deployment string
-	Err        error
-}
-
-func (e *WriteError) Error() string {
-	return fmt.Sprintf("%s Deployment %s: %v", e.Verb, e.Deployment, e.Err)
-}
-
-func (e *WriteError) Unwrap() error { return e.Err }
-
-// Kind is one of the four things that can become of a sync; logs and metrics use the same words.
+// Kind is one of the four ways in which a sync can end; logs and metrics use the same words.
 type Kind string
 
 const (
-	// Done: nothing is left to do, or a watch event will say when there is.
+	// Done: nothing is left to do, or a watch event will come when there is.
 	Done Kind = "done"
-	// Retry: it may go away by itself; the key comes back after a growing pause.
+	// Retry: something failed; the key comes back after a backoff.
 	Retry Kind = "retry"
-	// Wait: the key comes back after Outcome.After.
+	// Wait: time must pass and no watch event will come; the key comes back after Outcome.After.
 	Wait Kind = "wait"
-	// Terminal: trying again cannot help.
+	// Terminal: no retry can help, only a change of an object.
 	Terminal Kind = "terminal"
 )
 
-// Outcome is what the queue does with a key after a sync.
+// A WaitReason says what a key waits for.
+type WaitReason string
+
+const (
+	// CacheBehind: a cache does not show what was written or read live.
+	CacheBehind WaitReason = "the cache to catch up"
+	// NextStep: the outcome of a write is unknown. The next sync reads whether it was done, and reports.
+	NextStep WaitReason = "the next step"
+	// Backoff: something that is wanted was tried a short time ago.
+	Backoff WaitReason = "the backoff to end"
+)
+
+// An Outcome is what the queue does with a key after a sync. What the status reports has been written by then, or is
+// written after the retry.
 type Outcome struct {
 	Kind Kind
-	// After is the pause of a Wait.
+	// After is the delay of Wait and Retry. A shared limit on retries may make that of Retry longer.
 	After time.Duration
-	// Quiet says that the error is part of normal work: it is neither logged as an error nor told in
-	// the status.
+	// For says what the key waits for.
+	For WaitReason
+	// Err is why the key comes back, if that is known.
+	Err error
+	// Quiet says that Err is normal work, such as a conflict, and not to be logged as an error.
 	Quiet bool
-	// Told says that the status tells of the error. A key that failed so need not be left alone until the
-	// next try: its status can follow what happens meanwhile.
-	Told bool
 }
 
-// OutcomeOf decides what follows from the error of a sync; nil is an error that did not happen.
-func OutcomeOf(err error) Outcome {
-	var wait *WaitError
-	var terminal *TerminalError
-	var write *WriteError
+// WaitFor returns the outcome of a sync that waits.
+func WaitFor(reason WaitReason, after time.Duration) Outcome {
+	return Outcome{Kind: Wait, After: after, For: reason, Quiet: true}
+}
+
+// Outcome returns how the sync ended. It also drops from Memory what is no longer wanted, so keep Memory after it.
+func (s *State) Outcome() Outcome {
+	if s.end != nil {
+		return *s.end
+	}
+	s.forgetUnwanted()
+	next := s.firstRetry()
 	switch {
-	case err == nil:
-		return Outcome{Kind: Done}
-	case errors.As(err, &wait):
-		return Outcome{Kind: Wait, After: wait.After, Quiet: wait.Err == nil}
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
-	case errors.As(err, &terminal) && !terminal.Unseen:
+	case len(s.failures) > 0:
+		return Outcome{Kind: Retry, After: s.left(next), For: Backoff, Err: s.failure(), Quiet: !s.loud()}
+	case next != nil:
+		return *s.waitUntil(next)
+	case s.terminal:
 		return Outcome{Kind: Terminal}
-	case stale(err):
-		return Outcome{Kind: Retry, Quiet: true}
-	default:
-		return Outcome{Kind: Retry, Told: terminal != nil || errors.As(err, &write)}
 	}
+	return Outcome{Kind: Done}
 }
 
-// stale reports whether err says that the caches were behind when the write was made. The next try sees
-// more.
-func stale(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
-}
-
-// anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's:
-// it takes the uid for a change of an immutable field, so the answer is 422 and not 409.
-func anotherUID(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
+// waitUntil returns the outcome of a sync that does not try an operation again yet.
+func (s *State) waitUntil(attempt *Attempt) *Outcome {
+	outcome := &Outcome{Kind: Wait, After: s.left(attempt), For: Backoff, Quiet: true}
+	if attempt.Report.Reason != "" {
+		outcome.Err = &attempt.Report
 	}
-	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
-		return cause.Field == "metadata.uid"
-	})
+	return outcome
 }
 
-// NameMayBeTaken reports whether err, the answer to a create, leaves open that an object of that name
-// exists: admission answers before the name is looked at, so a refusal says nothing about it. In a namespace that
-// is being deleted that is no matter.
-func NameMayBeTaken(err error) bool {
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return false
+// left returns how much is left of the delay of attempt, which may be nil.
+func (s *State) left(attempt *Attempt) time.Duration {
+	if attempt == nil {
+		return 0
 	}
-	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	return max(attempt.Until.Sub(s.now()), 0)
 }
 
-// Unanswered reports whether err leaves open whether the write that it is the answer to was done: there was
-// no answer, or one that says that something broke on the way.
-func Unanswered(err error) bool {
-	var status apierrors.APIStatus
-	return !errors.As(err, &status) || status.Status().Code >= 500
-}
-
-// words returns what an error says to the user of a Foo: the API server's own words when it gave an
-// answer, and otherwise a constant, since addresses and ports change from try to try.
-func words(err error) string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return "the API server gave no answer"
+// firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of the
+// one that the status reports. It returns nil when there is none.
+func (s *State) firstRetry() *Attempt {
+	first := s.overridden()
+	for _, op := range s.waiting() {
+		if attempt := s.backingOff(op); attempt != nil && (first == nil || attempt.Until.Before(first.Until)) {
+			first = attempt
+		}
 	}
-	return status.Status().Message
+	return first
+}
+
+// reportOf returns what the status says about err.
+func reportOf(err error) ConditionError {
+	var report *ConditionError
+	if errors.As(err, &report) {
+		return *report
+	}
+	return refusedReport(serverMessage(err))
 }

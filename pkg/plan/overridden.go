@@ -4,56 +4,66 @@ import (
 	"fmt"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// tolerated is how many patches of one Deployment for one spec, or creations after the first, with no ten minutes between
-// them, are nothing special: one for the spec itself, and people try things out.
-const tolerated = 3
+// This file is about somebody else who works against a Foo: who sets fields that the Foo sets, or deletes its Deployment.
 
-// An OverriddenError says that something else decides about fields of the Deployment that the Foo sets.
-type OverriddenError struct {
-	Deployment string
-	Fields     []Field
-}
-
-func (e *OverriddenError) Error() string {
-	var fields []string
-	for _, field := range e.Fields {
-		fields = append(fields, fmt.Sprintf("%s to %s where this Foo says %s", field.Path, field.Have, field.Want))
+// overriddenFields returns the fields about which something else decides: those of the Deployment, just written, that
+// are not as written, and, when there was no end of patching, those of patch. A create has no patch.
+func (s *State) overriddenFields(patch *Patch) []Field {
+	if drift := Drift(s.Deployment, s.Foo); drift != nil {
+		return drift.Fields
 	}
-	return fmt.Sprintf("Something else keeps changing Deployment %q: %s. Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller",
-		e.Deployment, strings.Join(fields, ", "))
-}
-
-// Overridden judges the API server's answer to the create or patch of foo's Deployment; patch is nil for a
-// create. patches is how often, lately and this time included, the Deployment had to be put back for the same
-// spec. It returns an OverriddenError when the answer is not as it was asked for, or when there is no end of
-// patching; else nil.
-func Overridden(foo *v1alpha1.Foo, answer *appsv1.Deployment, patch *Patch, patches int) error {
-	drift, err := Drift(answer, foo)
-	switch {
-	case err != nil:
-		return err
-	case drift != nil:
-		return &OverriddenError{Deployment: answer.Name, Fields: drift.Fields}
-	case patch != nil && patches > tolerated:
-		return &OverriddenError{Deployment: answer.Name, Fields: patch.Fields}
+	if patch != nil && s.repeats(Op{Verb: PatchDeployment, Name: s.Deployment.Name}) >= freeRepeats {
+		return patch.Fields
 	}
 	return nil
 }
 
-// Recreated returns why, when it goes once more, a Deployment is not created again at once; nil when there have not been
-// many times.
-func Recreated(deployment string, times int) error {
-	if times <= tolerated {
+// overriddenReport returns what the status says about fields that are overridden; nothing when there are none.
+func (s *State) overriddenReport(overridden []Field) ConditionError {
+	if len(overridden) == 0 {
+		return ConditionError{}
+	}
+	var fields []string
+	for _, field := range overridden {
+		fields = append(fields, fmt.Sprintf("%s to %s where this Foo says %s", field.Path, field.Have, field.Want))
+	}
+	return ConditionError{
+		Reason: v1alpha1.ReasonFieldsOverridden,
+		Message: fmt.Sprintf("Something else keeps changing Deployment %q: %s. Remove what it sets from this Foo, "+
+			"or stop it: an autoscaler, an admission policy or another controller", s.Deployment.Name, strings.Join(fields, ", ")),
+	}
+}
+
+// overridden returns the attempt because of which drift is not patched, while something else decides about fields of the
+// Foo's Deployment; nil otherwise.
+func (s *State) overridden() *Attempt {
+	dep := s.Deployment
+	if s.Foo.Spec.Paused || dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil {
 		return nil
 	}
-	return &TerminalError{
-		Reason:  v1alpha1.ReasonCreating,
-		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of up to a minute. Stop that, or delete this Foo", deployment),
-		Passing: true,
+	attempt := s.attempt(Op{Verb: PatchDeployment, Name: dep.Name, Again: true})
+	if attempt.Report.Reason == "" || !attempt.Until.After(s.Now) {
+		return nil
 	}
+	return &attempt
+}
+
+// recreatedReport returns what the status says about a Deployment that is deleted again and again.
+func recreatedReport(deployment string, limited bool) ConditionError {
+	if !limited {
+		return ConditionError{}
+	}
+	return ConditionError{
+		Reason: v1alpha1.ReasonCreating,
+		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of up to a minute. "+
+			"Stop that, or delete this Foo", deployment),
+	}
+}
+
+// refusedReport returns what the ledger keeps of an operation that failed. The status adds which operation it was.
+func refusedReport(message string) ConditionError {
+	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: message}
 }

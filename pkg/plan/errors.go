@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// This file sorts the errors that the API server answers with.
+
+// isConflict reports whether err says that the cache was behind when the write was made. The next sync sees more.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
+}
+
+// anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's: it takes the uid
+// for a change of an immutable field, so the answer is 422 and not 409.
+func anotherUID(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
+}
+
+// nameMayExist reports whether err, the answer to a create, leaves open that an object of that name exists: admission
+// answers before the name is checked, so a refusal says nothing about it. In a namespace that is being deleted that does
+// not matter.
+func nameMayExist(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false
+	}
+	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
+// noAnswer reports whether err says that the API server did not answer.
+func noAnswer(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && !errors.As(err, &status)
+}
+
+// outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
+// answer, or one that says that something broke on the way.
+func outcomeUnknown(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Code >= 500
+}
+
+// serverMessage returns what the status says about err: the API server's own message when it gave an answer, and
+// otherwise a constant, since addresses and ports change from try to try.
+func serverMessage(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return "the API server gave no answer"
+	}
+	return status.Status().Message
+}

@@ -1,0 +1,223 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+const (
+	// firstDelay is the backoff after a first failure. It doubles up to longestDelay.
+	firstDelay = 5 * time.Millisecond
+	// firstLongDelay is the first backoff of what a person or another controller must change before a retry can
+	// help: a deletion that was refused, or a change that something else keeps undoing.
+	firstLongDelay = time.Second
+	longestDelay   = time.Minute
+	// jitter is the part of a delay that is random, so that keys which failed together do not come back together.
+	jitter = 0.2
+	// fadeTime is how long after its delay an attempt is forgotten.
+	fadeTime = 10 * time.Minute
+
+	// freeConflicts is how many conflicts in a row are normal work: a cache may lag, users may edit. One more
+	// counts as a refusal.
+	freeConflicts = 3
+	// freeRepeats is how often an operation is repeated without a delay when something else has undone it: one for
+	// the spec itself, and people try things out.
+	freeRepeats = 3
+)
+
+// A Memory is what is kept of a Foo from one sync to the next. It is a value: State has a copy of its own.
+type Memory struct {
+	// UID and Generation say which Foo, and which spec of it, the rest is about.
+	UID        types.UID
+	Generation int64
+	// Ledger has the operations that failed or were repeated.
+	Ledger map[Op]Attempt
+	// Wrote says that a write for this Foo was acknowledged, or may have been done.
+	Wrote bool
+	// StaleFoo and StaleDeployment say that the cache must not be acted on: live reads come first.
+	StaleFoo, StaleDeployment bool
+	// Reported is the digest of the status that was written last, "" when none was.
+	Reported string
+}
+
+// An Attempt is what the ledger has of one operation.
+type Attempt struct {
+	// Count is the number of failures, or of repetitions, in a row.
+	Count int
+	// Until is the end of the delay. The operation is not tried by a sync that begins earlier.
+	Until time.Time
+	// Quiet says that the failure is normal work, such as a conflict: it is not reported.
+	Quiet bool
+	// Report is what the status says meanwhile. Its zero value says nothing.
+	Report ConditionError
+}
+
+// For returns what remains of m for foo: nothing for a Foo with another uid, no ledger for another generation. Attempts
+// whose delay ended long before now are dropped.
+func (m Memory) For(foo *v1alpha1.Foo, now time.Time) Memory {
+	if m.UID != foo.UID {
+		m = Memory{}
+	}
+	if m.Generation != foo.Generation {
+		m.Ledger = nil
+	}
+	m.UID, m.Generation = foo.UID, foo.Generation
+	m.Ledger = maps.Clone(m.Ledger)
+	maps.DeleteFunc(m.Ledger, func(_ Op, attempt Attempt) bool { return now.Sub(attempt.Until) > fadeTime })
+	return m
+}
+
+// Panicked returns m with a failure of the whole sync, and the delay before the retry. random is in [0, 1).
+func (m Memory) Panicked(now time.Time, random float64) (Memory, time.Duration) {
+	attempt := m.Ledger[Op{Verb: WholeSync}]
+	attempt.Count++
+	delay := delayAfter(firstDelay, attempt.Count, random)
+	attempt.Until, attempt.Quiet = now.Add(delay), true
+	m.Ledger = maps.Clone(m.Ledger)
+	if m.Ledger == nil {
+		m.Ledger = map[Op]Attempt{}
+	}
+	m.Ledger[Op{Verb: WholeSync}] = attempt
+	return m, delay
+}
+
+// delayAfter returns the delay after a number of attempts: first, doubling to longestDelay, less a random part.
+func delayAfter(first time.Duration, attempts int, random float64) time.Duration {
+	delay := longestDelay
+	if doubled := first << min(attempts-1, 20); doubled < longestDelay {
+		delay = doubled
+	}
+	return delay - time.Duration(math.Round(jitter*random*float64(delay)))
+}
+
+// A failure is an operation that failed in this sync.
+type failure struct {
+	op    Op
+	err   error
+	quiet bool
+}
+
+// fail enters a failure of op into the ledger. One sync counts it once, though a live read after it may say more.
+func (s *State) fail(op Op, err error, quiet bool) Attempt {
+	attempt := s.attempt(op)
+	i := slices.IndexFunc(s.failures, func(f failure) bool { return f.op == op })
+	if i < 0 {
+		i = len(s.failures)
+		s.failures = append(s.failures, failure{op: op})
+		attempt.Count++
+	}
+	s.failures[i].err, s.failures[i].quiet = err, quiet
+	attempt.Until = s.now().Add(delayAfter(firstDelayOf(op, quiet), attempt.Count, s.Jitter))
+	attempt.Quiet = quiet
+	attempt.Report = reportOf(err)
+	s.enter(op, attempt)
+	return attempt
+}
+
+// repeat enters into the ledger that op succeeded and was needed again because something else had undone it. The next
+// time is delayed when limited is true; report is what the status says until then.
+func (s *State) repeat(op Op, limited bool, report ConditionError) {
+	op = op.again()
+	attempt := s.attempt(op)
+	attempt.Count++
+	attempt.Until, attempt.Report = s.now(), report
+	if limited {
+		attempt.Until = s.now().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
+	}
+	s.enter(op, attempt)
+}
+
+// repeats returns how often op has been repeated.
+func (s *State) repeats(op Op) int { return s.attempt(op.again()).Count }
+
+func (s *State) attempt(op Op) Attempt { return s.Memory.Ledger[op] }
+
+func (s *State) enter(op Op, attempt Attempt) {
+	if s.Memory.Ledger == nil {
+		s.Memory.Ledger = map[Op]Attempt{}
+	}
+	s.Memory.Ledger[op] = attempt
+}
+
+// backingOff returns the attempt because of which op must not be tried in this sync: of several the one that ends last,
+// nil when there is none. What counts is the time at which the sync began, so that nothing is tried twice in one sync.
+func (s *State) backingOff(op Op) *Attempt {
+	var last *Attempt
+	for _, entry := range []Op{op, op.again(), {Verb: WholeSync}} {
+		if entry.Again && op.Verb == UpdateStatus && !s.statusOverwritten() {
+			continue // The status that we wrote last is still there: nobody is undoing it.
+		}
+		attempt, found := s.Memory.Ledger[entry]
+		if found && attempt.Until.After(s.Now) && (last == nil || attempt.Until.After(last.Until)) {
+			last = &attempt
+		}
+	}
+	return last
+}
+
+// forgetUnwanted drops the failures of operations that were not wanted in this sync. Deletions of what is still owned
+// stay: whether they are wanted may change with every pod.
+func (s *State) forgetUnwanted() {
+	maps.DeleteFunc(s.Memory.Ledger, func(op Op, attempt Attempt) bool {
+		switch {
+		case op.Again:
+			return false // It fades with time: a repetition is wanted only now and then.
+		case op.Verb == WholeSync:
+			return !attempt.Until.After(s.Now)
+		case op.Verb == DeleteDeployment && s.owns(op.Name):
+			return false
+		}
+		return !slices.Contains(s.waiting(), op)
+	})
+}
+
+// owns reports whether a previous Deployment of the Foo has this name.
+func (s *State) owns(name string) bool {
+	for _, dep := range s.Previous {
+		if dep.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// waiting returns the operations that wait for a retry: those that were wanted and back off, and those that failed in
+// this sync.
+func (s *State) waiting() []Op {
+	ops := slices.Clone(s.blocked)
+	for _, f := range s.failures {
+		ops = append(ops, f.op)
+	}
+	return ops
+}
+
+// statusOverwritten reports whether somebody else has replaced the status that was written last.
+func (s *State) statusOverwritten() bool {
+	return s.Memory.Reported != "" && s.Memory.Reported != digest(&s.Foo.Status)
+}
+
+// digest returns a few bytes that stand for status.
+func digest(status *v1alpha1.FooStatus) string {
+	text, err := json.Marshal(status)
+	if err != nil {
+		return "" // Not known.
+	}
+	hash := sha256.Sum256(text)
+	return string(hash[:])
+}
+
+// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits for it.
+func firstDelayOf(op Op, quiet bool) time.Duration {
+	if op.Verb == DeleteDeployment && !quiet {
+		return firstLongDelay
+	}
+	return firstDelay
+}

@@ -1,0 +1,181 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// Record takes the answer to a step that Next returned. now is when the answer came: delays begin then.
+func (s *State) Record(step *Step, answer Answer, now time.Time) {
+	s.answeredAt = now
+	if !noAnswer(answer.Err) {
+		delete(s.Memory.Ledger, Op{Verb: WholeSync})
+	}
+	switch {
+	case step.isRead() && answer.Err != nil:
+		s.recordFailedRead(step, answer.Err)
+	case step.Verb == ReadFoo:
+		s.recordFoo(answer.Foo)
+	case step.Verb == ReadDeployment:
+		s.recordDeployment(answer)
+	default:
+		s.recordWrite(step, answer)
+	}
+}
+
+// recordFailedRead: a refused read is a failure of the write that it was for. Without any answer nothing else can be
+// done either, so the whole sync backs off.
+func (s *State) recordFailedRead(step *Step, err error) {
+	if noAnswer(err) {
+		attempt := s.fail(Op{Verb: WholeSync}, withContext(step.Op, err), true)
+		s.end = &Outcome{Kind: Retry, After: attempt.Until.Sub(s.now()), Err: s.failure()}
+		return
+	}
+	s.unreadable, s.nameRefused = withContext(step.Op, err), false
+	s.fail(step.For, s.unreadable, false)
+}
+
+// recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and the
+// event that it lacks brings the key back.
+func (s *State) recordFoo(live *v1alpha1.Foo) {
+	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
+		s.end = &Outcome{Kind: Done}
+		return
+	}
+	s.Foo, s.fresh.foo = live, true
+	s.clearStale()
+}
+
+// recordDeployment: what a live read found replaces what the cache has.
+func (s *State) recordDeployment(answer Answer) {
+	refused := s.nameRefused
+	s.Deployment, s.OwnerChain, s.fresh.deployment, s.nameRefused = answer.Deployment, answer.OwnerChain, true, false
+	s.clearStale()
+	if refused {
+		s.recordRefusedName()
+	}
+}
+
+// clearStale ends the rule that live reads come first, once they have been made.
+func (s *State) clearStale() {
+	if s.fresh.foo && (s.fresh.deployment || !validName(s.Foo)) {
+		s.Memory.StaleFoo, s.Memory.StaleDeployment = false, false
+	}
+}
+
+// recordRefusedName decides, after a create was refused, on what has the name.
+func (s *State) recordRefusedName() {
+	op := Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName}
+	switch {
+	case s.Deployment == nil:
+		s.endIfQuiet(s.attempt(op))
+	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
+		s.end = &Outcome{Kind: Wait, After: firstDelay, For: CacheBehind, Quiet: true}
+	default: // No event may come when it is deleted before the cache has it. So it is read again.
+		s.fail(op, s.conflict(), false)
+	}
+}
+
+// recordWrite takes the answer to a write. A write ends the freshness of what was read before it.
+func (s *State) recordWrite(step *Step, answer Answer) {
+	s.fresh.foo, s.fresh.deployment = false, false
+	switch err := answer.Err; {
+	case err == nil, step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
+		delete(s.Memory.Ledger, step.Op)
+		s.recordDone(step, answer)
+	case step.Verb == UpdateStatus && apierrors.IsNotFound(err):
+		s.end = &Outcome{Kind: Done} // The Foo is gone.
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		s.end = &Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
+	default:
+		s.recordFailedWrite(step, err)
+	}
+}
+
+// recordDone takes the answer to a write that was done.
+func (s *State) recordDone(step *Step, answer Answer) {
+	switch step.Verb {
+	case CreateDeployment:
+		s.recordCreated(step.Op, answer.Deployment)
+	case PatchDeployment:
+		s.Deployment = answer.Deployment
+		fields := s.overriddenFields(step.Patch)
+		s.repeat(step.Op, len(fields) > 0, s.overriddenReport(fields))
+	case DeleteDeployment:
+		s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
+			return dep.UID == step.Deployment.UID
+		})
+	case UpdateStatus:
+		if s.statusOverwritten() {
+			s.repeat(step.Op, s.repeats(step.Op) >= freeRepeats, ConditionError{})
+		}
+		s.Memory.Reported = digest(&answer.Foo.Status)
+		s.reported = true
+	}
+	s.Memory.Wrote = true
+}
+
+// recordCreated takes a new Deployment. Something may have changed it on its way in, or may keep deleting it.
+func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
+	if s.hadDeployment() {
+		limited := s.repeats(op) >= freeRepeats
+		s.repeat(op, limited, recreatedReport(created.Name, limited))
+	}
+	s.Deployment, s.OwnerChain = created, nil
+	if fields := s.overriddenFields(nil); len(fields) > 0 {
+		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, s.overriddenReport(fields))
+	}
+}
+
+// recordFailedWrite: after a conflict, or without an answer, the sync ends; after a refusal it goes on with the rest.
+func (s *State) recordFailedWrite(step *Step, err error) {
+	err = withContext(step.Op, err)
+	unknown, status := outcomeUnknown(err), step.Verb == UpdateStatus
+	quiet := isConflict(err) && s.attempt(step.Op).Count < freeConflicts
+	attempt := s.fail(step.Op, err, quiet)
+	if unknown || quiet && attempt.Count > 1 { // The cache is not catching up.
+		s.Memory.StaleFoo = s.Memory.StaleFoo || status
+		s.Memory.StaleDeployment = s.Memory.StaleDeployment || !status
+	}
+	s.Memory.Wrote = s.Memory.Wrote || unknown
+	s.nameRefused = step.Verb == CreateDeployment && nameMayExist(err)
+	switch {
+	case unknown && !status: // The next sync finds out whether the write was done.
+		s.end = &Outcome{Kind: Retry, After: firstDelay, For: NextStep, Err: s.failure()}
+	case !s.nameRefused:
+		s.endIfQuiet(attempt)
+	}
+}
+
+// endIfQuiet ends the sync without a report when attempt was a conflict.
+func (s *State) endIfQuiet(attempt Attempt) {
+	if attempt.Quiet {
+		s.end = &Outcome{Kind: Retry, After: max(attempt.Until.Sub(s.now()), 0), Err: s.failure(), Quiet: !s.loud()}
+	}
+}
+
+// withContext adds to err which operation failed.
+func withContext(op Op, err error) error { return fmt.Errorf("%s: %w", op, err) }
+
+// failure returns the errors of this sync as one.
+func (s *State) failure() error {
+	var errs []error
+	for _, f := range s.failures {
+		errs = append(errs, f.err)
+	}
+	return errors.Join(errs...)
+}
+
+// loud reports whether something failed in this sync that is not normal work.
+func (s *State) loud() bool {
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return !f.quiet })
+}

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// paused: nothing is written but the status.
+func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Paused }
+
+// invalid: an object that was stored before the API server checked the rules cannot be acted on.
+func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
+
+// readRefusedName: a refused create does not tell whether the name is free, since admission answers before the name is
+// checked, and the cache may lag. Nothing is concluded before the name was read.
+func (s *State) readRefusedName() (steps []*Step, final bool) {
+	if !s.nameRefused {
+		return nil, false
+	}
+	name := s.Foo.Spec.DeploymentName
+	return []*Step{{
+		Op:  Op{Verb: ReadDeployment, Name: name},
+		For: Op{Verb: CreateDeployment, Name: name},
+		Foo: s.Foo,
+	}}, true
+}
+
+// deleteNeverServed: a previous Deployment that never became available, while another one serves, only takes up quota.
+func (s *State) deleteNeverServed() (steps []*Step, final bool) {
+	return s.deleteEach(s.neverServed), false
+}
+
+// nameReserved: no Deployment has the name, but an older Foo names it too and creates it.
+func (s *State) nameReserved() (steps []*Step, final bool) {
+	return nil, s.Deployment == nil && s.firstClaimant() != nil
+}
+
+// create: no Deployment has the name.
+func (s *State) create() (steps []*Step, final bool) {
+	if s.Deployment != nil {
+		return nil, false
+	}
+	want := s.desired()
+	return []*Step{{Op: Op{Verb: CreateDeployment, Name: want.Name}, Foo: s.Foo, Deployment: want}}, true
+}
+
+// nameConflict: the Deployment belongs to somebody else and is left alone.
+func (s *State) nameConflict() (steps []*Step, final bool) {
+	return nil, !Owns(s.Foo, s.Deployment)
+}
+
+// waitForDeletion: the name is free only when the Deployment is gone, and that is a watch event.
+func (s *State) waitForDeletion() (steps []*Step, final bool) {
+	return nil, s.Deployment.DeletionTimestamp != nil
+}
+
+// patchDrift: fields that the Foo sets have other values.
+func (s *State) patchDrift() (steps []*Step, final bool) {
+	patch := Drift(s.Deployment, s.Foo)
+	if patch == nil {
+		return nil, false
+	}
+	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
+	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch}}, false
+}
+
+// deleteReplaced: the Deployment can do the work of a previous one.
+func (s *State) deleteReplaced() (steps []*Step, final bool) {
+	return s.deleteEach(s.canReplace), false
+}
+
+// deleteEach returns the deletion of each previous Deployment that is obsolete.
+func (s *State) deleteEach(obsolete func(*appsv1.Deployment) bool) []*Step {
+	var steps []*Step
+	for _, dep := range s.previous() {
+		if obsolete(dep) {
+			steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
+		}
+	}
+	return steps
+}
+
+// updateStatus comes after all rules: the status is written when it differs.
+func (s *State) updateStatus() []*Step {
+	want := s.status()
+	if equality.Semantic.DeepEqual(s.Foo.Status, want) {
+		return nil
+	}
+	foo := s.Foo.DeepCopy()
+	foo.Status = want
+	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: eventOf(&s.Foo.Status, &want)}}
+}
+
+// hadDeployment reports whether a Deployment may have been created for the Foo before.
+func (s *State) hadDeployment() bool {
+	return s.Memory.Wrote || s.Foo.Status.ObservedGeneration != 0 || s.servingPrevious() != nil
+}
+
+// desired returns the Deployment to create: after a rename with as many replicas as the previous one, when the Foo does
+// not set a number.
+func (s *State) desired() *appsv1.Deployment {
+	want := Deployment(s.Foo)
+	if previous := s.servingPrevious(); previous != nil && s.Foo.Spec.Replicas == nil {
+		want.Spec.Replicas = new(replicasOf(previous))
+	}
+	return want
+}
+
+// invalidReason returns what is wrong with the spec of foo, or "". The API server checks the same rules; this is for
+// objects that were stored before it did.
+func invalidReason(foo *v1alpha1.Foo) string {
+	switch spec := &foo.Spec; {
+	case spec.DeploymentName == "":
+		return "spec.deploymentName is missing: set the name of the Deployment to create"
+	case !validName(foo):
+		return "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, " +
+			"digits, '-' and '.', beginning and ending with a letter or digit"
+	case spec.Replicas != nil && *spec.Replicas < 0:
+		return "spec.replicas is negative: set 0 or more, or remove it"
+	case utf8.RuneCountInString(spec.Image) > 1024:
+		return "spec.image is longer than 1024 characters: set a shorter one, or remove it"
+	case strings.ContainsFunc(spec.Image, unicode.IsSpace):
+		return "spec.image contains spaces: remove them"
+	}
+	return ""
+}
