@@ -55,6 +55,9 @@ links() {
 # mutants: the lists of faults fit the sources.
 mutants() { go run ./hack/mutants --list >/dev/null; }
 
+# shape: no function or line is too large.
+shape() { go run ./hack/shape; }
+
 check "generated code" hack/generate.sh --verify
 check format format
 check vet vet
@@ -64,6 +67,7 @@ check modules modules
 check scripts scripts
 check links links
 check "lists of mutants" mutants
+check shape shape
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2

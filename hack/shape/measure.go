@@ -1,0 +1,143 @@
+package main
+
+import (
+	"go/ast"
+	"go/token"
+)
+
+// A function is what was measured of one: a function, a method, or a function literal outside of both.
+type function struct {
+	name, base string // "Controller.syncHandler" and "syncHandler".
+	pos        token.Position
+	lines      int // From the line of "func" to that of the closing brace.
+	complexity int
+	nesting    int
+	deepest    token.Position // Of the first statement that is nested as deep as nesting says.
+}
+
+func measure(src source) []function {
+	var functions []function
+	for _, decl := range src.file.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok {
+			functions = append(functions, measureOne(src.fset, funcName(fn), fn.Name.Name, fn))
+			continue
+		}
+		ast.Inspect(decl, func(n ast.Node) bool {
+			literal, ok := n.(*ast.FuncLit)
+			if ok {
+				functions = append(functions, measureOne(src.fset, "function literal", "", literal))
+			}
+			return !ok
+		})
+	}
+	return functions
+}
+
+func measureOne(fset *token.FileSet, name, base string, node ast.Node) function {
+	fn := function{name: name, base: base, pos: fset.Position(node.Pos()), complexity: complexity(node)}
+	fn.pos.Column = 0 // Findings name lines.
+	fn.lines = fset.Position(node.End()).Line - fn.pos.Line + 1
+	depth, deepest := nesting(node)
+	fn.nesting, fn.deepest = depth, fset.Position(deepest)
+	fn.deepest.Column = 0
+	return fn
+}
+
+// funcName is the name of a function, and before it the type whose method it is.
+func funcName(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return fn.Name.Name
+	}
+	receiver := fn.Recv.List[0].Type
+	for {
+		switch t := receiver.(type) {
+		case *ast.StarExpr:
+			receiver = t.X
+		case *ast.IndexExpr:
+			receiver = t.X
+		case *ast.IndexListExpr:
+			receiver = t.X
+		case *ast.Ident:
+			return t.Name + "." + fn.Name.Name
+		default:
+			return fn.Name.Name
+		}
+	}
+}
+
+// complexity is 1 for the function and 1 for each place where its way divides: if, for, each expression of a case,
+// each communication of a select, && and ||. The branches of function literals count for the function that they are
+// written in, because who reads that one reads them too, and because a branch would otherwise cost nothing once it
+// is put into a literal.
+func complexity(node ast.Node) int {
+	count := 1
+	ast.Inspect(node, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			count++
+		case *ast.CaseClause:
+			count += len(n.List) // Of default it is empty.
+		case *ast.CommClause:
+			if n.Comm != nil {
+				count++
+			}
+		case *ast.BinaryExpr:
+			if n.Op == token.LAND || n.Op == token.LOR {
+				count++
+			}
+		}
+		return true
+	})
+	return count
+}
+
+// nesting returns how deep statements are nested, and the first place where they are. if, for, switch, select and a
+// bare block are one level each; "else if" is on the level of its if. The body of a function literal starts from 0
+// again: it is indented by where it is passed to, not by what it decides.
+func nesting(node ast.Node) (int, token.Pos) {
+	max, deepest := 0, node.Pos()
+	var walk func(n ast.Node, level int)
+	walk = func(n ast.Node, level int) {
+		if level > max {
+			max, deepest = level, n.Pos()
+		}
+		for _, child := range children(n) {
+			walk(child, level+deeper(n, child, level))
+		}
+	}
+	walk(node, 0)
+	return max, deepest
+}
+
+// deeper returns by how much child is deeper than its parent, which is on the given level.
+func deeper(parent, child ast.Node, level int) int {
+	switch child.(type) {
+	case *ast.FuncLit:
+		return -level
+	case *ast.IfStmt:
+		if outer, ok := parent.(*ast.IfStmt); ok && outer.Else == child {
+			return 0
+		}
+		return 1
+	case *ast.ForStmt, *ast.RangeStmt, *ast.SwitchStmt, *ast.TypeSwitchStmt, *ast.SelectStmt:
+		return 1
+	case *ast.BlockStmt:
+		switch parent.(type) {
+		case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause, *ast.LabeledStmt:
+			return 1 // A bare one; others are the body of what was counted already.
+		}
+	}
+	return 0
+}
+
+func children(node ast.Node) []ast.Node {
+	var found []ast.Node
+	ast.Inspect(node, func(n ast.Node) bool {
+		if n == nil || n == node {
+			return true
+		}
+		found = append(found, n)
+		return false
+	})
+	return found
+}
