@@ -56,7 +56,8 @@ func comments(dir string) (map[string]string, []group, error) {
 			constant := spec.(*ast.ValueSpec)
 			name := constant.Names[0].Name
 			if g.Title == "" || constant.Doc == nil || len(constant.Values) != 1 {
-				return nil, nil, fmt.Errorf("%s: constant %s needs a value, a comment and a group with a comment", dir, name)
+				return nil, nil,
+					fmt.Errorf("%s: constant %s needs a value, a comment and a group with a comment", dir, name)
 			}
 			if literal, ok := constant.Values[0].(*ast.BasicLit); ok {
 				values[name] = "`" + strings.Trim(literal.Value, `"`) + "`"

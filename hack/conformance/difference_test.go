@@ -28,10 +28,11 @@ type comparison struct {
 var accepted = []difference{
 	{
 		name: "zeros of a Go type",
-		reason: "a Foo is registered as a Go type, and encoding it writes numbers without omitempty even when nobody set " +
-			"them",
+		reason: "a Foo is registered as a Go type, and encoding it writes numbers without omitempty even when nobody " +
+			"set them",
 		recognises: func(c comparison, l leaf) bool {
-			number := strings.HasSuffix(l.path, ".status.replicas") || strings.HasSuffix(l.path, ".status.availableReplicas")
+			number := strings.HasSuffix(l.path, ".status.replicas") ||
+				strings.HasSuffix(l.path, ".status.availableReplicas")
 			return c.op.kind == foos && number && l.real == nil && l.fake == 0.0
 		},
 	},
@@ -50,8 +51,8 @@ var accepted = []difference{
 	},
 	{
 		name: "a field of the wrong type in a custom resource",
-		reason: "a Go type cannot hold it, so it is refused at once; a real server reads on, and may find something else " +
-			"to refuse first or more to say about it",
+		reason: "a Go type cannot hold it, so it is refused at once; a real server reads on, and may find something " +
+			"else to refuse first or more to say about it",
 		recognises: func(c comparison, l leaf) bool {
 			causes, _ := at(c.fake, "body", "details", "causes").([]any)
 			return c.op.kind.custom && refused(c) && len(causes) > 0 &&
@@ -64,21 +65,24 @@ var accepted = []difference{
 			"something else to refuse first",
 		recognises: func(c comparison, l leaf) bool {
 			body := words(c.op.body)
-			return c.op.kind.custom && refused(c) && (strings.Contains(body, `"Bogus"`) || strings.Contains(body, `"bogus/v9"`))
+			return c.op.kind.custom && refused(c) &&
+				(strings.Contains(body, `"Bogus"`) || strings.Contains(body, `"bogus/v9"`))
 		},
 	},
 	{
-		name:   "the words for a scale that cannot be read",
-		reason: "the server of custom resources stumbles over a Scale that cannot be decoded, and tells of its inner life",
+		name: "the words for a scale that cannot be read",
+		reason: "the server of custom resources stumbles over a Scale that cannot be decoded, and tells of its inner " +
+			"life",
 		recognises: func(c comparison, l leaf) bool {
 			const stumble = `no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`
-			return l.path == ".body.message" && refused(c) && c.op.kind.custom && c.op.sub == "scale" && l.real == stumble
+			return l.path == ".body.message" && refused(c) && c.op.kind.custom && c.op.sub == "scale" &&
+				l.real == stumble
 		},
 	},
 	{
 		name: "no deploymentName and no other field in a spec",
-		reason: "in a Go type an empty spec and none are the same, so a Foo is told that it lacks a spec where a real " +
-			"server tells that the spec lacks a deploymentName",
+		reason: "in a Go type an empty spec and none are the same, so a Foo is told that it lacks a spec where a " +
+			"real server tells that the spec lacks a deploymentName",
 		recognises: func(c comparison, l leaf) bool {
 			causes, _ := at(c.fake, "body", "details", "causes").([]any)
 			real, _ := at(c.real, "body", "details", "causes").([]any)
@@ -93,8 +97,8 @@ var accepted = []difference{
 	},
 	{
 		name: "an owner reference without a uid",
-		reason: "is found wanting in other words by the k8s.io/apimachinery that apisim is built with than by the older " +
-			"one of the real server",
+		reason: "is found wanting in other words by the k8s.io/apimachinery that apisim is built with than by the " +
+			"older one of the real server",
 		recognises: func(c comparison, l leaf) bool {
 			have, _ := at(c.fake, "body", "details", "causes").([]any)
 			want, _ := at(c.real, "body", "details", "causes").([]any)

@@ -7,9 +7,9 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// TestAVersionThatIsForgotten begins watches at the first version there ever was. The real server's cache of Foos begins
-// later, since it did not know them when it started; with built-in kinds it depends on how fast it did. What etcd has
-// compacted away cannot be had here: a real server does that once in five minutes.
+// TestAVersionThatIsForgotten begins watches at the first version there ever was. The real server's cache of Foos
+// begins later, since it did not know them when it started; with built-in kinds it depends on how fast it did. What
+// etcd has compacted away cannot be had here: a real server does that once in five minutes.
 func TestAVersionThatIsForgotten(t *testing.T) {
 	t.Parallel()
 	have := simulated()

@@ -60,7 +60,8 @@ func (m *memory) see(k *kind, object, body map[string]any) {
 		delete(metadata, "managedFields") // Who sends old ones would write them.
 	}
 	key := k.resource + "/" + text(object, "metadata", "name")
-	s := &sighting{version: text(object, "metadata", "resourceVersion"), uid: text(object, "metadata", "uid"), body: body}
+	metadata := func(name string) string { return text(object, "metadata", name) }
+	s := &sighting{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
 	s.replicas, _ = at(object, "spec", "replicas").(float64)
 	known := m.objects[key]
 	if last := lastOf(known); last == nil || number(s.version) > number(last.version) {

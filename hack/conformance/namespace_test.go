@@ -12,7 +12,8 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		return creation(k, edited{base: k.object(name), edits: edits})
 	}
 	merge := func(k *kind, name string, patch map[string]any) operation {
-		return operation{verb: "patch merge", method: "PATCH", kind: k, name: name, contentType: mergePatch, body: patch}
+		return operation{verb: "patch merge", method: "PATCH", kind: k, name: name, contentType: mergePatch,
+			body: patch}
 	}
 	remove := func(k *kind, name string, options any) operation {
 		return operation{

@@ -211,8 +211,9 @@ func (n *normaliser) text(key, value string) string {
 // Messages that tell versions, some of them of the whole server.
 var (
 	currentVersion = regexp.MustCompile(`current: \d+`)
-	precondition   = regexp.MustCompile(`(ResourceVersion in (?:the precondition \(|record \(|object meta: ))(\d+)(\)?)`)
-	wholeObject    = regexp.MustCompile(`Invalid value: "\{.*\}": `)
-	wholePatch     = regexp.MustCompile(`Invalid value: "map\[.*\]": `)
-	oldVersion     = regexp.MustCompile(`too old resource version: \d+ \(\d+\)`)
+	precondition   = regexp.MustCompile(`(ResourceVersion in ` +
+		`(?:the precondition \(|record \(|object meta: ))(\d+)(\)?)`)
+	wholeObject = regexp.MustCompile(`Invalid value: "\{.*\}": `)
+	wholePatch  = regexp.MustCompile(`Invalid value: "map\[.*\]": `)
+	oldVersion  = regexp.MustCompile(`too old resource version: \d+ \(\d+\)`)
 )

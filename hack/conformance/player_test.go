@@ -141,7 +141,8 @@ func (p *player) ending(sequence []operation) []operation {
 			if k == foos {
 				changes["spec"] = map[string]any{"deploymentName": "d"}
 			}
-			object := edited{base: k.object(name), edits: []edit{{"metadata.annotations", map[string]any{endMark: "1"}}}}
+			object := edited{base: k.object(name),
+				edits: []edit{{"metadata.annotations", map[string]any{endMark: "1"}}}}
 			ending = append(ending,
 				operation{verb: "end", method: "POST", kind: k, contentType: "application/json", body: object},
 				operation{verb: "end", method: "PATCH", kind: k, name: name, contentType: mergePatch, body: changes})

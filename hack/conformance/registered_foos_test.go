@@ -52,7 +52,8 @@ func validateFoo(obj, old runtime.Object) field.ErrorList {
 		return append(errs, notChecked)
 	}
 	if foo.Spec == (v1alpha1.FooSpec{}) {
-		return append(errs, field.Required(spec, "set at least spec.deploymentName, the name of the Deployment to create"))
+		return append(errs,
+			field.Required(spec, "set at least spec.deploymentName, the name of the Deployment to create"))
 	}
 	if name := foo.Spec.DeploymentName; len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
 		errs = append(errs, field.Invalid(spec.Child("deploymentName"), name, "deploymentName must be a name that a "+

@@ -137,7 +137,8 @@ func runKwok() error {
 func runKubectl(dir string, args []string) error {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if _, err := os.Stat(kubeconfig); err != nil {
-		return fmt.Errorf("there is no cluster in %s: no kubeconfig (start one with: localcluster up --dir %s)", dir, dir)
+		return fmt.Errorf("there is no cluster in %s: no kubeconfig (start one with: localcluster up --dir %s)",
+			dir, dir)
 	}
 	os.Setenv("KUBECONFIG", kubeconfig)
 	// kubectl remembers for hours which kinds the server at an address has. Another cluster may

@@ -85,10 +85,12 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 		RunE: func(*cobra.Command, []string) error { return up(opts) },
 	}
 	addDirFlag(cmd, &opts.dir)
-	cmd.Flags().IntVar(&opts.nodes, "nodes", 1, "make `N` nodes; those of an earlier run stay (only with --components=all)")
+	cmd.Flags().IntVar(&opts.nodes, "nodes", 1,
+		"make `N` nodes; those of an earlier run stay (only with --components=all)")
 	cmd.Flags().StringVar(&opts.components, "components", componentsAll,
 		"`set` to run: api (etcd and kube-apiserver: nothing acts on what is stored) or all")
-	cmd.Flags().BoolVar(&opts.audit, "audit", false, "write every request that has been answered to D/audit.log, one JSON object a line")
+	cmd.Flags().BoolVar(&opts.audit, "audit", false,
+		"write every request that has been answered to D/audit.log, one JSON object a line")
 	cmd.Flags().BoolVar(&opts.stopWithStdin, "stop-with-stdin", false,
 		"stop when standard input ends, so that a script or test that dies takes its cluster along")
 	return cmd
@@ -124,9 +126,10 @@ func newStartCommand() *cobra.Command {
 func newControlCommand(verb, short, long string) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:     verb + " COMPONENT --dir D",
-		Short:   short,
-		Long:    fmt.Sprintf("%s.\n\n%s\nCOMPONENT is one of: %s.", short, long, strings.Join(componentNames(allComponents), ", ")),
+		Use:   verb + " COMPONENT --dir D",
+		Short: short,
+		Long: fmt.Sprintf("%s.\n\n%s\nCOMPONENT is one of: %s.", short, long,
+			strings.Join(componentNames(allComponents), ", ")),
 		Example: fmt.Sprintf("  localcluster %s kube-apiserver --dir /tmp/one", verb),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && isComponent(allComponents, args[0]) {

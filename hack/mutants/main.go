@@ -49,7 +49,8 @@ fault. Compiled mutants stay in Go's build cache, about 1 MB each, until it drop
 func main() {
 	// A fault may make a loop that takes all memory: then that test shall fail, and not this machine.
 	const memory = 8 << 30
-	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory}) // Where there is no such limit we do without.
+	// Where there is no such limit we do without.
+	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory})
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, ".", os.Args[1:], os.Stdout)
@@ -81,10 +82,12 @@ func parse(args []string, out io.Writer) (*options, error) {
 	}
 	fs.BoolVar(&opts.planted, "planted", false, "only the planted faults")
 	fs.BoolVar(&opts.automatic, "auto", false, "only the automatic ones")
-	fs.BoolVar(&opts.list, "list", false, "list the names of the faults, check that both files fit the sources, and run nothing")
+	fs.BoolVar(&opts.list, "list", false,
+		"list the names of the faults, check that both files fit the sources, and run nothing")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
-	fs.DurationVar(&opts.timeout, "timeout", 15*time.Second, "a test that takes this `long` hangs, and so has noticed the fault")
+	fs.DurationVar(&opts.timeout, "timeout", 15*time.Second,
+		"a test that takes this `long` hangs, and so has noticed the fault")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}

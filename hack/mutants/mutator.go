@@ -334,7 +334,8 @@ func (m *mutator) results(n *ast.ReturnStmt) {
 			all = append(all, m.source(n.Results[j]))
 		}
 		all[i] = "*new(" + m.source(types[i]) + ")"
-		m.replace(n, "{ _ = "+m.source(result)+"; return "+strings.Join(all, ", ")+" }", short(m.source(result))+" is not returned")
+		m.replace(n, "{ _ = "+m.source(result)+"; return "+strings.Join(all, ", ")+" }",
+			short(m.source(result))+" is not returned")
 	}
 }
 
@@ -380,8 +381,9 @@ func (m *mutator) isText(e ast.Expr) bool {
 func (m *mutator) elements(n *ast.CompositeLit) {
 	for _, element := range n.Elts {
 		if pair, ok := element.(*ast.KeyValueExpr); ok {
+			_, isField := pair.Key.(*ast.Ident)
 			text, isBasic := pair.Value.(*ast.BasicLit)
-			if _, isField := pair.Key.(*ast.Ident); isField && (isBasic && text.Kind == token.STRING || m.source(pair.Value) == "true") {
+			if isField && (isBasic && text.Kind == token.STRING || m.source(pair.Value) == "true") {
 				continue
 			}
 		}
@@ -406,7 +408,8 @@ func (m *mutator) call(n *ast.CallExpr) {
 		m.replace(n.Fun, "max", "max for min")
 	case name == "max":
 		m.replace(n.Fun, "min", "min for max")
-	case name == "fmt.Errorf", name == "errors.New", name == "panic", strings.HasSuffix(name, ".Info"), strings.HasSuffix(name, ".Error"):
+	case name == "fmt.Errorf", name == "errors.New", name == "panic",
+		strings.HasSuffix(name, ".Info"), strings.HasSuffix(name, ".Error"):
 		for _, arg := range n.Args {
 			m.done[arg] = true
 		}

@@ -54,7 +54,8 @@ func TestMutate(t *testing.T) {
 		},
 		{
 			name: "statements are left out, declarations are not: they would not compile",
-			src:  "func f(m map[int]int) {\n\tn := len(m)\n\tn = len(m)\n\tn++\n\tdefer f(m)\n\t_ = n\n\tdelete(m, n)\n}",
+			src: "func f(m map[int]int) {\n\tn := len(m)\n\tn = len(m)\n\tn++\n\tdefer f(m)\n\t_ = n\n\t" +
+				"delete(m, n)\n}",
 			want: []string{
 				"left out: if false { n = len(m) }",
 				"left out: if false { n++ }",
@@ -146,7 +147,8 @@ func TestMutate(t *testing.T) {
 		},
 		{
 			name: "the texts of errors and logs, tags and comments stay",
-			src:  "func f() error {\n\tlogger.Info(\"x\", \"y\", z) // \"no\"\n\treturn fmt.Errorf(\"x: %w\", err)\n}\n\ntype t struct {\n\tf int `json:\"f\"`\n}\n\nfunc (t) Error() string { return \"x\" + \"y\" }",
+			src: "func f() error {\n\tlogger.Info(\"x\", \"y\", z) // \"no\"\n" +
+				"\treturn fmt.Errorf(\"x: %w\", err)\n}\n\ntype t struct {\n\tf int `json:\"f\"`\n}\n\nfunc (t) Error() string { return \"x\" + \"y\" }",
 			want: []string{
 				`left out: if false { logger.Info("x", "y", z) } // "no"`,
 				`fmt.Errorf("x: %w", err) is not returned: { _ = fmt.Errorf("x: %w", err); return *new(error) }`,
@@ -203,7 +205,8 @@ func TestKeysOutliveOtherChanges(t *testing.T) {
 	if diff := cmp.Diff(want, keys("package p\n"+method)); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, keys("// New.\npackage p\n\ntype T int\n\n"+strings.ReplaceAll(method, "g()", "g() // Why."))); diff != "" {
+	elsewhere := "// New.\npackage p\n\ntype T int\n\n" + strings.ReplaceAll(method, "g()", "g() // Why.")
+	if diff := cmp.Diff(want, keys(elsewhere)); diff != "" {
 		t.Errorf("keys after changes elsewhere (-want +got):\n%s", diff)
 	}
 }

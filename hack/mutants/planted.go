@@ -80,7 +80,8 @@ func parseFault(block string) (m mutant, found string, err error) {
 	case m.key == "" && m.file == "" && found == "" && m.text == "":
 		return m, "", nil
 	case m.key == "", m.file == "", found == "", found == m.text:
-		return m, "", errors.New(`a fault has a name, a line "in FILE", lines with "-" and, differing from them, lines with "+"`)
+		return m, "", errors.New(`a fault has a name, a line "in FILE", lines with "-" and, differing from them, ` +
+			`lines with "+"`)
 	}
 	if m.tests == nil {
 		m.tests = []string{packageOf(m.file)}

@@ -24,7 +24,9 @@ func reportPlanted(out io.Writer, root string, mutants []mutant, results []resul
 }
 
 // reportAutomatic prints the survivors and the counts, and returns what is wrong.
-func reportAutomatic(out io.Writer, root string, mutants []mutant, results []result, reasons map[string]string) (wrong complaints) {
+func reportAutomatic(
+	out io.Writer, root string, mutants []mutant, results []result, reasons map[string]string,
+) (wrong complaints) {
 	counts := map[verdict]int{}
 	for i, m := range mutants {
 		counts[results[i].verdict]++
@@ -43,7 +45,8 @@ func reportAutomatic(out io.Writer, root string, mutants []mutant, results []res
 		fmt.Fprintf(out, "    as listed: %s\n", reason)
 	}
 	if len(mutants) > 0 {
-		fmt.Fprintf(out, "automatic: %d killed, %d survived; %d more did not compile\n", counts[killed], counts[survived], counts[notCompiled])
+		fmt.Fprintf(out, "automatic: %d killed, %d survived; %d more did not compile\n",
+			counts[killed], counts[survived], counts[notCompiled])
 	}
 	return wrong
 }

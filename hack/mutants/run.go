@@ -60,7 +60,8 @@ func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
 }
 
 func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
-	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=" + r.timeout.String()}
+	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w",
+		"-timeout=" + r.timeout.String()}
 	if r.parallel > 1 {
 		fixed = append(fixed, "-p=1") // The mutants are parallel already.
 	}

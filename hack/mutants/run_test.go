@@ -12,7 +12,8 @@ import (
 const (
 	// Its tests do not tell n >= 0 from n > 0.
 	tinySource = "package tiny\n\nfunc positive(n int) bool {\n\treturn n > 0\n}\n"
-	tinyTests  = "package tiny\n\nimport \"testing\"\n\nfunc TestPositive(t *testing.T) {\n\tif !positive(5) || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
+	tinyTests  = "package tiny\n\nimport \"testing\"\n\n" +
+		"func TestPositive(t *testing.T) {\n\tif !positive(5) || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
 
 	survivor       = "tiny/tiny.go | positive | return n > 0 | >= for > in n > 0"
 	listedSurvivor = "# Known.\n" + survivor + "\n\tNobody asks\n\tabout 0.\n"
@@ -106,8 +107,9 @@ func TestRun(t *testing.T) {
 			wantErr: "the tests fail without any fault",
 		},
 		{
-			name:    "sources that change meanwhile end the run",
-			tests:   strings.Replace(tinyTests, "\"testing\"", "(\n\t\"os\"\n\t\"testing\"\n)", 1) + "\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
+			name: "sources that change meanwhile end the run",
+			tests: strings.Replace(tinyTests, "\"testing\"", "(\n\t\"os\"\n\t\"testing\"\n)", 1) +
+				"\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
 			planted: anotherFault,
 			args:    []string{"--planted"},
 			wantErr: "the sources changed while their mutants ran",

@@ -10,13 +10,15 @@ import (
 )
 
 // wideLines returns the lines that have too many columns. A line may have more where it cannot be wrapped: it is
-// one string literal or a line of one, such as expected output, or a comment that a program reads.
+// one string literal or a line of one, or a comment that a program reads.
 func wideLines(src source) []string {
 	var findings []string
 	words := wordsByLine(src)
+	output := false
 	for i, line := range strings.Split(string(src.text), "\n") {
+		output = strings.HasPrefix(strings.TrimSpace(line), "//") && (output || isOutput(line))
 		got := columns(line)
-		if got <= maxColumns || isDirective(line) || words[i+1] == oneString {
+		if got <= maxColumns || output || isDirective(line) || words[i+1] == oneString {
 			continue
 		}
 		findings = append(findings, fmt.Sprintf("%s:%d: the line has %d columns, %d are allowed",
@@ -35,6 +37,12 @@ func columns(line string) int {
 func isDirective(line string) bool {
 	comment, ok := strings.CutPrefix(strings.TrimSpace(line), "//")
 	return ok && (strings.HasPrefix(comment, "go:") || strings.HasPrefix(strings.TrimSpace(comment), "+"))
+}
+
+// isOutput reports whether the lines of comment that follow are what go test expects an example to print.
+func isOutput(line string) bool {
+	line = strings.ToLower(strings.TrimSpace(line))
+	return strings.HasPrefix(line, "// output:") || strings.HasPrefix(line, "// unordered output:")
 }
 
 // words says what a line consists of, punctuation apart.

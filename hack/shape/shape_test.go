@@ -164,6 +164,8 @@ func TestLinesThatMayBeWide(t *testing.T) {
 		{name: "a comment", text: "// " + wide},
 		{name: "a block of comment", text: "/*\n" + wide + "\n*/"},
 		{name: "a marker", text: "// +kubebuilder:validation:" + wide + "\nvar a int", mayBe: true},
+		{name: "output of an example", text: "func Example() {\n// Output:\n// a\n// " + wide + "\n}", mayBe: true},
+		{name: "a comment after it", text: "func Example() {\n\t// Output:\n\t// a\n}\n\n// " + wide},
 		{name: "a directive", text: "//go:generate " + wide + "\nvar a int", mayBe: true},
 	}
 	for _, tt := range tests {

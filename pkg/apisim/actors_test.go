@@ -180,7 +180,8 @@ func TestGarbageCollector(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := apisim.New(kinds()...)
-				trace := act(t, s, test.do, func(ctx context.Context) { apisim.RunGarbageCollector(ctx, s, time.Second) })
+				trace := act(t, s, test.do,
+					func(ctx context.Context) { apisim.RunGarbageCollector(ctx, s, time.Second) })
 				if diff := cmp.Diff(test.want, by("garbage-collector", trace)); diff != "" {
 					t.Errorf("what it did (-want +got):\n%s\n%s", diff, trace)
 				}
@@ -261,12 +262,14 @@ func TestNamespaceTermination(t *testing.T) {
 			if err := api.Namespaces().Delete(ctx, "n", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := api.ConfigMaps("n").Create(ctx, &corev1.ConfigMap{ObjectMeta: objectMeta("b")}, metav1.CreateOptions{})
-			want := `configmaps "b" is forbidden: unable to create new content in namespace n because it is being terminated`
+			late := &corev1.ConfigMap{ObjectMeta: objectMeta("b")}
+			_, err := api.ConfigMaps("n").Create(ctx, late, metav1.CreateOptions{})
+			want := `configmaps "b" is forbidden: unable to create new content in namespace n because it is being ` +
+				`terminated`
 			if err == nil || err.Error() != want {
 				t.Errorf("a new object: %v", err)
 			}
-			_, err = api.ConfigMaps("m").Create(ctx, &corev1.ConfigMap{ObjectMeta: objectMeta("b")}, metav1.CreateOptions{})
+			_, err = api.ConfigMaps("m").Create(ctx, late, metav1.CreateOptions{})
 			if want := `namespaces "m" not found`; err == nil || err.Error() != want {
 				t.Errorf("in no namespace: %v", err)
 			}
@@ -334,10 +337,10 @@ func TestDeployments(t *testing.T) {
 			{"", 10 * time.Second, "observed 1 of 1, 2 replicas, 2 updated, 2 available" + yes + done},
 			{`MERGE deployments/web {"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}`, 2 * time.Second,
 				"observed 2 of 2, 2 replicas, 2 updated, 2 available" + yes + done},
-			{`MERGE deployments/web {"spec":{"replicas":1}}`, 2 * time.Second, "observed 3 of 3, 1 replicas, 1 updated, 1 " +
-				"available" + yes + done},
-			{`MERGE deployments/web {"spec":{"replicas":5}}`, 2 * time.Second, "observed 4 of 4, 5 replicas, 5 updated, 1 " +
-				"available" + no + moving},
+			{`MERGE deployments/web {"spec":{"replicas":1}}`, 2 * time.Second,
+				"observed 3 of 3, 1 replicas, 1 updated, 1 available" + yes + done},
+			{`MERGE deployments/web {"spec":{"replicas":5}}`, 2 * time.Second,
+				"observed 4 of 4, 5 replicas, 5 updated, 1 available" + no + moving},
 			{"", 20 * time.Second, "observed 4 of 4, 5 replicas, 5 updated, 5 available" + yes + done},
 			{"DELETE deployments/web", 20 * time.Second, "none"},
 		}},
@@ -353,14 +356,15 @@ func TestDeployments(t *testing.T) {
 		{name: "a pause", steps: []step{
 			{`POST deployments {"metadata":{"name":"web"},"spec":{"paused":true}}`, 2 * time.Second,
 				"observed 1 of 1, 0 replicas, 0 updated, 0 available" + yes + " Progressing=Unknown/DeploymentPaused"},
-			{`MERGE deployments/web {"spec":{"paused":false}}`, 20 * time.Second, "observed 2 of 2, 1 replicas, 1 updated, " +
-				"1 available" + yes + done},
+			{`MERGE deployments/web {"spec":{"paused":false}}`, 20 * time.Second,
+				"observed 2 of 2, 1 replicas, 1 updated, 1 available" + yes + done},
 		}},
 		{name: "pods that are refused", steps: []step{
-			{`POST deployments {"metadata":{"name":"web","annotations":{"failure":"exceeded quota"}}}`, 20 * time.Second,
+			{`POST deployments {"metadata":{"name":"web","annotations":{"failure":"exceeded quota"}}}`,
+				20 * time.Second,
 				"observed 1 of 1, 0 replicas, 0 updated, 0 available ReplicaFailure=True/FailedCreate" + no + moving},
-			{`MERGE deployments/web {"metadata":{"annotations":null}}`, 20 * time.Second, "observed 2 of 2, 1 replicas, 1 " +
-				"updated, 1 available" + yes + done},
+			{`MERGE deployments/web {"metadata":{"annotations":null}}`, 20 * time.Second,
+				"observed 2 of 2, 1 replicas, 1 updated, 1 available" + yes + done},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -377,7 +381,8 @@ func TestDeployments(t *testing.T) {
 						}
 					}
 				}, func(ctx context.Context) {
-					apisim.RunDeployments(ctx, s, apisim.Rollouts{Lag: time.Second, Available: available, Failure: failure})
+					apisim.RunDeployments(ctx, s,
+						apisim.Rollouts{Lag: time.Second, Available: available, Failure: failure})
 				})
 				if t.Failed() {
 					t.Log("\n" + trace)
@@ -428,7 +433,8 @@ func TestDeploymentsGoOnWhereAnotherControllerEnded(t *testing.T) {
 			t.Errorf("%d writes, want 2\n%s", got, trace)
 		}
 		dep := s.Object(deployments, "default", "web").(*appsv1.Deployment)
-		if got := dep.Annotations["deployment.kubernetes.io/revision"]; got != "1" || dep.Status.AvailableReplicas != 2 {
+		got := dep.Annotations["deployment.kubernetes.io/revision"]
+		if got != "1" || dep.Status.AvailableReplicas != 2 {
 			t.Errorf("revision %s, %s", got, statusWords(s))
 		}
 	})
@@ -511,7 +517,8 @@ func randomRun(t *testing.T, seed int64) string {
 		func(ctx context.Context) { apisim.RunDeployments(ctx, s, apisim.Rollouts{Lag: 10 * time.Millisecond}) },
 		func(ctx context.Context) {
 			random := rand.New(rand.NewSource(seed))
-			apisim.RunUser(ctx, s, apisim.User{Name: "alice", Rand: random, Pause: 300 * time.Millisecond, Edits: edits})
+			apisim.RunUser(ctx, s,
+				apisim.User{Name: "alice", Rand: random, Pause: 300 * time.Millisecond, Edits: edits})
 		})
 }
 

@@ -45,7 +45,8 @@ func BenchmarkRequests(b *testing.B) {
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q},"spec":{"replicas":3}}`,
 			dep.UID, dep.ResourceVersion)
-		if dep, err = api.Patch(ctx, dep.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		dep, err = api.Patch(ctx, dep.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
 			b.Fatal(err)
 		}
 		dep.Status.ObservedGeneration = dep.Generation

@@ -47,7 +47,8 @@ func ConfigMaps() Kind {
 				errs = append(errs, configMapUpdate(cm, old.(*corev1.ConfigMap))...)
 				// A real server looks at all of it again.
 				name := validation.NameIsDNSSubdomain
-				errs = append(errs, validation.ValidateObjectMeta(&cm.ObjectMeta, true, name, field.NewPath("metadata"))...)
+				errs = append(errs,
+					validation.ValidateObjectMeta(&cm.ObjectMeta, true, name, field.NewPath("metadata"))...)
 				errs = append(errs, finalizerNames(&cm.ObjectMeta)...)
 			}
 			return append(errs, configMapKeys(cm)...)
@@ -101,7 +102,8 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 	for i, name := range m.Finalizers {
 		if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
 			path := field.NewPath("metadata", "finalizers").Index(i)
-			errs = append(errs, field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(errs,
+				field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}
 	return errs
@@ -111,7 +113,8 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 // writes.
 func Leases() Kind {
 	return Kind{
-		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Object: &coordinationv1.Lease{},
+		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease",
+		Object:              &coordinationv1.Lease{},
 		AllowCreateOnUpdate: true, RequireVersion: true,
 		Validate: func(obj, _ runtime.Object) field.ErrorList {
 			spec, path := &obj.(*coordinationv1.Lease).Spec, field.NewPath("spec")
@@ -120,7 +123,8 @@ func Leases() Kind {
 				errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
 			}
 			if n := spec.LeaseTransitions; n != nil && *n < 0 {
-				errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+				errs = append(errs,
+					field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
 			}
 			return errs
 		},

@@ -21,7 +21,8 @@ import (
 // of containers.
 func Deployments() Kind {
 	return Kind{
-		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", Object: &appsv1.Deployment{},
+		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment",
+		Object: &appsv1.Deployment{},
 		Status: true,
 		Scale: &Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".spec.selector",
@@ -29,7 +30,8 @@ func Deployments() Kind {
 		Default: func(obj runtime.Object) { defaultDeployment(&obj.(*appsv1.Deployment).Spec) },
 		NewGeneration: func(obj, old runtime.Object) bool {
 			d, o := obj.(*appsv1.Deployment), old.(*appsv1.Deployment)
-			return !equality.Semantic.DeepEqual(d.Spec, o.Spec) || !equality.Semantic.DeepEqual(d.Annotations, o.Annotations)
+			return !equality.Semantic.DeepEqual(d.Spec, o.Spec) ||
+				!equality.Semantic.DeepEqual(d.Annotations, o.Annotations)
 		},
 		PrepareStatus: func(obj, old runtime.Object) {
 			obj.(*appsv1.Deployment).Labels = old.(*appsv1.Deployment).Labels
@@ -46,7 +48,8 @@ func Deployments() Kind {
 		},
 		ValidateStatus: func(obj, old runtime.Object) field.ErrorList {
 			dep := obj.(*appsv1.Deployment)
-			return append(finalizerNames(&dep.ObjectMeta), validateDeploymentStatus(&dep.Status, field.NewPath("status"))...)
+			return append(finalizerNames(&dep.ObjectMeta),
+				validateDeploymentStatus(&dep.Status, field.NewPath("status"))...)
 		},
 	}
 }
@@ -93,7 +96,8 @@ func validateDeployment(spec *appsv1.DeploymentSpec, path *field.Path) field.Err
 		options := metav1validation.LabelSelectorValidationOptions{}
 		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector, options, path.Child("selector"))...)
 		if len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
-			errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, "empty selector is invalid for deployment"))
+			errs = append(errs,
+				field.Invalid(path.Child("selector"), spec.Selector, "empty selector is invalid for deployment"))
 		}
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {

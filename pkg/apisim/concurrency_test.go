@@ -35,7 +35,8 @@ func TestManyAtOnce(t *testing.T) {
 			for edit := range edits {
 				if user%2 == 0 {
 					patch := fmt.Appendf(nil, `{"data":{"user-%d":"%d"}}`, user, edit)
-					if _, err := api.Patch(t.Context(), "shared", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					_, err := api.Patch(t.Context(), "shared", types.MergePatchType, patch, metav1.PatchOptions{})
+					if err != nil {
 						t.Error(err)
 					}
 					continue

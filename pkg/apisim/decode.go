@@ -130,7 +130,8 @@ func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVers
 	expected := into.GetObjectKind().GroupVersionKind().GroupVersion()
 	if c.kind.Custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), expected))
+			"the API version in the data (%s) does not match the expected API version (%s)",
+			kind.GroupVersion(), expected))
 	}
 	if kind.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",

@@ -117,8 +117,9 @@ func (c *call) checkPreconditions(obj runtime.Object, opts *metav1.DeleteOptions
 	}
 	resource := schema.GroupResource{Group: c.kind.gvk.Group, Resource: c.kind.gvk.Kind} // So do real servers.
 	if want.UID != nil && *want.UID != m.GetUID() {
-		return apierrors.NewConflict(resource, m.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match "+
-			"the UID in record (%s). The object might have been deleted and then recreated", *want.UID, m.GetUID()))
+		return apierrors.NewConflict(resource, m.GetName(),
+			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", *want.UID, m.GetUID()))
 	}
 	if want.ResourceVersion != nil && *want.ResourceVersion != m.GetResourceVersion() {
 		return apierrors.NewConflict(resource, m.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) "+
@@ -164,7 +165,8 @@ func (c *call) deletedStatus(obj runtime.Object) *metav1.Status {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
-			Name: accessor(obj).GetName(), Group: c.kind.gr.Group, Kind: c.kind.gr.Resource, UID: accessor(obj).GetUID(),
+			Name: accessor(obj).GetName(), Group: c.kind.gr.Group, Kind: c.kind.gr.Resource,
+			UID: accessor(obj).GetUID(),
 		},
 	}
 }

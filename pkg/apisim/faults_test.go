@@ -71,8 +71,8 @@ func TestFaults(t *testing.T) {
 				}
 				return next()
 			},
-			want: "    0.000s alice: create configmaps -n default (a): 409 AlreadyExists: configmaps \"a\" already exists " +
-				"(the server: 201, version 3) (the server: 409 AlreadyExists: configmaps \"a\" already exists)\n",
+			want: "    0.000s alice: create configmaps -n default (a): 409 AlreadyExists: " +
+				"configmaps \"a\" already exists (the server: 201, version 3) (the server: 409 AlreadyExists: configmaps \"a\" already exists)\n",
 		},
 		{
 			name: "refused",
@@ -97,7 +97,8 @@ func TestFaults(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-				_, _ = clientOf(s, "alice").CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}) // See the trace.
+				// See the trace.
+				_, _ = clientOf(s, "alice").CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{})
 				if diff := cmp.Diff(test.want, s.Trace()); diff != "" {
 					t.Errorf("trace (-want +got):\n%s", diff)
 				}
@@ -165,7 +166,9 @@ func TestAdmission(t *testing.T) {
 		{
 			name: "a policy",
 			review: func(*apisim.Server) func(*apisim.Admission) error {
-				return func(a *apisim.Admission) error { return a.DeniedByPolicy("frozen", "everywhere", "come back tomorrow") }
+				return func(a *apisim.Admission) error {
+					return a.DeniedByPolicy("frozen", "everywhere", "come back tomorrow")
+				}
 			},
 			when: `MERGE deployments/web {"spec":{"replicas":7}}`,
 			want: `422 Invalid: deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding ` +
@@ -190,8 +193,8 @@ func TestAdmission(t *testing.T) {
 			name:   "a webhook that is not there",
 			mutate: func(*apisim.Admission) error { return apisim.WebhookFailed("no.example.com", errReset) },
 			when:   `PUT deployments/web/scale {"metadata":{"name":"web"},"spec":{"replicas":7}}`,
-			want: `500 InternalError: Internal error occurred: failed calling webhook "no.example.com": failed to call ` +
-				`webhook: ` +
+			want: `500 InternalError: Internal error occurred: failed calling webhook "no.example.com": failed to ` +
+				`call webhook: ` +
 				"connection reset by peer\n<nil> <nil>",
 		},
 		{

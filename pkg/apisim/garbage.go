@@ -178,7 +178,8 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 	case slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents):
 		policy = metav1.DeletePropagationForeground
 	}
-	return g.do(ctx, http.MethodDelete, it.kind.path(it.namespace, it.name, ""), string(mediaJSON), &metav1.DeleteOptions{
+	path := it.kind.path(it.namespace, it.name, "")
+	return g.do(ctx, http.MethodDelete, path, string(mediaJSON), &metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: new(m.GetUID()), ResourceVersion: new(m.GetResourceVersion())},
 		PropagationPolicy: &policy,
 	})
@@ -192,7 +193,8 @@ func (g *collector) orphan(ctx context.Context, it item, m metav1.Object) error 
 			continue
 		}
 		refs := accessor(obj).GetOwnerReferences()
-		kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return ref.UID == m.GetUID() })
+		kept := slices.DeleteFunc(slices.Clone(refs),
+			func(ref metav1.OwnerReference) bool { return ref.UID == m.GetUID() })
 		if len(kept) == len(refs) {
 			continue
 		}

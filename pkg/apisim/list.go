@@ -94,7 +94,8 @@ func listVersion(opts *internalversion.ListOptions) (at int64, exact bool, after
 			return 0, false, "", apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
-			return 0, false, "", apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+			return 0, false, "",
+				apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 		return max(at, 0), at > 0, after, nil
 	}

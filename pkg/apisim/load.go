@@ -21,7 +21,8 @@ func (s *Server) Load(objects ...runtime.Object) error {
 		obj.GetObjectKind().SetGroupVersionKind(r.gvk)
 		m := accessor(obj)
 		by := &Request{
-			User: "apisim", Verb: "load", Resource: r.Resource, Namespace: m.GetNamespace(), Name: m.GetName(), server: s,
+			User: "apisim", Verb: "load", Resource: r.Resource, Namespace: m.GetNamespace(), Name: m.GetName(),
+			server: s,
 		}
 		key := r.key(m.GetNamespace(), m.GetName())
 		for stored := (*Revision)(nil); stored == nil; { // Once more when somebody else was faster.

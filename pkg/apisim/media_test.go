@@ -58,7 +58,8 @@ func useDeployments(t *testing.T, client kubernetes.Interface, store cache.Store
 	check := func(dep *appsv1.Deployment, err error, version string, generation int64) {
 		t.Helper()
 		if err != nil || dep.ResourceVersion != version || dep.Generation != generation {
-			t.Fatalf("version %s, generation %d, %v; want %s, %d", dep.ResourceVersion, dep.Generation, err, version, generation)
+			t.Fatalf("version %s, generation %d, %v; want %s, %d",
+				dep.ResourceVersion, dep.Generation, err, version, generation)
 		}
 		synctest.Wait()
 		obj, found, _ := store.GetByKey("default/web")
@@ -83,7 +84,9 @@ func useDeployments(t *testing.T, client kubernetes.Interface, store cache.Store
 	if err != nil || scale.Spec.Replicas != 1 || scale.Status.Replicas != 3 || scale.Status.Selector != "app=web" {
 		t.Fatalf("scale %v, %v", scale, err)
 	}
-	wanted := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: autoscalingv1.ScaleSpec{Replicas: 5}}
+	wanted := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: autoscalingv1.ScaleSpec{Replicas: 5},
+	}
 	if _, err := api.UpdateScale(ctx, "web", wanted, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +137,8 @@ func TestDynamicClientAndDiscovery(t *testing.T) {
 	}
 	want := []string{
 		"v1 namespaces", "v1 namespaces/status", "v1 configmaps", "apps/v1 deployments", "apps/v1 deployments/status",
-		"apps/v1 deployments/scale", "coordination.k8s.io/v1 leases", "events.k8s.io/v1 events", "example.com/v1 widgets",
+		"apps/v1 deployments/scale", "coordination.k8s.io/v1 leases", "events.k8s.io/v1 events",
+		"example.com/v1 widgets",
 		"example.com/v1 widgets/status", "example.com/v1 widgets/scale", "example.com/v1 gadgets", "example.com/v1 " +
 			"gadgets/status",
 	}
@@ -199,7 +203,8 @@ func TestWarnings(t *testing.T) {
 			`may reject such ` +
 			`requests as early as 1.24; please fix your requests; duplicate UID(s) observed: c"`,
 	}
-	if diff := cmp.Diff(want, response.Header.Values("Warning")); response.StatusCode != http.StatusCreated || diff != "" {
+	diff := cmp.Diff(want, response.Header.Values("Warning"))
+	if response.StatusCode != http.StatusCreated || diff != "" {
 		t.Errorf("%s (-want +got):\n%s", response.Status, diff)
 	}
 }

@@ -90,12 +90,13 @@ func TestReads(t *testing.T) {
 				`resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
 		{
 			name: "what is no token", when: "GET configmaps?continue=x",
-			want: "400 BadRequest: invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+			want: "400 BadRequest: invalid continue token: continue key is not valid: illegal base64 data at input " +
+				"byte 0",
 		},
 		{
 			name: "a token of another form", when: "GET configmaps?continue=" + token(`{"v":"v2"}`),
-			want: "400 BadRequest: invalid continue token: continue key is not valid: server does not recognize this encoded " +
-				"version v2",
+			want: "400 BadRequest: invalid continue token: continue key is not valid: server does not recognize this " +
+				"encoded version v2",
 		},
 		{
 			name: "a token without a version", when: "GET configmaps?continue=" + token(`{"v":"meta.k8s.io/v1"}`),

@@ -125,7 +125,8 @@ func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
 	replicas := field.NewPath("spec", "replicas")
 	errs = append(errs, validation.ValidateNonnegativeField(int64(scale.Spec.Replicas), replicas)...)
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: scaleKind.Group, Kind: scaleKind.Kind}, c.request.Name, errs)
+		return apierrors.NewInvalid(
+			schema.GroupKind{Group: scaleKind.Group, Kind: scaleKind.Kind}, c.request.Name, errs)
 	}
 	if scale.UID != "" && scale.UID != before.UID {
 		gr := schema.GroupResource{Group: c.kind.gr.Group, Resource: c.kind.gr.Resource + "/scale"}

@@ -20,7 +20,9 @@ type selection struct {
 
 // selection reads which objects the request is about.
 func (c *call) selection(opts *internalversion.ListOptions) (*selection, error) {
-	s := &selection{kind: c.kind, namespace: c.request.Namespace, labels: opts.LabelSelector, fields: opts.FieldSelector}
+	s := &selection{
+		kind: c.kind, namespace: c.request.Namespace, labels: opts.LabelSelector, fields: opts.FieldSelector,
+	}
 	if s.labels == nil {
 		s.labels = labels.Everything()
 	}

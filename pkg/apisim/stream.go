@@ -84,7 +84,8 @@ func (w *stream) tellAll() {
 	w.initial, w.told, w.at = false, w.server.version, w.kind.tail
 	for _, rev := range w.kind.sorted() {
 		if w.selected.has(rev.Object) {
-			w.pending = append(w.pending, Event{Type: watch.Added, Version: rev.Version, Object: rev.Object, revision: rev})
+			w.pending = append(w.pending,
+				Event{Type: watch.Added, Version: rev.Version, Object: rev.Object, revision: rev})
 		}
 	}
 	if w.bookmarks {

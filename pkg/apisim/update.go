@@ -50,8 +50,8 @@ func (c *call) checkName(obj runtime.Object) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: "+
 			"name must be provided", c.request.Name))
 	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)",
-			name, c.request.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the name of the object (%s) does not match the name on the URL (%s)", name, c.request.Name))
 	}
 }
 

@@ -31,9 +31,10 @@ type Watch struct {
 // An Event is what a watch is about to tell.
 type Event struct {
 	Type    watch.EventType
-	Version int64          // Of what happened. A bookmark's says up to where the watch is.
-	Object  runtime.Object // Not to be modified. Of a bookmark, an object with nothing but a version. Nil with an error.
-	Status  *metav1.Status // Of an error.
+	Version int64 // Of what happened. A bookmark's says up to where the watch is.
+	// Object is not to be modified. Of a bookmark it has nothing but a version. With an error it is nil.
+	Object runtime.Object
+	Status *metav1.Status // Of an error.
 
 	revision *Revision
 }
@@ -50,7 +51,9 @@ func (c *call) watch() (*answer, error) {
 	w := &stream{
 		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}),
 		media: acceptedMedia(c.request, c.kind), bookmarks: opts.AllowWatchBookmarks, told: from,
-		watch: Watch{Request: c.request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace},
+		watch: Watch{
+			Request: c.request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
+		},
 	}
 	w.begin(opts, from)
 	return &answer{stream: w}, nil

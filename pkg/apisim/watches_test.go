@@ -113,8 +113,10 @@ func TestWatches(t *testing.T) {
 		},
 		{
 			name: "WatchList",
-			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
-			want: []string{"ADDED b@6", "BOOKMARK @7 initial", "MODIFIED b@8", "ADDED d@10", "BOOKMARK @10", "BOOKMARK @10"},
+			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&" +
+				"allowWatchBookmarks=true",
+			want: []string{"ADDED b@6", "BOOKMARK @7 initial", "MODIFIED b@8", "ADDED d@10", "BOOKMARK @10",
+				"BOOKMARK @10"},
 		},
 		{
 			name: "labels", when: "GET configmaps?watch=1&resourceVersion=3&labelSelector=color=red",
@@ -136,7 +138,8 @@ func TestWatches(t *testing.T) {
 			name: "one object", when: "GET configmaps/d?watch=1", want: []string{"ADDED d@10"},
 		},
 		{
-			name: "a time limit", when: "GET configmaps?watch=1&resourceVersion=7&timeoutSeconds=60&allowWatchBookmarks=true",
+			name: "a time limit",
+			when: "GET configmaps?watch=1&resourceVersion=7&timeoutSeconds=60&allowWatchBookmarks=true",
 			want: []string{"MODIFIED b@8", "ADDED d@10", "BOOKMARK @10", "end"},
 		},
 		{

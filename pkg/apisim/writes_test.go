@@ -36,8 +36,8 @@ var writes = []struct {
 	{
 		name:  "a name is taken that might have been generated",
 		given: []string{aConfigMap}, when: `POST configmaps {"metadata":{"name":"a","generateName":"a"}}`,
-		want: `409 AlreadyExists: configmaps "a" already exists, the server was not able to generate a unique name for ` +
-			`the object`,
+		want: `409 AlreadyExists: configmaps "a" already exists, the server was not able to generate a unique name ` +
+			`for the object`,
 	},
 	{
 		name:  "a name is taken by what is being deleted",
@@ -47,30 +47,31 @@ var writes = []struct {
 	},
 	{
 		name: "a bad name", when: `POST configmaps {"metadata":{"name":"A"}}`,
-		want: `422 Invalid: ConfigMap "A" is invalid: metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain ` +
-			`must ` +
-			`consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character ` +
-			`(e.g. 'example.com', regex used for validation is ` +
+		want: `422 Invalid: ConfigMap "A" is invalid: metadata.name: Invalid value: "A": a lowercase RFC 1123 ` +
+			`subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with ` +
+			`an alphanumeric character (e.g. 'example.com', regex used for validation is ` +
 			`'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')` +
 			"\nFieldValueInvalid metadata.name",
 	},
 	{
 		name: "no name at all", when: `POST configmaps {}`,
-		want: "422 Invalid: ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required\n" +
-			"FieldValueRequired metadata.name",
+		want: "422 Invalid: ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is " +
+			"required\nFieldValueRequired metadata.name",
 	},
 	{
-		name: "another namespace than the path's", when: `POST configmaps {"metadata":{"name":"a","namespace":"other"}}`,
+		name: "another namespace than the path's",
+		when: `POST configmaps {"metadata":{"name":"a","namespace":"other"}}`,
 		want: "400 BadRequest: the namespace of the provided object does not match the namespace sent on the request",
 	},
 	{
-		name: "a version of an object that is new", when: `POST configmaps {"metadata":{"name":"a","resourceVersion":"5"}}`,
+		name: "a version of an object that is new",
+		when: `POST configmaps {"metadata":{"name":"a","resourceVersion":"5"}}`,
 		want: "500 <nil>: resourceVersion should not be set on objects to be created",
 	},
 	{
 		name: "what is no object", when: `POST configmaps nonsense`,
-		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; " +
-			"json parse error: invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)",
+		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get " +
+			"version/kind; json parse error: invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)",
 	},
 	{
 		name: "another version of the API",
@@ -100,15 +101,16 @@ var writes = []struct {
 			"be of type string: \"array\"\nFieldValueTypeInvalid spec.color",
 	},
 	{
-		name: "a custom kind's list that is none", when: `POST widgets {$widget,"metadata":{"name":"w","finalizers":true}}`,
+		name: "a custom kind's list that is none",
+		when: `POST widgets {$widget,"metadata":{"name":"w","finalizers":true}}`,
 		want: "422 Invalid: Widget.example.com \"w\" is invalid: metadata.finalizers: Invalid value: \"bool\": " +
 			"metadata.finalizers in " +
 			"body must be of type array: \"bool\"\nFieldValueTypeInvalid metadata.finalizers",
 	},
 	{
 		name: "nothing", when: `POST configmaps`,
-		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; " +
-			"json parse error: unexpected end of JSON input (<empty>)",
+		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get " +
+			"version/kind; json parse error: unexpected end of JSON input (<empty>)",
 	},
 	{
 		name: "a list", when: `POST configmaps ["a list that is much too long to be quoted here"]`,
@@ -120,8 +122,8 @@ var writes = []struct {
 	},
 	{
 		name: "a content type that nobody speaks", when: `TEXT configmaps {}`,
-		want: "415 UnsupportedMediaType: the body of the request was in an unknown format - accepted media types include: " +
-			"application/json, application/yaml, application/vnd.kubernetes.protobuf",
+		want: "415 UnsupportedMediaType: the body of the request was in an unknown format - accepted media types " +
+			"include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
 	},
 	{
 		name: "YAML", when: "YAML configmaps metadata: {name: a}", want: "201",
@@ -137,9 +139,8 @@ var writes = []struct {
 	},
 	{
 		name: "a dry run of a kind that there is not", when: `POST configmaps?dryRun=Some {"metadata":{"name":"a"}}`,
-		want: "422 Invalid: CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported " +
-			"values: \"All\"\n" +
-			"FieldValueNotSupported dryRun",
+		want: "422 Invalid: CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: " +
+			"supported values: \"All\"\nFieldValueNotSupported dryRun",
 	},
 	{
 		name: "a subresource that the kind does not have", when: `PUT configmaps/a/status {}`,
@@ -153,7 +154,8 @@ var writes = []struct {
 	},
 	{
 		name:  "an update without a version",
-		given: []string{aConfigMap}, when: `PUT configmaps/a {"metadata":{"name":"a"}}`, want: "200 written generation 0",
+		given: []string{aConfigMap}, when: `PUT configmaps/a {"metadata":{"name":"a"}}`,
+		want: "200 written generation 0",
 	},
 	{
 		name:  "an update that changes nothing",
@@ -163,9 +165,8 @@ var writes = []struct {
 	{
 		name:  "an update of a custom kind without a version",
 		given: []string{aWidget}, when: `PUT widgets/w {$widget,"metadata":{"name":"w"},"spec":{"color":"red"}}`,
-		want: "422 Invalid: widgets.example.com \"w\" is invalid: metadata.resourceVersion: Invalid value: 0: must be " +
-			"specified for " +
-			"an update\nFieldValueInvalid metadata.resourceVersion",
+		want: "422 Invalid: widgets.example.com \"w\" is invalid: metadata.resourceVersion: Invalid value: 0: must " +
+			"be specified for an update\nFieldValueInvalid metadata.resourceVersion",
 	},
 	{
 		name:  "an update of an old version",
@@ -180,10 +181,9 @@ var writes = []struct {
 	{
 		name:  "an update of another object of the name",
 		given: []string{aConfigMap}, when: `PUT configmaps/a {"metadata":{"name":"a","uid":"x"}}`,
-		want: `409 Conflict: Operation cannot be fulfilled on configmaps "a": StorageError: invalid object, Code: 4, Key: ` +
-			`/registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in ` +
-			`precondition: x, ` +
-			`UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
+		want: `409 Conflict: Operation cannot be fulfilled on configmaps "a": StorageError: invalid object, Code: 4, ` +
+			`Key: /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID ` +
+			`in precondition: x, UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
 	},
 	{
 		name:  "an update under another name",
@@ -282,8 +282,9 @@ var writes = []struct {
 	{
 		name:  "a strategic patch",
 		given: []string{aDeployment},
-		when:  `STRATEGIC deployments/web {"metadata":{"uid":"$uid","resourceVersion":"$version"},"spec":{"replicas":3}}`,
-		want:  "200 written generation 2",
+		when: `STRATEGIC deployments/web {"metadata":{"uid":"$uid","resourceVersion":"$version"},` +
+			`"spec":{"replicas":3}}`,
+		want: "200 written generation 2",
 	},
 	{
 		name:  "a patch of an old version",
@@ -299,8 +300,8 @@ var writes = []struct {
 	{
 		name:  "a strategic patch of a custom kind",
 		given: []string{aWidget}, when: `STRATEGIC widgets/w {}`,
-		want: "415 UnsupportedMediaType: the body of the request was in an unknown format - accepted media types include: " +
-			"application/json-patch+json, application/merge-patch+json",
+		want: "415 UnsupportedMediaType: the body of the request was in an unknown format - accepted media types " +
+			"include: application/json-patch+json, application/merge-patch+json",
 	},
 	{
 		name:  "server-side apply",
@@ -326,7 +327,8 @@ var writes = []struct {
 	{
 		name:  "a strategic patch to a wrong type",
 		given: []string{aDeployment}, when: `STRATEGIC deployments/web {"spec":{"replicas":"x"}}`,
-		want: `422 Invalid:  "" is invalid: patch: Invalid value: "map[spec:map[replicas:x]]": unrecognized type: int32` +
+		want: `422 Invalid:  "" is invalid: patch: Invalid value: "map[spec:map[replicas:x]]": unrecognized type: ` +
+			`int32` +
 			"\nFieldValueInvalid patch",
 	},
 	{
@@ -391,7 +393,8 @@ var writes = []struct {
 	},
 	{
 		name:  "a deletion of another version",
-		given: []string{aDeployment}, when: `DELETE deployments/web {"preconditions":{"uid":"$uid","resourceVersion":"1"}}`,
+		given: []string{aDeployment},
+		when:  `DELETE deployments/web {"preconditions":{"uid":"$uid","resourceVersion":"1"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on Deployment.apps "web": the ResourceVersion in the ` +
 			`precondition (1) does not ` +
 			`match the ResourceVersion in record (3). The object might have been modified`,
@@ -416,30 +419,33 @@ var writes = []struct {
 	{
 		name:  "a second deletion that changes its mind",
 		given: []string{aDeployment, `DELETE deployments/web {"propagationPolicy":"Foreground"}`},
-		when:  `DELETE deployments/web {"propagationPolicy":"Orphan"}`, want: "200 written generation 2 deleting orphan",
+		when:  `DELETE deployments/web {"propagationPolicy":"Orphan"}`,
+		want:  "200 written generation 2 deleting orphan",
 	},
 	{
 		name:  "Events have no propagation",
-		given: []string{`POST events {"metadata":{"name":"e"}}`}, when: `DELETE events/e {"propagationPolicy":"Foreground"}`,
-		want: "200 gone",
+		given: []string{`POST events {"metadata":{"name":"e"}}`},
+		when:  `DELETE events/e {"propagationPolicy":"Foreground"}`,
+		want:  "200 gone",
 	},
 	{
-		name: "the old way to say it", given: []string{aDeployment}, when: `DELETE deployments/web {"orphanDependents":true}`,
+		name: "the old way to say it", given: []string{aDeployment},
+		when: `DELETE deployments/web {"orphanDependents":true}`,
 		want: "200 written generation 2 deleting orphan",
 	},
 	{
 		name:  "a finalizer waits",
-		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`}, when: `DELETE deployments/web`,
-		want: "200 written generation 2 deleting x/y",
+		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`},
+		when:  `DELETE deployments/web`,
+		want:  "200 written generation 2 deleting x/y",
 	},
 	{
 		name:  "no finalizer may be added to what is being deleted",
 		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`, `DELETE deployments/web`},
 		when:  `MERGE deployments/web {"metadata":{"finalizers":["x/y","x/z"]}}`,
-		want: "422 Invalid: Deployment.apps \"web\" is invalid: metadata.finalizers: Forbidden: no new finalizers can " +
-			"be added if the object " +
-			"is being deleted, found new finalizers []string{\"x/z\"}\nFieldValueForbidden " +
-			"metadata.finalizers\nFieldValueForbidden metadata.finalizers",
+		want: "422 Invalid: Deployment.apps \"web\" is invalid: metadata.finalizers: Forbidden: no new finalizers " +
+			"can be added if the object is being deleted, found new finalizers " +
+			"[]string{\"x/z\"}\nFieldValueForbidden metadata.finalizers\nFieldValueForbidden metadata.finalizers",
 	},
 	{
 		name:  "the last finalizer goes, and so does the object",
@@ -471,8 +477,9 @@ var writes = []struct {
 	// Scale.
 	{
 		name:  "a scale",
-		given: []string{aDeployment}, when: `PUT deployments/web/scale {"metadata":{"name":"web"},"spec":{"replicas":5}}`,
-		want: "200 written generation 2",
+		given: []string{aDeployment},
+		when:  `PUT deployments/web/scale {"metadata":{"name":"web"},"spec":{"replicas":5}}`,
+		want:  "200 written generation 2",
 	},
 	{
 		name:  "a scale of an old version",
@@ -489,14 +496,14 @@ var writes = []struct {
 	},
 	{
 		name:  "a scale of a custom kind",
-		given: []string{aWidget}, when: `MERGE widgets/w/scale {"spec":{"replicas":7}}`, want: "200 written generation 2",
+		given: []string{aWidget}, when: `MERGE widgets/w/scale {"spec":{"replicas":7}}`,
+		want: "200 written generation 2",
 	},
 	{
 		name:  "a scale of another object of the name",
 		given: []string{aDeployment}, when: `MERGE deployments/web/scale {"metadata":{"uid":"x"}}`,
-		want: `409 Conflict: Operation cannot be fulfilled on deployments/scale.apps "web": Precondition failed: UID in ` +
-			`precondition: x, ` +
-			`UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
+		want: `409 Conflict: Operation cannot be fulfilled on deployments/scale.apps "web": Precondition failed: UID ` +
+			`in precondition: x, UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
 	},
 	{
 		name:  "a scale that a patch leaves open",
@@ -531,15 +538,14 @@ var writes = []struct {
 	{
 		name: "another namespace of the name", given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
 		when: `DELETE namespaces/n {"preconditions":{"uid":"x"}}`,
-		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: UID in precondition: ` +
-			`x, UID in ` +
-			`object meta: 370cabd5-0000-4000-8000-000000000002`,
+		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: UID in ` +
+			`precondition: x, UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
 	},
 	{
 		name: "another version of the namespace", given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
 		when: `DELETE namespaces/n {"preconditions":{"resourceVersion":"1"}}`,
-		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: ResourceVersion in ` +
-			`precondition: 1, ResourceVersion in object meta: 3`,
+		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: ResourceVersion ` +
+			`in precondition: 1, ResourceVersion in object meta: 3`,
 	},
 	{
 		name:  "a namespace that is going",
@@ -576,8 +582,9 @@ func TestServerDecidesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}
-		const claims = `"uid":"x","creationTimestamp":"2001-01-01T00:00:00Z","deletionTimestamp":"2001-01-01T00:00:00Z",` +
-			`"deletionGracePeriodSeconds":5,"generation":7,"managedFields":[{"manager":"x"}]`
+		const claims = `"uid":"x","creationTimestamp":"2001-01-01T00:00:00Z",` +
+			`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"generation":7,` +
+			`"managedFields":[{"manager":"x"}]`
 		for _, request := range []string{
 			`POST widgets {$widget,"metadata":{"name":"w",` + claims + `},"spec":{"size":1},"status":{"phase":"Done"}}`,
 			`MERGE widgets/w {"metadata":{"creationTimestamp":"2002-01-01T00:00:00Z","generation":9,"managedFields":[]},` +

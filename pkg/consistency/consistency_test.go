@@ -161,11 +161,13 @@ func TestWritesAreKnownByUID(t *testing.T) {
 	}{
 		{"before any write", func() {}, uid, never},
 		{"after a write", func() { w.Wrote(key, uid, "foos", "101") }, uid, unseen},
-		{"another object of the name waits too: the caches it will be read from are the same", func() {}, "other", again(1, false)},
+		{"another object of the name waits too: the caches it will be read from are the same",
+			func() {}, "other", again(1, false)},
 		{"when the write is seen", func() { *foos = "101" }, uid, seen},
 		{"when the other object is written for", func() { w.Wrote(key, "other", "foos", "102") }, "other", unseen},
 		{"then the first one is forgotten", func() {}, uid, again(1, false)},
-		{"another key is another matter", func() { w.Forget(cache.NewObjectName("default", "api")) }, "other", again(2, true)},
+		{"another key is another matter",
+			func() { w.Forget(cache.NewObjectName("default", "api")) }, "other", again(2, true)},
 		{"when it is gone", func() { w.Forget(key) }, "other", never},
 	} {
 		step.do()
@@ -328,7 +330,8 @@ func TestGivingUpIsADoubtAboutEveryResourceThatIsBehind(t *testing.T) {
 		*clock = clock.Add(time.Minute)
 		w.Wait(key)
 		if !w.Doubts(key, "foos") || !w.Doubts(key, "deployments") {
-			t.Fatalf("doubts about the Foos %t, about the Deployments %t, want both", w.Doubts(key, "foos"), w.Doubts(key, "deployments"))
+			t.Fatalf("doubts about the Foos %t, about the Deployments %t, want both",
+				w.Doubts(key, "foos"), w.Doubts(key, "deployments"))
 		}
 	}
 }
@@ -342,7 +345,8 @@ func TestADoubtMakesAnObjectKnown(t *testing.T) {
 		w, _, _, _ := newWrites()
 		record(w)
 		if !w.Known(key, uid) || w.Known(key, "other") {
-			t.Errorf("%s: known %t, another object of the name known %t", name, w.Known(key, uid), w.Known(key, "other"))
+			t.Errorf("%s: known %t, another object of the name known %t",
+				name, w.Known(key, uid), w.Known(key, "other"))
 		}
 		wantWaits(t, name, w, 1, "[0s]")
 	}
@@ -378,7 +382,8 @@ func TestOverwritten(t *testing.T) {
 		{"after the next write all the same", func() { w.Wrote(key, uid, "foos", "102") }, theirs, true},
 		{"after the next report, and the cache has it", func() { w.Reported(key, uid, theirs) }, theirs, false},
 		{"after the next report, and the cache has the first", func() {}, ours, true},
-		{"after a report for an earlier object of the name", func() { w.Reported(key, "earlier", ours) }, theirs, false},
+		{"after a report for an earlier object of the name",
+			func() { w.Reported(key, "earlier", ours) }, theirs, false},
 		{"when it is gone", func() { w.Reported(key, uid, ours); w.Forget(key) }, theirs, false},
 	} {
 		step.do()

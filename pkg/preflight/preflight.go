@@ -75,12 +75,19 @@ func NewReporter(ctx context.Context, fixes Fixes) *Reporter {
 // The checks should use a client whose transport comes from Wrap.
 func (r *Reporter) Wait(ctx context.Context, checks ...func(context.Context) error) error {
 	for _, check := range checks {
-		for !r.passes(ctx, check) {
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(tryEvery):
-			}
+		if err := r.waitFor(ctx, check); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reporter) waitFor(ctx context.Context, check func(context.Context) error) error {
+	for !r.passes(ctx, check) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(tryEvery):
 		}
 	}
 	return nil
@@ -121,7 +128,8 @@ func (r *Reporter) WatchErrorHandler(ctx context.Context, _ *cache.Reflector, er
 		return
 	}
 	klog.FromContext(ctx).V(4).Info("Watch ended", "err", err)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+	cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if cut || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // The ordinary ends of a watch.
 	}
 	r.unexplained(err)
@@ -163,12 +171,14 @@ func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 	case code < http.StatusMultipleChoices:
 		r.over(resource, "The API server serves the resource", "resource", resource)
 	case code == http.StatusNotFound:
-		r.tell(resource, nil, "The API server does not know the resource, will keep trying", "resource", resource, "fix", r.fixes.Missing)
+		r.tell(resource, nil, "The API server does not know the resource, will keep trying",
+			"resource", resource, "fix", r.fixes.Missing)
 	case code == http.StatusForbidden:
-		r.tell(resource, serverWords(resp), "Not allowed to list and watch the resource, will keep trying", "resource", resource,
-			"fix", r.fixes.Forbidden)
+		r.tell(resource, serverWords(resp), "Not allowed to list and watch the resource, will keep trying",
+			"resource", resource, "fix", r.fixes.Forbidden)
 	case code == http.StatusUnauthorized:
-		r.tell(resource, serverWords(resp), "The API server does not accept the credentials, will keep trying", "server", server)
+		r.tell(resource, serverWords(resp), "The API server does not accept the credentials, will keep trying",
+			"server", server)
 	case code >= http.StatusInternalServerError:
 		r.tell(resource, serverWords(resp), "The API server fails, will keep trying", "resource", resource)
 	}

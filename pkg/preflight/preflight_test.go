@@ -150,7 +150,10 @@ func (b *bench) wantLog(want ...string) {
 }
 
 func TestReporterTellsWhatIsWrong(t *testing.T) {
-	const forbidden = `{"kind":"Status","status":"Failure","message":"foos is forbidden: User \"x\" cannot list","reason":"Forbidden","code":403}`
+	const forbidden = `{"kind":"Status","status":"Failure",` +
+		`"message":"foos is forbidden: User \"x\" cannot list","reason":"Forbidden","code":403}`
+	const notAllowed = "ERROR0 Not allowed to list and watch the resource, will keep trying err="
+	const notKnown = "ERROR0 The API server does not know the resource, will keep trying resource="
 	long := strings.Repeat("x", 100<<10)
 	for _, tc := range []struct {
 		name string
@@ -161,21 +164,23 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 	}{
 		{"all is well", http.StatusOK, foosPath, "{}", nil},
 		{"the resource is not known", http.StatusNotFound, foosPath, "404 page not found", []string{
-			"ERROR0 The API server does not know the resource, will keep trying resource=" + foos + " fix=install it"}},
-		{"the resource in a namespace is not known", http.StatusNotFound, "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos", "", []string{
-			"ERROR0 The API server does not know the resource, will keep trying resource=" + foos + " fix=install it"}},
-		{"the resource behind a proxy is not known", http.StatusNotFound, "/k8s/clusters/c-1/apis/apps/v1/deployments", "", []string{
-			"ERROR0 The API server does not know the resource, will keep trying resource=deployments.apps fix=install it"}},
+			notKnown + foos + " fix=install it"}},
+		{"the resource in a namespace is not known", http.StatusNotFound,
+			"/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos", "", []string{
+				notKnown + foos + " fix=install it"}},
+		{"the resource behind a proxy is not known", http.StatusNotFound,
+			"/k8s/clusters/c-1/apis/apps/v1/deployments", "", []string{
+				notKnown + "deployments.apps fix=install it"}},
 		{"listing is not allowed", http.StatusForbidden, foosPath, forbidden, []string{
-			`ERROR0 Not allowed to list and watch the resource, will keep trying err=foos is forbidden: User "x" cannot list resource=` + foos + grant}},
+			notAllowed + `foos is forbidden: User "x" cannot list resource=` + foos + grant}},
 		{"listing the core group is not allowed", http.StatusForbidden, podsPath, forbidden, []string{
-			`ERROR0 Not allowed to list and watch the resource, will keep trying err=foos is forbidden: User "x" cannot list resource=pods` + grant}},
+			notAllowed + `foos is forbidden: User "x" cannot list resource=pods` + grant}},
 		{"a proxy refuses in words of its own", http.StatusForbidden, foosPath, "<html>no</html>", []string{
-			"ERROR0 Not allowed to list and watch the resource, will keep trying err=403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos + grant}},
 		{"a refusal says nothing", http.StatusForbidden, foosPath, "{}", []string{
-			"ERROR0 Not allowed to list and watch the resource, will keep trying err=403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos + grant}},
 		{"a refusal has no end", http.StatusForbidden, foosPath, long, []string{
-			"ERROR0 Not allowed to list and watch the resource, will keep trying err=403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos + grant}},
 		{"the credentials are not accepted", http.StatusUnauthorized, foosPath, `{"message":"Unauthorized"}`, []string{
 			"ERROR0 The API server does not accept the credentials, will keep trying err=Unauthorized server=ADDR"}},
 		{"the server fails", http.StatusInternalServerError, foosPath, `{"message":"etcd is gone"}`, []string{
@@ -384,15 +389,18 @@ func TestReporterTellsOfARefusedConnection(t *testing.T) {
 	b, server := onServer(t)
 	server.Close()
 	b.wantNoAnswer(context.Background(), foosPath)
-	b.wantLog("ERROR0 Cannot reach the API server, will keep trying err=dial tcp HOST: connect: connection refused server=ADDR")
+	b.wantLog("ERROR0 Cannot reach the API server, will keep trying " +
+		"err=dial tcp HOST: connect: connection refused server=ADDR")
 }
 
 func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
 	ctx, lines := newLogger(t, time.Time{})
 	broken := roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))}, nil
+		body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+		return &http.Response{StatusCode: http.StatusForbidden, Body: body}, nil
 	})
-	client := &http.Client{Transport: NewReporter(ctx, Fixes{Missing: "install it", Forbidden: "grant it"}).Wrap(broken)}
+	reporter := NewReporter(ctx, Fixes{Missing: "install it", Forbidden: "grant it"})
+	client := &http.Client{Transport: reporter.Wrap(broken)}
 	resp, err := client.Get("http://server" + podsPath)
 	if err != nil {
 		t.Fatal(err)
@@ -400,7 +408,9 @@ func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("the client reads %v", err)
 	}
-	want := []string{"ERROR0 Not allowed to list and watch the resource, will keep trying err=unexpected EOF resource=pods" + grant}
+	want := []string{
+		"ERROR0 Not allowed to list and watch the resource, will keep trying err=unexpected EOF resource=pods" + grant,
+	}
 	if diff := cmp.Diff(want, lines()); diff != "" {
 		t.Errorf("wrong log (-want +got):\n%s", diff)
 	}
@@ -450,7 +460,8 @@ func TestErrorsThatAnAnswerExplainsAreNotToldTwice(t *testing.T) {
 		b.code = http.StatusNotFound
 		b.get(foosPath)
 		b.wantLog("0s " + missing)
-		b.reporter.WatchErrorHandler(context.Background(), nil, errors.New("the server could not find the requested resource"))
+		b.reporter.WatchErrorHandler(context.Background(), nil,
+			errors.New("the server could not find the requested resource"))
 		b.wantLog("0s " + missing)
 	})
 }
@@ -486,12 +497,16 @@ func TestWait(t *testing.T) {
 		want   []string // When each try of which check began, and how it ended.
 	}{
 		{"nothing to check", nil, 0, []string{"0s nil"}},
-		{"all pass at once", [][]check{{pass}, {pass}, {pass}}, 0, []string{"0s check 1", "0s check 2", "0s check 3", "0s nil"}},
-		{"a check that fails is tried every 2 s", [][]check{{fail, fail, pass}}, 0, []string{"0s check 1", "2s check 1", "4s check 1", "4s nil"}},
+		{"all pass at once", [][]check{{pass}, {pass}, {pass}}, 0,
+			[]string{"0s check 1", "0s check 2", "0s check 3", "0s nil"}},
+		{"a check that fails is tried every 2 s", [][]check{{fail, fail, pass}}, 0,
+			[]string{"0s check 1", "2s check 1", "4s check 1", "4s nil"}},
 		{"what has passed is not tried again", [][]check{{fail, pass}, {fail, pass}}, 0,
 			[]string{"0s check 1", "2s check 1", "2s check 2", "4s check 2", "4s nil"}},
-		{"a check that hangs is tried again after 12 s", [][]check{{hang, pass}}, 0, []string{"0s check 1", "12s check 1", "12s nil"}},
-		{"the stop ends the pause", [][]check{{fail, fail, fail}}, 3 * time.Second, []string{"0s check 1", "2s check 1", "3s stopped"}},
+		{"a check that hangs is tried again after 12 s", [][]check{{hang, pass}}, 0,
+			[]string{"0s check 1", "12s check 1", "12s nil"}},
+		{"the stop ends the pause", [][]check{{fail, fail, fail}}, 3 * time.Second,
+			[]string{"0s check 1", "2s check 1", "3s stopped"}},
 		{"the stop ends a check that hangs", [][]check{{hang}}, 3 * time.Second, []string{"0s check 1", "3s stopped"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -26,7 +26,9 @@ type Recorder struct {
 
 // New returns a Recorder that sends events through client, in the name of the controller that name says,
 // until ctx ends. The scheme must know the kinds that events will be about.
-func New(ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string) (*Recorder, error) {
+func New(
+	ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string,
+) (*Recorder, error) {
 	pending := new(atomic.Int64)
 	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, pending: pending})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -46,9 +48,9 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, 
 // client-go folded into an earlier event are not sent one by one; where there were some, it takes the
 // whole of timeout.
 func (r *Recorder) Flush(timeout time.Duration) {
-	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
-		return r.pending.Load() <= 0, nil // That it took too long needs no answer: there is nothing left to do about it.
-	})
+	allSent := func(context.Context) (bool, error) { return r.pending.Load() <= 0, nil }
+	// That it took too long needs no answer: there is nothing left to do about it.
+	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, allSent)
 }
 
 // sink counts the events that have been dealt with.

@@ -51,7 +51,8 @@ func sent(t *testing.T, client *fake.Clientset) []string {
 	}
 	var all []string
 	for _, e := range list.Items {
-		all = append(all, fmt.Sprintf("%s/%s %s %s %s by %s: %s", e.Regarding.Kind, e.Regarding.Name, e.Type, e.Reason, e.Action, e.ReportingController, e.Note))
+		all = append(all, fmt.Sprintf("%s/%s %s %s %s by %s: %s",
+			e.Regarding.Kind, e.Regarding.Name, e.Type, e.Reason, e.Action, e.ReportingController, e.Note))
 	}
 	slices.Sort(all)
 	return all

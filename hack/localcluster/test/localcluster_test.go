@@ -45,7 +45,8 @@ func TestPodsOfAnImageTaggedNeverReadyWait(t *testing.T) {
 	up.mustKubectl(t, "patch", "deployment", "stuck", "-p", `{"spec":{"progressDeadlineSeconds":1}}`)
 	up.mustKubectl(t, "wait", "--for=condition=Progressing=false", "deployment/stuck", "--timeout=30s")
 	if err := want("Pending ImagePullBackOff", up.mustKubectl(t, "get", "pods", "-l", "app=stuck",
-		"-o", "jsonpath={.items[*].status.phase} {.items[*].status.containerStatuses[*].state.waiting.reason}")); err != nil {
+		"-o", "jsonpath={.items[*].status.phase} "+
+			"{.items[*].status.containerStatuses[*].state.waiting.reason}")); err != nil {
 		t.Error(err)
 	}
 	up.mustKubectl(t, "set", "image", "deployment/stuck", "nginx=nginx:1")
@@ -55,7 +56,8 @@ func TestPodsOfAnImageTaggedNeverReadyWait(t *testing.T) {
 func TestAnAutoscalerActsWithinSeconds(t *testing.T) {
 	up := sharedCluster(t)
 	up.mustKubectl(t, "create", "deployment", "scaled", "--image=nginx", "--replicas=3")
-	up.mustKubectl(t, "autoscale", "deployment", "scaled", "--min=1", "--max=2", "--cpu=50%") // Its maximum needs no metrics.
+	// Its maximum needs no metrics.
+	up.mustKubectl(t, "autoscale", "deployment", "scaled", "--min=1", "--max=2", "--cpu=50%")
 	eventually(t, 10*time.Second, "scaled down", func() error {
 		return want("2", up.mustKubectl(t, "get", "deployment", "scaled", "-o", "jsonpath={.spec.replicas}"))
 	})
@@ -100,7 +102,8 @@ func TestKubeconfigIsForItsOwnerOnly(t *testing.T) {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
-	if out := up.mustKubectl(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.groups}"); !strings.Contains(out, "system:masters") {
+	out := up.mustKubectl(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.groups}")
+	if !strings.Contains(out, "system:masters") {
 		t.Errorf("groups of the administrator: %s", out)
 	}
 }
@@ -109,7 +112,8 @@ func TestRBACDecides(t *testing.T) {
 	up := sharedCluster(t)
 	server := up.mustKubectl(t, "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.server}")
 	ca, err := base64.StdEncoding.DecodeString(
-		up.mustKubectl(t, "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"))
+		up.mustKubectl(t, "config", "view", "--raw", "-o",
+			"jsonpath={.clusters[0].cluster.certificate-authority-data}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +143,8 @@ func TestRBACDecides(t *testing.T) {
 	if err := want("403 Forbidden", get()); err != nil {
 		t.Error(err)
 	}
-	up.mustKubectl(t, "create", "rolebinding", "nobody-may-look", "--clusterrole=view", "--serviceaccount=default:nobody")
+	up.mustKubectl(t, "create", "rolebinding", "nobody-may-look", "--clusterrole=view",
+		"--serviceaccount=default:nobody")
 	eventually(t, 10*time.Second, "the binding works", func() error { return want("200 OK", get()) })
 }
 
@@ -182,7 +187,8 @@ func TestAnsweredRequestsAreInTheAuditLog(t *testing.T) {
 		if event.Level != "Metadata" || event.Stage != "ResponseComplete" && event.Stage != "Panic" {
 			t.Errorf("level %s, stage %s", event.Level, event.Stage)
 		}
-		if event.Verb == "create" && event.ObjectRef.Name == "audited" && event.ResponseStatus.Code == http.StatusCreated {
+		created := event.Verb == "create" && event.ResponseStatus.Code == http.StatusCreated
+		if created && event.ObjectRef.Name == "audited" {
 			found++
 		}
 	}
@@ -230,7 +236,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"nothing to kill", []string{"kill", "etcd", "--dir", nowhere},
 			fmt.Sprintf("no cluster is running in %s (start one with: localcluster up --dir %s)", nowhere, nowhere)},
 		{"nothing to ask", []string{"kubectl", "--dir", nowhere, "--", "get", "pods"},
-			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: localcluster up --dir %s)", nowhere, nowhere)},
+			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: localcluster up --dir %s)",
+				nowhere, nowhere)},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

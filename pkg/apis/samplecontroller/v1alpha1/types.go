@@ -54,7 +54,8 @@ type FooSpec struct {
 
 	// replicas is the number of pods the Deployment is kept at, 0 or more. When absent, the Deployment
 	// starts with 1, or with the old one's number when deploymentName was changed, and is then left at whatever
-	// number it has, for instance to an autoscaler that targets the Deployment. An autoscaler that targets the Foo needs it set.
+	// number it has, for instance to an autoscaler that targets the Deployment. An autoscaler that targets the Foo
+	// needs it set.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`

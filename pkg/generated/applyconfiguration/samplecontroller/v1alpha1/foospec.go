@@ -17,7 +17,8 @@ type FooSpecApplyConfiguration struct {
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the number of pods the Deployment is kept at, 0 or more. When absent, the Deployment
 	// starts with 1, or with the old one's number when deploymentName was changed, and is then left at whatever
-	// number it has, for instance to an autoscaler that targets the Deployment. An autoscaler that targets the Foo needs it set.
+	// number it has, for instance to an autoscaler that targets the Deployment. An autoscaler that targets the Foo
+	// needs it set.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// image is the image the container "nginx" is kept at, 1 to 1024 characters without spaces. When
 	// absent, the container starts with nginx:latest and is then left at whatever image it has.
