@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +32,9 @@ func TestScaling(t *testing.T) {
 	c.controller(t)
 	metrics := newMetricsServer(t, c)
 	// Kubernetes' own controllers look every 30 s which kinds there are. When they start they do at once.
-	for _, verb := range []string{"kill", "start"} {
-		if out, err := exec.Command(localcluster, verb, "kube-controller-manager", "--dir", c.dir).CombinedOutput(); err != nil {
-			t.Fatalf("%s the controllers: %v\n%s", verb, err, out)
+	for _, do := range []func(string) error{c.KillComponent, c.StartComponent} {
+		if err := do("kube-controller-manager"); err != nil {
+			t.Fatal(err)
 		}
 	}
 

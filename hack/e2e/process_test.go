@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -47,8 +47,8 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 		{"no workers", []string{"--workers=0"}, "", "--workers"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], test.flags...)
-			cmd.Env = append(os.Environ(), asController+"=1", "KUBECONFIG=", test.env)
+			cmd := exec.Command(controllerBinary, test.flags...)
+			cmd.Env = append(os.Environ(), "KUBECONFIG=", test.env)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -66,9 +66,7 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 		t.Skip(skipped)
 	}
 	for flag, want := range map[string]string{"--help": "-kubeconfig", "-h": "~/.kube/config", "--version": "foo-controller "} {
-		cmd := exec.Command(os.Args[0], flag)
-		cmd.Env = append(os.Environ(), asController+"=1")
-		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
+		if out, err := exec.Command(controllerBinary, flag).Output(); err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, printed %q, want %q in it", flag, err, out, want)
 		}
 	}
@@ -79,20 +77,20 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w := newWorldOfItsOwn(t, apiCluster)
 	c := w.cluster
-	localcluster := func(args ...string) {
+	do := func(err error) {
 		t.Helper()
-		if out, err := exec.Command(localcluster, append(args, "--dir", c.dir)...).CombinedOutput(); err != nil {
-			t.Fatalf("localcluster %v: %v\n%s", args, err, out)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	kubeconfig := c.kubeconfig(t, nil)
 	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
-	localcluster("kill", "kube-apiserver")
+	do(c.KillComponent("kube-apiserver"))
 
 	p := startController(t, "--kubeconfig", kubeconfig)
 	p.says(t, "Cannot reach the API server")
 	until(t, "it is told again", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") == 2, nil })
-	localcluster("start", "kube-apiserver")
+	do(c.StartComponent("kube-apiserver"))
 	p.says(t, "Reached the API server")
 	p.says(t, "does not know the resource")
 	p.says(t, "kubectl apply -f artifacts/crd")
@@ -102,9 +100,9 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 
-	localcluster("kill", "kube-apiserver") // And again while it works.
+	do(c.KillComponent("kube-apiserver")) // And again while it works.
 	until(t, "it is told", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") >= 3, nil })
-	localcluster("start", "kube-apiserver")
+	do(c.StartComponent("kube-apiserver"))
 	until(t, "it goes on by itself", func(context.Context) (bool, error) { return p.count("Reached the API server") >= 2, nil })
 	w.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
 	w.becomes(t, "more", v1alpha1.ReasonCreating)

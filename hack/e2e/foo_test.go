@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -281,7 +281,7 @@ func newWorldOfItsOwn(t *testing.T, s *shared) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.stop)
+	t.Cleanup(c.Stop)
 	return &world{cluster: c, namespace: c.namespace(t)}
 }
 

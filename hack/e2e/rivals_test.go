@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -115,7 +115,8 @@ func TestRivals(t *testing.T) {
 		if !found {
 			t.Fatal("docs/operations.md has no commands for it")
 		}
-		script := fmt.Sprintf("kubectl() { %s kubectl --dir %s -- --namespace %s \"$@\"; }\n%s", localcluster, w.dir, w.namespace, commands)
+		kubectl := strings.Join(w.Kubectl("--namespace", w.namespace).Args, " ")
+		script := fmt.Sprintf("kubectl() { %s \"$@\"; }\n%s", kubectl, commands)
 		if out, err := exec.Command("bash", "-o", "errexit", "-c", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, script, out)
 		}
