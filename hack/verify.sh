@@ -29,7 +29,12 @@ vet() {
 	done
 }
 
-staticcheck() { go tool -modfile=hack/tools/go.mod staticcheck $(go list ./... | grep -v /pkg/generated/); }
+staticcheck() {
+	local module tools=$PWD/hack/tools/go.mod
+	for module in . hack/conformance hack/e2e; do
+		(cd "$module" && go tool -modfile="$tools" staticcheck $(go list ./... | grep -v /pkg/generated/)) || return 1
+	done
+}
 
 modules() {
 	local module

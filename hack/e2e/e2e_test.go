@@ -144,7 +144,8 @@ func (c *cluster) try(input string, args ...string) (string, error) {
 // namespace makes a namespace for the test and returns its name. It is not removed: the cluster soon is.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
-	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,8 @@ func (c *cluster) namespace(t *testing.T) string {
 // server is the API server, or the proxy before it if there is one.
 func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 	t.Helper()
-	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +297,8 @@ type auditEvent struct {
 }
 
 func (e *auditEvent) String() string {
-	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name, e.ResponseStatus.Code)
+	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace,
+		e.ObjectRef.Name, e.ResponseStatus.Code)
 }
 
 // writes returns what the controller wrote, or tried to write, in namespace so far; "" is all namespaces.

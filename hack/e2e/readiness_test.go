@@ -98,7 +98,8 @@ var contract = []contractRow{
 	},
 	{
 		line: "edited: no controller has looked at that | True | - | - | Available | InProgress | Progressing | waits",
-		in:   placeUnattended, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byEditing(`{"spec":{"replicas":2}}`),
+		in:   placeUnattended, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
+		how: byEditing(`{"spec":{"replicas":2}}`),
 	},
 	{
 		line: "creating | False | True | - | Creating | InProgress | Progressing | waits",
@@ -138,7 +139,8 @@ var contract = []contractRow{
 	},
 	{
 		line: "Foo paused, not available | False | - | - | Paused | InProgress | Suspended | waits",
-		in:   placeCommon, spec: noneAvailable(), from: v1alpha1.ReasonProgressing, how: byEditing(`{"spec":{"paused":true}}`),
+		in:   placeCommon, spec: noneAvailable(), from: v1alpha1.ReasonProgressing,
+		how: byEditing(`{"spec":{"paused":true}}`),
 	},
 	{
 		line: "name taken | False | - | True | NameTaken | Failed | Degraded | waits",
@@ -166,7 +168,8 @@ var contract = []contractRow{
 	},
 	{
 		line: "overridden, available | True | - | - | FieldsOverridden | Current | Healthy | returns",
-		in:   placeRewritten, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byEditing(`{"spec":{"image":"nginx:1.30"}}`),
+		in:   placeRewritten, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
+		how: byEditing(`{"spec":{"image":"nginx:1.30"}}`),
 	},
 	{
 		line: "overridden, not available | False | True | - | FieldsOverridden | InProgress | Progressing | waits",
@@ -194,35 +197,43 @@ var contract = []contractRow{
 	},
 	{
 		line: "renaming: the new one is created | False | True | - | Creating | InProgress | Progressing | waits",
-		in:   placeStill, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenaming("", "nginx:1.29"), says: keptMeanwhile,
+		in:   placeStill, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: the new one comes up | False | True | - | Progressing | InProgress | Progressing | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenaming("", neverReadyImage), says: keptMeanwhile,
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		how: byRenaming("", neverReadyImage),
 	},
 	{
 		line: "renaming: the new name is taken | False | - | True | NameTaken | Failed | Degraded | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenaming("ready", "nginx:1.29"), says: keptMeanwhile,
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		how: byRenaming("ready", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for the new one | False | True | - | Refused | InProgress | Progressing | waits",
-		in:   placeNoDeployments, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenaming("", "nginx:1.29"), says: keptMeanwhile,
+		in:   placeNoDeployments, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for its pods | False | True | - | ReplicaFailure | InProgress | Progressing | waits",
-		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenaming("", "nginx:1.29"), says: keptMeanwhile,
+		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for its pods in time | False | - | True | ReplicaFailure | Failed | Degraded | waits",
-		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenamingAndRunningOutOfTime("nginx:1.29"), says: keptMeanwhile,
+		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
+		how: byRenamingAndRunningOutOfTime("nginx:1.29"), says: keptMeanwhile,
 	},
 	{
 		line: "renaming: the new one is stuck | False | - | True | ProgressDeadlineExceeded | Failed | Degraded | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenamingAndRunningOutOfTime(neverReadyImage), says: keptMeanwhile,
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
+		how: byRenamingAndRunningOutOfTime(neverReadyImage), says: keptMeanwhile,
 	},
 	{
 		line: "renaming: the old one is being deleted | True | - | - | Available | Current | Healthy | returns",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenamingAndHoldingTheOldOne, says: "is being deleted",
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenamingAndHoldingTheOldOne,
+		says: "is being deleted",
 	},
 	{
 		line: "being deleted: it was ready | True | - | - | Available | Terminating | Progressing | waits",
@@ -248,7 +259,9 @@ func (r *contractRow) conditions() string {
 // conditionsOf says what a Foo's conditions are, as a line does.
 func conditionsOf(foo *v1alpha1.Foo) string {
 	var cells []string
-	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+	for _, conditionType := range []string{
+		v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
+	} {
 		cell := "-"
 		if cond := meta.FindStatusCondition(foo.Status.Conditions, conditionType); cond != nil {
 			cell = string(cond.Status)
@@ -371,7 +384,10 @@ type contractStage struct {
 func newContractStage(t *testing.T) *contractStage {
 	t.Helper()
 	s := &contractStage{worlds: map[place]*world{}, controllers: map[*shared]*process{}}
-	for _, in := range []place{placeStill, placeEnding, placeUnattended, placeCommon, placeRewritten, placeSpoiled, placeDenied, placeNoDeployments, placeNoPods} {
+	for _, in := range []place{
+		placeStill, placeEnding, placeUnattended,
+		placeCommon, placeRewritten, placeSpoiled, placeDenied, placeNoDeployments, placeNoPods,
+	} {
 		s.worlds[in] = newWorld(t, in.cluster())
 	}
 	t.Cleanup(func() { s.clear(t) }) // When the controllers have ended.
@@ -388,7 +404,8 @@ func (s *contractStage) clear(t *testing.T) {
 	release := []byte(`{"metadata":{"finalizers":null}}`)
 	for in, w := range s.worlds {
 		foos, deployments := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace), w.kube.AppsV1().Deployments(w.namespace)
-		err := foos.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{})
+		err := foos.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)},
+			metav1.ListOptions{})
 		if err != nil {
 			t.Errorf("clear %s: %v", in, err)
 		}
@@ -411,7 +428,8 @@ func (s *contractStage) clear(t *testing.T) {
 			if !slices.Contains(held.Items[i].Finalizers, heldByTest) {
 				continue
 			}
-			if _, err := deployments.Patch(ctx, held.Items[i].Name, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
+			if _, err := deployments.Patch(ctx, held.Items[i].Name, types.MergePatchType, release,
+				metav1.PatchOptions{}); err != nil {
 				t.Errorf("clear %s: %v", in, err)
 			}
 		}
@@ -474,8 +492,13 @@ func (s *contractStage) limit(t *testing.T) {
 	s.worlds[placeRewritten].rewriteImages(t, "mirror.example.com/nginx:1")
 	s.worlds[placeSpoiled].rewriteImages(t, neverReadyImage)
 	s.worlds[placeDenied].denyDeployments(t, "not on Fridays", admissionregistrationv1.Create)
-	for in, counted := range map[place]corev1.ResourceName{placeNoDeployments: "count/deployments.apps", placeNoPods: corev1.ResourcePods} {
-		here := contractRows(func(row *contractRow) bool { return row.in == in && row.spec != nil }) // Each has one Deployment with one pod.
+	counted := map[place]corev1.ResourceName{
+		placeNoDeployments: "count/deployments.apps",
+		placeNoPods:        corev1.ResourcePods,
+	}
+	for in, counted := range counted {
+		// Each has one Deployment with one pod.
+		here := contractRows(func(row *contractRow) bool { return row.in == in && row.spec != nil })
 		s.worlds[in].quota(t, corev1.ResourceList{counted: *resource.NewQuantity(int64(len(here)), resource.DecimalSI)})
 	}
 }
@@ -490,14 +513,16 @@ func (s *contractStage) bring(t *testing.T, rows []*contractRow) {
 	}
 	for _, row := range rows {
 		s.becomesWith(t, row, "is "+row.conditions(), func(foo *v1alpha1.Foo) bool {
-			looked := foo.Status.ObservedGeneration == foo.Generation || foo.DeletionTimestamp != nil || row.in == placeUnattended
+			looked := foo.Status.ObservedGeneration == foo.Generation || foo.DeletionTimestamp != nil ||
+				row.in == placeUnattended
 			return looked && conditionsOf(foo) == row.conditions() && strings.Contains(readyCondition(foo).Message, row.says)
 		})
 	}
 }
 
 // becomesWith waits until condition holds of the row's Foo, and returns it.
-func (s *contractStage) becomesWith(t *testing.T, row *contractRow, what string, condition func(*v1alpha1.Foo) bool) *v1alpha1.Foo {
+func (s *contractStage) becomesWith(t *testing.T, row *contractRow, what string,
+	condition func(*v1alpha1.Foo) bool) *v1alpha1.Foo {
 	t.Helper()
 	var foo *v1alpha1.Foo
 	holds := false
@@ -538,8 +563,10 @@ func (w *world) saysWhatIs(t *testing.T, foo *v1alpha1.Foo) bool {
 		return true
 	}
 	pods := int32(len(w.pods(t, foo.Status.Selector)))
-	return dep.Status.ObservedGeneration == dep.Generation && (dep.Status.Replicas == *dep.Spec.Replicas || readyCondition(foo).Reason == v1alpha1.ReasonReplicaFailure) &&
-		pods == dep.Status.Replicas && foo.Status.Replicas == dep.Status.Replicas && foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
+	return dep.Status.ObservedGeneration == dep.Generation &&
+		(dep.Status.Replicas == *dep.Spec.Replicas || readyCondition(foo).Reason == v1alpha1.ReasonReplicaFailure) &&
+		pods == dep.Status.Replicas && foo.Status.Replicas == dep.Status.Replicas &&
+		foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
 }
 
 // touchTenTimes makes the controllers sync the Foos ten times. They may not write a status.
@@ -594,14 +621,16 @@ func (s *contractStage) replacePods(t *testing.T, rows []*contractRow, before ma
 	for row, former := range former {
 		until(t, row.foo()+" has other pods", func(context.Context) (bool, error) {
 			pods := s.worlds[row.in].pods(t, before[row].Status.Selector)
-			return len(pods) == len(former) && !slices.ContainsFunc(pods, func(uid types.UID) bool { return slices.Contains(former, uid) }), nil
+			isFormer := func(uid types.UID) bool { return slices.Contains(former, uid) }
+			return len(pods) == len(former) && !slices.ContainsFunc(pods, isFormer), nil
 		})
 	}
 	s.worlds[placeCommon].settle(t)
 	for _, row := range rows {
-		s.becomesWith(t, row, "says what it said before its pods were replaced: "+readyCondition(before[row]).Message, func(foo *v1alpha1.Foo) bool {
-			return slices.Equal(wordsOf(before[row]), wordsOf(foo))
-		})
+		s.becomesWith(t, row, "says what it said before its pods were replaced: "+readyCondition(before[row]).Message,
+			func(foo *v1alpha1.Foo) bool {
+				return slices.Equal(wordsOf(before[row]), wordsOf(foo))
+			})
 	}
 	now := s.statusWrites(t)
 	for _, row := range rows {
@@ -697,7 +726,8 @@ func (s *contractStage) waitForReady(t *testing.T) []string {
 				timeout = eventually.String() // It returns at once, except on a machine that is busy.
 			}
 			w := s.worlds[contract[i].in]
-			out, err := w.try("", "wait", "--for=condition=Ready", "foo/"+contract[i].foo(), "-n", w.namespace, "--timeout="+timeout)
+			out, err := w.try("", "wait", "--for=condition=Ready", "foo/"+contract[i].foo(), "-n", w.namespace,
+				"--timeout="+timeout)
 			switch {
 			case err == nil:
 				ends[i] = "returns"
@@ -767,7 +797,9 @@ func byCreatingAndRunningOutOfTime(t *testing.T, w *world, foo string) {
 // runsOutOfTime makes the Deployment controller give up soon.
 func byRunningOutOfTime(t *testing.T, w *world, deployment string) {
 	t.Helper()
-	until(t, "there is a Deployment "+deployment, func(context.Context) (bool, error) { return w.exists(t, deployment), nil })
+	until(t, "there is a Deployment "+deployment, func(context.Context) (bool, error) {
+		return w.exists(t, deployment), nil
+	})
 	w.editDeployment(t, deployment, `{"spec":{"progressDeadlineSeconds":2}}`)
 }
 
@@ -779,7 +811,8 @@ func byPausingDeployment(t *testing.T, w *world, deployment string) {
 func byDeletingDeployment(t *testing.T, w *world, deployment string) {
 	t.Helper()
 	w.editDeployment(t, deployment, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
-	if err := w.kube.AppsV1().Deployments(w.namespace).Delete(t.Context(), deployment, metav1.DeleteOptions{}); err != nil {
+	if err := w.kube.AppsV1().Deployments(w.namespace).Delete(t.Context(), deployment,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -831,7 +864,8 @@ func byLosingNamespace(t *testing.T, w *world, foo string) {
 // editDeployment applies a patch as somebody would who does not know of the Foo.
 func (w *world) editDeployment(t *testing.T, name, patch string) {
 	t.Helper()
-	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

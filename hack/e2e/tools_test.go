@@ -12,8 +12,8 @@ import (
 )
 
 // This file is about the tools that read the status of a Foo: kstatus, by which kpt, Flux and Helm 4 wait, and Argo CD
-// with our health check. They need no cluster: here they get Foos in states that the controller seldom or never reports.
-// The states that it does report are in TestReadinessContract.
+// with our health check. They need no cluster: here they get Foos in states that the controller seldom or never
+// reports. The states that it does report are in TestReadinessContract.
 
 const healthScript = "artifacts/argocd/health.lua"
 
