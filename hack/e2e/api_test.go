@@ -158,7 +158,7 @@ func errorsOf(output string) []string {
 	return strings.Split(strings.TrimPrefix(rest, "\n* "), "\n* ")
 }
 
-func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
+func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 	c := apiCluster.get(t)
 	ns := c.namespace(t)
 	name := func(value string) string { return fmt.Sprintf(`"spec":{"deploymentName":%s}`, value) }
@@ -331,7 +331,7 @@ func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
 	}
 }
 
-func TestAPIDropsUnknownFieldsOfClientsThatDoNotAskToBeTold(t *testing.T) {
+func TestAPIDropsUnknownFieldsOfClientsThatDoNotAskForErrors(t *testing.T) {
 	c := apiCluster.get(t)
 	out := c.kubectl(t, fooManifest("web", `"other":1,"spec":{"deploymentName":"web","replica":3}`),
 		"create", "-n", c.namespace(t), "-f", "-", "-o", "json", "--validate=ignore")
@@ -568,7 +568,7 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	}
 }
 
-// Autoscalers read the scale before they write it. That is why the description of spec.replicas tells to set
+// Autoscalers read the scale before they write it. That is why the description of spec.replicas asks to set
 // it for them, though kubectl scale works without.
 func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 	c := apiCluster.get(t)
@@ -962,76 +962,76 @@ var storedFoos = []struct {
 	fields string
 
 	waiting bool   // It is read with the default conditions.
-	mend    string // The patch that puts the spec right; empty when the spec is good.
+	fix     string // The patch that puts the spec right; empty when the spec is good.
 	another string // What the server says when another field of the spec is changed; empty when it allows that.
-	// stuck is what the server says of every write of metadata until the Foo is mended; empty when it allows them.
+	// stuck is what the server says of every write of metadata until the Foo is fixed; empty when it allows them.
 	// A finalizer, that of foreground deletion too, cannot be taken off such a Foo before.
 	stuck string
 }{
 	{
 		name:    "no-spec",
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 		another: "spec.deploymentName: Required value",
 	},
 	{
 		name:    "null-spec",
 		fields:  `"spec":null`,
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 		another: "spec.deploymentName: Required value",
 	},
 	{
 		name:    "empty-spec",
 		fields:  `"spec":{}`,
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 		another: "spec.deploymentName: Required value",
 	},
 	{
 		name:    "no-name",
 		fields:  `"spec":{"replicas":1}`,
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 		another: "spec.deploymentName: Required value",
 	},
-	{name: "empty-name", fields: `"spec":{"deploymentName":""}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`},
+	{name: "empty-name", fields: `"spec":{"deploymentName":""}`, waiting: true, fix: `{"spec":{"deploymentName":"web"}}`},
 	{
 		name:    "bad-name",
 		fields:  `"spec":{"deploymentName":"Web_1"}`,
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 	},
 	{
 		name:    "long-name",
 		fields:  `"spec":{"deploymentName":"` + strings.Repeat("a", 254) + `"}`,
 		waiting: true,
-		mend:    `{"spec":{"deploymentName":"web"}}`,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
 	},
 	{
 		name:    "image-with-spaces",
 		fields:  `"spec":{"deploymentName":"web","image":"a b"}`,
 		waiting: true,
-		mend:    `{"spec":{"image":"nginx:1.29"}}`,
+		fix:     `{"spec":{"image":"nginx:1.29"}}`,
 	},
 	{
 		name:    "image-too-long",
 		fields:  `"spec":{"deploymentName":"web","image":"` + strings.Repeat("a", 1025) + `"}`,
 		waiting: true,
-		mend:    `{"spec":{"image":"nginx:1.29"}}`,
+		fix:     `{"spec":{"image":"nginx:1.29"}}`,
 	},
 	{
 		name:    "image-empty",
 		fields:  `"spec":{"deploymentName":"web","image":""}`,
 		waiting: true,
-		mend:    `{"spec":{"image":null}}`,
+		fix:     `{"spec":{"image":null}}`,
 	},
 	{
 		// The scale subresource makes the server look at replicas on every write, changed or not.
 		name:    "negative-replicas",
 		fields:  `"spec":{"deploymentName":"web","replicas":-1}`,
 		waiting: true,
-		mend:    `{"spec":{"replicas":0}}`,
+		fix:     `{"spec":{"replicas":0}}`,
 		stuck:   ".spec.replicas: Invalid value: -1: should be a non-negative integer",
 		another: ".spec.replicas: Invalid value: -1: should be a non-negative integer",
 	},
@@ -1074,12 +1074,12 @@ var storedFoos = []struct {
 	},
 }
 
-func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing.T) {
+func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.T) {
 	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
 	c.config.WarningHandler = rest.NoWarnings{}  // The server warns of each bad value that it lets stand.
 	c.samples = clientset.NewForConfigOrDie(c.config)
-	touched, mended, foreground, background := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t)),
-		c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
+	touched, fixed := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
+	foreground, background := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
 	// takes waits until the server goes by the CRD that takes every field, or by the one that does not.
 	takes := func(everything bool) {
 		t.Helper()
@@ -1103,15 +1103,15 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 			t.Errorf("status (-written +stored):\n%s", diff)
 		}
 	}
-	// mend puts right what is wrong with a Foo: the spec as a user does, the status as the controller does.
-	mend := func(t *testing.T, foos *fooClient, name, patch string) {
+	// fix puts right what is wrong with a Foo: the spec as a user does, the status as the controller does.
+	fix := func(t *testing.T, foos *fooClient, name, patch string) {
 		t.Helper()
 		if patch == "" {
 			report(t, foos, name)
 			return
 		}
 		if err := foos.patch(t.Context(), name, patch); err != nil {
-			t.Fatalf("mend it with %s: %v", patch, err)
+			t.Fatalf("fix it with %s: %v", patch, err)
 		}
 	}
 	expect := func(t *testing.T, what string, err error, says string) {
@@ -1127,7 +1127,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 	c.kubectl(t, noRules, "apply", "-f", "-")
 	takes(true)
 	for _, test := range storedFoos {
-		for _, foos := range []*fooClient{touched, mended, foreground, background} {
+		for _, foos := range []*fooClient{touched, fixed, foreground, background} {
 			if err := foos.create(t.Context(), test.name, test.fields); err != nil {
 				t.Fatal(err)
 			}
@@ -1156,7 +1156,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 				t.Errorf("the default has replaced what was in status: %+v", foo.Status)
 			}
 			isBad := ""
-			if test.mend != "" {
+			if test.fix != "" {
 				isBad = "invalid"
 			}
 			if test.name != "unknown-fields" { // The server's default is to drop them.
@@ -1176,14 +1176,14 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 				t.Errorf("a status update has changed the spec (-before +after):\n%s", diff)
 			}
 
-			mend(t, mended, test.name, test.mend)
+			fix(t, fixed, test.name, test.fix)
 			for _, patch := range []string{`{"metadata":{"labels":{"a":"b"}}}`, `{"spec":{"paused":true}}`} {
-				expect(t, "after mending, "+patch, mended.patch(t.Context(), test.name, patch), "")
+				expect(t, "after fixing it, "+patch, fixed.patch(t.Context(), test.name, patch), "")
 			}
-			good := mended.get(t, test.name)
+			good := fixed.get(t, test.name)
 			good.ObjectMeta = metav1.ObjectMeta{Name: "good-" + test.name}
-			_, err := mended.Create(t.Context(), good, metav1.CreateOptions{})
-			expect(t, "create another like the mended one", err, "")
+			_, err := fixed.Create(t.Context(), good, metav1.CreateOptions{})
+			expect(t, "create another like the fixed one", err, "")
 		})
 	}
 
@@ -1227,8 +1227,8 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 			collected := `{"metadata":{"finalizers":null}}` // What the garbage collector does in the end.
 			expect(t, "take off the finalizer", foreground.patch(t.Context(), test.name, collected), test.stuck)
 			if test.stuck != "" {
-				mend(t, foreground, test.name, test.mend)
-				expect(t, "after mending, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
+				fix(t, foreground, test.name, test.fix)
+				expect(t, "after fixing it, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
 			}
 			if _, err := foreground.Get(t.Context(), test.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("the Foo is still there: %v", err)

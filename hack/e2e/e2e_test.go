@@ -180,11 +180,11 @@ func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 
 // A process is a running controller.
 type process struct {
-	cmd  *exec.Cmd
-	log  *syncBuffer
-	done chan struct{} // Closed when it has ended.
-	code int           // The exit code that is expected of it.
-	told bool          // It has been told to stop.
+	cmd       *exec.Cmd
+	log       *syncBuffer
+	done      chan struct{} // Closed when it has ended.
+	code      int           // The exit code that is expected of it.
+	signalled bool          // It has received a signal.
 }
 
 // startController starts the controller as a process with the given flags. It is stopped with the test.
@@ -212,17 +212,17 @@ func startController(t *testing.T, flags ...string) *process {
 	return p
 }
 
-// signal tells the process to stop.
+// signal sends the process a signal, on which it stops.
 func (p *process) signal(sig os.Signal) {
-	p.told = true
+	p.signalled = true
 	_ = p.cmd.Process.Signal(sig) // It may have ended before.
 }
 
-// stop ends the process as a cluster would, unless it has been told to stop, and expects its exit code to
+// stop ends the process as a cluster would, unless it has received a signal, and expects its exit code to
 // be as it should.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if !p.told {
+	if !p.signalled {
 		p.signal(syscall.SIGTERM)
 	}
 	select {

@@ -458,7 +458,7 @@ func (w *world) countWrites(t *testing.T, prefix string) int {
 	return n
 }
 
-// watchDeployments returns a function that returns the names of the Deployments created since, but for
+// watchDeployments returns a function that returns the names of the Deployments created since, except
 // those of settle.
 func (w *world) watchDeployments(t *testing.T) func() []string {
 	t.Helper()

@@ -107,8 +107,8 @@ func TestFooWhoseDeploymentIsRefusedAReplicaSetSaysSoUntilItHasOne(t *testing.T)
 }
 
 // The server reads and writes Foos that it would not let in any more; see storedFoos. Here the controller reports on
-// them, and goes on when they are mended.
-func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreMended(t *testing.T) {
+// them, and goes on when they are fixed.
+func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreFixed(t *testing.T) {
 	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
 	probe := c.foosIn(c.namespace(t))
 	takes := func(everything bool) {
@@ -158,7 +158,7 @@ func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreMended(t *testing
 			if len(w.deployments(t)) > 0 {
 				t.Errorf("%s: a Deployment was created", test.name)
 			}
-			w.editFoo(t, test.name, test.mend)
+			w.editFoo(t, test.name, test.fix)
 		}
 		foo := w.becomes(t, test.name, v1alpha1.ReasonCreating)
 		if !w.hasDeployments(t, "web") || meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {

@@ -116,9 +116,9 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
+// TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
 // of its own, and watches a real half minute go by.
-func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
+func TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w := newWorldOfItsOwn(t, apiCluster)
 	c := w.cluster
 	do := func(err error) {
@@ -133,7 +133,7 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 
 	p := startController(t, "--kubeconfig", kubeconfig)
 	p.says(t, "Cannot reach the API server")
-	until(t, "it is told again", func(context.Context) (bool, error) {
+	until(t, "it is logged again", func(context.Context) (bool, error) {
 		return p.count("Cannot reach the API server") == 2, nil
 	})
 	do(c.StartComponent("kube-apiserver"))
@@ -147,7 +147,9 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 
 	do(c.KillComponent("kube-apiserver")) // And again while it works.
-	until(t, "it is told", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") >= 3, nil })
+	until(t, "it is logged", func(context.Context) (bool, error) {
+		return p.count("Cannot reach the API server") >= 3, nil
+	})
 	do(c.StartComponent("kube-apiserver"))
 	until(t, "it goes on by itself", func(context.Context) (bool, error) {
 		return p.count("Reached the API server") >= 2, nil
@@ -156,7 +158,9 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w.becomes(t, "more", v1alpha1.ReasonCreating)
 
 	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
-	until(t, "it is told", func(context.Context) (bool, error) { return p.count("does not know the resource") >= 2, nil })
+	until(t, "it is logged", func(context.Context) (bool, error) {
+		return p.count("does not know the resource") >= 2, nil
+	})
 	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
 	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
 	w.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"})
@@ -172,7 +176,7 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	}
 }
 
-func TestMissingPermissionIsTold(t *testing.T) {
+func TestMissingPermissionIsLogged(t *testing.T) {
 	w := newWorld(t, apiCluster)
 	w.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
 	t.Cleanup(func() { w.kubectl(t, "", "apply", "-f", "artifacts/deploy") }) // Others use this cluster too.
@@ -303,7 +307,7 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 		env  string
 		end  func(*exec.Cmd) error
 	}{
-		{"when it is told to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
+		{"when it is asked to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
 		{"on Ctrl-C", "RUN_UNTIL_READY=",
 			func(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }},
 		{"on SIGTERM", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }},

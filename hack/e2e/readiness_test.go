@@ -711,7 +711,7 @@ func (s *contractStage) table(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// waitForReady runs kubectl wait for each Foo and returns what became of it.
+// waitForReady runs kubectl wait for each Foo and returns how it ended.
 func (s *contractStage) waitForReady(t *testing.T) []string {
 	t.Helper()
 	ends := make([]string, len(contract))
@@ -847,7 +847,7 @@ func byBeingDeletedAndHeld(t *testing.T, w *world, foo string) {
 	w.deleteFoo(t, foo, metav1.DeletePropagationBackground)
 }
 
-// losesNamespace does what the namespace controller does, but for the Foo.
+// losesNamespace does what the namespace controller does, except the Foo.
 func byLosingNamespace(t *testing.T, w *world, foo string) {
 	t.Helper()
 	if err := w.kube.CoreV1().Namespaces().Delete(t.Context(), w.namespace, metav1.DeleteOptions{}); err != nil {

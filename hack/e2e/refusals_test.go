@@ -26,7 +26,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 
-	each("a quota: told in its words, and an edit acts at once when there is room", func(t *testing.T, w *world) {
+	each("a quota: reported in its words, and an edit acts at once when there is room", func(t *testing.T, w *world) {
 		w.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("0")})
 		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		w.becomesWith(t, "web", says("exceeded quota"))
@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "newer") })
 	})
 
-	each("a policy that rewrites the image: told with both values, and no fight", func(t *testing.T, w *world) {
+	each("a policy that rewrites the image: reported with both values, and no fight", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 		w.rewriteImages(t, "mirror.example.com/nginx:1")
 		before := w.countWrites(t, "patch deployments/")

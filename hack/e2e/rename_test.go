@@ -80,7 +80,7 @@ func TestRename(t *testing.T) {
 		w.editFoo(t, "web", `{"spec":{"deploymentName":"a","image":"nginx:1.29"}}`)
 		foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "a") })
 		if after := w.deployment(t, "a"); after.UID != before.UID || after.Generation != before.Generation {
-			t.Errorf("the Deployment was made or changed anew: %s generation %d, was %s generation %d", after.UID,
+			t.Errorf("the Deployment was replaced or changed: %s generation %d, was %s generation %d", after.UID,
 				after.Generation, before.UID, before.Generation)
 		}
 		if diff := cmp.Diff(sorted(pods), sorted(w.pods(t, foo.Status.Selector))); diff != "" {
@@ -130,7 +130,7 @@ func TestRename(t *testing.T) {
 		}
 	})
 
-	each("three in a ring: all of them are told", func(t *testing.T, w *world) {
+	each("three in a ring: all of them report it", func(t *testing.T, w *world) {
 		names := []string{"a", "b", "c"}
 		for _, name := range names {
 			w.createReady(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(1))})
@@ -146,7 +146,7 @@ func TestRename(t *testing.T) {
 		w.becomes(t, "c", v1alpha1.ReasonAvailable)
 	})
 
-	each("a copy with our owner reference and labels is never deleted, and told", func(t *testing.T, w *world) {
+	each("a copy with our owner reference and labels is never deleted, and reported", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
 		kept := w.deployment(t, "old")
 		copied := kept.DeepCopy()
@@ -155,12 +155,12 @@ func TestRename(t *testing.T) {
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		told := func(foo *v1alpha1.Foo) bool {
+		reported := func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "copy" has this Foo as its owner`)
 		}
-		w.becomesWith(t, "web", told)
+		w.becomesWith(t, "web", reported)
 		w.rename(t, "web", "new")
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return told(foo) && w.hasDeployments(t, "copy", "new") })
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return reported(foo) && w.hasDeployments(t, "copy", "new") })
 		w.settle(t)
 		if !w.hasDeployments(t, "copy", "new") {
 			t.Error("the copy is gone")
@@ -226,7 +226,7 @@ func TestRename(t *testing.T) {
 
 // TestRenameEndsWellWhereverTheControllerIsKilled kills the controller at each request that every rename makes,
 // once so that the request is lost and, if it is a write, once so that it is still done. Another controller then
-// takes over. A moment is told by the methods of the requests up to it, others may come between: how often the
+// takes over. A moment is given by the methods of the requests up to it, others may come between: how often the
 // status is written on the way depends on how fast the replicas come.
 func TestRenameEndsWellWhereverTheControllerIsKilled(t *testing.T) {
 	w := newWorld(t, fullCluster)
@@ -323,7 +323,7 @@ func (w *world) rename(t *testing.T, foo, deployment string) {
 	w.editFoo(t, foo, fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, deployment))
 }
 
-// deployments returns the Deployments of the namespace, but for those of settle.
+// deployments returns the Deployments of the namespace, except those of settle.
 func (w *world) deployments(t *testing.T) map[string]*appsv1.Deployment {
 	t.Helper()
 	list, err := w.kube.AppsV1().Deployments(w.namespace).List(t.Context(), metav1.ListOptions{})
@@ -413,6 +413,6 @@ func sorted(uids []types.UID) []types.UID { return slices.Sorted(slices.Values(u
 
 // kill ends the process as a power cut would.
 func (p *process) kill() {
-	p.told, p.code = true, -1
+	p.signalled, p.code = true, -1
 	_ = p.cmd.Process.Kill() // It may have ended before.
 }

@@ -62,7 +62,7 @@ func TestRivals(t *testing.T) {
 		w.becomes(t, "z-older", v1alpha1.ReasonAvailable)
 	})
 
-	each("a Foo of the same name, made anew, waits for what the former one had", func(t *testing.T, w *world) {
+	each("a Foo of the same name, created again, waits for what the former one had", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		former := w.deployment(t, "web")
 		w.deleteFoo(t, "web", metav1.DeletePropagationBackground)

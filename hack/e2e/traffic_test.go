@@ -171,7 +171,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		fmt.Sprintf("update foos/status %s/last: 200", w.namespace),
 	}
 	if diff := gocmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
-		t.Errorf("writes after a restart, but for those of a new Foo (-want +got):\n%s", diff)
+		t.Errorf("writes after a restart, except those of a new Foo (-want +got):\n%s", diff)
 	}
 }
 

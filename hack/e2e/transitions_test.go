@@ -88,7 +88,7 @@ func (tr transition) alike() spec {
 // expected returns how the transition ends, given how the Foo that is alike has ended.
 func (tr transition) expected(alike ending) ending {
 	end := ending{Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
-	if tr.pauses() { // The status tells it, and is about the Deployment that the paused spec names.
+	if tr.pauses() { // The status reports it, and is about the Deployment that the paused spec names.
 		const paused = "Nothing is written while spec.paused is true; "
 		ready := &end.Status.Conditions[0]
 		ready.Reason, ready.Message = v1alpha1.ReasonPaused, paused+ready.Message
@@ -238,7 +238,7 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 	}
 }
 
-// An ending is all that has become of a Foo, but for what is never the same twice, such as times and uids.
+// An ending is the final state of a Foo, except what is never the same twice, such as times and uids.
 type ending struct {
 	Status      v1alpha1.FooStatus
 	Deployments map[string]*appsv1.Deployment
@@ -271,7 +271,7 @@ func (w *world) ends(t *testing.T) map[string]ending {
 	return ends
 }
 
-// stripped returns what of a Deployment of foo would be the same if both were made anew elsewhere. Of two fields it
+// stripped returns what of a Deployment of foo would be the same if both were created elsewhere. Of two fields it
 // keeps whether they are right.
 func stripped(foo *v1alpha1.Foo, dep *appsv1.Deployment) *appsv1.Deployment {
 	dep = dep.DeepCopy()
