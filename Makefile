@@ -9,7 +9,7 @@ TOOL := go tool -modfile=hack/tools/go.mod
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z\/-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z\/-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
 
 .PHONY: run
 run: build ## a local control plane, the controller and an example Foo, shown live; Ctrl-C removes it all
@@ -18,10 +18,10 @@ run: build ## a local control plane, the controller and an example Foo, shown li
 # -count=1: what these tests depend on, a binary and files that other processes read, Go's cache of results
 # does not see.
 .PHONY: test
-test: build bin/verdict ## all tests, those against a local control plane included
+test: build bin/foo-controller-race ## all tests, those against a local control plane included
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules' . -foos 1000 -schedules 1000
-	@cd hack/verdict && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 ./...
+	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 
@@ -52,13 +52,13 @@ build: bin/foo-controller bin/localcluster ## the controller and the local contr
 bin/foo-controller: ## the controller
 	@go build -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
+.PHONY: bin/foo-controller-race
+bin/foo-controller-race: ## the controller with Go's race detector, for the end-to-end tests
+	@go build -race -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
+
 .PHONY: bin/localcluster
 bin/localcluster: ## a whole Kubernetes in one binary; the first build takes minutes
 	@hack/build-localcluster.sh
-
-.PHONY: bin/verdict
-bin/verdict: ## what kstatus and Argo CD make of an object's status, for the tests
-	@go build -C hack/verdict -o ../../$@ .
 
 .PHONY: clean
 clean: ## remove what was built

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -676,7 +677,6 @@ func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 	f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
 	work := func(what string, remembers int) {
 		t.Helper()
-		until(t, "the key is there for "+what, func(context.Context) (bool, error) { return f.queue.Len() > 0, nil })
 		if !f.processNextWorkItem(f.ctx, f.ctx) {
 			t.Fatal("the worker ended")
 		}
@@ -1092,4 +1092,11 @@ func namespaceTerminating() error {
 	err := apierrors.NewForbidden(deploymentsGR, "web", errors.New("namespace default is being terminated"))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	return err
+}
+
+func readyCondition(foo *v1alpha1.Foo) metav1.Condition {
+	if cond := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); cond != nil {
+		return *cond
+	}
+	return metav1.Condition{}
 }

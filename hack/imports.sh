@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Imports point one way: main -> controller -> packages under pkg -> apis. A package under pkg that needs
-# another one is two packages too many; and pkg/plan, which decides, must reach no client, clock or logger.
+# Imports point one way: main -> controller -> packages under pkg -> apis. A package under pkg that needs another one is
+# two packages too many. Packages named *test are exempt: they help the tests of others, and the program has none of
+# them. And pkg/plan, which decides, must reach no client, clock or logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -19,7 +20,12 @@ while read -r package import; do
 		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for every controller, ours is only one"
 		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it decides, others do"
 		;;
-	"$module"/pkg/*) [[ $package == "$module" ]] || complain "$package imports $import: packages under pkg do not know each other" ;;
+	"$module"/pkg/*test)
+		[[ $package == *test ]] || complain "$package imports $import: it is for tests alone"
+		;;
+	"$module"/pkg/*)
+		[[ $package == "$module" || $package == *test ]] || complain "$package imports $import: packages under pkg do not know each other"
+		;;
 	esac
 done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep .)
 

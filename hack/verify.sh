@@ -22,13 +22,23 @@ format() {
 	[[ -z $bad ]] || { echo "not formatted, run gofmt -w on: $bad" >&2 && false; }
 }
 
-vet() { go vet ./... && go vet -C hack/localcluster ./... && go vet -C hack/verdict ./... && go vet -C hack/conformance ./...; }
+vet() {
+	local module
+	for module in . hack/conformance hack/e2e hack/localcluster; do
+		go vet -C "$module" ./... || return 1
+	done
+}
 
-staticcheck() { go tool -modfile=hack/tools/go.mod staticcheck $(go list ./... | grep -v /pkg/generated/); }
+staticcheck() {
+	local module tools=$PWD/hack/tools/go.mod
+	for module in . hack/conformance hack/e2e; do
+		(cd "$module" && go tool -modfile="$tools" staticcheck $(go list ./... | grep -v /pkg/generated/)) || return 1
+	done
+}
 
 modules() {
 	local module
-	for module in . hack/conformance hack/localcluster hack/tools hack/verdict; do
+	for module in . hack/conformance hack/e2e hack/localcluster hack/tools; do
 		go mod tidy -C "$module" -diff || { echo "$module/go.mod is not tidy: run 'go mod tidy' there" >&2 && return 1; }
 	done
 }
@@ -38,6 +48,18 @@ scripts() {
 	for script in hack/*.sh hack/localcluster/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
+}
+
+# root_files: the root has the program and its one test, and everything else has a directory.
+root_files() {
+	local file bad=0
+	for file in *.go; do
+		case $file in
+		main.go | controller.go | controller_test.go) ;;
+		*) echo "$file: Go files at the root are main.go, controller.go and controller_test.go; move it" >&2 && bad=1 ;;
+		esac
+	done
+	return $bad
 }
 
 # links: what documents point to exists.
@@ -64,6 +86,7 @@ check vet vet
 check staticcheck staticcheck
 check imports hack/imports.sh
 check modules modules
+check "root files" root_files
 check scripts scripts
 check links links
 check "lists of mutants" mutants

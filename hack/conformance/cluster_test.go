@@ -1,36 +1,24 @@
 package conformance
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-)
 
-const (
-	localcluster = "../../bin/localcluster"
-	crds         = "../../artifacts/crd"
+	"example.com/foo-controller/hack/controlplane"
 )
 
 // A cluster is a running local control plane with our CRD in it.
 type cluster struct {
-	dir     string
-	process *exec.Cmd
-	stdin   interface{ Close() error }
-	output  bytes.Buffer
-	server  server
+	*controlplane.ControlPlane
+	server server
 }
 
 // A shared cluster is started by the first test that needs it.
@@ -63,63 +51,30 @@ func (s *shared) get(t *testing.T) server {
 
 func (s *shared) stop() {
 	if s.cluster != nil {
-		s.cluster.stop()
+		s.cluster.Stop()
 	}
 }
 
-// startCluster starts a control plane, which ends with this process at the latest.
-func startCluster(components string) (_ *cluster, err error) {
-	if _, err := os.Stat(localcluster); err != nil {
-		return nil, fmt.Errorf("%w: build it with `make bin/localcluster`, or skip these tests with -short", err)
-	}
-	dir, err := os.MkdirTemp("", "foo-conformance-")
+// startCluster starts a control plane with our CRD.
+func startCluster(components string) (*cluster, error) {
+	const root = "../.."
+	plane, err := controlplane.Start(root, "--components="+components)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir}
-	defer func() {
-		if err != nil {
-			c.stop()
-			err = fmt.Errorf("start a local control plane: %w\n%s", err, &c.output)
-		}
-	}()
-	c.process = exec.Command(localcluster, "up", "--dir", dir, "--components", components, "--stop-with-stdin")
-	c.process.Stderr = &c.output
-	if c.stdin, err = c.process.StdinPipe(); err != nil {
-		return nil, err
+	c := &cluster{ControlPlane: plane}
+	if err := c.setUp(filepath.Join(root, "artifacts/crd")); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("set up a local control plane: %w", err)
 	}
-	stdout, err := c.process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.process.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() && lines.Text() != "ready" {
-	}
-	if lines.Text() != "ready" {
-		return nil, errors.New("it ended before it was ready")
-	}
-	go func() { // Whatever else it has to say must not block it.
-		for lines.Scan() {
-		}
-	}()
-	return c, c.setUp()
+	return c, nil
 }
 
-func (c *cluster) setUp() error {
-	for _, args := range [][]string{
-		{"apply", "-f", crds},
-		{"wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io"},
-	} {
-		kubectl := exec.Command(localcluster, append([]string{"kubectl", "--dir", c.dir, "--"}, args...)...)
-		if out, err := kubectl.CombinedOutput(); err != nil {
-			return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+func (c *cluster) setUp(crds string) (err error) {
+	if err := c.Install(crds); err != nil {
+		return err
 	}
-	var err error
-	if c.server, err = realServer(filepath.Join(c.dir, "kubeconfig")); err != nil {
+	if c.server, err = realServer(c.Kubeconfig()); err != nil {
 		return err
 	}
 	return c.server.ready()
@@ -151,13 +106,4 @@ func realServer(kubeconfig string) (server, error) {
 	config.QPS = -1
 	transport, err := rest.TransportFor(config)
 	return server{url: config.Host, transport: transport, lags: true, patience: time.Minute}, err
-}
-
-// stop ends the control plane and waits until it has.
-func (c *cluster) stop() {
-	if c.process != nil && c.process.Process != nil {
-		c.stdin.Close()
-		_ = c.process.Wait() // How it ended was not asked.
-	}
-	os.RemoveAll(c.dir)
 }

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +32,9 @@ func TestScaling(t *testing.T) {
 	c.controller(t)
 	metrics := newMetricsServer(t, c)
 	// Kubernetes' own controllers look every 30 s which kinds there are. When they start they do at once.
-	for _, verb := range []string{"kill", "start"} {
-		if out, err := exec.Command(localcluster, verb, "kube-controller-manager", "--dir", c.dir).CombinedOutput(); err != nil {
-			t.Fatalf("%s the controllers: %v\n%s", verb, err, out)
+	for _, do := range []func(string) error{c.KillComponent, c.StartComponent} {
+		if err := do("kube-controller-manager"); err != nil {
+			t.Fatal(err)
 		}
 	}
 
@@ -83,33 +82,37 @@ func TestScaling(t *testing.T) {
 		}
 	})
 
-	t.Run("an autoscaler on a Foo without replicas is refused by the API server until kubectl scale sets them", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, fullCluster)
-		const refusal = `Internal error occurred: the spec replicas field ".spec.replicas" does not exist`
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
-		metrics.load(w.namespace, 3*perPod)
-		w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
+	t.Run("an autoscaler on a Foo without replicas is refused by the API server until kubectl scale sets them",
+		func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, fullCluster)
+			const refusal = `Internal error occurred: the spec replicas field ".spec.replicas" does not exist`
+			w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+			w.becomes(t, "web", v1alpha1.ReasonAvailable)
+			metrics.load(w.namespace, 3*perPod)
+			w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
 
-		cond := w.autoscalerReports(t, "web", autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale")
-		if want := "the HPA controller was unable to get the target's current scale: " + refusal; cond.Message != want {
-			t.Errorf("the autoscaler says %q, want %q", cond.Message, want)
-		}
-		if out, err := w.try("", "get", "--raw", fmt.Sprintf("/apis/%s/namespaces/%s/foos/web/scale", v1alpha1.GroupVersion, w.namespace)); err == nil || !strings.Contains(out, refusal) {
-			t.Errorf("GET of the scale was answered with %q, want %q", out, refusal)
-		}
-		if out, err := w.try("", "scale", "foo/web", "--current-replicas=1", "--replicas=2", "-n", w.namespace); err == nil || !strings.Contains(out, refusal) {
-			t.Errorf("kubectl scale on a condition was answered with %q, want %q", out, refusal)
-		}
-		if foo, dep := w.foo(t, "web"), w.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
-			t.Errorf("the refused left %v replicas in the Foo and %d in its Deployment, want none and 1", foo.Spec.Replicas, *dep.Spec.Replicas)
-		}
+			cond := w.autoscalerReports(t, "web", autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale")
+			if want := "the HPA controller was unable to get the target's current scale: " + refusal; cond.Message != want {
+				t.Errorf("the autoscaler says %q, want %q", cond.Message, want)
+			}
+			scale := fmt.Sprintf("/apis/%s/namespaces/%s/foos/web/scale", v1alpha1.GroupVersion, w.namespace)
+			if out, err := w.try("", "get", "--raw", scale); err == nil || !strings.Contains(out, refusal) {
+				t.Errorf("GET of the scale was answered with %q, want %q", out, refusal)
+			}
+			out, err := w.try("", "scale", "foo/web", "--current-replicas=1", "--replicas=2", "-n", w.namespace)
+			if err == nil || !strings.Contains(out, refusal) {
+				t.Errorf("kubectl scale on a condition was answered with %q, want %q", out, refusal)
+			}
+			if foo, dep := w.foo(t, "web"), w.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
+				t.Errorf("the refused left %v replicas in the Foo and %d in its Deployment, want none and 1", foo.Spec.Replicas,
+					*dep.Spec.Replicas)
+			}
 
-		w.kubectl(t, "", "scale", "foo/web", "--replicas=2", "-n", w.namespace) // A patch, which does not ask what there is.
-		w.autoscalerReports(t, "web", autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound")
-		w.runs(t, "web", 3)
-	})
+			w.kubectl(t, "", "scale", "foo/web", "--replicas=2", "-n", w.namespace) // A patch, which does not ask what there is.
+			w.autoscalerReports(t, "web", autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound")
+			w.runs(t, "web", 3)
+		})
 
 	t.Run("an autoscaler on the Deployment of a Foo without replicas is left alone", func(t *testing.T) {
 		t.Parallel()
@@ -153,7 +156,8 @@ func TestScaling(t *testing.T) {
 		}
 		for round := 0; unanswered() < 6; round++ {
 			if round == 30 {
-				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches put it back", w.countWrites(t, "patch deployments/"))
+				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches put it back",
+					w.countWrites(t, "patch deployments/"))
 			}
 			pods := int32(2 + 2*(round%2))
 			metrics.load(w.namespace, pods*perPod)
@@ -174,7 +178,9 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 	t.Helper()
 	atOnce := &autoscalingv2.HPAScalingRules{
 		StabilizationWindowSeconds: new(int32(0)),
-		Policies:                   []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: 10, PeriodSeconds: 1}},
+		Policies: []autoscalingv2.HPAScalingPolicy{
+			{Type: autoscalingv2.PodsScalingPolicy, Value: 10, PeriodSeconds: 1},
+		},
 	}
 	hpas := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace)
 	if _, err := hpas.Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
@@ -185,8 +191,11 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 			Metrics: []autoscalingv2.MetricSpec{{
 				Type: autoscalingv2.ResourceMetricSourceType,
 				Resource: &autoscalingv2.ResourceMetricSource{
-					Name:   corev1.ResourceMemory,
-					Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewQuantity(perPod, resource.BinarySI)},
+					Name: corev1.ResourceMemory,
+					Target: autoscalingv2.MetricTarget{
+						Type:         autoscalingv2.AverageValueMetricType,
+						AverageValue: resource.NewQuantity(perPod, resource.BinarySI),
+					},
 				},
 			}},
 			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: atOnce, ScaleDown: atOnce},
@@ -204,22 +213,26 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 }
 
 // autoscalerReports waits until the autoscaler has the condition, and returns it.
-func (w *world) autoscalerReports(t *testing.T, name string, kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason string) autoscalingv2.HorizontalPodAutoscalerCondition {
+func (w *world) autoscalerReports(
+	t *testing.T, name string,
+	kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason string,
+) autoscalingv2.HorizontalPodAutoscalerCondition {
 	t.Helper()
 	var found autoscalingv2.HorizontalPodAutoscalerCondition
-	until(t, fmt.Sprintf("the autoscaler reports %s=%s %s", kind, status, reason), func(ctx context.Context) (bool, error) {
-		hpa, err := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		for _, cond := range hpa.Status.Conditions {
-			if cond.Type == kind && cond.Status == status && cond.Reason == reason {
-				found = cond
-				return true, nil
+	until(t, fmt.Sprintf("the autoscaler reports %s=%s %s", kind, status, reason),
+		func(ctx context.Context) (bool, error) {
+			hpa, err := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
 			}
-		}
-		return false, nil
-	})
+			for _, cond := range hpa.Status.Conditions {
+				if cond.Type == kind && cond.Status == status && cond.Reason == reason {
+					found = cond
+					return true, nil
+				}
+			}
+			return false, nil
+		})
 	return found
 }
 
@@ -321,7 +334,12 @@ func (m *metricsServer) pods(w http.ResponseWriter, r *http.Request) {
 			"containers": []any{map[string]any{"name": "nginx", "usage": corev1.ResourceList{corev1.ResourceMemory: *memory}}},
 		})
 	}
-	answer(w, map[string]any{"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": metav1.ListMeta{}, "items": items})
+	answer(w, map[string]any{
+		"kind":       "PodMetricsList",
+		"apiVersion": "metrics.k8s.io/v1beta1",
+		"metadata":   metav1.ListMeta{},
+		"items":      items,
+	})
 }
 
 func answer(w http.ResponseWriter, object any) {

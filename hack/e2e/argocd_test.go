@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"bytes"
@@ -18,10 +18,11 @@ import (
 // scriptDeadline is how long Argo CD lets a health check run.
 const scriptDeadline = time.Second
 
-// argocd returns the judge that the health check in the file is. It treats the script as Argo CD v3.6 does
-// (util/lua/lua.go, for a script in its ConfigMap that does not have useOpenLibs); the differences are in
-// the usage.
-func argocd(file string) (judge, error) {
+// argoCD returns Argo CD with the health check of a file. The check runs as it does in Argo CD v3.6 (util/lua/lua.go,
+// for a script in its ConfigMap without useOpenLibs): in a second, with Lua's basic functions and the library table,
+// but neither string nor math. There are three differences: the check has no require, not even of os; it cannot read
+// files; and an error in it is returned, where Argo CD reports Unknown.
+func argoCD(file string) (tool, error) {
 	source, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func argocd(file string) (judge, error) {
 	}, nil
 }
 
-// runHealth returns what script returns for obj.
+// runHealth runs a health check on obj.
 func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.LValue, error) {
 	state := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer state.Close()
@@ -59,7 +60,6 @@ func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.L
 	for _, name := range []string{"dofile", "loadfile", "require"} { // They read files.
 		state.SetGlobal(name, lua.LNil)
 	}
-	state.SetGlobal("print", state.NewFunction(printToStderr)) // Standard output has verdicts only.
 
 	// Through JSON, so that all numbers become Lua's: luajson would make nil of an int64.
 	encoded, err := obj.MarshalJSON()
@@ -84,7 +84,7 @@ func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.L
 	return state.Get(-1), nil
 }
 
-// healthOf reads what a health check has returned.
+// healthOf decodes the result of a health check.
 func healthOf(returned lua.LValue) (word, message string, err error) {
 	table, ok := returned.(*lua.LTable)
 	if !ok {
@@ -92,25 +92,16 @@ func healthOf(returned lua.LValue) (word, message string, err error) {
 	}
 	encoded, err := luajson.Encode(table)
 	if err != nil {
-		return "", "", fmt.Errorf("what the health check returned: %w", err)
+		return "", "", fmt.Errorf("the result of the health check: %w", err)
 	}
 	var health struct{ Status, Message string }
 	if err := json.Unmarshal(encoded, &health); err != nil {
-		return "", "", fmt.Errorf("what the health check returned is not a status and a message: %w", err)
+		return "", "", fmt.Errorf("the result of the health check is not a status and a message: %w", err)
 	}
 	switch health.Status {
 	case "Healthy", "Progressing", "Degraded", "Suspended", "Missing", "Unknown":
 		return health.Status, health.Message, nil
-	default: // In Argo CD's own words.
+	default: // The message is Argo CD's own.
 		return "Unknown", "Lua returned an invalid health status", nil
 	}
-}
-
-func printToStderr(state *lua.LState) int {
-	var words []any
-	for n := 1; n <= state.GetTop(); n++ {
-		words = append(words, state.ToStringMeta(state.Get(n)))
-	}
-	fmt.Fprintln(os.Stderr, words...)
-	return 0
 }

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -33,11 +33,13 @@ func TestRivals(t *testing.T) {
 		w.createFoo(t, "a-younger", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		for _, name := range []string{"z-older", "a-younger"} {
 			foo := w.becomes(t, name, v1alpha1.ReasonNameTaken)
-			want := `Deployment "web" belongs to Foo "holder", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo`
+			want := `Deployment "web" belongs to Foo "holder", which names it too and had it first. ` +
+				`Set another spec.deploymentName here, or change or delete that Foo`
 			if got := readyCondition(foo).Message; got != want {
 				t.Errorf("Foo %s says %q, want %q", name, got, want)
 			}
-			if events := w.events(t, name); len(events) != 1 || events[0].Reason != v1alpha1.EventResourceExists || events[0].Type != corev1.EventTypeWarning {
+			if events := w.events(t, name); len(events) != 1 || events[0].Reason != v1alpha1.EventResourceExists ||
+				events[0].Type != corev1.EventTypeWarning {
 				t.Errorf("events of Foo %s = %v, want one warning %s", name, events, v1alpha1.EventResourceExists)
 			}
 		}
@@ -60,7 +62,7 @@ func TestRivals(t *testing.T) {
 		w.becomes(t, "z-older", v1alpha1.ReasonAvailable)
 	})
 
-	each("a Foo of the same name, made anew, waits for what the former one had", func(t *testing.T, w *world) {
+	each("a Foo of the same name, created again, waits for what the former one had", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		former := w.deployment(t, "web")
 		w.deleteFoo(t, "web", metav1.DeletePropagationBackground)
@@ -72,7 +74,8 @@ func TestRivals(t *testing.T) {
 	})
 
 	each("an owner that only looks like the Foo does not make it the Foo's", func(t *testing.T, w *world) {
-		bystander, err := w.kube.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
+		bystander, err := w.kube.CoreV1().ConfigMaps(w.namespace).Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +91,8 @@ func TestRivals(t *testing.T) {
 			w.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Paused: true})
 			ref := *metav1.NewControllerRef(w.foo(t, name), plan.FooKind)
 			change(&ref)
-			dep := w.createDeployment(t, name, func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
+			dep := w.createDeployment(t, name,
+				func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
 			w.editFoo(t, name, `{"spec":{"paused":false,"replicas":3}}`)
 			w.becomes(t, name, v1alpha1.ReasonNotOwned)
 			if after := w.deployment(t, name); after.UID != dep.UID || *after.Spec.Replicas != 1 {
@@ -115,7 +119,8 @@ func TestRivals(t *testing.T) {
 		if !found {
 			t.Fatal("docs/operations.md has no commands for it")
 		}
-		script := fmt.Sprintf("kubectl() { %s kubectl --dir %s -- --namespace %s \"$@\"; }\n%s", localcluster, w.dir, w.namespace, commands)
+		kubectl := strings.Join(w.Kubectl("--namespace", w.namespace).Args, " ")
+		script := fmt.Sprintf("kubectl() { %s \"$@\"; }\n%s", kubectl, commands)
 		if out, err := exec.Command("bash", "-o", "errexit", "-c", script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, script, out)
 		}
@@ -126,21 +131,25 @@ func TestRivals(t *testing.T) {
 		}
 	})
 
-	each("an owner of another uid is nobody: the garbage collector removes the Deployment, and the name is free", func(t *testing.T, w *world) {
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Paused: true})
-		ref := *metav1.NewControllerRef(w.foo(t, "web"), plan.FooKind)
-		ref.UID = "00000000-0000-0000-0000-000000000000"
-		w.createDeployment(t, "web", func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
-		w.editFoo(t, "web", `{"spec":{"paused":false}}`)
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
-	})
+	each("an owner of another uid is nobody: the garbage collector removes the Deployment, and the name is free",
+		func(t *testing.T, w *world) {
+			w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Paused: true})
+			ref := *metav1.NewControllerRef(w.foo(t, "web"), plan.FooKind)
+			ref.UID = "00000000-0000-0000-0000-000000000000"
+			w.createDeployment(t, "web", func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
+			w.editFoo(t, "web", `{"spec":{"paused":false}}`)
+			w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		})
 }
 
 // TestTakeover gives the controller what the sample that it descends from left behind: a Foo without status
 // conditions, and a Deployment without our labels, in a namespace that has no room for a second Deployment.
 func TestTakeover(t *testing.T) {
 	w := newWorld(t, fullCluster)
-	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "example-foo"}, Spec: v1alpha1.FooSpec{DeploymentName: "example-foo", Replicas: new(int32(2))}}
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: "example-foo"},
+		Spec:       v1alpha1.FooSpec{DeploymentName: "example-foo", Replicas: new(int32(2))},
+	}
 	foo, err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).Create(t.Context(), foo, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +179,8 @@ func TestTakeover(t *testing.T) {
 	}
 
 	// A Deployment of ours that has lost its labels is the same case.
-	w.kubectl(t, "", "label", "deployment/example-foo", "-n", w.namespace, v1alpha1.LabelMadeFor+"-", v1alpha1.LabelFooGeneration+"-", "app.kubernetes.io/managed-by-")
+	w.kubectl(t, "", "label", "deployment/example-foo", "-n", w.namespace, v1alpha1.LabelMadeFor+"-",
+		v1alpha1.LabelFooGeneration+"-", "app.kubernetes.io/managed-by-")
 	until(t, "the labels are back", func(context.Context) (bool, error) {
 		return cmp.Equal(plan.Deployment(foo).Labels, w.deployment(t, "example-foo").Labels), nil
 	})

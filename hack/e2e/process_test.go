@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -35,20 +35,60 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 		env   string
 		want  string
 	}{
-		{"a kubeconfig that does not parse", []string{"--kubeconfig", broken}, "", broken},
-		{"a kubeconfig that does not parse, given by the environment", nil, "KUBECONFIG=" + broken, broken},
-		{"a kubeconfig that is not there", []string{"-kubeconfig=/does/not/exist"}, "", "/does/not/exist"},
-		{"no configuration at all", nil, "HOME=" + t.TempDir(), "--kubeconfig"},
-		{"a context that is not there", []string{"--master=http://127.0.0.1:1", "--context=nowhere"}, "", "nowhere"},
-		{"an unknown flag", []string{"--no-such-flag"}, "", "no-such-flag"},
-		{"an argument that is no flag", []string{"start"}, "", `"start"`},
-		{"a server that is no URL", []string{"--master=https://[::1"}, "", "::1"},
-		{"a rate of nothing", []string{"--master=http://127.0.0.1:1", "--kube-api-qps=0"}, "", "--kube-api-qps"},
-		{"no workers", []string{"--workers=0"}, "", "--workers"},
+		{
+			name:  "a kubeconfig that does not parse",
+			flags: []string{"--kubeconfig", broken},
+			want:  broken,
+		},
+		{
+			name: "a kubeconfig that does not parse, given by the environment",
+			env:  "KUBECONFIG=" + broken,
+			want: broken,
+		},
+		{
+			name:  "a kubeconfig that is not there",
+			flags: []string{"-kubeconfig=/does/not/exist"},
+			want:  "/does/not/exist",
+		},
+		{
+			name: "no configuration at all",
+			env:  "HOME=" + t.TempDir(),
+			want: "--kubeconfig",
+		},
+		{
+			name:  "a context that is not there",
+			flags: []string{"--master=http://127.0.0.1:1", "--context=nowhere"},
+			want:  "nowhere",
+		},
+		{
+			name:  "an unknown flag",
+			flags: []string{"--no-such-flag"},
+			want:  "no-such-flag",
+		},
+		{
+			name:  "an argument that is no flag",
+			flags: []string{"start"},
+			want:  `"start"`,
+		},
+		{
+			name:  "a server that is no URL",
+			flags: []string{"--master=https://[::1"},
+			want:  "::1",
+		},
+		{
+			name:  "a rate of nothing",
+			flags: []string{"--master=http://127.0.0.1:1", "--kube-api-qps=0"},
+			want:  "--kube-api-qps",
+		},
+		{
+			name:  "no workers",
+			flags: []string{"--workers=0"},
+			want:  "--workers",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], test.flags...)
-			cmd.Env = append(os.Environ(), asController+"=1", "KUBECONFIG=", test.env)
+			cmd := exec.Command(controllerBinary, test.flags...)
+			cmd.Env = append(os.Environ(), "KUBECONFIG=", test.env)
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -65,34 +105,38 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
-	for flag, want := range map[string]string{"--help": "-kubeconfig", "-h": "~/.kube/config", "--version": "foo-controller "} {
-		cmd := exec.Command(os.Args[0], flag)
-		cmd.Env = append(os.Environ(), asController+"=1")
-		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
+	for flag, want := range map[string]string{
+		"--help":    "-kubeconfig",
+		"-h":        "~/.kube/config",
+		"--version": "foo-controller ",
+	} {
+		if out, err := exec.Command(controllerBinary, flag).Output(); err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v, printed %q, want %q in it", flag, err, out, want)
 		}
 	}
 }
 
-// TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
+// TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
 // of its own, and watches a real half minute go by.
-func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
+func TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w := newWorldOfItsOwn(t, apiCluster)
 	c := w.cluster
-	localcluster := func(args ...string) {
+	do := func(err error) {
 		t.Helper()
-		if out, err := exec.Command(localcluster, append(args, "--dir", c.dir)...).CombinedOutput(); err != nil {
-			t.Fatalf("localcluster %v: %v\n%s", args, err, out)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	kubeconfig := c.kubeconfig(t, nil)
 	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
-	localcluster("kill", "kube-apiserver")
+	do(c.KillComponent("kube-apiserver"))
 
 	p := startController(t, "--kubeconfig", kubeconfig)
 	p.says(t, "Cannot reach the API server")
-	until(t, "it is told again", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") == 2, nil })
-	localcluster("start", "kube-apiserver")
+	until(t, "it is logged again", func(context.Context) (bool, error) {
+		return p.count("Cannot reach the API server") == 2, nil
+	})
+	do(c.StartComponent("kube-apiserver"))
 	p.says(t, "Reached the API server")
 	p.says(t, "does not know the resource")
 	p.says(t, "kubectl apply -f artifacts/crd")
@@ -102,15 +146,21 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 
-	localcluster("kill", "kube-apiserver") // And again while it works.
-	until(t, "it is told", func(context.Context) (bool, error) { return p.count("Cannot reach the API server") >= 3, nil })
-	localcluster("start", "kube-apiserver")
-	until(t, "it goes on by itself", func(context.Context) (bool, error) { return p.count("Reached the API server") >= 2, nil })
+	do(c.KillComponent("kube-apiserver")) // And again while it works.
+	until(t, "it is logged", func(context.Context) (bool, error) {
+		return p.count("Cannot reach the API server") >= 3, nil
+	})
+	do(c.StartComponent("kube-apiserver"))
+	until(t, "it goes on by itself", func(context.Context) (bool, error) {
+		return p.count("Reached the API server") >= 2, nil
+	})
 	w.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
 	w.becomes(t, "more", v1alpha1.ReasonCreating)
 
 	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
-	until(t, "it is told", func(context.Context) (bool, error) { return p.count("does not know the resource") >= 2, nil })
+	until(t, "it is logged", func(context.Context) (bool, error) {
+		return p.count("does not know the resource") >= 2, nil
+	})
 	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
 	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
 	w.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"})
@@ -126,7 +176,7 @@ func TestWhatIsMissingIsToldAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	}
 }
 
-func TestMissingPermissionIsTold(t *testing.T) {
+func TestMissingPermissionIsLogged(t *testing.T) {
 	w := newWorld(t, apiCluster)
 	w.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
 	t.Cleanup(func() { w.kubectl(t, "", "apply", "-f", "artifacts/deploy") }) // Others use this cluster too.
@@ -183,7 +233,8 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.Items) != len(begun) {
-		t.Errorf("%d Deployments exist, want one for each of the %d requests that were in flight", len(list.Items), len(begun))
+		t.Errorf("%d Deployments exist, want one for each of the %d requests that were in flight",
+			len(list.Items), len(begun))
 	}
 	reported := 0
 	for i := range list.Items {
@@ -209,7 +260,9 @@ func TestStopWaitsForEventsOnTheirWay(t *testing.T) {
 	w.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
-	until(t, "an event is on its way", func(context.Context) (bool, error) { return proxy.count(http.MethodPost, "/events") > 0, nil })
+	until(t, "an event is on its way", func(context.Context) (bool, error) {
+		return proxy.count(http.MethodPost, "/events") > 0, nil
+	})
 	p.signal(syscall.SIGTERM)
 	p.says(t, `"Stopping`)
 	close(hold)
@@ -232,7 +285,9 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	}
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
-	until(t, "a request is in flight", func(context.Context) (bool, error) { return proxy.count(http.MethodPost, "/deployments") > 0, nil })
+	until(t, "a request is in flight", func(context.Context) (bool, error) {
+		return proxy.count(http.MethodPost, "/deployments") > 0, nil
+	})
 	for range 2 {
 		p.signal(os.Interrupt)
 		p.says(t, `"Stopping`)
@@ -252,8 +307,9 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 		env  string
 		end  func(*exec.Cmd) error
 	}{
-		{"when it is told to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
-		{"on Ctrl-C", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }},
+		{"when it is asked to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
+		{"on Ctrl-C", "RUN_UNTIL_READY=",
+			func(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }},
 		{"on SIGTERM", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -321,7 +377,8 @@ func TestMakeRunThatCannotGoOnEndsWithAnErrorAndLeavesNothingBehind(t *testing.T
 	}
 	tree, temp := t.TempDir(), t.TempDir() // A tree without artifacts: there is nothing to install.
 	script, err := os.ReadFile("hack/run.sh")
-	if err := errors.Join(err, os.Mkdir(filepath.Join(tree, "hack"), 0o755), os.WriteFile(filepath.Join(tree, "hack", "run.sh"), script, 0o755),
+	if err := errors.Join(err, os.Mkdir(filepath.Join(tree, "hack"), 0o755),
+		os.WriteFile(filepath.Join(tree, "hack", "run.sh"), script, 0o755),
 		os.Symlink(filepath.Join(here, "bin"), filepath.Join(tree, "bin"))); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -35,12 +35,14 @@ const (
 	crdName = "crd/foos.samplecontroller.k8s.io"
 
 	specRequired = "spec: Required value: set at least spec.deploymentName, the name of the Deployment to create"
-	nameRule     = `deploymentName must be a name that a Deployment can have: lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit, for example "web-1"`
-	imageRule    = `image must not contain spaces: give a reference such as "nginx:1.29"`
+	nameRule     = `deploymentName must be a name that a Deployment can have: lowercase letters, digits, '-' and '.', ` +
+		`beginning and ending with a letter or digit, for example "web-1"`
+	imageRule = `image must not contain spaces: give a reference such as "nginx:1.29"`
 
 	// notAllChecked is what the server adds to an error of the schema (required, too long, of another type)
 	// whenever there are CEL rules too. We cannot make it say that better.
-	notAllChecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+	notAllChecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; " +
+		"correct the existing errors to complete validation"
 	// notInt32 stands beside every complaint about a number beyond 32 bits.
 	notInt32 = "Checked value must be of type integer with format int32 in spec.replicas"
 )
@@ -50,7 +52,8 @@ func fooManifest(name, fields string) string {
 	if fields != "" {
 		fields = "," + fields
 	}
-	return fmt.Sprintf(`{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":%q}%s}`, name, fields)
+	return fmt.Sprintf(`{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":%q}%s}`,
+		name, fields)
 }
 
 // waitingForController are the conditions of a Foo that no controller has looked at.
@@ -72,8 +75,22 @@ func reported(generation int64) v1alpha1.FooStatus {
 		AvailableReplicas:  1,
 		Selector:           "app=nginx,controller=web",
 		Conditions: []metav1.Condition{
-			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonProgressing, Message: "1 of 3 available", ObservedGeneration: generation, LastTransitionTime: metav1.Unix(1700000000, 0)},
-			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonProgressing, Message: "1 of 3 available", ObservedGeneration: generation, LastTransitionTime: metav1.Unix(1700000000, 0)},
+			{
+				Type:               v1alpha1.ConditionReady,
+				Status:             metav1.ConditionFalse,
+				Reason:             v1alpha1.ReasonProgressing,
+				Message:            "1 of 3 available",
+				ObservedGeneration: generation,
+				LastTransitionTime: metav1.Unix(1700000000, 0),
+			},
+			{
+				Type:               v1alpha1.ConditionReconciling,
+				Status:             metav1.ConditionTrue,
+				Reason:             v1alpha1.ReasonProgressing,
+				Message:            "1 of 3 available",
+				ObservedGeneration: generation,
+				LastTransitionTime: metav1.Unix(1700000000, 0),
+			},
 		},
 	}
 }
@@ -92,12 +109,14 @@ func (c *cluster) foosIn(namespace string) *fooClient {
 
 // create makes a Foo from what stands beside its metadata.
 func (f *fooClient) create(ctx context.Context, name, fields string) error {
-	return f.client.RESTClient().Post().Namespace(f.namespace).Resource("foos").Body([]byte(fooManifest(name, fields))).Do(ctx).Error()
+	return f.client.RESTClient().Post().Namespace(f.namespace).Resource("foos").Body([]byte(fooManifest(name, fields))).
+		Do(ctx).Error()
 }
 
 // patch sends a merge patch. The answer is not decoded, as kubectl does not either.
 func (f *fooClient) patch(ctx context.Context, name, patch string) error {
-	return f.client.RESTClient().Patch(types.MergePatchType).Namespace(f.namespace).Resource("foos").Name(name).Body([]byte(patch)).Do(ctx).Error()
+	return f.client.RESTClient().Patch(types.MergePatchType).Namespace(f.namespace).Resource("foos").Name(name).
+		Body([]byte(patch)).Do(ctx).Error()
 }
 
 // get returns the Foo as a Go object.
@@ -138,7 +157,7 @@ func errorsOf(output string) []string {
 	return strings.Split(strings.TrimPrefix(rest, "\n* "), "\n* ")
 }
 
-func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
+func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 	c := apiCluster.get(t)
 	ns := c.namespace(t)
 	name := func(value string) string { return fmt.Sprintf(`"spec":{"deploymentName":%s}`, value) }
@@ -161,14 +180,30 @@ func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
 	}{
 		{name: "no spec", says: []string{specRequired}},
 		{name: "spec null", fields: `"spec":null`, says: []string{specRequired}},
-		{name: "spec of no fields", fields: `"spec":{}`, says: []string{"spec.deploymentName: Required value", notAllChecked}},
-		{name: "spec that is not an object", fields: `"spec":"web"`, says: []string{"spec in body must be of type object", ".spec.replicas accessor error", notAllChecked}},
+		{
+			name:   "spec of no fields",
+			fields: `"spec":{}`,
+			says:   []string{"spec.deploymentName: Required value", notAllChecked},
+		},
+		{
+			name:   "spec that is not an object",
+			fields: `"spec":"web"`,
+			says:   []string{"spec in body must be of type object", ".spec.replicas accessor error", notAllChecked},
+		},
 		{name: "all fields", fields: `"spec":{"deploymentName":"web","replicas":2,"image":"nginx:1.29","paused":true}`},
 
 		{name: "deploymentName alone", fields: name(`"web"`)},
-		{name: "deploymentName null", fields: name(`null`), says: []string{"spec.deploymentName: Required value", notAllChecked}},
+		{
+			name:   "deploymentName null",
+			fields: name(`null`),
+			says:   []string{"spec.deploymentName: Required value", notAllChecked},
+		},
 		{name: "deploymentName empty", fields: name(`""`), says: badName(`""`)},
-		{name: "deploymentName that is a number", fields: name(`5`), says: []string{"spec.deploymentName in body must be of type string", notAllChecked}},
+		{
+			name:   "deploymentName that is a number",
+			fields: name(`5`),
+			says:   []string{"spec.deploymentName in body must be of type string", notAllChecked},
+		},
 		{name: "deploymentName of one digit", fields: name(`"1"`)},
 		{name: "deploymentName with dots and dashes", fields: name(`"a.b-1"`)},
 		{name: "deploymentName with capitals", fields: name(`"Web"`), says: badName(`"Web"`)},
@@ -177,38 +212,91 @@ func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
 		{name: "deploymentName that ends with a dot", fields: name(`"web."`), says: badName(`"web."`)},
 		{name: "deploymentName that begins with a dash", fields: name(`"-web"`), says: badName(`"-web"`)},
 		{name: "deploymentName of 253 characters", fields: name(quoted(253))},
-		{name: "deploymentName of 254 characters", fields: name(quoted(254)), says: []string{"spec.deploymentName: Too long: may not be more than 253 bytes", notAllChecked}},
+		{
+			name:   "deploymentName of 254 characters",
+			fields: name(quoted(254)),
+			says:   []string{"spec.deploymentName: Too long: may not be more than 253 bytes", notAllChecked},
+		},
 
 		{name: "replicas 0", fields: with("replicas", "0")},
 		{name: "replicas 2147483647", fields: with("replicas", "2147483647")},
-		{name: "replicas 2147483648", fields: with("replicas", "2147483648"), says: []string{notInt32, ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647"}},
-		{name: "replicas -1", fields: with("replicas", "-1"), says: []string{"spec.replicas in body should be greater than or equal to 0", ".spec.replicas: Invalid value: -1: should be a non-negative integer"}},
-		{name: "replicas that are a string", fields: with("replicas", `"3"`), says: []string{"spec.replicas in body must be of type integer", ".spec.replicas accessor error", notAllChecked}},
-		{name: "replicas that are a fraction", fields: with("replicas", "1.5"), says: []string{"spec.replicas in body must be of type int32", notInt32, ".spec.replicas accessor error", notAllChecked}},
+		{
+			name:   "replicas 2147483648",
+			fields: with("replicas", "2147483648"),
+			says:   []string{notInt32, ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647"},
+		},
+		{
+			name:   "replicas -1",
+			fields: with("replicas", "-1"),
+			says: []string{
+				"spec.replicas in body should be greater than or equal to 0",
+				".spec.replicas: Invalid value: -1: should be a non-negative integer",
+			},
+		},
+		{
+			name:   "replicas that are a string",
+			fields: with("replicas", `"3"`),
+			says:   []string{"spec.replicas in body must be of type integer", ".spec.replicas accessor error", notAllChecked},
+		},
+		{
+			name:   "replicas that are a fraction",
+			fields: with("replicas", "1.5"),
+			says: []string{
+				"spec.replicas in body must be of type int32", notInt32, ".spec.replicas accessor error", notAllChecked,
+			},
+		},
 		{name: "replicas without a value", fields: with("replicas", "null"), spec: `{"deploymentName":"web"}`},
 
 		{name: "image of one character", fields: with("image", `"a"`)},
 		{name: "image with registry, tag and digest", fields: with("image", `"registry.example.com:5000/a/b:1@sha256:0123"`)},
 		{name: "image of 1024 characters", fields: with("image", quoted(1024))},
-		{name: "image of 1025 characters", fields: with("image", quoted(1025)), says: []string{"spec.image: Too long: may not be more than 1024 bytes", notAllChecked}},
+		{
+			name:   "image of 1025 characters",
+			fields: with("image", quoted(1025)),
+			says:   []string{"spec.image: Too long: may not be more than 1024 bytes", notAllChecked},
+		},
 		{name: "image of 1024 characters in 2048 bytes", fields: with("image", `"`+strings.Repeat("é", 1024)+`"`)},
-		{name: "image empty", fields: with("image", `""`), says: []string{"spec.image in body should be at least 1 chars long"}},
+		{
+			name:   "image empty",
+			fields: with("image", `""`),
+			says:   []string{"spec.image in body should be at least 1 chars long"},
+		},
 		{name: "image of a space", fields: with("image", `" "`), says: badImage(`" "`)},
 		{name: "image with a space", fields: with("image", `"a b"`), says: badImage(`"a b"`)},
 		{name: "image with a tab", fields: with("image", `"a\tb"`), says: badImage(`"a\tb"`)},
 		{name: "image that ends with a newline", fields: with("image", `"a\n"`), says: badImage(`"a\n"`)},
 		{name: "image that begins with a no-break space", fields: with("image", `"\u00a0a"`), says: badImage(`"\u00a0a"`)},
-		{name: "image that is a number", fields: with("image", "5"), says: []string{"spec.image in body must be of type string", notAllChecked}},
+		{
+			name:   "image that is a number",
+			fields: with("image", "5"),
+			says:   []string{"spec.image in body must be of type string", notAllChecked},
+		},
 		{name: "image without a value", fields: with("image", "null"), spec: `{"deploymentName":"web"}`},
 
 		{name: "paused true", fields: with("paused", "true")},
 		{name: "paused false", fields: with("paused", "false")},
-		{name: "paused that is a string", fields: with("paused", `"true"`), says: []string{"spec.paused in body must be of type boolean", notAllChecked}},
-		{name: "paused that is a number", fields: with("paused", "1"), says: []string{"spec.paused in body must be of type boolean", notAllChecked}},
+		{
+			name:   "paused that is a string",
+			fields: with("paused", `"true"`),
+			says:   []string{"spec.paused in body must be of type boolean", notAllChecked},
+		},
+		{
+			name:   "paused that is a number",
+			fields: with("paused", "1"),
+			says:   []string{"spec.paused in body must be of type boolean", notAllChecked},
+		},
 		{name: "paused without a value", fields: with("paused", "null"), spec: `{"deploymentName":"web"}`},
 
-		{name: "a field misspelt", fields: with("replica", "3"), says: []string{`strict decoding error: unknown field "spec.replica"`}},
-		{name: "a field beside spec", fields: name(`"web"`) + `,"replicas":3`, says: []string{`strict decoding error: unknown field "replicas"`}},
+		{
+			name:   "a field misspelt",
+			fields: with("replica", "3"),
+			says:   []string{`strict decoding error: unknown field "spec.replica"`},
+		},
+		{
+			name:   "a field beside spec",
+			fields: name(`"web"`) + `,"replicas":3`,
+			says:   []string{`strict decoding error: unknown field "replicas"`},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -242,9 +330,10 @@ func TestAPIAcceptsWhatTheRulesAllowAndTellsWhatToDoAboutTheRest(t *testing.T) {
 	}
 }
 
-func TestAPIDropsUnknownFieldsOfClientsThatDoNotAskToBeTold(t *testing.T) {
+func TestAPIDropsUnknownFieldsOfClientsThatDoNotAskForErrors(t *testing.T) {
 	c := apiCluster.get(t)
-	out := c.kubectl(t, fooManifest("web", `"other":1,"spec":{"deploymentName":"web","replica":3}`), "create", "-n", c.namespace(t), "-f", "-", "-o", "json", "--validate=ignore")
+	out := c.kubectl(t, fooManifest("web", `"other":1,"spec":{"deploymentName":"web","replica":3}`),
+		"create", "-n", c.namespace(t), "-f", "-", "-o", "json", "--validate=ignore")
 	foo := decode(t, out)
 	if diff := cmp.Diff(map[string]any{"deploymentName": "web"}, foo["spec"]); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
@@ -269,7 +358,8 @@ func TestAPIUpdatesCannotTakeAwayWhatIsRequired(t *testing.T) {
 		`{"spec":{"image":"a b"}}`:                   imageRule,
 		`{"spec":{"deploymentName":"-","paused":0}}`: "spec.paused in body must be of type boolean",
 	} {
-		if out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--type=merge", "-p", patch); err == nil || !strings.Contains(out, says) {
+		if out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--type=merge", "-p", patch); err == nil ||
+			!strings.Contains(out, says) {
 			t.Errorf("patch %s: kubectl says %q (%v), want a refusal that says %q", patch, out, err, says)
 		}
 	}
@@ -291,7 +381,12 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 	conditions := func(n int) []metav1.Condition {
 		all := make([]metav1.Condition, n)
 		for i := range all {
-			all[i] = metav1.Condition{Type: fmt.Sprintf("Type%d", i), Status: metav1.ConditionTrue, Reason: "Reason", LastTransitionTime: metav1.Unix(0, 0)}
+			all[i] = metav1.Condition{
+				Type:               fmt.Sprintf("Type%d", i),
+				Status:             metav1.ConditionTrue,
+				Reason:             "Reason",
+				LastTransitionTime: metav1.Unix(0, 0),
+			}
 		}
 		return all
 	}
@@ -307,14 +402,20 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 	}{
 		{"as the controller writes it", reported(1), ""},
 		{"32 conditions", v1alpha1.FooStatus{Conditions: conditions(32)}, ""},
-		{"33 conditions", v1alpha1.FooStatus{Conditions: conditions(33)}, "status.conditions: Too many: 33: must have at most 32 items"},
-		{"two conditions of one type", v1alpha1.FooStatus{Conditions: append(conditions(1), conditions(1)...)}, "status.conditions[1]: Duplicate value"},
-		{"a condition that is perhaps true", edited(func(c *metav1.Condition) { c.Status = "Maybe" }), `supported values: "True", "False", "Unknown"`},
+		{"33 conditions", v1alpha1.FooStatus{Conditions: conditions(33)},
+			"status.conditions: Too many: 33: must have at most 32 items"},
+		{"two conditions of one type", v1alpha1.FooStatus{Conditions: append(conditions(1), conditions(1)...)},
+			"status.conditions[1]: Duplicate value"},
+		{"a condition that is perhaps true", edited(func(c *metav1.Condition) { c.Status = "Maybe" }),
+			`supported values: "True", "False", "Unknown"`},
 		{"a condition without reason", edited(func(c *metav1.Condition) { c.Reason = "" }), "status.conditions[0].reason"},
-		{"a reason that is a sentence", edited(func(c *metav1.Condition) { c.Reason = "not good" }), "status.conditions[0].reason"},
-		{"a condition without time", edited(func(c *metav1.Condition) { c.LastTransitionTime = metav1.Time{} }), "status.conditions[0].lastTransitionTime"},
+		{"a reason that is a sentence", edited(func(c *metav1.Condition) { c.Reason = "not good" }),
+			"status.conditions[0].reason"},
+		{"a condition without time", edited(func(c *metav1.Condition) { c.LastTransitionTime = metav1.Time{} }),
+			"status.conditions[0].lastTransitionTime"},
 		{"observedGeneration 0", v1alpha1.FooStatus{Conditions: conditions(1)}, ""},
-		{"observedGeneration -1", v1alpha1.FooStatus{ObservedGeneration: -1}, "status.observedGeneration: Invalid value: -1: observedGeneration in body should be greater than or equal to 0"},
+		{"observedGeneration -1", v1alpha1.FooStatus{ObservedGeneration: -1},
+			"status.observedGeneration: Invalid value: -1: observedGeneration in body should be greater than or equal to 0"},
 	} {
 		foo := foos.get(t, "web")
 		foo.Status = test.status
@@ -326,9 +427,11 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 			t.Errorf("%s: the server says %v, want a refusal that says %q", test.name, err, test.says)
 		}
 	}
-	const odd = `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"yesterday"}]}}`
+	const odd = `{"status":{"conditions":[
+		{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"yesterday"}]}}`
 	out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--subresource=status", "--type=merge", "-p", odd)
-	if want := "conditions[0].lastTransitionTime in body must be of type date-time"; err == nil || !strings.Contains(out, want) {
+	if want := "conditions[0].lastTransitionTime in body must be of type date-time"; err == nil ||
+		!strings.Contains(out, want) {
 		t.Errorf("a condition of yesterday: kubectl says %q (%v), want a refusal that says %q", out, err, want)
 	}
 }
@@ -336,7 +439,8 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 func TestAPINewFooWaitsForController(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
-	manifest := fooManifest("web", `"spec":{"deploymentName":"web"},"status":{"observedGeneration":7,"conditions":[{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`)
+	manifest := fooManifest("web", `"spec":{"deploymentName":"web"},"status":{"observedGeneration":7,"conditions":[
+		{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`)
 	c.kubectl(t, manifest, "create", "-n", foos.namespace, "-f", "-")
 
 	want := v1alpha1.FooStatus{Conditions: waitingForController()}
@@ -397,9 +501,12 @@ func TestAPIKubectlGetShowsWhatOperatorsAskFirst(t *testing.T) {
 			{"new", "free", "Unknown", "Pending", "<age>"},
 			{"old", "web", "3", "2", "1", "False", "Progressing", "<age>"},
 		}},
-		{[]string{"samples", "-o", "name"}, [][]string{{"foo.samplecontroller.k8s.io/new"}, {"foo.samplecontroller.k8s.io/old"}}},
-		{[]string{"foo", "-o", "name", "--field-selector", "spec.deploymentName=web"}, [][]string{{"foo.samplecontroller.k8s.io/old"}}},
-		{[]string{"foo", "-o", "name", "--field-selector", "spec.deploymentName!=web"}, [][]string{{"foo.samplecontroller.k8s.io/new"}}},
+		{[]string{"samples", "-o", "name"},
+			[][]string{{"foo.samplecontroller.k8s.io/new"}, {"foo.samplecontroller.k8s.io/old"}}},
+		{[]string{"foo", "-o", "name", "--field-selector", "spec.deploymentName=web"},
+			[][]string{{"foo.samplecontroller.k8s.io/old"}}},
+		{[]string{"foo", "-o", "name", "--field-selector", "spec.deploymentName!=web"},
+			[][]string{{"foo.samplecontroller.k8s.io/new"}}},
 	} {
 		if diff := cmp.Diff(test.want, get(test.args...)); diff != "" {
 			t.Errorf("kubectl get %s (-want +got):\n%s", strings.Join(test.args, " "), diff)
@@ -410,7 +517,8 @@ func TestAPIKubectlGetShowsWhatOperatorsAskFirst(t *testing.T) {
 func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
-	if err := foos.create(t.Context(), "web", `"spec":{"deploymentName":"web","replicas":1,"image":"nginx:1.29"}`); err != nil {
+	if err := foos.create(t.Context(), "web",
+		`"spec":{"deploymentName":"web","replicas":1,"image":"nginx:1.29"}`); err != nil {
 		t.Fatal(err)
 	}
 	foo := foos.get(t, "web")
@@ -421,7 +529,8 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 
 	c.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", foos.namespace)
 	foo = foos.get(t, "web")
-	if diff := cmp.Diff(v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29"}, foo.Spec); diff != "" {
+	if diff := cmp.Diff(v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29"},
+		foo.Spec); diff != "" {
 		t.Errorf("spec after kubectl scale (-want +got):\n%s", diff)
 	}
 	if foo.Generation != 2 {
@@ -435,7 +544,8 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	if scale.Spec.Replicas != 3 {
 		t.Errorf("the scale asks for %d replicas, want 3", scale.Spec.Replicas)
 	}
-	if diff := cmp.Diff(autoscalingv1.ScaleStatus{Replicas: 2, Selector: "app=nginx,controller=web"}, scale.Status); diff != "" {
+	if diff := cmp.Diff(autoscalingv1.ScaleStatus{Replicas: 2, Selector: "app=nginx,controller=web"},
+		scale.Status); diff != "" {
 		t.Errorf("status of the scale (-want +got):\n%s", diff)
 	}
 	scale.Spec.Replicas, scale.Status.Replicas = 0, 9
@@ -444,7 +554,8 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	}
 	foo = foos.get(t, "web")
 	if *foo.Spec.Replicas != 0 || foo.Generation != 3 || foo.Status.Replicas != 2 {
-		t.Errorf("after an update of the scale: spec.replicas %d, generation %d, status.replicas %d; want 0, 3, 2", *foo.Spec.Replicas, foo.Generation, foo.Status.Replicas)
+		t.Errorf("after an update of the scale: spec.replicas %d, generation %d, status.replicas %d; want 0, 3, 2",
+			*foo.Spec.Replicas, foo.Generation, foo.Status.Replicas)
 	}
 	scale, err = foos.GetScale(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -456,7 +567,7 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	}
 }
 
-// Autoscalers read the scale before they write it. That is why the description of spec.replicas tells to set
+// Autoscalers read the scale before they write it. That is why the description of spec.replicas asks to set
 // it for them, though kubectl scale works without.
 func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 	c := apiCluster.get(t)
@@ -465,7 +576,8 @@ func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	const says = `the spec replicas field ".spec.replicas" does not exist`
-	if _, err := foos.GetScale(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), says) {
+	if _, err := foos.GetScale(t.Context(), "web", metav1.GetOptions{}); err == nil ||
+		!strings.Contains(err.Error(), says) {
 		t.Errorf("read the scale: %v, want an error that says %q", err, says)
 	}
 	c.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", foos.namespace)
@@ -477,7 +589,8 @@ func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 func TestAPISpecAndStatusAreWrittenApartAndOnlySpecMakesAGeneration(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
-	foo, err := foos.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1alpha1.FooSpec{DeploymentName: "web"}}, metav1.CreateOptions{})
+	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1alpha1.FooSpec{DeploymentName: "web"}}
+	foo, err := foos.Create(t.Context(), foo, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +605,8 @@ func TestAPISpecAndStatusAreWrittenApartAndOnlySpecMakesAGeneration(t *testing.T
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(spec, foo.Spec); diff != "" || foo.Generation != 1 || len(foo.Labels) > 0 {
-		t.Errorf("a status update has changed more than status: generation %d, labels %v, spec (-want +got):\n%s", foo.Generation, foo.Labels, diff)
+		t.Errorf("a status update has changed more than status: generation %d, labels %v, spec (-want +got):\n%s",
+			foo.Generation, foo.Labels, diff)
 	}
 	if diff := cmp.Diff(reported(1), foo.Status); diff != "" {
 		t.Errorf("status (-written +stored):\n%s", diff)
@@ -548,14 +662,17 @@ func TestAPIEveryFieldIsExplained(t *testing.T) {
 		}
 	}
 	walk("foo", root)
-	for _, path := range []string{"foo.spec.deploymentName", "foo.spec.replicas", "foo.spec.image", "foo.spec.paused", "foo.status.conditions.reason"} {
+	for _, path := range []string{
+		"foo.spec.deploymentName", "foo.spec.replicas", "foo.spec.image", "foo.spec.paused", "foo.status.conditions.reason",
+	} {
 		if explained[path] == "" {
 			t.Fatalf("%s is not among the fields: %v", path, explained)
 		}
 	}
 
 	oneLine := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	until(t, "kubectl knows the kind", func(context.Context) (bool, error) { // The server publishes schemas when it has time.
+	// The server publishes schemas when it has time.
+	until(t, "kubectl knows the kind", func(context.Context) (bool, error) {
 		_, err := c.try("", "explain", "foo.spec.deploymentName")
 		return err == nil, nil
 	})
@@ -591,11 +708,16 @@ func TestAPICRDIsEstablishedWithoutWarnings(t *testing.T) {
 	c := apiCluster.get(t)
 	conditions := map[string]string{} // Status by type.
 	reasons := map[string]string{}
-	for _, condition := range dig[[]any](t, decode(t, c.kubectl(t, "", "get", crdName, "-o", "json")), "status", "conditions") {
+	crd := decode(t, c.kubectl(t, "", "get", crdName, "-o", "json"))
+	for _, condition := range dig[[]any](t, crd, "status", "conditions") {
 		kind := dig[string](t, condition, "type")
 		conditions[kind], reasons[kind] = dig[string](t, condition, "status"), dig[string](t, condition, "reason")
 	}
-	want := map[string]string{"Established": "True", "NamesAccepted": "True", "KubernetesAPIApprovalPolicyConformant": "False"}
+	want := map[string]string{
+		"Established":                           "True",
+		"NamesAccepted":                         "True",
+		"KubernetesAPIApprovalPolicyConformant": "False",
+	}
 	if diff := cmp.Diff(want, conditions); diff != "" {
 		t.Errorf("conditions; NonStructuralSchema must not be among them (-want +got):\n%s", diff)
 	}
@@ -608,9 +730,13 @@ func TestAPICRDIsEstablishedWithoutWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := strings.NewReplacer("foos.samplecontroller.k8s.io", "foos.copy.k8s.io", "group: samplecontroller.k8s.io", "group: copy.k8s.io").Replace(string(file))
-	if got, want := c.kubectl(t, copied, "create", "--dry-run=server", "-f", "-"), "customresourcedefinition.apiextensions.k8s.io/foos.copy.k8s.io created (server dry run)\n"; got != want {
-		t.Errorf("kubectl create says %q, want just %q", got, want)
+	copied := strings.NewReplacer(
+		"foos.samplecontroller.k8s.io", "foos.copy.k8s.io",
+		"group: samplecontroller.k8s.io", "group: copy.k8s.io",
+	).Replace(string(file))
+	const created = "customresourcedefinition.apiextensions.k8s.io/foos.copy.k8s.io created (server dry run)\n"
+	if got := c.kubectl(t, copied, "create", "--dry-run=server", "-f", "-"); got != created {
+		t.Errorf("kubectl create says %q, want just %q", got, created)
 	}
 }
 
@@ -629,7 +755,10 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 	defer events.Stop()
 
 	full := v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29", Paused: true}
-	created, err := foos.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: map[string]string{"team": "blue"}}, Spec: full}, metav1.CreateOptions{FieldManager: "test"})
+	created, err := foos.Create(ctx, &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: map[string]string{"team": "blue"}},
+		Spec:       full,
+	}, metav1.CreateOptions{FieldManager: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -639,10 +768,15 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 	if diff := cmp.Diff(created, foos.get(t, "full")); diff != "" {
 		t.Errorf("get (-created +got):\n%s", diff)
 	}
-	if _, err := foos.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.FooSpec{DeploymentName: "other"}}, metav1.CreateOptions{}); err != nil {
+	other := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.FooSpec{DeploymentName: "other"}}
+	if _, err := foos.Create(ctx, other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, options := range []metav1.ListOptions{{LabelSelector: "team=blue"}, {FieldSelector: "spec.deploymentName=web"}, {FieldSelector: "metadata.name=full"}} {
+	for _, options := range []metav1.ListOptions{
+		{LabelSelector: "team=blue"},
+		{FieldSelector: "spec.deploymentName=web"},
+		{FieldSelector: "metadata.name=full"},
+	} {
 		list, err := foos.List(ctx, options)
 		if err != nil {
 			t.Fatal(err)
@@ -651,7 +785,8 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 			t.Errorf("list with %+v has %d Foos, want only \"full\"", options, len(list.Items))
 		}
 	}
-	patched, err := foos.Patch(ctx, "full", types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/paused","value":false}]`), metav1.PatchOptions{})
+	patched, err := foos.Patch(ctx, "full", types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/paused","value":false}]`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -666,10 +801,13 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 	if _, err := foos.UpdateStatus(ctx, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("a status update of what has changed meanwhile: %v, want a conflict", err)
 	}
-	if err := foos.Delete(ctx, "full", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("00000000-0000-0000-0000-000000000000")}); !apierrors.IsConflict(err) {
+	onlyIf := func(uid string) metav1.DeleteOptions {
+		return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(uid)}
+	}
+	if err := foos.Delete(ctx, "full", onlyIf("00000000-0000-0000-0000-000000000000")); !apierrors.IsConflict(err) {
 		t.Errorf("delete with another uid: %v, want a conflict", err)
 	}
-	if err := foos.Delete(ctx, "full", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(created.UID))}); err != nil {
+	if err := foos.Delete(ctx, "full", onlyIf(string(created.UID))); err != nil {
 		t.Errorf("delete with its uid: %v", err)
 	}
 	if _, err := foos.Get(ctx, "full", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -687,7 +825,8 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]string{"ADDED full web", "ADDED other other", "MODIFIED full web", "DELETED full web"}, seen); diff != "" {
+	if diff := cmp.Diff([]string{"ADDED full web", "ADDED other other", "MODIFIED full web", "DELETED full web"},
+		seen); diff != "" {
 		t.Errorf("watch (-want +got):\n%s", diff)
 	}
 }
@@ -695,7 +834,8 @@ func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
 func TestAPIAbsentFieldsStayAbsentThroughTheTypedClient(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
-	foo, err := foos.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Spec: v1alpha1.FooSpec{DeploymentName: "web"}}, metav1.CreateOptions{})
+	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Spec: v1alpha1.FooSpec{DeploymentName: "web"}}
+	foo, err := foos.Create(t.Context(), foo, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -734,7 +874,9 @@ func TestAPIAbsentFieldsStayAbsentThroughTheTypedClient(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"replicas": 0.0, "availableReplicas": 0.0}, status); diff != "" {
 		t.Errorf("status, in which the two numbers are never left out (-want +got):\n%s", diff)
 	}
-	if _, err := foos.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), specRequired) {
+	empty := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}
+	_, err = foos.Create(t.Context(), empty, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), specRequired) {
 		t.Errorf("create without spec: %v, want a refusal that says %q", err, specRequired)
 	}
 }
@@ -743,16 +885,19 @@ func TestAPIApplyOwnsItsFieldsAndLeavesTheOthers(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	apply := func(manager string, spec *applyv1alpha1.FooSpecApplyConfiguration) error {
-		_, err := foos.Apply(t.Context(), applyv1alpha1.Foo("web", foos.namespace).WithSpec(spec), metav1.ApplyOptions{FieldManager: manager})
+		_, err := foos.Apply(t.Context(), applyv1alpha1.Foo("web", foos.namespace).WithSpec(spec),
+			metav1.ApplyOptions{FieldManager: manager})
 		return err
 	}
-	if err := apply("user", applyv1alpha1.FooSpec().WithDeploymentName("web").WithImage("nginx:1.29").WithPaused(true)); err != nil {
+	if err := apply("user",
+		applyv1alpha1.FooSpec().WithDeploymentName("web").WithImage("nginx:1.29").WithPaused(true)); err != nil {
 		t.Fatal(err)
 	}
 	if err := apply("autoscaler", applyv1alpha1.FooSpec().WithDeploymentName("web").WithReplicas(3)); err != nil {
 		t.Fatal(err)
 	}
-	if err := apply("autoscaler", applyv1alpha1.FooSpec().WithDeploymentName("web").WithImage("nginx:other")); !apierrors.IsConflict(err) {
+	if err := apply("autoscaler",
+		applyv1alpha1.FooSpec().WithDeploymentName("web").WithImage("nginx:other")); !apierrors.IsConflict(err) {
 		t.Errorf("apply of another's field: %v, want a conflict", err)
 	}
 	if err := apply("user", applyv1alpha1.FooSpec().WithDeploymentName("web").WithPaused(true)); err != nil {
@@ -771,11 +916,13 @@ func TestAPIApplyOwnsItsFieldsAndLeavesTheOthers(t *testing.T) {
 	}
 
 	condition := func(kind string) *applymetav1.ConditionApplyConfiguration {
-		return applymetav1.Condition().WithType(kind).WithStatus(metav1.ConditionTrue).WithReason("Applied").WithMessage("").WithLastTransitionTime(metav1.Unix(0, 0))
+		return applymetav1.Condition().WithType(kind).WithStatus(metav1.ConditionTrue).WithReason("Applied").WithMessage("").
+			WithLastTransitionTime(metav1.Unix(0, 0))
 	}
 	for _, kind := range []string{v1alpha1.ConditionReady, "example.com/Checked"} {
 		status := applyv1alpha1.FooStatus().WithConditions(condition(kind))
-		if _, err := foos.ApplyStatus(t.Context(), applyv1alpha1.Foo("web", foos.namespace).WithStatus(status), metav1.ApplyOptions{FieldManager: kind, Force: true}); err != nil {
+		if _, err := foos.ApplyStatus(t.Context(), applyv1alpha1.Foo("web", foos.namespace).WithStatus(status),
+			metav1.ApplyOptions{FieldManager: kind, Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -814,25 +961,76 @@ var storedFoos = []struct {
 	fields string
 
 	waiting bool   // It is read with the default conditions.
-	mend    string // The patch that puts the spec right; empty when the spec is good.
+	fix     string // The patch that puts the spec right; empty when the spec is good.
 	another string // What the server says when another field of the spec is changed; empty when it allows that.
-	// stuck is what the server says of every write of metadata until the Foo is mended; empty when it allows them.
+	// stuck is what the server says of every write of metadata until the Foo is fixed; empty when it allows them.
 	// A finalizer, that of foreground deletion too, cannot be taken off such a Foo before.
 	stuck string
 }{
-	{name: "no-spec", waiting: true, mend: `{"spec":{"deploymentName":"web"}}`, another: "spec.deploymentName: Required value"},
-	{name: "null-spec", fields: `"spec":null`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`, another: "spec.deploymentName: Required value"},
-	{name: "empty-spec", fields: `"spec":{}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`, another: "spec.deploymentName: Required value"},
-	{name: "no-name", fields: `"spec":{"replicas":1}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`, another: "spec.deploymentName: Required value"},
-	{name: "empty-name", fields: `"spec":{"deploymentName":""}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`},
-	{name: "bad-name", fields: `"spec":{"deploymentName":"Web_1"}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`},
-	{name: "long-name", fields: `"spec":{"deploymentName":"` + strings.Repeat("a", 254) + `"}`, waiting: true, mend: `{"spec":{"deploymentName":"web"}}`},
-	{name: "image-with-spaces", fields: `"spec":{"deploymentName":"web","image":"a b"}`, waiting: true, mend: `{"spec":{"image":"nginx:1.29"}}`},
-	{name: "image-too-long", fields: `"spec":{"deploymentName":"web","image":"` + strings.Repeat("a", 1025) + `"}`, waiting: true, mend: `{"spec":{"image":"nginx:1.29"}}`},
-	{name: "image-empty", fields: `"spec":{"deploymentName":"web","image":""}`, waiting: true, mend: `{"spec":{"image":null}}`},
+	{
+		name:    "no-spec",
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+		another: "spec.deploymentName: Required value",
+	},
+	{
+		name:    "null-spec",
+		fields:  `"spec":null`,
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+		another: "spec.deploymentName: Required value",
+	},
+	{
+		name:    "empty-spec",
+		fields:  `"spec":{}`,
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+		another: "spec.deploymentName: Required value",
+	},
+	{
+		name:    "no-name",
+		fields:  `"spec":{"replicas":1}`,
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+		another: "spec.deploymentName: Required value",
+	},
+	{name: "empty-name", fields: `"spec":{"deploymentName":""}`, waiting: true, fix: `{"spec":{"deploymentName":"web"}}`},
+	{
+		name:    "bad-name",
+		fields:  `"spec":{"deploymentName":"Web_1"}`,
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+	},
+	{
+		name:    "long-name",
+		fields:  `"spec":{"deploymentName":"` + strings.Repeat("a", 254) + `"}`,
+		waiting: true,
+		fix:     `{"spec":{"deploymentName":"web"}}`,
+	},
+	{
+		name:    "image-with-spaces",
+		fields:  `"spec":{"deploymentName":"web","image":"a b"}`,
+		waiting: true,
+		fix:     `{"spec":{"image":"nginx:1.29"}}`,
+	},
+	{
+		name:    "image-too-long",
+		fields:  `"spec":{"deploymentName":"web","image":"` + strings.Repeat("a", 1025) + `"}`,
+		waiting: true,
+		fix:     `{"spec":{"image":"nginx:1.29"}}`,
+	},
+	{
+		name:    "image-empty",
+		fields:  `"spec":{"deploymentName":"web","image":""}`,
+		waiting: true,
+		fix:     `{"spec":{"image":null}}`,
+	},
 	{
 		// The scale subresource makes the server look at replicas on every write, changed or not.
-		name: "negative-replicas", fields: `"spec":{"deploymentName":"web","replicas":-1}`, waiting: true, mend: `{"spec":{"replicas":0}}`,
+		name:    "negative-replicas",
+		fields:  `"spec":{"deploymentName":"web","replicas":-1}`,
+		waiting: true,
+		fix:     `{"spec":{"replicas":0}}`,
 		stuck:   ".spec.replicas: Invalid value: -1: should be a non-negative integer",
 		another: ".spec.replicas: Invalid value: -1: should be a non-negative integer",
 	},
@@ -840,31 +1038,54 @@ var storedFoos = []struct {
 
 	{name: "no-status", fields: `"spec":{"deploymentName":"web"}`, waiting: true},
 	{name: "null-status", fields: `"spec":{"deploymentName":"web"},"status":null`, waiting: true},
-	{name: "status-without-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"availableReplicas":1}`, waiting: true},
-	{name: "null-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"availableReplicas":1,"conditions":null}`, waiting: true},
+	{
+		name:    "status-without-conditions",
+		fields:  `"spec":{"deploymentName":"web"},"status":{"availableReplicas":1}`,
+		waiting: true,
+	},
+	{
+		name:    "null-conditions",
+		fields:  `"spec":{"deploymentName":"web"},"status":{"availableReplicas":1,"conditions":null}`,
+		waiting: true,
+	},
 	{name: "empty-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[]}`},
-	{name: "odd-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[{"type":"Ready","status":"Maybe","reason":"no good","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`},
-	{name: "unfinished-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[{"type":"Ready","status":"True"}]}`},
-	{name: "negative-generation", fields: `"spec":{"deploymentName":"web"},"status":{"observedGeneration":-1}`, waiting: true},
+	{
+		name: "odd-conditions",
+		fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[
+			{"type":"Ready","status":"Maybe","reason":"no good","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`,
+	},
+	{
+		name:   "unfinished-conditions",
+		fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[{"type":"Ready","status":"True"}]}`,
+	},
+	{
+		name:    "negative-generation",
+		fields:  `"spec":{"deploymentName":"web"},"status":{"observedGeneration":-1}`,
+		waiting: true,
+	},
 	{
 		// The server cannot tell which of two entries of one key is the old one, so it takes both for new.
-		name: "doubled-conditions", fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"Ready","status":"False"}]}`,
+		name: "doubled-conditions",
+		fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[
+			{"type":"Ready","status":"True"},{"type":"Ready","status":"False"}]}`,
 		stuck:   "status.conditions[1].reason: Required value",
 		another: "status.conditions[1].reason: Required value",
 	},
 }
 
-func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing.T) {
+func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.T) {
 	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
 	c.config.WarningHandler = rest.NoWarnings{}  // The server warns of each bad value that it lets stand.
 	c.samples = clientset.NewForConfigOrDie(c.config)
-	touched, mended, foreground, background := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
+	touched, fixed := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
+	foreground, background := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
 	// takes waits until the server goes by the CRD that takes every field, or by the one that does not.
 	takes := func(everything bool) {
 		t.Helper()
 		until(t, "the server goes by the new CRD", func(ctx context.Context) (bool, error) {
 			probe := fooManifest("probe", `"other":1,"spec":{"deploymentName":"web"}`)
-			answer, err := touched.client.RESTClient().Post().Namespace(touched.namespace).Resource("foos").Param("dryRun", metav1.DryRunAll).Body([]byte(probe)).Do(ctx).Raw()
+			answer, err := touched.client.RESTClient().Post().Namespace(touched.namespace).Resource("foos").
+				Param("dryRun", metav1.DryRunAll).Body([]byte(probe)).Do(ctx).Raw()
 			return err == nil && strings.Contains(string(answer), `"other"`) == everything, nil
 		})
 	}
@@ -881,15 +1102,15 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 			t.Errorf("status (-written +stored):\n%s", diff)
 		}
 	}
-	// mend puts right what is wrong with a Foo: the spec as a user does, the status as the controller does.
-	mend := func(t *testing.T, foos *fooClient, name, patch string) {
+	// fix puts right what is wrong with a Foo: the spec as a user does, the status as the controller does.
+	fix := func(t *testing.T, foos *fooClient, name, patch string) {
 		t.Helper()
 		if patch == "" {
 			report(t, foos, name)
 			return
 		}
 		if err := foos.patch(t.Context(), name, patch); err != nil {
-			t.Fatalf("mend it with %s: %v", patch, err)
+			t.Fatalf("fix it with %s: %v", patch, err)
 		}
 	}
 	expect := func(t *testing.T, what string, err error, says string) {
@@ -905,13 +1126,14 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 	c.kubectl(t, noRules, "apply", "-f", "-")
 	takes(true)
 	for _, test := range storedFoos {
-		for _, foos := range []*fooClient{touched, mended, foreground, background} {
+		for _, foos := range []*fooClient{touched, fixed, foreground, background} {
 			if err := foos.create(t.Context(), test.name, test.fields); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if got, want := c.kubectl(t, "", "apply", "-f", crdFile), "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io configured\n"; got != want {
+	const want = "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io configured\n"
+	if got := c.kubectl(t, "", "apply", "-f", crdFile); got != want {
 		t.Errorf("kubectl apply of our CRD says %q, want just %q", got, want)
 	}
 	takes(false)
@@ -933,7 +1155,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 				t.Errorf("the default has replaced what was in status: %+v", foo.Status)
 			}
 			isBad := ""
-			if test.mend != "" {
+			if test.fix != "" {
 				isBad = "invalid"
 			}
 			if test.name != "unknown-fields" { // The server's default is to drop them.
@@ -942,28 +1164,32 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 
 			expect(t, "label", touched.patch(t.Context(), test.name, `{"metadata":{"labels":{"a":"b"}}}`), test.stuck)
 			expect(t, "annotate", touched.patch(t.Context(), test.name, `{"metadata":{"annotations":{"a":"b"}}}`), test.stuck)
-			expect(t, "give a finalizer", touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":["example.com/hold"]}}`), test.stuck)
+			expect(t, "give a finalizer",
+				touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":["example.com/hold"]}}`), test.stuck)
 			expect(t, "take a finalizer", touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":null}}`), test.stuck)
-			expect(t, "change another field of the spec", touched.patch(t.Context(), test.name, `{"spec":{"paused":true}}`), test.another)
+			expect(t, "change another field of the spec", touched.patch(t.Context(), test.name, `{"spec":{"paused":true}}`),
+				test.another)
 			before := touched.stored(t, test.name, "spec")
 			report(t, touched, test.name)
 			if diff := cmp.Diff(before, touched.stored(t, test.name, "spec")); diff != "" {
 				t.Errorf("a status update has changed the spec (-before +after):\n%s", diff)
 			}
 
-			mend(t, mended, test.name, test.mend)
+			fix(t, fixed, test.name, test.fix)
 			for _, patch := range []string{`{"metadata":{"labels":{"a":"b"}}}`, `{"spec":{"paused":true}}`} {
-				expect(t, "after mending, "+patch, mended.patch(t.Context(), test.name, patch), "")
+				expect(t, "after fixing it, "+patch, fixed.patch(t.Context(), test.name, patch), "")
 			}
-			good := mended.get(t, test.name)
+			good := fixed.get(t, test.name)
 			good.ObjectMeta = metav1.ObjectMeta{Name: "good-" + test.name}
-			_, err := mended.Create(t.Context(), good, metav1.CreateOptions{})
-			expect(t, "create another like the mended one", err, "")
+			_, err := fixed.Create(t.Context(), good, metav1.CreateOptions{})
+			expect(t, "create another like the fixed one", err, "")
 		})
 	}
 
 	t.Run("kubectl warns of a bad value that it lets stand", func(t *testing.T) {
-		if out, want := c.kubectl(t, "", "annotate", "foo/bad-name", "-n", background.namespace, "a=b"), "Warning: spec.deploymentName: Invalid value: \"Web_1\": "+nameRule; !strings.Contains(out, want) {
+		const want = "Warning: spec.deploymentName: Invalid value: \"Web_1\": " + nameRule
+		out := c.kubectl(t, "", "annotate", "foo/bad-name", "-n", background.namespace, "a=b")
+		if !strings.Contains(out, want) {
 			t.Errorf("kubectl annotate says %q, want it to say %q", out, want)
 		}
 	})
@@ -994,13 +1220,14 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedMendedAndDeleted(t *testing
 		t.Run("deleted in the foreground/"+test.name, func(t *testing.T) {
 			foo := foreground.get(t, test.name)
 			if foo.DeletionTimestamp == nil || !slices.Equal(foo.Finalizers, []string{metav1.FinalizerDeleteDependents}) {
-				t.Fatalf("deletionTimestamp %v, finalizers %v; want the one set, and the garbage collector's finalizer", foo.DeletionTimestamp, foo.Finalizers)
+				t.Fatalf("deletionTimestamp %v, finalizers %v; want the one set, and the garbage collector's finalizer",
+					foo.DeletionTimestamp, foo.Finalizers)
 			}
 			collected := `{"metadata":{"finalizers":null}}` // What the garbage collector does in the end.
 			expect(t, "take off the finalizer", foreground.patch(t.Context(), test.name, collected), test.stuck)
 			if test.stuck != "" {
-				mend(t, foreground, test.name, test.mend)
-				expect(t, "after mending, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
+				fix(t, foreground, test.name, test.fix)
+				expect(t, "after fixing it, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
 			}
 			if _, err := foreground.Get(t.Context(), test.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("the Foo is still there: %v", err)
@@ -1036,7 +1263,10 @@ func TestAPIGarbageCollectorDeletesFoosStoredBeforeTheRulesInTheForeground(t *te
 
 	for _, name := range names {
 		foo := w.foo(t, name)
-		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}}}
+		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)},
+		}}
 		if _, err := w.kube.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -1045,6 +1275,7 @@ func TestAPIGarbageCollectorDeletesFoosStoredBeforeTheRulesInTheForeground(t *te
 	until(t, "all of them and what they own are gone", func(ctx context.Context) (bool, error) {
 		foos, fooErr := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).List(ctx, metav1.ListOptions{})
 		owned, ownedErr := w.kube.CoreV1().ConfigMaps(w.namespace).List(ctx, metav1.ListOptions{})
-		return fooErr == nil && ownedErr == nil && len(foos.Items) == 0 && len(owned.Items) == 1, nil // kube-root-ca.crt stays.
+		// kube-root-ca.crt stays.
+		return fooErr == nil && ownedErr == nil && len(foos.Items) == 0 && len(owned.Items) == 1, nil
 	})
 }

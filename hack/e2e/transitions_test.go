@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"encoding/json"
@@ -88,14 +88,16 @@ func (tr transition) alike() spec {
 // expected returns how the transition ends, given how the Foo that is alike has ended.
 func (tr transition) expected(alike ending) ending {
 	end := ending{Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
-	if tr.pauses() { // The status tells it, and is about the Deployment that the paused spec names.
+	if tr.pauses() { // The status reports it, and is about the Deployment that the paused spec names.
 		const paused = "Nothing is written while spec.paused is true; "
 		ready := &end.Status.Conditions[0]
 		ready.Reason, ready.Message = v1alpha1.ReasonPaused, paused+ready.Message
 		if tr.renames() {
 			end.Status.Replicas, end.Status.AvailableReplicas, end.Status.Selector = 0, 0, ""
 			ready.Status = metav1.ConditionFalse
-			ready.Message = paused + fmt.Sprintf("there is no Deployment; Deployment %q is kept on purpose meanwhile, with %v available", tr.first["deploymentName"], tr.first["replicas"])
+			ready.Message = paused +
+				fmt.Sprintf("there is no Deployment; Deployment %q is kept on purpose meanwhile, with %v available",
+					tr.first["deploymentName"], tr.first["replicas"])
 		}
 	}
 	for _, dep := range end.Deployments { // An image that it gets later leaves this as it is.
@@ -148,13 +150,16 @@ func TestTransitions(t *testing.T) {
 
 	t.Run("with pods", func(t *testing.T) {
 		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3})
-		transitions = append(transitions, transitionsOf("image", absent, value{"a tag", "nginx:1.29"}, value{"the default", plan.DefaultImage},
-			value{"a digest", "registry.example.com:5000/nginx@sha256:" + strings.Repeat("0f", 32)},
-			value{"1024 characters", strings.Repeat("a", 1024)})...)
-		transitions = append(transitions, transitionsOf("deploymentName", name(3), name(63), name(64), name(253), value{"dots and digits", "0.000.a-1"})...)
+		transitions = append(transitions,
+			transitionsOf("image", absent, value{"a tag", "nginx:1.29"}, value{"the default", plan.DefaultImage},
+				value{"a digest", "registry.example.com:5000/nginx@sha256:" + strings.Repeat("0f", 32)},
+				value{"1024 characters", strings.Repeat("a", 1024)})...)
+		transitions = append(transitions,
+			transitionsOf("deploymentName", name(3), name(63), name(64), name(253), value{"dots and digits", "0.000.a-1"})...)
 		transitions = append(transitions, transitionsOf("paused", absent, value{"false", false}, value{"true", true})...)
 
-		old, renamed := spec{"deploymentName": "old-000", "replicas": 2, "image": "nginx:1.29"}, spec{"deploymentName": "new-000"}
+		old := spec{"deploymentName": "old-000", "replicas": 2, "image": "nginx:1.29"}
+		renamed := spec{"deploymentName": "new-000"}
 		paused := old.with("paused", true)
 		transitions = append(transitions, []transition{
 			{"all but the name becomes absent", old, old.with("replicas", nil).with("image", nil)},
@@ -173,7 +178,8 @@ func TestTransitions(t *testing.T) {
 	})
 
 	t.Run("without pods", func(t *testing.T) { // No cluster has room for that many.
-		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3}, value{"2147483647", math.MaxInt32})
+		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3},
+			value{"2147483647", math.MaxInt32})
 		compareTransitions(t, apiCluster, v1alpha1.ReasonCreating, transitions)
 	})
 }
@@ -195,7 +201,8 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 		for i := range transitions {
 			w.becomesWith(t, nameOf(i), func(foo *v1alpha1.Foo) bool {
 				ready := readyCondition(foo)
-				return ready.Reason == v1alpha1.ReasonPaused || ready.Reason == end && !strings.Contains(ready.Message, "; Deployment ")
+				return ready.Reason == v1alpha1.ReasonPaused || ready.Reason == end &&
+					!strings.Contains(ready.Message, "; Deployment ")
 			})
 		}
 	}
@@ -211,7 +218,8 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 	for i, tr := range transitions {
 		replace := fmt.Sprintf(`[{"op":"replace","path":"/spec","value":%s}]`, tr.then.json(t))
 		foos := changed.samples.SamplecontrollerV1alpha1().Foos(changed.namespace)
-		if _, err := foos.Patch(t.Context(), nameOf(i), types.JSONPatchType, []byte(replace), metav1.PatchOptions{}); err != nil {
+		if _, err := foos.Patch(t.Context(), nameOf(i), types.JSONPatchType, []byte(replace),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatalf("%s: %v", tr.name, err)
 		}
 	}
@@ -223,13 +231,14 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 		t.Run(tr.name, func(t *testing.T) {
 			got, want := got[nameOf(i)], want[nameOf(i)]
 			if diff := cmp.Diff(tr.expected(want), got); diff != "" {
-				t.Errorf("Foo %s in %s is not like that in %s (-want +got):\n%s", nameOf(i), changed.namespace, made.namespace, diff)
+				t.Errorf("Foo %s in %s is not like that in %s (-want +got):\n%s", nameOf(i), changed.namespace,
+					made.namespace, diff)
 			}
 		})
 	}
 }
 
-// An ending is all that has become of a Foo, but for what is never the same twice, such as times and uids.
+// An ending is the final state of a Foo, except what is never the same twice, such as times and uids.
 type ending struct {
 	Status      v1alpha1.FooStatus
 	Deployments map[string]*appsv1.Deployment
@@ -262,7 +271,7 @@ func (w *world) ends(t *testing.T) map[string]ending {
 	return ends
 }
 
-// stripped returns what of a Deployment of foo would be the same if both were made anew elsewhere. Of two fields it
+// stripped returns what of a Deployment of foo would be the same if both were created elsewhere. Of two fields it
 // keeps whether they are right.
 func stripped(foo *v1alpha1.Foo, dep *appsv1.Deployment) *appsv1.Deployment {
 	dep = dep.DeepCopy()

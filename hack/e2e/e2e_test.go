@@ -1,11 +1,9 @@
-package main
+package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,28 +23,28 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"example.com/foo-controller/hack/controlplane"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 )
 
-// This file is the ground that the end-to-end tests stand on: a local control plane, and the controller
-// as a process of its own on it. The tests are in the other e2e_*_test.go files; -short skips them.
+// This file is what the other tests of this package share: local control planes, and the controller as a process.
 
 const (
-	localcluster = "bin/localcluster"
+	// controllerBinary is built with Go's race detector. A data race ends it with an exit code that fails the test.
+	controllerBinary = "bin/foo-controller-race"
+	// controllerName is the name that the controller gives itself, for instance as the field manager of its writes.
+	controllerName = "foo-controller"
 	// controllerUser is who the controller is for the API server: the ServiceAccount of artifacts/deploy.
 	controllerUser = "system:serviceaccount:foo-system:foo-controller"
-	// asController makes this test binary behave as the controller's.
-	asController = "FOO_TEST_AS_CONTROLLER"
-	// skipped is what tests of this kind say with -short.
+	// skipped is the reason for which -short skips a test.
 	skipped = "needs a local control plane or another process; run without -short"
 	// eventually is how long a test waits at most for what has to come.
 	eventually = 90 * time.Second
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asController) != "" {
-		main()
-		return
+	if err := os.Chdir("../.."); err != nil { // Paths in these tests begin at the root of the repository.
+		panic(err)
 	}
 	code := m.Run()
 	for _, c := range []*shared{apiCluster, fullCluster} {
@@ -57,13 +55,10 @@ func TestMain(m *testing.M) {
 
 // A cluster is a running local control plane, with our CRD and the controller's permissions in it.
 type cluster struct {
-	dir     string
+	*controlplane.ControlPlane
 	config  *rest.Config // Of an administrator.
 	kube    kubernetes.Interface
 	samples clientset.Interface
-	process *exec.Cmd
-	stdin   interface{ Close() error }
-	output  *syncBuffer
 }
 
 // shared is a cluster that several tests use, each in namespaces of its own. The first one starts it.
@@ -96,79 +91,36 @@ func (s *shared) get(t *testing.T) *cluster {
 
 func (s *shared) stop() {
 	if s.cluster != nil {
-		s.cluster.stop()
+		s.cluster.Stop()
 	}
 }
 
-// startCluster starts a control plane, which ends with this process at the latest.
-func startCluster(components string) (_ *cluster, err error) {
-	if _, err := os.Stat(localcluster); err != nil {
-		return nil, fmt.Errorf("%w: build it with `make %s`, or skip the end-to-end tests with -short", err, localcluster)
-	}
-	dir, err := os.MkdirTemp("", "foo-e2e-")
+// startCluster starts a control plane with our CRD and the controller's permissions.
+func startCluster(components string) (*cluster, error) {
+	plane, err := controlplane.Start(".", "--components="+components, "--audit")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: dir, output: &syncBuffer{}}
-	defer func() {
-		if err != nil {
-			c.stop()
-			err = fmt.Errorf("start a local control plane: %w\n%s", err, c.output)
-		}
-	}()
-	c.process = exec.Command(localcluster, "up", "--dir", dir, "--components", components, "--audit", "--stop-with-stdin")
-	c.process.Stderr = c.output
-	if c.stdin, err = c.process.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := c.process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.process.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() && lines.Text() != "ready" {
-		fmt.Fprintln(c.output, lines.Text())
-	}
-	if lines.Text() != "ready" {
-		return nil, errors.New("it ended before it was ready")
-	}
-	go func() { // Whatever else it has to say must not block it.
-		for lines.Scan() {
-		}
-	}()
-
-	if c.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig")); err != nil {
-		return nil, err
-	}
-	c.config.QPS = -1
-	c.kube = kubernetes.NewForConfigOrDie(c.config)
-	c.samples = clientset.NewForConfigOrDie(c.config)
-	for _, args := range [][]string{
-		{"apply", "-f", "artifacts/crd", "-f", "artifacts/deploy"},
-		{"wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io"},
-	} {
-		if out, err := c.command(args...).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+	c := &cluster{ControlPlane: plane}
+	if err := c.setUp(); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("set up a local control plane: %w", err)
 	}
 	return c, nil
 }
 
-// stop ends the control plane and waits until it has.
-func (c *cluster) stop() {
-	if c.process != nil && c.process.Process != nil {
-		c.stdin.Close()
-		_ = c.process.Wait() // How it ended was not asked.
+func (c *cluster) setUp() (err error) {
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
+		return err
 	}
-	os.RemoveAll(c.dir)
-}
-
-// command returns a kubectl command line, to be run by an administrator.
-func (c *cluster) command(args ...string) *exec.Cmd {
-	return exec.Command(localcluster, append([]string{"kubectl", "--dir", c.dir, "--"}, args...)...)
+	c.config.QPS = -1
+	if c.kube, err = kubernetes.NewForConfig(c.config); err != nil {
+		return err
+	}
+	if c.samples, err = clientset.NewForConfig(c.config); err != nil {
+		return err
+	}
+	return c.Install("artifacts/crd", "artifacts/deploy")
 }
 
 // kubectl runs kubectl and returns what it prints; input, if any, is its standard input.
@@ -183,7 +135,7 @@ func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 
 // try is kubectl for commands that may fail.
 func (c *cluster) try(input string, args ...string) (string, error) {
-	cmd := c.command(args...)
+	cmd := c.Kubectl(args...)
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -192,7 +144,8 @@ func (c *cluster) try(input string, args ...string) (string, error) {
 // namespace makes a namespace for the test and returns its name. It is not removed: the cluster soon is.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
-	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +156,12 @@ func (c *cluster) namespace(t *testing.T) string {
 // server is the API server, or the proxy before it if there is one.
 func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 	t.Helper()
-	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := clientcmd.LoadFromFile(filepath.Join(c.dir, "kubeconfig"))
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,18 +180,21 @@ func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 
 // A process is a running controller.
 type process struct {
-	cmd  *exec.Cmd
-	log  *syncBuffer
-	done chan struct{} // Closed when it has ended.
-	code int           // The exit code that is expected of it.
-	told bool          // It has been told to stop.
+	cmd       *exec.Cmd
+	log       *syncBuffer
+	done      chan struct{} // Closed when it has ended.
+	code      int           // The exit code that is expected of it.
+	signalled bool          // It has received a signal.
 }
 
 // startController starts the controller as a process with the given flags. It is stopped with the test.
 func startController(t *testing.T, flags ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], append([]string{"-v=2"}, flags...)...), log: &syncBuffer{}, done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), asController+"=1")
+	p := &process{
+		cmd:  exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...),
+		log:  &syncBuffer{},
+		done: make(chan struct{}),
+	}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -255,17 +212,17 @@ func startController(t *testing.T, flags ...string) *process {
 	return p
 }
 
-// signal tells the process to stop.
+// signal sends the process a signal, on which it stops.
 func (p *process) signal(sig os.Signal) {
-	p.told = true
+	p.signalled = true
 	_ = p.cmd.Process.Signal(sig) // It may have ended before.
 }
 
-// stop ends the process as a cluster would, unless it has been told to stop, and expects its exit code to
+// stop ends the process as a cluster would, unless it has received a signal, and expects its exit code to
 // be as it should.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if !p.told {
+	if !p.signalled {
 		p.signal(syscall.SIGTERM)
 	}
 	select {
@@ -340,13 +297,14 @@ type auditEvent struct {
 }
 
 func (e *auditEvent) String() string {
-	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name, e.ResponseStatus.Code)
+	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace,
+		e.ObjectRef.Name, e.ResponseStatus.Code)
 }
 
 // writes returns what the controller wrote, or tried to write, in namespace so far; "" is all namespaces.
 func (c *cluster) writes(t *testing.T, namespace string) []string {
 	t.Helper()
-	log, err := os.ReadFile(filepath.Join(c.dir, "audit.log"))
+	log, err := os.ReadFile(c.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}

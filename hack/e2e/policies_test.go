@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -33,7 +33,8 @@ func TestDeniedDeploymentsAreRefusedWithTheMessageUntilTheDenialIsLifted(t *test
 
 	lift := w.denyDeployments(t, message, admissionregistrationv1.Update)
 	change := []byte(`{"spec":{"replicas":3}}`)
-	if out, err := w.try("", "patch", "deployment/web", "-n", w.namespace, "-p", string(change)); err == nil || !strings.Contains(out, message) {
+	if out, err := w.try("", "patch", "deployment/web", "-n", w.namespace, "-p", string(change)); err == nil ||
+		!strings.Contains(out, message) {
 		t.Errorf("an update was answered with %q, want a refusal with %q", out, message)
 	}
 	w.createDeployment(t, "another", func(*appsv1.Deployment) {}) // Creating is not denied,
@@ -76,7 +77,8 @@ func TestQuotaIsInForce(t *testing.T) {
 	w := newWorld(t, fullCluster)
 	w.quota(t, corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("1")})
 	w.kubectl(t, "", "create", "secret", "generic", "first", "-n", w.namespace)
-	if out, err := w.try("", "create", "secret", "generic", "second", "-n", w.namespace); err == nil || !strings.Contains(out, "exceeded quota") {
+	if out, err := w.try("", "create", "secret", "generic", "second", "-n", w.namespace); err == nil ||
+		!strings.Contains(out, "exceeded quota") {
 		t.Errorf("one Secret more than the quota allows was answered with %q, want a refusal", out)
 	}
 }
@@ -106,7 +108,9 @@ func TestPodsOfTheNeverReadyImageHoldTheirRolloutUp(t *testing.T) {
 // denyDeployments makes the API server refuse the operations on Deployments of this namespace to everybody,
 // with the message, until the test ends or the returned function is called. Their status and scale are
 // subresources, and not denied. The refusal is what a ValidatingAdmissionPolicy says by default: 422 Invalid.
-func (w *world) denyDeployments(t *testing.T, message string, operations ...admissionregistrationv1.OperationType) (lift func()) {
+func (w *world) denyDeployments(
+	t *testing.T, message string, operations ...admissionregistrationv1.OperationType,
+) (lift func()) {
 	t.Helper()
 	denied, err := json.Marshal(operations) // A list in JSON is one in CEL.
 	if err != nil {
@@ -117,7 +121,7 @@ func (w *world) denyDeployments(t *testing.T, message string, operations ...admi
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-deny-"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			// Creating is among them for the sake of the probe.
-			MatchConstraints: w.deploymentsHere(append([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, operations...)...),
+			MatchConstraints: w.deploymentsHere(append(operations, admissionregistrationv1.Create)...),
 			Validations: []admissionregistrationv1.Validation{{
 				Expression: fmt.Sprintf("!(request.operation in %s || request.name == %q)", denied, policyProbe),
 				Message:    message,
@@ -200,7 +204,9 @@ func remove(ctx context.Context, t *testing.T, name string, kinds ...interface {
 }
 
 // deploymentsHere matches operations on the Deployments of this namespace.
-func (w *world) deploymentsHere(operations ...admissionregistrationv1.OperationType) *admissionregistrationv1.MatchResources {
+func (w *world) deploymentsHere(
+	operations ...admissionregistrationv1.OperationType,
+) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
@@ -249,7 +255,9 @@ func (w *world) quota(t *testing.T, hard corev1.ResourceList) {
 	until(t, "the quota is in force", func(ctx context.Context) (bool, error) {
 		_, err := w.kube.CoreV1().PodTemplates(w.namespace).Create(ctx, &corev1.PodTemplate{
 			ObjectMeta: metav1.ObjectMeta{Name: policyProbe},
-			Template:   corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main:1"}}}},
+			Template: corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main:1"}}},
+			},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "exceeded quota: "+quota.Name), nil
 	})

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -80,7 +80,8 @@ func TestRename(t *testing.T) {
 		w.editFoo(t, "web", `{"spec":{"deploymentName":"a","image":"nginx:1.29"}}`)
 		foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "a") })
 		if after := w.deployment(t, "a"); after.UID != before.UID || after.Generation != before.Generation {
-			t.Errorf("the Deployment was made or changed anew: %s generation %d, was %s generation %d", after.UID, after.Generation, before.UID, before.Generation)
+			t.Errorf("the Deployment was replaced or changed: %s generation %d, was %s generation %d", after.UID,
+				after.Generation, before.UID, before.Generation)
 		}
 		if diff := cmp.Diff(sorted(pods), sorted(w.pods(t, foo.Status.Selector))); diff != "" {
 			t.Errorf("pods were restarted (-before +after):\n%s", diff)
@@ -97,7 +98,8 @@ func TestRename(t *testing.T) {
 		for name, reason := range map[string]string{"taken": v1alpha1.ReasonNameTaken, "foreign": v1alpha1.ReasonNotOwned} {
 			w.rename(t, "web", name)
 			foo := w.becomes(t, "web", reason)
-			if message := readyCondition(foo).Message; !strings.Contains(message, `; Deployment "old" is kept on purpose meanwhile, with 1 available`) {
+			if message := readyCondition(foo).Message; !strings.Contains(message,
+				`; Deployment "old" is kept on purpose meanwhile, with 1 available`) {
 				t.Errorf("message = %q, want it to tell of the old Deployment", message)
 			}
 		}
@@ -115,7 +117,8 @@ func TestRename(t *testing.T) {
 		w.rename(t, "two", "x")
 		w.becomes(t, "one", v1alpha1.ReasonNameCycle)
 		foo := w.becomes(t, "two", v1alpha1.ReasonNameCycle)
-		if message := readyCondition(foo).Message; !strings.Contains(message, `Foo "two" wants Deployment "x" of Foo "one"; Foo "one" wants Deployment "y" of Foo "two"`) {
+		if message := readyCondition(foo).Message; !strings.Contains(message,
+			`Foo "two" wants Deployment "x" of Foo "one"; Foo "one" wants Deployment "y" of Foo "two"`) {
 			t.Errorf("message = %q, want it to name the ring", message)
 		}
 		w.rename(t, "one", "z")
@@ -127,7 +130,7 @@ func TestRename(t *testing.T) {
 		}
 	})
 
-	each("three in a ring: all of them are told", func(t *testing.T, w *world) {
+	each("three in a ring: all of them report it", func(t *testing.T, w *world) {
 		names := []string{"a", "b", "c"}
 		for _, name := range names {
 			w.createReady(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(1))})
@@ -143,20 +146,21 @@ func TestRename(t *testing.T) {
 		w.becomes(t, "c", v1alpha1.ReasonAvailable)
 	})
 
-	each("a copy with our owner reference and labels is never deleted, and told", func(t *testing.T, w *world) {
+	each("a copy with our owner reference and labels is never deleted, and reported", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
 		kept := w.deployment(t, "old")
 		copied := kept.DeepCopy()
 		copied.ObjectMeta = metav1.ObjectMeta{Name: "copy", Labels: kept.Labels, OwnerReferences: kept.OwnerReferences}
-		if _, err := w.kube.AppsV1().Deployments(w.namespace).Create(t.Context(), copied, metav1.CreateOptions{}); err != nil {
+		if _, err := w.kube.AppsV1().Deployments(w.namespace).Create(t.Context(), copied,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		told := func(foo *v1alpha1.Foo) bool {
+		reported := func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "copy" has this Foo as its owner`)
 		}
-		w.becomesWith(t, "web", told)
+		w.becomesWith(t, "web", reported)
 		w.rename(t, "web", "new")
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return told(foo) && w.hasDeployments(t, "copy", "new") })
+		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return reported(foo) && w.hasDeployments(t, "copy", "new") })
 		w.settle(t)
 		if !w.hasDeployments(t, "copy", "new") {
 			t.Error("the copy is gone")
@@ -188,7 +192,8 @@ func TestRename(t *testing.T) {
 		lowest := w.sampleAvailable(t)
 		w.rename(t, "web", "new")
 		foo := w.becomes(t, "web", v1alpha1.ReasonRefused)
-		if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota") || !strings.Contains(message, `Deployment "old" is kept on purpose`) {
+		if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota") ||
+			!strings.Contains(message, `Deployment "old" is kept on purpose`) {
 			t.Errorf("message = %q, want the server's words and the old Deployment", message)
 		}
 		w.kubectl(t, "", "delete", "quota", "--all", "-n", w.namespace)
@@ -199,27 +204,29 @@ func TestRename(t *testing.T) {
 		}
 	})
 
-	each("no quota for the pods of two Deployments: Reconciling until the deadline, then Stalled", func(t *testing.T, w *world) {
-		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
-		w.quota(t, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")})
-		w.rename(t, "web", "new")
-		foo := w.becomes(t, "web", v1alpha1.ReasonReplicaFailure)
-		if !meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReconciling) {
-			t.Errorf("conditions = %+v, want Reconciling", foo.Status.Conditions)
-		}
-		w.kubectl(t, "", "patch", "deployment/new", "-n", w.namespace, "-p", `{"spec":{"progressDeadlineSeconds":2}}`)
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) && strings.Contains(readyCondition(foo).Message, `Deployment "old" is kept on purpose`)
+	each("no quota for the pods of two Deployments: Reconciling until the deadline, then Stalled",
+		func(t *testing.T, w *world) {
+			w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
+			w.quota(t, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")})
+			w.rename(t, "web", "new")
+			foo := w.becomes(t, "web", v1alpha1.ReasonReplicaFailure)
+			if !meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReconciling) {
+				t.Errorf("conditions = %+v, want Reconciling", foo.Status.Conditions)
+			}
+			w.kubectl(t, "", "patch", "deployment/new", "-n", w.namespace, "-p", `{"spec":{"progressDeadlineSeconds":2}}`)
+			w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+				return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) &&
+					strings.Contains(readyCondition(foo).Message, `Deployment "old" is kept on purpose`)
+			})
+			if !w.hasDeployments(t, "old", "new") {
+				t.Error("the old Deployment is gone")
+			}
 		})
-		if !w.hasDeployments(t, "old", "new") {
-			t.Error("the old Deployment is gone")
-		}
-	})
 }
 
 // TestRenameEndsWellWhereverTheControllerIsKilled kills the controller at each request that every rename makes,
 // once so that the request is lost and, if it is a write, once so that it is still done. Another controller then
-// takes over. A moment is told by the methods of the requests up to it, others may come between: how often the
+// takes over. A moment is given by the methods of the requests up to it, others may come between: how often the
 // status is written on the way depends on how fast the replicas come.
 func TestRenameEndsWellWhereverTheControllerIsKilled(t *testing.T) {
 	w := newWorld(t, fullCluster)
@@ -287,7 +294,8 @@ func (w *world) renameAndKill(t *testing.T, name string, methods []string, lost 
 	w.controller(t)
 	until(t, "the Foo is renamed", func(context.Context) (bool, error) {
 		foo := w.foo(t, name)
-		return foo.Status.ObservedGeneration == foo.Generation && isReady(foo) && readyCondition(foo).Message == "2 of 2 replicas available" && !w.exists(t, name+"-old"), nil
+		return foo.Status.ObservedGeneration == foo.Generation && isReady(foo) &&
+			readyCondition(foo).Message == "2 of 2 replicas available" && !w.exists(t, name+"-old"), nil
 	})
 	if n := lowest(); n < 2 {
 		t.Errorf("%d replicas were available at one time, want 2 at all times", n)
@@ -304,7 +312,8 @@ func (w *world) createReady(t *testing.T, name string, spec v1alpha1.FooSpec) {
 // editFoo applies a merge patch as a user would.
 func (w *world) editFoo(t *testing.T, name, patch string) {
 	t.Helper()
-	if _, err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	foos := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace)
+	if _, err := foos.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -314,7 +323,7 @@ func (w *world) rename(t *testing.T, foo, deployment string) {
 	w.editFoo(t, foo, fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, deployment))
 }
 
-// deployments returns the Deployments of the namespace, but for those of settle.
+// deployments returns the Deployments of the namespace, except those of settle.
 func (w *world) deployments(t *testing.T) map[string]*appsv1.Deployment {
 	t.Helper()
 	list, err := w.kube.AppsV1().Deployments(w.namespace).List(t.Context(), metav1.ListOptions{})
@@ -360,7 +369,8 @@ func (w *world) sampleAvailableOf(t *testing.T, prefix string) func() int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := w.kube.AppsV1().Deployments(w.namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	watcher, err := w.kube.AppsV1().Deployments(w.namespace).Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,6 +413,6 @@ func sorted(uids []types.UID) []types.UID { return slices.Sorted(slices.Values(u
 
 // kill ends the process as a power cut would.
 func (p *process) kill() {
-	p.told, p.code = true, -1
+	p.signalled, p.code = true, -1
 	_ = p.cmd.Process.Kill() // It may have ended before.
 }

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -20,12 +20,13 @@ func TestRefusals(t *testing.T) {
 	each := together(t, fullCluster)
 	says := func(words string) func(*v1alpha1.Foo) bool {
 		return func(foo *v1alpha1.Foo) bool {
-			return readyCondition(foo).Reason == v1alpha1.ReasonRefused && strings.Contains(readyCondition(foo).Message, words) &&
+			return readyCondition(foo).Reason == v1alpha1.ReasonRefused &&
+				strings.Contains(readyCondition(foo).Message, words) &&
 				meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReconciling)
 		}
 	}
 
-	each("a quota: told in its words, and an edit acts at once when there is room", func(t *testing.T, w *world) {
+	each("a quota: reported in its words, and an edit acts at once when there is room", func(t *testing.T, w *world) {
 		w.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("0")})
 		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		w.becomesWith(t, "web", says("exceeded quota"))
@@ -55,18 +56,20 @@ func TestRefusals(t *testing.T) {
 		lift := w.denyDeployments(t, "nothing goes", "DELETE")
 		w.rename(t, "web", "new")
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "old" could not be deleted, trying again: deployments.apps "old" is forbidden`)
+			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
+				`Deployment "old" could not be deleted, trying again: deployments.apps "old" is forbidden`)
 		})
 		w.rename(t, "web", "newer") // It keeps nothing else from being done.
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return isReady(foo) && w.hasDeployments(t, "new", "newer", "old") && strings.Contains(readyCondition(foo).Message, "could not be deleted")
+			return isReady(foo) && w.hasDeployments(t, "new", "newer", "old") &&
+				strings.Contains(readyCondition(foo).Message, "could not be deleted")
 		})
 		lift()
 		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "newer") })
 	})
 
-	each("a policy that rewrites the image: told with both values, and no fight", func(t *testing.T, w *world) {
+	each("a policy that rewrites the image: reported with both values, and no fight", func(t *testing.T, w *world) {
 		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 		w.rewriteImages(t, "mirror.example.com/nginx:1")
 		before := w.countWrites(t, "patch deployments/")
@@ -74,7 +77,8 @@ func TestRefusals(t *testing.T) {
 		foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonFieldsOverridden && isReady(foo)
 		})
-		want := `Something else keeps changing Deployment "web": spec.template.spec.containers[name=nginx].image to mirror.example.com/nginx:1 where this Foo says nginx:1.30`
+		want := `Something else keeps changing Deployment "web": spec.template.spec.containers[name=nginx].image ` +
+			`to mirror.example.com/nginx:1 where this Foo says nginx:1.30`
 		if got := readyCondition(foo).Message; !strings.HasPrefix(got, want) {
 			t.Errorf("message = %q, want it to begin with %q", got, want)
 		}
@@ -139,7 +143,9 @@ func TestStaleViews(t *testing.T) {
 		proxy.holdWatch("foos")
 		w.controller(t)
 		w.editFoo(t, "web", `{"spec":{"replicas":5}}`)
-		until(t, "the Deployment follows", func(context.Context) (bool, error) { return *w.deployment(t, "web").Spec.Replicas == 5, nil })
+		until(t, "the Deployment follows", func(context.Context) (bool, error) {
+			return *w.deployment(t, "web").Spec.Replicas == 5, nil
+		})
 		until(t, "the controller that is behind looks", func(context.Context) (bool, error) {
 			return proxy.count(http.MethodGet, "/foos/web") > 0, nil
 		})

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"bytes"
@@ -86,7 +86,8 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 			var object struct {
 				Metadata struct{ UID, ResourceVersion string }
 			}
-			if err := json.Unmarshal(body, &object); err != nil || object.Metadata.UID == "" || object.Metadata.ResourceVersion == "" {
+			if err := json.Unmarshal(body, &object); err != nil || object.Metadata.UID == "" ||
+				object.Metadata.ResourceVersion == "" {
 				t.Errorf("%s %s: no uid or no resourceVersion in %s", r.Method, r.URL, body)
 			}
 		}
@@ -95,15 +96,20 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)
-	until(t, "the scale is put back", func(context.Context) (bool, error) { return *w.deployment(t, "web").Spec.Replicas == 1, nil })
+	until(t, "the scale is put back", func(context.Context) (bool, error) {
+		return *w.deployment(t, "web").Spec.Replicas == 1, nil
+	})
 	w.rename(t, "web", "renamed")
 	w.becomes(t, "web", v1alpha1.ReasonCreating)
 	w.reportAvailable(t, "renamed", 1)
-	until(t, "the old Deployment is deleted", func(context.Context) (bool, error) { return w.hasDeployments(t, "renamed"), nil })
+	until(t, "the old Deployment is deleted", func(context.Context) (bool, error) {
+		return w.hasDeployments(t, "renamed"), nil
+	})
 
 	mu.Lock()
 	defer mu.Unlock()
-	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 || seen[http.MethodDelete] == 0 {
+	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 ||
+		seen[http.MethodDelete] == 0 {
 		t.Errorf("writes by method: %v, want some of each of POST, PATCH, PUT and DELETE", seen)
 	}
 	for address := range connections["watch"] {
@@ -144,7 +150,8 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		refused := slices.DeleteFunc(slices.Clone(before), func(write string) bool {
 			return strings.HasSuffix(write, ": 200") || strings.HasSuffix(write, ": 201")
 		})
-		t.Errorf("%d Foos until Ready took %d writes, want 4 for each, and 2 for the one that cannot be; refused were %v", foos, len(before), refused)
+		t.Errorf("%d Foos until Ready took %d writes, want 4 for each, and 2 for the one that cannot be; refused were %v",
+			foos, len(before), refused)
 	}
 	select {
 	case <-first.done:
@@ -164,7 +171,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		fmt.Sprintf("update foos/status %s/last: 200", w.namespace),
 	}
 	if diff := gocmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
-		t.Errorf("writes after a restart, but for those of a new Foo (-want +got):\n%s", diff)
+		t.Errorf("writes after a restart, except those of a new Foo (-want +got):\n%s", diff)
 	}
 }
 
@@ -172,9 +179,11 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 // rolled out.
 func (w *world) reportAvailable(t *testing.T, name string, replicas int) {
 	t.Helper()
-	status := fmt.Appendf(nil, `{"status":{"observedGeneration":%d,"replicas":%[2]d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`,
+	status := fmt.Appendf(nil, `{"status":{"observedGeneration":%d,
+		"replicas":%[2]d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`,
 		w.deployment(t, name).Generation, replicas)
-	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status,
+		metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 }

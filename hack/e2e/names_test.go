@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -66,7 +66,8 @@ func TestFoosOfAllNamesBecomeReadyAndNoneHasAnothersPods(t *testing.T) {
 	}
 
 	until(t, "there is an event about each Foo", func(ctx context.Context) (bool, error) {
-		list, err := w.kube.CoreV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Foo,reason=" + v1alpha1.EventSynced})
+		list, err := w.kube.CoreV1().Events(w.namespace).List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=Foo,reason=" + v1alpha1.EventSynced})
 		if err != nil {
 			return false, err
 		}
@@ -90,7 +91,8 @@ func TestFooWhoseDeploymentIsRefusedAReplicaSetSaysSoUntilItHasOne(t *testing.T)
 
 	for _, name := range []string{"changed", "dotted", "new"} {
 		foo := w.becomes(t, name, v1alpha1.ReasonReplicaFailure)
-		if message := readyCondition(foo).Message; !meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) || !strings.Contains(message, "kubectl describe deployment") {
+		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
+		if !stalled || !strings.Contains(readyCondition(foo).Message, "kubectl describe deployment") {
 			t.Errorf("Foo %s: conditions = %v, want Stalled and a message that says where to look", name, foo.Status.Conditions)
 		}
 	}
@@ -105,14 +107,15 @@ func TestFooWhoseDeploymentIsRefusedAReplicaSetSaysSoUntilItHasOne(t *testing.T)
 }
 
 // The server reads and writes Foos that it would not let in any more; see storedFoos. Here the controller reports on
-// them, and goes on when they are mended.
-func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreMended(t *testing.T) {
+// them, and goes on when they are fixed.
+func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreFixed(t *testing.T) {
 	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
 	probe := c.foosIn(c.namespace(t))
 	takes := func(everything bool) {
 		t.Helper()
 		until(t, "the server goes by the new CRD", func(context.Context) (bool, error) {
-			_, err := c.try(fooManifest("probe", `"spec":{"replicas":1}`), "create", "-n", probe.namespace, "--dry-run=server", "--validate=false", "-f", "-")
+			_, err := c.try(fooManifest("probe", `"spec":{"replicas":1}`),
+				"create", "-n", probe.namespace, "--dry-run=server", "--validate=false", "-f", "-")
 			return (err == nil) == everything, nil
 		})
 	}
@@ -147,13 +150,15 @@ func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreMended(t *testing
 		w, message := worlds[test.name], says[test.name]
 		if message != "" {
 			foo := w.becomes(t, test.name, v1alpha1.ReasonInvalid)
-			if !strings.HasPrefix(readyCondition(foo).Message, message) || !meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {
-				t.Errorf("%s: conditions = %v, want Stalled and a message that begins with %q", test.name, foo.Status.Conditions, message)
+			if !strings.HasPrefix(readyCondition(foo).Message, message) ||
+				!meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {
+				t.Errorf("%s: conditions = %v, want Stalled and a message that begins with %q", test.name,
+					foo.Status.Conditions, message)
 			}
 			if len(w.deployments(t)) > 0 {
 				t.Errorf("%s: a Deployment was created", test.name)
 			}
-			w.editFoo(t, test.name, test.mend)
+			w.editFoo(t, test.name, test.fix)
 		}
 		foo := w.becomes(t, test.name, v1alpha1.ReasonCreating)
 		if !w.hasDeployments(t, "web") || meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {

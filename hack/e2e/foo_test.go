@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"context"
@@ -83,7 +83,8 @@ func TestDriftIsPutBackByOneWriteAndLeftAloneWhereTheFooSaysNothing(t *testing.T
 	w.settle(t)
 	dep := w.deployment(t, "free")
 	if *dep.Spec.Replicas != 3 || dep.Spec.Template.Spec.Containers[0].Image != "nginx:edited" {
-		t.Errorf("fields that the Foo does not set were changed back: %d replicas of %s", *dep.Spec.Replicas, dep.Spec.Template.Spec.Containers[0].Image)
+		t.Errorf("fields that the Foo does not set were changed back: %d replicas of %s", *dep.Spec.Replicas,
+			dep.Spec.Template.Spec.Containers[0].Image)
 	}
 	if got := w.countWrites(t, "patch deployments/") - before; got != 1 {
 		t.Errorf("%d patches, want the first and no other", got)
@@ -106,7 +107,9 @@ func TestDeletedDeploymentComesBack(t *testing.T) {
 }
 
 func TestDeletedFooTakesItsDeploymentAlongAndNoneIsCreatedMeanwhile(t *testing.T) {
-	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+	for _, propagation := range []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+	} {
 		for _, lags := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s lagging=%t", propagation, lags), func(t *testing.T) {
 				w := newWorld(t, fullCluster)
@@ -147,7 +150,8 @@ func TestDeploymentIsEqualBeforeAndAfterAScaleExceptForOwnedPaths(t *testing.T) 
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 	w.becomes(t, "web", v1alpha1.ReasonAvailable)
 	w.kubectl(t, "", "patch", "deployment/web", "-n", w.namespace, "-p", `{
-		"metadata": {"annotations": {"example.com/note": "ours"}, "labels": {"team": "blue"}, "finalizers": ["example.com/hold"]},
+		"metadata": {
+			"annotations": {"example.com/note": "ours"}, "labels": {"team": "blue"}, "finalizers": ["example.com/hold"]},
 		"spec": {"minReadySeconds": 1, "template": {"spec": {"containers": [{"name": "sidecar", "image": "envoy:1"}]}}}}`)
 	t.Cleanup(func() {
 		w.kubectl(t, "", "patch", "deployment/web", "-n", w.namespace, "-p", `{"metadata":{"finalizers":null}}`)
@@ -159,7 +163,9 @@ func TestDeploymentIsEqualBeforeAndAfterAScaleExceptForOwnedPaths(t *testing.T) 
 	pods := w.pods(t, w.foo(t, "web").Status.Selector)
 
 	w.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", w.namespace)
-	foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && foo.Status.AvailableReplicas == 3 })
+	foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+		return isReady(foo) && foo.Status.AvailableReplicas == 3
+	})
 
 	want := before.DeepCopy()
 	set := func(value any, path ...string) {
@@ -197,7 +203,8 @@ func TestForeignDeploymentIsNeverWrittenAndReportedOnce(t *testing.T) {
 	if dep := w.deployment(t, "web"); dep.ResourceVersion != foreign.ResourceVersion || dep.UID != foreign.UID {
 		t.Errorf("a foreign Deployment was changed: %+v", dep)
 	}
-	if events := w.events(t, "web"); len(events) != 1 || events[0].Reason != v1alpha1.EventResourceExists || events[0].Type != corev1.EventTypeWarning {
+	if events := w.events(t, "web"); len(events) != 1 || events[0].Reason != v1alpha1.EventResourceExists ||
+		events[0].Type != corev1.EventTypeWarning {
 		t.Errorf("events = %v, want one warning %s", events, v1alpha1.EventResourceExists)
 	}
 
@@ -232,7 +239,8 @@ func TestRefusedCreateIsReportedInTheServersWords(t *testing.T) {
 	w.controller(t)
 	w.kubectl(t, "", "create", "quota", "none", "--hard=count/deployments.apps=0", "-n", w.namespace)
 	until(t, "the quota is in force", func(context.Context) (bool, error) {
-		return strings.Contains(w.kubectl(t, "", "get", "quota", "none", "-n", w.namespace, "-o", "jsonpath={.status.hard}"), "deployments"), nil
+		hard := w.kubectl(t, "", "get", "quota", "none", "-n", w.namespace, "-o", "jsonpath={.status.hard}")
+		return strings.Contains(hard, "deployments"), nil
 	})
 	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	foo := w.becomes(t, "web", v1alpha1.ReasonRefused)
@@ -281,21 +289,23 @@ func newWorldOfItsOwn(t *testing.T, s *shared) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.stop)
+	t.Cleanup(c.Stop)
 	return &world{cluster: c, namespace: c.namespace(t)}
 }
 
 func (w *world) createFoo(t *testing.T, name string, spec v1alpha1.FooSpec) {
 	t.Helper()
 	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	if _, err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
+	foos := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace)
+	if _, err := foos.Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (w *world) deleteFoo(t *testing.T, name string, propagation metav1.DeletionPropagation) {
 	t.Helper()
-	if err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &propagation}); err != nil {
+	foos := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace)
+	if err := foos.Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &propagation}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -344,10 +354,13 @@ func (w *world) deployment(t *testing.T, name string) *appsv1.Deployment {
 func (w *world) content(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	content := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(w.kubectl(t, "", "get", "deployment/"+name, "-n", w.namespace, "-o", "json")), content); err != nil {
+	out := w.kubectl(t, "", "get", "deployment/"+name, "-n", w.namespace, "-o", "json")
+	if err := json.Unmarshal([]byte(out), content); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range [][]string{{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}, {"status"}} {
+	for _, path := range [][]string{
+		{"metadata", "resourceVersion"}, {"metadata", "generation"}, {"metadata", "managedFields"}, {"status"},
+	} {
 		unstructured.RemoveNestedField(content.Object, path...)
 	}
 	return content
@@ -445,7 +458,7 @@ func (w *world) countWrites(t *testing.T, prefix string) int {
 	return n
 }
 
-// watchDeployments returns a function that returns the names of the Deployments created since, but for
+// watchDeployments returns a function that returns the names of the Deployments created since, except
 // those of settle.
 func (w *world) watchDeployments(t *testing.T) func() []string {
 	t.Helper()
@@ -453,7 +466,8 @@ func (w *world) watchDeployments(t *testing.T) func() []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := w.kube.AppsV1().Deployments(w.namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	watcher, err := w.kube.AppsV1().Deployments(w.namespace).Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
