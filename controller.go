@@ -72,6 +72,9 @@ type Controller struct {
 	pauses pauses
 	// writes knows which of our acknowledged writes the caches have not shown yet.
 	writes *consistency.Writes
+
+	// onSynced is called after each sync, unless it is nil. Only tests set it.
+	onSynced func(key cache.ObjectName, outcome plan.Outcome, err error)
 }
 
 // New returns a Controller that reads from the informers and writes through the clients. It adds its
@@ -178,6 +181,9 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	err := c.syncSafely(syncCtx, key)
 	outcome := plan.OutcomeOf(err)
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "err", err)
+	if c.onSynced != nil {
+		c.onSynced(key, outcome, err)
+	}
 	switch outcome.Kind {
 	case plan.Retry:
 		if !outcome.Quiet {
@@ -201,28 +207,33 @@ func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (err 
 	defer func() {
 		if r := recover(); r != nil {
 			klog.FromContext(ctx).Error(nil, "Sync panicked", "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", r)
+			err = &panicError{value: r}
 		}
 	}()
 	return c.syncHandler(ctx, key)
 }
 
+// A panicError is the error of a sync that panicked.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
 // syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice
 // at once for one key, and running it again changes nothing.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) error {
 	if pause := c.writes.Wait(key); pause > 0 { // Before the caches are read: they may catch up at any moment.
-		return &plan.WaitError{After: pause, For: "the caches to show our own writes"}
+		return &plan.WaitError{After: pause, For: plan.CacheBehind}
 	}
 	pause, why := c.retries.Hold(key)
 	if pause > 0 && why == nil {
-		return &plan.WaitError{After: pause, For: "another try"} // Whatever event has brought the key back.
+		return &plan.WaitError{After: pause, For: plan.Backoff} // Whatever event has brought the key back.
 	}
 	seen, err := c.observe(key)
 	if err != nil || seen.Foo == nil {
 		return err
 	}
 	if pause > 0 {
-		seen.Held = &plan.WaitError{After: pause, For: "another try", Err: why}
+		seen.Held = &plan.WaitError{After: pause, For: plan.Backoff, Err: why}
 	}
 	seen, step, err := c.decide(ctx, seen)
 	if err != nil {
@@ -389,7 +400,7 @@ func (c *Controller) accepted(seen *plan.Seen, answer *appsv1.Deployment, patch 
 		return nil
 	}
 	c.pauses.corrections.Because(key, overridden)
-	return &plan.WaitError{After: pause, For: "another correction", Err: overridden}
+	return &plan.WaitError{After: pause, For: plan.CorrectionBackoff, Err: overridden}
 }
 
 // failed returns what a refused or failed write to a Deployment of foo means.
@@ -419,7 +430,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, wan
 	}
 	foreign := c.writes.Overwritten(key, foo.UID, foo.Status)
 	if pause, _ := c.pauses.reports.Hold(key); foreign && pause > 0 && c.pauses.reports.NumRequeues(key) > toleratedReports {
-		return &plan.WaitError{After: pause, For: "another report: something else writes this status too"}
+		return &plan.WaitError{After: pause, For: plan.ReportBackoff}
 	}
 	changed := foo.DeepCopy() // foo is the cache's.
 	changed.Status = want

@@ -47,17 +47,17 @@ func (p *pauses) forget(foo cache.ObjectName) {
 func (p *pauses) tell(seen *plan.Seen) {
 	key := cache.MetaObjectToName(seen.Foo)
 	if pause, why := p.corrections.Hold(key); why != nil {
-		seen.Overridden = &plan.WaitError{After: pause, For: "another correction", Err: why}
+		seen.Overridden = &plan.WaitError{After: pause, For: plan.CorrectionBackoff, Err: why}
 	}
 	if pause, why := p.creations.Hold(key); why != nil {
-		seen.Recreated = &plan.WaitError{After: pause, For: "another creation", Err: why}
+		seen.Recreated = &plan.WaitError{After: pause, For: plan.CreationBackoff, Err: why}
 	}
 	for _, dep := range seen.Owned {
 		if pause, why := p.deletions.Hold(cache.MetaObjectToName(dep)); why != nil {
 			if seen.Undeleted == nil {
 				seen.Undeleted = map[string]*plan.WaitError{}
 			}
-			seen.Undeleted[dep.Name] = &plan.WaitError{After: pause, For: "another deletion", Err: why}
+			seen.Undeleted[dep.Name] = &plan.WaitError{After: pause, For: plan.DeletionBackoff, Err: why}
 		}
 	}
 }
@@ -79,5 +79,5 @@ func (c *Controller) undeleted(ctx context.Context, foo *v1alpha1.Foo, failed *p
 
 // nextStep brings a key back at once, to go on with what else there is to do.
 func nextStep() error {
-	return &plan.WaitError{After: 5 * time.Millisecond, For: "the next step"}
+	return &plan.WaitError{After: 5 * time.Millisecond, For: plan.NextStep}
 }

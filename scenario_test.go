@@ -620,10 +620,10 @@ func (q *queue) AddAfter(key cache.ObjectName, after time.Duration) {
 	var wait *plan.WaitError
 	var overridden *plan.OverriddenError
 	switch errors.As(q.instance.failed, &wait); {
-	case wait.For == "the next step":
+	case wait.For == plan.NextStep:
 		q.instance.stage.soon = time.Now().Add(after)
 		q.TypedRateLimitingInterface.AddAfter(key, after)
-	case strings.Contains(wait.For, "cache"):
+	case wait.For == plan.CacheBehind || wait.For == plan.CacheLacksDeployment:
 		q.add(key, after, key.Name+" waits for the caches")
 	case errors.As(wait, &overridden):
 		q.add(key, after, fmt.Sprintf("%s is tried again within %v", key.Name, roundUp(after, time.Second)))

@@ -24,6 +24,10 @@ var _ workqueue.TypedRateLimiter[string] = (*Backoff[string])(nil)
 
 // A Backoff remembers the failures of keys. It may be used concurrently.
 type Backoff[K comparable] struct {
+	// Random returns how much of the random part of a pause is taken off, from 0 for nothing to 1. A test that is
+	// about pauses may replace it, before the first use.
+	Random func() float64
+
 	first, longest time.Duration
 	all            *rate.Limiter
 
@@ -41,7 +45,7 @@ type failures struct {
 // New returns a Backoff whose pauses double from first to longest; up to a fifth of each is taken off at
 // random. All keys together come back no faster than all allows; nil is no limit.
 func New[K comparable](first, longest time.Duration, all *rate.Limiter) *Backoff[K] {
-	return &Backoff[K]{first: first, longest: longest, all: all, keys: map[K]*failures{}}
+	return &Backoff[K]{Random: rand.Float64, first: first, longest: longest, all: all, keys: map[K]*failures{}}
 }
 
 // When counts a failure of key and returns the pause that follows.
@@ -57,7 +61,7 @@ func (b *Backoff[K]) When(key K) time.Duration {
 	if doubled := b.first << min(f.count, 20); doubled < b.longest {
 		pause = doubled
 	}
-	pause -= time.Duration(jitter * rand.Float64() * float64(pause))
+	pause -= time.Duration(jitter * b.Random() * float64(pause))
 	if b.all != nil {
 		pause = max(pause, b.all.Reserve().Delay())
 	}

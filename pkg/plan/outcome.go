@@ -29,15 +29,37 @@ func (e *TerminalError) Error() string { return e.Reason + ": " + e.Message }
 type WaitError struct {
 	// After is how long to wait.
 	After time.Duration
-	// For says what is waited for.
-	For string
+	// For is what is waited for.
+	For WaitReason
 	// Err is what the status says meanwhile; nil leaves the status as it is.
 	Err error
 }
 
+// A WaitReason is what a sync waits for, in words for the log.
+type WaitReason string
+
+const (
+	// CacheBehind: a cache does not show yet what the controller wrote.
+	CacheBehind WaitReason = "the caches to show our own writes"
+	// CacheLacksDeployment: a create found the Foo's own Deployment, and the cache does not have it.
+	CacheLacksDeployment WaitReason = "the cache to show the Deployment"
+	// NextStep: there is more to do, and nothing but the controller itself brings the key back.
+	NextStep WaitReason = "the next step"
+	// Backoff: the last try failed.
+	Backoff WaitReason = "another try"
+	// CorrectionBackoff: something else keeps changing what the controller corrects.
+	CorrectionBackoff WaitReason = "another correction"
+	// CreationBackoff: something else keeps deleting what the controller creates.
+	CreationBackoff WaitReason = "another creation"
+	// DeletionBackoff: a Deployment that is not needed could not be deleted.
+	DeletionBackoff WaitReason = "another deletion"
+	// ReportBackoff: something else keeps writing the status.
+	ReportBackoff WaitReason = "another report: something else writes this status too"
+)
+
 func (e *WaitError) Error() string {
 	if e.Err == nil {
-		return "wait for " + e.For
+		return "wait for " + string(e.For)
 	}
 	return fmt.Sprintf("wait for %s: %v", e.For, e.Err)
 }

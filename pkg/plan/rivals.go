@@ -49,7 +49,7 @@ func goesTo(foo, first *v1alpha1.Foo) *TerminalError {
 // Found decides about a Foo after a refused create and a live look that found seen.Named under the name.
 func Found(seen Seen) error {
 	if Owns(seen.Foo, seen.Named) {
-		return &WaitError{After: 5 * time.Millisecond, For: "the cache to show the Deployment"}
+		return &WaitError{After: 5 * time.Millisecond, For: CacheLacksDeployment}
 	}
 	terminal := taken(&seen)
 	terminal.Unseen = true
