@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,13 +28,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/apisim"
+	"example.com/foo-controller/pkg/backoff"
 	"example.com/foo-controller/pkg/consistency"
+	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
@@ -678,34 +684,41 @@ func created[T metav1.Object](obj T) T {
 }
 
 func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	f.fails = map[string]error{"create deployments web": errBoom}
-	work := func(what string, remembers int) {
-		t.Helper()
-		until(t, "the key is there for "+what, func(context.Context) (bool, error) { return f.queue.Len() > 0, nil })
-		if !f.processNextWorkItem(f.ctx, f.ctx) {
-			t.Fatal("the worker ended")
+	footest.WithoutErrorDelays(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.queue.ShutDown()
+		f.fails = map[string]error{"create deployments web": errBoom}
+		work := func(what string, remembers int) {
+			t.Helper()
+			time.Sleep(time.Second) // Virtual time: any delay of the key is over.
+			if n := f.queue.Len(); n != 1 {
+				t.Fatalf("%s: %d keys are queued, want 1", what, n)
+			}
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
+			if got := f.queue.NumRequeues(webKey); got != remembers {
+				t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
+			}
 		}
-		if got := f.queue.NumRequeues(webKey); got != remembers {
-			t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
+		f.queue.Add(webKey)
+		work("a sync that failed", 1)
+		f.fails, f.stored = nil, map[string]string{foosResource: "1"}
+		work("one that waits for the caches", 1) // The key has come back by itself.
+		f.stored = nil
+		f.refresh()
+		work("one that went well", 0)
+		if got := f.queue.Len(); got != 0 {
+			t.Errorf("%d keys are left in the queue", got)
 		}
-	}
-	f.queue.Add(webKey)
-	work("a sync that failed", 1)
-	f.fails, f.stored = nil, map[string]string{foosResource: "1"}
-	work("one that waits for the caches", 1) // The key has come back by itself.
-	f.stored = nil
-	f.refresh()
-	work("one that went well", 0)
-	if got := f.queue.Len(); got != 0 {
-		t.Errorf("%d keys are left in the queue", got)
-	}
-	f.fill(nil)
-	f.queue.Add(webKey)
-	work("a Foo that is gone", 0)
-	if f.writes.Known(webKey, "foo-uid") {
-		t.Error("what was written for a Foo is remembered when it is gone")
-	}
+		f.fill(nil)
+		f.queue.Add(webKey)
+		work("a Foo that is gone", 0)
+		if f.writes.Known(webKey, "foo-uid") {
+			t.Error("what was written for a Foo is remembered when it is gone")
+		}
+	})
 }
 
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
@@ -807,10 +820,10 @@ func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
 
 func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.WithValue(context.Background(), key("k"), "v"))
+		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
 		longer, cancel := outlive(ctx, syncGrace)
 		defer cancel()
-		if longer.Value(key("k")) != "v" {
+		if longer.Value(valueKey{}) != "v" {
 			t.Error("the context's values are lost")
 		}
 		stop()
@@ -827,7 +840,56 @@ func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	})
 }
 
-type key string
+// valueKey is the key of a value in a context.
+type valueKey struct{}
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs in docs/scenarios anew")
+
+// TestScenarios plays docs/scenarios. To rewrite their outputs, and then read the difference:
+//
+//	go test -run TestScenarios . -rewrite
+func TestScenarios(t *testing.T) {
+	footest.RunScenarios(t, "docs/scenarios/*.txt", newSubject, *rewrite)
+}
+
+func TestScenariosNoticeFaults(t *testing.T) { footest.RunScenariosWithFaults(t, newSubject) }
+
+func TestScenarioStepsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("docs/scenarios/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range footest.StepWords() {
+		if !strings.Contains(string(text), "`"+words) {
+			t.Errorf("docs/scenarios/README.md does not have the step %q", words)
+		}
+	}
+}
+
+// newSubject makes a Controller for a scenario. Its pauses have no random part, so that they can be part of the output.
+func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
+	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+	if err != nil {
+		return nil, err
+	}
+	p := c.pauses
+	for _, b := range []*backoff.Backoff[cache.ObjectName]{c.retries, p.corrections, p.creations, p.reports, p.deletions} {
+		b.Random = func() float64 { return 0 }
+	}
+	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome, err error) {
+		synced := footest.Synced{Key: key, Kind: outcome.Kind, After: outcome.After, Err: err}
+		if wait := (*plan.WaitError)(nil); errors.As(err, &wait) {
+			synced.For = wait.For
+		}
+		panicked := (*panicError)(nil)
+		synced.Panicked = errors.As(err, &panicked)
+		onSynced(synced)
+	}
+	return &footest.Subject{
+		Queue: &c.queue, Retries: c.retries,
+		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
+	}, nil
+}
 
 var errBoom = errors.New("boom")
 
@@ -873,6 +935,12 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	f.fill(f.current(cached, live))
 	t.Cleanup(f.queue.ShutDown)
 	return f
+}
+
+// An object is a Foo or a Deployment.
+type object interface {
+	metav1.Object
+	runtime.Object
 }
 
 func resourceOf(obj object) schema.GroupVersionResource {
@@ -930,7 +998,7 @@ func describe(r *apisim.Request) string {
 	}
 	if r.Verb == "create" {
 		dep := &appsv1.Deployment{}
-		if err := decodeInto(r.Body, dep); err != nil {
+		if err := runtime.DecodeInto(kubescheme.Codecs.UniversalDeserializer(), r.Body, dep); err != nil {
 			return err.Error()
 		}
 		name = dep.Name
@@ -1018,7 +1086,7 @@ func (f *fixture) checkReady(want string) {
 	if foo == nil || f.fails["update foos/status web"] != nil {
 		return
 	}
-	cond := readyCondition(foo)
+	cond := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	if got := fmt.Sprintf("%s/%s", cond.Status, cond.Reason); got != want {
 		f.t.Errorf("Ready is %s (%s), want %s", got, cond.Message, want)
 	}

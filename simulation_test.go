@@ -31,6 +31,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/apisim"
+	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
@@ -39,6 +40,8 @@ import (
 
 // This file runs the controller as main does, with client-go's own clients, informers, queue and recorder, on a
 // simulated API server and in virtual time: days of it in seconds.
+
+const namespace = "default"
 
 // A simulatedWorld is a simulated cluster with the controller in it. It lives in a bubble of testing/synctest.
 type simulatedWorld struct {
@@ -423,7 +426,7 @@ func TestASimulatedDay(t *testing.T) {
 		foos = min(foos, 20)
 	}
 	edits := 6 * foos
-	withoutErrorPauses(t)
+	footest.WithoutErrorDelays(t)
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {
 		w := startWorld(t, 16)
@@ -549,7 +552,7 @@ var schedules = flag.Int("schedules", 20, "how many schedules TestSchedules play
 //
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) {
-	withoutErrorPauses(t)
+	footest.WithoutErrorDelays(t)
 	began := time.Now()
 	var running sync.WaitGroup
 	seeds := make(chan int64)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Imports point one way: main -> controller -> packages under pkg -> apis. A package under pkg that needs
 # another one is two packages too many; and pkg/plan, which decides, must reach no client, clock or logger.
+# Packages named *test are what tests stand on: they may import any other, and only tests import them.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -14,12 +15,16 @@ complain() {
 while read -r package import; do
 	case $package in "$module"/pkg/generated/*) continue ;; esac
 	case $import in
+	"$module"/pkg/*test) complain "$package imports $import: only tests may" ;;
 	"$module"/pkg/apis/* | "$module"/pkg/generated/*)
 		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API knows nothing of its users"
 		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for every controller, ours is only one"
 		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it decides, others do"
 		;;
-	"$module"/pkg/*) [[ $package == "$module" ]] || complain "$package imports $import: packages under pkg do not know each other" ;;
+	"$module"/pkg/*)
+		[[ $package == "$module" || $package == "$module"/pkg/*test ]] ||
+			complain "$package imports $import: packages under pkg do not know each other"
+		;;
 	esac
 done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep .)
 
