@@ -866,6 +866,33 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 	}
 }
 
+var (
+	dayFoos   = flag.Int("foos", 100, "how many Foos TestASimulatedDay has")
+	schedules = flag.Int("schedules", 20, "how many schedules TestSchedules plays")
+)
+
+func TestASimulatedDay(t *testing.T) {
+	foos := *dayFoos
+	if testing.Short() {
+		foos = min(foos, 20)
+	}
+	footest.SimulateDay(t, newRunner, foos)
+}
+
+// TestSchedules plays schedules and logs how many it played in a second:
+//
+//	go test -run TestSchedules -v . -schedules 2000
+func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
+
+// newRunner makes a Controller for a simulation.
+func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context, workers int), err error) {
+	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+	if err != nil {
+		return nil, err
+	}
+	return c.Run, nil
+}
+
 // newSubject makes a Controller for a scenario. Its pauses have no random part, so that they can be part of the output.
 func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
 	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
