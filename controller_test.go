@@ -620,7 +620,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		ctx, stop := context.WithCancel(ctx)
-		config := apisim.New(fooKind, deploymentKind).Config("user")
+		config := apisim.New(footest.FooKind(), deploymentKind).Config("user")
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
 		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
@@ -943,7 +943,7 @@ type fixture struct {
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKind, deploymentKind), events: events.NewFakeRecorder(10)}
+	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind), events: events.NewFakeRecorder(10)}
 	if err := f.api.Load(live...); err != nil {
 		t.Fatal(err)
 	}
@@ -962,6 +962,19 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	f.fill(f.current(cached, live))
 	t.Cleanup(f.queue.ShutDown)
 	return f
+}
+
+var (
+	fooResource        = footest.FooKind().Resource
+	deploymentKind     = apisim.Deployments()
+	deploymentResource = deploymentKind.Resource
+)
+
+// fooKindWithoutRules is the kind of Foos that may have been stored before there were rules.
+func fooKindWithoutRules() apisim.Kind {
+	kind := footest.FooKind()
+	kind.Validate, kind.ValidateStatus = nil, nil
+	return kind
 }
 
 // An object is a Foo or a Deployment.

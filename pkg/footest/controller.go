@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -52,7 +51,7 @@ type cacheUnderTest struct {
 // start starts a controller whose caches have what is there.
 func (e *env) start(name string) *controllerUnderTest {
 	c := &controllerUnderTest{env: e, name: name, copies: map[object]object{}}
-	c.ctx = klog.NewContext(e.ctx, logr.Discard())
+	c.ctx = klog.NewContext(e.ctx, klog.Logger{})
 	config := e.cluster.Config(controllerName + name)
 	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	foos, deployments := newIdleFoos(samples), newIdleDeployments(kube)

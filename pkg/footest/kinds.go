@@ -26,7 +26,9 @@ type object interface {
 	runtime.Object
 }
 
-// FooKind is what the CustomResourceDefinition makes of Foos.
+// FooKind is what the CustomResourceDefinition makes of Foos, with its rules. A test that wants Foos which were stored
+// before there were rules sets Validate and ValidateStatus to nil. The conformance test compares this kind with a real
+// API server that has the CustomResourceDefinition.
 func FooKind() apisim.Kind {
 	return apisim.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},
@@ -34,7 +36,7 @@ func FooKind() apisim.Kind {
 		Scale: &apisim.Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
 		},
-		Default: setDefaultConditions,
+		Default: setDefaultConditions, Validate: validateFoo, ValidateStatus: validateFooStatus,
 		Fields: map[string]func(runtime.Object) string{
 			"spec.deploymentName": func(obj runtime.Object) string { return obj.(*v1alpha1.Foo).Spec.DeploymentName },
 		},
