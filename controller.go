@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -49,6 +50,9 @@ const (
 	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
 	byFoo = "foo"
 )
+
+// errPanic is the error of a sync that panicked.
+var errPanic = errors.New("sync panicked")
 
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, and records the result in the Foo's
 // status.
@@ -213,7 +217,7 @@ func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outc
 			klog.FromContext(ctx).Error(nil, "Sync panicked", "panic", r, "stack", string(debug.Stack()))
 			memory, delay := c.recall(key).Panicked(time.Now(), c.random())
 			c.remember(key, memory)
-			outcome = plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: fmt.Errorf("panic: %v", r)}
+			outcome = plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: fmt.Errorf("%w: %v", errPanic, r)}
 		}
 	}()
 	return c.syncHandler(ctx, key)

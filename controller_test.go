@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2/ktesting"
@@ -33,6 +36,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/apisim"
 	"example.com/foo-controller/pkg/consistency"
+	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
@@ -609,7 +613,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		ctx, stop := context.WithCancel(ctx)
-		config := apisim.New(fooKind, deploymentKind).Config("user")
+		config := apisim.New(footest.FooKind(), deploymentKind).Config("user")
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
 		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
@@ -673,33 +677,41 @@ func created[T metav1.Object](obj T) T {
 }
 
 func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
-	work := func(what string, remembers int) {
-		t.Helper()
-		if !f.processNextWorkItem(f.ctx, f.ctx) {
-			t.Fatal("the worker ended")
+	footest.WithoutErrorDelays(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.queue.ShutDown()
+		f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
+		work := func(what string, remembers int) {
+			t.Helper()
+			time.Sleep(time.Second) // Virtual time: any delay of the key is over.
+			if n := f.queue.Len(); n != 1 {
+				t.Fatalf("%s: %d keys are queued, want 1", what, n)
+			}
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
+			if got := f.queue.NumRequeues(webKey); got != remembers {
+				t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
+			}
 		}
-		if got := f.queue.NumRequeues(webKey); got != remembers {
-			t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
+		f.queue.Add(webKey)
+		work("a sync that failed", 1)
+		f.fails, f.stored = nil, map[string]string{foosResource: "1"}
+		work("one that waits for the caches", 1) // The key has come back by itself.
+		f.stored = nil
+		f.refresh()
+		work("one that went well", 0)
+		if got := f.queue.Len(); got != 0 {
+			t.Errorf("%d keys are left in the queue", got)
 		}
-	}
-	f.queue.Add(webKey)
-	work("a sync that failed", 1)
-	f.fails, f.stored = nil, map[string]string{foosResource: "1"}
-	work("one that waits for the caches", 1) // The key has come back by itself.
-	f.stored = nil
-	f.refresh()
-	work("one that went well", 0)
-	if got := f.queue.Len(); got != 0 {
-		t.Errorf("%d keys are left in the queue", got)
-	}
-	f.fill(nil)
-	f.queue.Add(webKey)
-	work("a Foo that is gone", 0)
-	if len(f.memories) > 0 {
-		t.Errorf("a Foo that is gone is remembered: %v", f.memories)
-	}
+		f.fill(nil)
+		f.queue.Add(webKey)
+		work("a Foo that is gone", 0)
+		if len(f.memories) > 0 {
+			t.Errorf("a Foo that is gone is remembered: %v", f.memories)
+		}
+	})
 }
 
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
@@ -801,10 +813,10 @@ func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
 
 func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.WithValue(context.Background(), key("k"), "v"))
+		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
 		longer, cancel := withGrace(ctx, syncGrace)
 		defer cancel()
-		if longer.Value(key("k")) != "v" {
+		if longer.Value(valueKey{}) != "v" {
 			t.Error("the context's values are lost")
 		}
 		stop()
@@ -821,7 +833,74 @@ func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 	})
 }
 
-type key string
+// valueKey is the key of a value in a context.
+type valueKey struct{}
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs in docs/scenarios anew")
+
+// TestScenarios plays docs/scenarios. To rewrite their outputs, and then read the difference:
+//
+//	go test -run TestScenarios . -rewrite
+func TestScenarios(t *testing.T) {
+	footest.RunScenarios(t, "docs/scenarios/*.txt", newSubject, *rewrite)
+}
+
+func TestScenariosNoticeFaults(t *testing.T) { footest.RunScenariosWithFaults(t, newSubject) }
+
+func TestScenarioStepsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("docs/scenarios/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range footest.StepWords() {
+		if !strings.Contains(string(text), "`"+words) {
+			t.Errorf("docs/scenarios/README.md does not have the step %q", words)
+		}
+	}
+}
+
+var (
+	dayFoos   = flag.Int("foos", 100, "how many Foos TestASimulatedDay has")
+	schedules = flag.Int("schedules", 20, "how many schedules TestSchedules plays")
+)
+
+func TestASimulatedDay(t *testing.T) {
+	foos := *dayFoos
+	if testing.Short() {
+		foos = min(foos, 20)
+	}
+	footest.SimulateDay(t, newRunner, foos)
+}
+
+// TestSchedules plays schedules and logs how many it played in a second:
+//
+//	go test -run TestSchedules -v . -schedules 2000
+func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
+
+// newRunner makes a Controller for a simulation.
+func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context, workers int), err error) {
+	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+	if err != nil {
+		return nil, err
+	}
+	return c.Run, nil
+}
+
+// newSubject makes a Controller for a scenario. Its delays have no random part, so that they can be part of the output.
+func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
+	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+	if err != nil {
+		return nil, err
+	}
+	c.random = func() float64 { return 0 }
+	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
+		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
+	}
+	return &footest.Subject{
+		Queue: &c.queue, Retries: c.retries,
+		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
+	}, nil
+}
 
 var errBoom = errors.New("boom")
 
@@ -848,7 +927,7 @@ type fixture struct {
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKind, deploymentKind), events: events.NewFakeRecorder(10)}
+	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind), events: events.NewFakeRecorder(10)}
 	if err := f.api.Load(live...); err != nil {
 		t.Fatal(err)
 	}
@@ -867,6 +946,25 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	f.fill(f.current(cached, live))
 	t.Cleanup(f.queue.ShutDown)
 	return f
+}
+
+var (
+	fooResource        = footest.FooKind().Resource
+	deploymentKind     = apisim.Deployments()
+	deploymentResource = deploymentKind.Resource
+)
+
+// fooKindWithoutRules is the kind of Foos that may have been stored before there were rules.
+func fooKindWithoutRules() apisim.Kind {
+	kind := footest.FooKind()
+	kind.Validate, kind.ValidateStatus = nil, nil
+	return kind
+}
+
+// An object is a Foo or a Deployment.
+type object interface {
+	metav1.Object
+	runtime.Object
 }
 
 func resourceOf(obj object) schema.GroupVersionResource {
@@ -924,7 +1022,7 @@ func describe(r *apisim.Request) string {
 	}
 	if r.Verb == "create" {
 		dep := &appsv1.Deployment{}
-		if err := decodeInto(r.Body, dep); err != nil {
+		if err := runtime.DecodeInto(kubescheme.Codecs.UniversalDeserializer(), r.Body, dep); err != nil {
 			return err.Error()
 		}
 		name = dep.Name
@@ -1012,7 +1110,7 @@ func (f *fixture) checkReady(want string) {
 	if foo == nil || f.fails["update foos/status web"] != nil {
 		return
 	}
-	cond := readyCondition(foo)
+	cond := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	if got := fmt.Sprintf("%s/%s", cond.Status, cond.Reason); got != want {
 		f.t.Errorf("Ready is %s (%s), want %s", got, cond.Message, want)
 	}

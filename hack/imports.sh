@@ -15,6 +15,7 @@ complain() {
 while read -r package import; do
 	case $package in "$module"/pkg/generated/*) continue ;; esac
 	case $import in
+	"$module"/pkg/*test) complain "$package imports $import: only tests may" ;;
 	"$module"/pkg/apis/* | "$module"/pkg/generated/*)
 		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API knows nothing of its users"
 		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for every controller, ours is only one"

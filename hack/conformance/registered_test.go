@@ -4,10 +4,11 @@ import (
 	"time"
 
 	"example.com/foo-controller/pkg/apisim"
+	"example.com/foo-controller/pkg/footest"
 )
 
 // simulated returns a new simulated server that knows all kinds.
 func simulated() server {
-	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), registeredFoo)
+	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), footest.FooKind())
 	return server{url: "http://apisim", transport: s, patience: 10 * time.Second}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -1093,7 +1094,12 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
-		foo.Status = statusOf(foo, nil)
+		state := &plan.State{Foo: foo, Now: time.Now()}
+		step := state.Next()
+		for ; step.Verb != plan.UpdateStatus; step = state.Next() {
+			state.Record(step, plan.Answer{Foo: foo, Deployment: step.Deployment}, time.Now())
+		}
+		foo.Status = step.Foo.Status
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
 		if err != nil {
 			t.Fatalf("update the status: %v", err)

@@ -259,7 +259,7 @@ func TestNextWhileItIsTooEarlyForAnotherTry(t *testing.T) {
 	foo, before, bad := newFoo(withReplicas(3)), newFoo(withReplicas(3), observed), newFoo(withReplicas(-1))
 	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-0", with...)) }
 	live := &plan.Live{Foo: foo}
-	hold := func(err error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: err} }
+	hold := func(err error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: err} }
 	refused := func(verb string) error {
 		return hold(&plan.WriteError{Verb: verb, Deployment: "web-1", Err: errors.New("refused")})
 	}
@@ -320,7 +320,7 @@ func TestNextWhileItIsTooEarlyForAnotherTry(t *testing.T) {
 // The words of the last failure are said again, and stay the same until another try.
 func TestStatusWhileItIsTooEarlyForAnotherTry(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	hold := func(why error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: why} }
+	hold := func(why error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: why} }
 	foreign := newDeployment(foo, ownedBy())
 	for _, tc := range []struct {
 		name    string

@@ -49,7 +49,7 @@ var (
 func TestOutcomeOf(t *testing.T) {
 	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
 	wait := &plan.WaitError{After: time.Second, For: "the caches"}
-	told := func(err error) error { return &plan.WaitError{After: time.Second, For: "another try", Err: err} }
+	told := func(err error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: err} }
 	write := func(err error) error { return &plan.WriteError{Verb: "create", Deployment: "web-1", Err: err} }
 	loud, quiet := plan.Outcome{Kind: plan.Retry}, plan.Outcome{Kind: plan.Retry, Quiet: true}
 
@@ -117,7 +117,7 @@ func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
 	for want, err := range map[string]error{
 		"NotOwned: not ours":                          &plan.TerminalError{Reason: "NotOwned", Message: "not ours"},
 		"wait for the caches":                         &plan.WaitError{After: time.Second, For: "the caches"},
-		"wait for another try: NotOwned: not ours":    &plan.WaitError{For: "another try", Err: &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}},
+		"wait for another try: NotOwned: not ours":    &plan.WaitError{For: plan.Backoff, Err: &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}},
 		"delete Deployment web-1: connection refused": &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: errors.New("connection refused")},
 	} {
 		if diff := cmp.Diff(want, err.Error()); diff != "" {

@@ -16,7 +16,7 @@ import (
 
 // overriddenReplicas is what the controller remembers of a correction that came to nothing.
 func overriddenReplicas() error {
-	return &plan.WaitError{After: time.Second, For: "another correction", Err: &plan.OverriddenError{
+	return &plan.WaitError{After: time.Second, For: plan.CorrectionBackoff, Err: &plan.OverriddenError{
 		Deployment: "web-1", Fields: []plan.Field{{Path: "spec.replicas", Have: "5", Want: "3"}},
 	}}
 }
@@ -213,7 +213,7 @@ func TestADeploymentThatKeepsGoingIsNotCreatedAtOnce(t *testing.T) {
 	}
 	why := plan.Recreated("web-1", 4)
 	foo := newFoo(withReplicas(3), observed)
-	wait := &plan.WaitError{After: time.Second, For: "another creation", Err: why}
+	wait := &plan.WaitError{After: time.Second, For: plan.CreationBackoff, Err: why}
 	live := &plan.Live{Foo: foo}
 
 	for _, tc := range []struct {

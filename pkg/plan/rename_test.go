@@ -60,7 +60,7 @@ func perform(t *testing.T, seen plan.Seen, live *v1alpha1.Foo, refusal error) (s
 			seen.Named = apply(t, seen.Named, step.Patch)
 		case step.Delete != nil && refusal != nil:
 			refuse("delete", step.Delete.Name)
-			seen.Undeleted = map[string]*plan.WaitError{step.Delete.Name: {After: time.Second, For: "another deletion", Err: err}}
+			seen.Undeleted = map[string]*plan.WaitError{step.Delete.Name: {After: time.Second, For: plan.DeletionBackoff, Err: err}}
 			refusal = nil
 			continue
 		case step.Delete != nil:
@@ -212,7 +212,7 @@ func TestNextAfterARename(t *testing.T) {
 	of := func(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployment {
 		return newDeployment(foo, with...)
 	}
-	overridden := &plan.WaitError{For: "another correction", Err: &plan.OverriddenError{}}
+	overridden := &plan.WaitError{For: plan.CorrectionBackoff, Err: &plan.OverriddenError{}}
 	const stamp = "patch metadata.labels[samplecontroller.k8s.io/foo-generation]"
 
 	for _, tc := range []struct {
@@ -290,7 +290,7 @@ func TestNextRemovesAnAbandonedDeploymentFirst(t *testing.T) {
 	none, some := available(0), available(1)
 	serves, abandoned := dep("web-1"), dep("web-2", none)
 	rival := newFoo(withName("api"), withUID("api-uid"), withDeploymentName("web-3"))
-	held := &plan.WaitError{For: "another try"}
+	held := &plan.WaitError{For: plan.Backoff}
 
 	for _, tc := range []struct {
 		name string
@@ -353,7 +353,7 @@ func TestNextDeletesOnlyForALiveFoo(t *testing.T) {
 		"a replaced one":   {Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1"))},
 		"an abandoned one": {Foo: foo, Owned: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0)))},
 		"while something is overridden": {Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")),
-			Overridden: &plan.WaitError{For: "another correction", Err: errors.New("overridden")}},
+			Overridden: &plan.WaitError{For: plan.CorrectionBackoff, Err: errors.New("overridden")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if step := plan.Next(seen); !step.LookAtFoo || step.Delete != nil {
@@ -699,7 +699,7 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
 	old, between, shorter := earlier(foo, "web-1"), earlier(foo, "web-2", available(0)), earlier(foo, "web-4", available(0))
 	why := &plan.WriteError{Verb: "delete", Deployment: "web-2", Err: errors.New("refused")}
-	overridden := &plan.WaitError{After: time.Minute, For: "another correction", Err: errors.New("overridden")}
+	overridden := &plan.WaitError{After: time.Minute, For: plan.CorrectionBackoff, Err: errors.New("overridden")}
 	const later = " and wait for another deletion: delete Deployment web-2: refused"
 
 	for _, tc := range []struct {
@@ -728,9 +728,9 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			allUnchanged(t, tc.seen)
 			tc.seen.Live = &plan.Live{Foo: tc.seen.Foo}
 			tc.seen.Undeleted = map[string]*plan.WaitError{
-				"web-2": {After: time.Second, For: "another deletion", Err: why},
-				"web-4": {After: time.Millisecond, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-4", Err: errors.New("refused")}},
-				"web-0": {After: time.Millisecond, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: errors.New("refused")}},
+				"web-2": {After: time.Second, For: plan.DeletionBackoff, Err: why},
+				"web-4": {After: time.Millisecond, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-4", Err: errors.New("refused")}},
+				"web-0": {After: time.Millisecond, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: errors.New("refused")}},
 				"web-9": {After: 1, For: "a Deployment that is not there"},
 			}
 			step := plan.Next(tc.seen)
@@ -748,7 +748,7 @@ func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 func TestWhatIsNeededAgainIsNotSaidToBeUndeleted(t *testing.T) {
 	foo := renamed()
 	seen := plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")), Undeleted: map[string]*plan.WaitError{
-		"web-1": {After: time.Second, For: "another deletion", Err: &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: forbidden}},
+		"web-1": {After: time.Second, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: forbidden}},
 	}}
 	says := func(want string) {
 		t.Helper()

@@ -1,43 +1,19 @@
-package conformance
+package footest
 
 import (
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/apisim"
 )
 
-var registeredFoo = apisim.Kind{
-	Resource: schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), Kind: "Foo", Object: &v1alpha1.Foo{},
-	Custom: true, Status: true,
-	Scale: &apisim.Scale{
-		SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
-	},
-	Default: func(obj runtime.Object) {
-		foo := obj.(*v1alpha1.Foo)
-		if foo.Status.Conditions == nil {
-			foo.Status.Conditions = []metav1.Condition{{
-				Type: "Ready", Status: metav1.ConditionUnknown, Reason: "Pending", Message: "Waiting for controller",
-				LastTransitionTime: metav1.NewTime(time.Unix(0, 0).UTC()),
-			}}
-		}
-	},
-	Validate: validateFoo, ValidateStatus: validateFooStatus,
-	Fields: map[string]func(runtime.Object) string{
-		"spec.deploymentName": func(obj runtime.Object) string { return obj.(*v1alpha1.Foo).Spec.DeploymentName },
-	},
-}
-
-// validateFoo has the rules of the CustomResourceDefinition: those of the schema, those of a scale, and then,
-// unless something is so wrong that they cannot be asked, the schema's expressions.
+// validateFoo has the rules of the CustomResourceDefinition: those of the schema, those of a scale, and then the
+// schema's expressions, unless an error of another rule keeps the server from evaluating them.
 func validateFoo(obj, old runtime.Object) field.ErrorList {
 	foo, spec := obj.(*v1alpha1.Foo), field.NewPath("spec")
 	var errs field.ErrorList
@@ -67,7 +43,7 @@ func validateFoo(obj, old runtime.Object) field.ErrorList {
 	return errs
 }
 
-// validateFooStatus has the rules for what is written at the status subresource.
+// validateFooStatus has the rules for writes at the status subresource.
 func validateFooStatus(obj, _ runtime.Object) field.ErrorList {
 	s, path := &obj.(*v1alpha1.Foo).Status, field.NewPath("status")
 	var errs field.ErrorList
@@ -93,7 +69,7 @@ func belowMinimum(field string) string {
 	return field + " in body should be greater than or equal to 0"
 }
 
-// notChecked is what a real server says when errors keep it from asking expressions.
+// notChecked is what a real server adds when errors keep it from evaluating expressions.
 var notChecked = field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
 	"correct the existing errors to complete validation")
 

@@ -1,0 +1,76 @@
+package footest
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	samplesinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+)
+
+// An idleInformer is never started. It keeps the handlers that the controller registers, so that the player decides
+// when they are called.
+type idleInformer[T cache.Object] struct {
+	cache.TypedSharedIndexInformer[T]
+	handlers []cache.TypedResourceEventHandler[T]
+}
+
+func (i *idleInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventHandler[T],
+	options ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	i.handlers = append(i.handlers, handler)
+	return i.TypedSharedIndexInformer.AddTypedEventHandler(handler, options...)
+}
+
+// A notification is what an informer calls its handlers for.
+type notification struct {
+	// before is what the cache had, nil for nothing.
+	before, obj object
+	deleted     bool
+	// initial says that obj is of the first list.
+	initial bool
+}
+
+func (i *idleInformer[T]) notify(n notification) {
+	obj := n.obj.(any).(T)
+	for _, handler := range i.handlers {
+		switch {
+		case n.deleted:
+			handler.OnDelete(cache.DeletedObject[T]{OptionalObj: obj})
+		case n.before == nil:
+			handler.OnAdd(obj, n.initial)
+		default:
+			handler.OnUpdate(n.before.(any).(T), obj)
+		}
+	}
+}
+
+type idleFoos struct {
+	fooinformers.TypedFooInformer
+	idle *idleInformer[*v1alpha1.Foo]
+}
+
+func newIdleFoos(samples clientset.Interface) idleFoos {
+	foos := samplesinformers.NewSharedInformerFactory(samples, 0).Samplecontroller().V1alpha1().Foos()
+	idle := &idleInformer[*v1alpha1.Foo]{TypedSharedIndexInformer: foos.TypedInformer()}
+	return idleFoos{foos, idle}
+}
+
+func (f idleFoos) TypedInformer() fooinformers.FooIndexInformer { return f.idle }
+
+type idleDeployments struct {
+	appsinformers.TypedDeploymentInformer
+	idle *idleInformer[*appsv1.Deployment]
+}
+
+func newIdleDeployments(kube kubernetes.Interface) idleDeployments {
+	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
+	idle := &idleInformer[*appsv1.Deployment]{TypedSharedIndexInformer: deployments.TypedInformer()}
+	return idleDeployments{deployments, idle}
+}
+
+func (d idleDeployments) TypedInformer() appsinformers.DeploymentIndexInformer { return d.idle }

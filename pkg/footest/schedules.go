@@ -1,0 +1,153 @@
+package footest
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"example.com/foo-controller/pkg/apisim"
+)
+
+// SimulateSchedules plays schedules, and logs how many it played in a second.
+//
+// A schedule is what one seed makes of the same small cluster: three Foos that are edited ten times, while requests
+// and watch events are late, some requests fail, watches break, and the controller is restarted once. It ends as a day
+// does.
+func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
+	WithoutErrorDelays(t)
+	began := time.Now()
+	var running sync.WaitGroup
+	seeds := make(chan int64)
+	for range runtime.GOMAXPROCS(0) {
+		running.Go(func() {
+			for seed := range seeds {
+				runSchedule(t, newRunner, seed)
+			}
+		})
+	}
+	for seed := range int64(schedules) {
+		seeds <- seed
+	}
+	close(seeds)
+	running.Wait()
+	rate := float64(schedules) / time.Since(began).Seconds()
+	t.Logf("%d schedules, %.0f in a second, with GOMAXPROCS=%d", schedules, rate, runtime.GOMAXPROCS(0))
+}
+
+// runSchedule runs a schedule as a subtest: a bubble that fails ends its goroutine.
+func runSchedule(t *testing.T, newRunner NewRunner, seed int64) {
+	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { schedule(t, newRunner, seed) })
+	})
+}
+
+func schedule(t *testing.T, newRunner NewRunner, seed int64) {
+	s := startSimulation(t, newRunner, 2)
+	defer s.stop(t)
+	s.lag = time.Minute
+	faults := &faults{seed: seed, seen: map[string]int{}, left: 20}
+	s.api.Intercept(faults.request)
+	s.api.InterceptEvents(faults.event)
+	u, err := newUsers(s, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := apisim.User{
+		Name: usersName, Rand: rand.New(rand.NewSource(seed)), Edits: u.choices(),
+		Pause: 2 * time.Second, Times: 5,
+	}
+	apisim.RunUser(s.ctx, s.api, user)
+	s.restart(t)
+	apisim.RunUser(s.ctx, s.api, user)
+	s.checkEnd(t, u, 10*time.Minute)
+}
+
+// faults happen to the requests and watches of a controller. What happens to which of them follows from the seed,
+// whenever and in whatever order they come.
+type faults struct {
+	seed int64
+
+	mu   sync.Mutex
+	seen map[string]int
+	left int
+}
+
+var (
+	errLost   = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
+	errBroken = errors.New("something broke")
+)
+
+// random returns a source of randomness for the next request or event of this description.
+func (f *faults) random(description string) *rand.Rand {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen[description]++
+	hash := fnv.New64a()
+	fmt.Fprint(hash, f.seed, description, f.seen[description])
+	return rand.New(rand.NewSource(int64(hash.Sum64())))
+}
+
+// happens reports whether one more fault happens, in one of four cases.
+func (f *faults) happens(random *rand.Rand) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 || random.Intn(4) > 0 {
+		return false
+	}
+	f.left--
+	return true
+}
+
+// request delays requests of the controller, and has some of them fail.
+func (f *faults) request(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	if r.User != controllerName || r.Verb == "watch" {
+		return next()
+	}
+	random := f.random(r.String())
+	if err := r.Sleep(time.Duration(random.Int63n(int64(30 * time.Millisecond)))); err != nil {
+		return nil, err
+	}
+	if !f.happens(random) {
+		return next()
+	}
+	switch random.Intn(4) {
+	case 0:
+		return r.Refuse(apierrors.NewTooManyRequests("slow down", 1))
+	case 1:
+		return r.Refuse(apierrors.NewInternalError(errBroken))
+	case 2: // The answer is lost.
+		if answer, err := next(); err == nil {
+			answer.Body.Close()
+		}
+	}
+	return nil, errLost
+}
+
+// event delays watch events, mostly a little, sometimes by seconds, and breaks some watches.
+func (f *faults) event(w *apisim.Watch, e apisim.Event) error {
+	if w.User != controllerName || e.Type == watch.Bookmark {
+		return nil
+	}
+	random := f.random(fmt.Sprint("event of ", w.Resource.Resource))
+	late := time.Duration(random.Int63n(int64(30 * time.Millisecond)))
+	if random.Intn(10) == 0 {
+		late *= 100
+	}
+	if err := w.Request.Sleep(late); err != nil {
+		return err
+	}
+	if random.Intn(20) == 0 {
+		return errLost
+	}
+	return nil
+}

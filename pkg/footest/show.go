@@ -1,0 +1,64 @@
+package footest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// This file has the steps that put objects into the output.
+
+func (e *env) show(format string, args ...any) {
+	e.shown = append(e.shown, fmt.Sprintf(format, args...))
+}
+
+// showFoo shows the status of a Foo.
+func (e *env) showFoo(args arguments) error {
+	e.runUntilIdle()
+	foo := e.cluster.foo(args.word(0))
+	if foo == nil {
+		e.show("there is no Foo %s", args.word(0))
+		return nil
+	}
+	status := &foo.Status
+	e.show("foo %s %s", foo.Name, describeStatus(status))
+	e.show("    generation %d, observed %d; %d replicas, %d available, selector %s",
+		foo.Generation, status.ObservedGeneration, status.Replicas, status.AvailableReplicas, cmp.Or(status.Selector, "none"))
+	return nil
+}
+
+// showDeployment shows a Deployment.
+func (e *env) showDeployment(args arguments) error {
+	e.runUntilIdle()
+	dep := e.cluster.deployment(args.word(0))
+	if dep == nil {
+		e.show("there is no Deployment %s", args.word(0))
+		return nil
+	}
+	line := fmt.Sprintf("deployment %s %s replicas=%d", dep.Name, shortUID(dep.UID), *dep.Spec.Replicas)
+	for _, container := range dep.Spec.Template.Spec.Containers {
+		line += fmt.Sprintf(" %s=%s", container.Name, container.Image)
+	}
+	for _, ref := range dep.OwnerReferences {
+		line += fmt.Sprintf(" owner=%s(%s)", ref.Name, shortUID(ref.UID))
+	}
+	e.show("%s", line)
+	for _, label := range slices.Sorted(maps.Keys(dep.Labels)) {
+		e.show("    label %s=%s", label, dep.Labels[label])
+	}
+	for _, label := range slices.Sorted(maps.Keys(dep.Spec.Selector.MatchLabels)) {
+		e.show("    selects %s=%s", label, dep.Spec.Selector.MatchLabels[label])
+	}
+	return nil
+}
+
+// shortUID returns the part of a uid that counts: the simulated API server numbers objects at the end of it.
+func shortUID(uid types.UID) string {
+	n, _ := strconv.ParseUint(string(uid)[strings.LastIndex(string(uid), "-")+1:], 16, 64)
+	return fmt.Sprintf("uid-%d", n)
+}

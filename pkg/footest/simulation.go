@@ -1,0 +1,184 @@
+package footest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/apisim"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	samplesinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/recorder"
+)
+
+// A simulation is a simulated cluster with the controller in it. The controller is wired as main does it, with
+// client-go's own clients, informers and queue. It lives in a bubble of testing/synctest.
+type simulation struct {
+	api *apisim.Server
+	ctx context.Context
+	// newRunner makes a controller, which then has this number of workers.
+	newRunner NewRunner
+	workers   int
+	// lag is how long it may take until the controller has seen a change.
+	lag time.Duration
+	// stopController stops the controller that runs, and waits for it.
+	stopController func()
+	// cancel stops everything else.
+	cancel context.CancelFunc
+
+	mu sync.Mutex // Guards the fields below while the controller runs.
+	// writes counts the writes of the controller, by verb and resource.
+	writes map[string]int
+	// needless are writes of the controller that changed nothing.
+	needless []string
+}
+
+// startSimulation starts the controller, a Deployment controller that has replicas available a second after they are
+// wanted, and a garbage collector.
+func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation {
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	s := &simulation{
+		api: apisim.New(apisim.Namespaces(), FooKind(), apisim.Deployments(), apisim.Events()),
+		ctx: ctx, cancel: cancel, newRunner: newRunner, workers: workers,
+		lag: time.Second, writes: map[string]int{},
+	}
+	s.api.KeepTrace(2000)
+	s.api.Intercept(s.count)
+	go apisim.RunGarbageCollector(ctx, s.api, 10*time.Millisecond)
+	go apisim.RunDeployments(ctx, s.api, apisim.Rollouts{
+		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
+	})
+	s.runController(t)
+	return s
+}
+
+// stop stops everything, and waits for it.
+func (s *simulation) stop(t testing.TB) {
+	if t.Failed() {
+		t.Log("what happened last:\n" + s.api.Trace())
+	}
+	s.stopController()
+	s.cancel()
+	synctest.Wait()
+}
+
+// restart stops the controller and starts another one.
+func (s *simulation) restart(t testing.TB) {
+	s.stopController()
+	s.runController(t)
+}
+
+// runController starts a controller.
+func (s *simulation) runController(t testing.TB) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	config := s.api.Config(controllerName)
+	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
+	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0, kubeinformers.WithTransform(plan.Trim))
+	samplesFactory := samplesinformers.NewSharedInformerFactory(samples, 0)
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	events, err := recorder.New(ctx, kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := s.newRunner(ctx, Wiring{
+		Kube: kube, Samples: samples, Recorder: events,
+		Foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), Deployments: kubeFactory.Apps().V1().Deployments(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	samplesFactory.StartWithContext(ctx)
+	kubeFactory.StartWithContext(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		run(ctx, s.workers)
+	}()
+	s.stopController = func() {
+		cancel()
+		<-stopped
+		samplesFactory.Shutdown()
+		kubeFactory.Shutdown()
+	}
+}
+
+// count counts the writes of the controller. A write that succeeded and changed nothing was needless.
+func (s *simulation) count(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	answer, err := next()
+	if r.User != controllerName || r.HTTP.Method == http.MethodGet {
+		return answer, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes[strings.TrimSuffix(r.Verb+" "+r.Resource.Resource+"/"+r.Subresource, "/")]++
+	if err == nil && answer.StatusCode < http.StatusBadRequest && len(r.Committed()) == 0 {
+		s.needless = append(s.needless, r.String())
+	}
+	return answer, err
+}
+
+// checkEnd resumes all Foos, waits until the longest backoff is over, and checks the result, all writes, and that
+// nothing more is written for as long as quiet.
+func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
+	for i := range u.foos {
+		if err := u.patchFoo(s.ctx, fooName(i), `{"paused":false}`); err != nil {
+			t.Error(err)
+		}
+		u.edits[resume]++
+	}
+	time.Sleep(15 * time.Minute)
+	for _, problem := range s.notConverged() {
+		t.Error(problem)
+	}
+	for _, problem := range s.violations() {
+		t.Error(problem)
+	}
+	for _, request := range s.needless {
+		t.Errorf("needless: %s", request)
+	}
+	wrote := fmt.Sprint(s.writes)
+	time.Sleep(quiet)
+	if after := fmt.Sprint(s.writes); after != wrote {
+		t.Errorf("writes in %s in which nothing happened: before %s, after %s", quiet, wrote, after)
+	}
+}
+
+// checkWrites compares how often the controller wrote with how often there was a reason to.
+func (s *simulation) checkWrites(t *testing.T, u *users) {
+	patches := u.edits[scale] + u.edits[setImage] + u.edits[resume] + u.edits[letGo] + u.edits[editDeployment]
+	changes := u.foos // Each change of a Deployment, and of a Foo by a user, may change a status.
+	for _, rev := range s.api.History(fooResource, deploymentResource) {
+		if rev.Resource == deploymentResource || rev.User != controllerName {
+			changes++
+		}
+	}
+	for _, most := range []struct {
+		write   string
+		reasons int
+	}{
+		{"create deployments", u.foos + u.edits[recreate] + u.edits[rename] + u.edits[deleteDeployment]},
+		{"patch deployments", patches},
+		{"delete deployments", u.edits[rename]},
+		{"update foos/status", changes},
+	} {
+		if got := s.writes[most.write]; got > most.reasons {
+			t.Errorf("%s: %d times, for %d reasons", most.write, got, most.reasons)
+		}
+	}
+}

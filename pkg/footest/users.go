@@ -1,0 +1,152 @@
+package footest
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/rest"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/apisim"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	fooclient "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+)
+
+// usersName is the user that all users are for the API server.
+const usersName = "users"
+
+// An edit is something that users do.
+type edit string
+
+const (
+	scale            edit = "scale"
+	setImage         edit = "image"
+	pause            edit = "pause"
+	resume           edit = "resume"
+	letGo            edit = "let go" // Of the number of replicas: somebody else may set it from now on.
+	rename           edit = "rename"
+	recreate         edit = "recreate"
+	deleteDeployment edit = "delete the Deployment"
+	editDeployment   edit = "edit the Deployment"
+)
+
+// likely are the edits that users choose from. Those that come more than once are more likely.
+var likely = []edit{
+	scale, scale, scale, setImage, setImage, pause, resume, letGo, rename, recreate, deleteDeployment, editDeployment,
+}
+
+// users edit Foos, and the Deployments that belong to them, at random.
+type users struct {
+	foos        int
+	samples     fooclient.FooInterface
+	deployments appsclient.DeploymentInterface
+	// edits counts the edits that changed something.
+	edits   map[edit]int
+	changed bool // By the edit at hand.
+	names   int  // The names for Deployments that were chosen so far.
+}
+
+func fooName(i int) string { return fmt.Sprintf("foo-%d", i) }
+
+// newUsers returns users of so many Foos, which they create.
+func newUsers(s *simulation, foos int) (*users, error) {
+	config := s.api.Config(usersName)
+	u := &users{
+		foos: foos, edits: map[edit]int{},
+		samples:     clientset.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Foos(namespace),
+		deployments: kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace),
+	}
+	s.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		answer, err := next()
+		if r.User == usersName {
+			u.changed = u.changed || len(r.Committed()) > 0
+		}
+		return answer, err
+	})
+	for i := range foos {
+		if err := u.create(s.ctx, fooName(i)); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+// choices are the edits as [apisim.RunUser] wants them.
+func (u *users) choices() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
+	var choices []func(context.Context, *rest.Config, *rand.Rand) error
+	for _, edit := range likely {
+		choices = append(choices, func(ctx context.Context, _ *rest.Config, random *rand.Rand) error {
+			u.changed = false
+			err := u.do(ctx, edit, fooName(random.Intn(u.foos)), random)
+			if err == nil && u.changed {
+				u.edits[edit]++
+			}
+			return err
+		})
+	}
+	return choices
+}
+
+// do does one edit of a Foo, or of its Deployment.
+func (u *users) do(ctx context.Context, what edit, foo string, random *rand.Rand) error {
+	switch what {
+	case scale:
+		return u.patchFoo(ctx, foo, fmt.Sprintf(`{"replicas":%d}`, random.Intn(5)))
+	case setImage:
+		return u.patchFoo(ctx, foo, fmt.Sprintf(`{"image":"nginx:1.%d"}`, random.Intn(30)))
+	case pause:
+		return u.patchFoo(ctx, foo, `{"paused":true}`)
+	case resume:
+		return u.patchFoo(ctx, foo, `{"paused":false}`)
+	case letGo:
+		return u.patchFoo(ctx, foo, `{"replicas":null}`)
+	case rename:
+		u.names++
+		return u.patchFoo(ctx, foo, fmt.Sprintf(`{"deploymentName":"name-%d"}`, u.names))
+	case recreate:
+		return u.recreate(ctx, foo)
+	}
+	return u.touchDeployment(ctx, what, foo, random)
+}
+
+// touchDeployment deletes or edits the Deployment of a Foo.
+func (u *users) touchDeployment(ctx context.Context, what edit, foo string, random *rand.Rand) error {
+	have, err := u.samples.Get(ctx, foo, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	name := have.Spec.DeploymentName
+	if what == deleteDeployment {
+		return u.deployments.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null}},"spec":{"replicas":%d}}`,
+		v1alpha1.LabelFooGeneration, random.Intn(5))
+	_, err = u.deployments.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+func (u *users) create(ctx context.Context, foo string) error {
+	_, err := u.samples.Create(ctx, &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: foo}, Spec: v1alpha1.FooSpec{DeploymentName: foo, Replicas: new(int32(2))},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// recreate deletes a Foo and creates it again at once: its Deployment is still there.
+func (u *users) recreate(ctx context.Context, foo string) error {
+	if err := u.samples.Delete(ctx, foo, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return u.create(ctx, foo)
+}
+
+func (u *users) patchFoo(ctx context.Context, foo, spec string) error {
+	_, err := u.samples.Patch(ctx, foo, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+	return err
+}
