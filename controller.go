@@ -54,13 +54,13 @@ const (
 // errPanic is the error of a sync that panicked.
 var errPanic = errors.New("sync panicked")
 
-// Controller reconciles Foos: it creates and patches the Deployment that a Foo names, and records the result in the Foo's
-// status.
+// Controller reconciles Foos: it creates and patches the Deployment that a Foo names, and records the result in the
+// Foo's status.
 //
-// Events of both kinds become keys of Foos on one queue. A worker takes a key and observes what the caches have under it.
-// From then on package plan decides: it returns the next request, the Controller sends it, and the answer goes back into
-// the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and its own
-// recent writes; everything else is observed again.
+// Events of both kinds become keys of Foos on one queue. A worker takes a key and observes what the caches have under
+// it. From then on package plan decides: it returns the next request, the Controller sends it, and the answer goes
+// back into the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a
+// plan.Memory and its own recent writes; everything else is observed again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
@@ -89,8 +89,8 @@ type Controller struct {
 	onSynced func(cache.ObjectName, plan.Outcome)
 }
 
-// New returns a Controller that reads from the informers and writes through the clients. It adds its handlers and indexes
-// to the informers, which therefore must not have been started.
+// New returns a Controller that reads from the informers and writes through the clients. It adds its handlers and
+// indexes to the informers, which therefore must not have been started.
 func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Interface, recorder events.EventRecorder,
 	foos informers.TypedFooInformer, deployments appsinformers.TypedDeploymentInformer) (*Controller, error) {
 	logger := klog.FromContext(ctx)
@@ -133,7 +133,8 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 }
 
 // newQueue returns the queue of keys to sync, which asks retries when a key that failed comes back.
-func newQueue(logger klog.Logger, retries *retry.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
+func newQueue(logger klog.Logger,
+	retries *retry.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	logger = klog.LoggerWithName(logger, "queue")
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
 		Name: controllerName, Logger: &logger,
@@ -175,8 +176,8 @@ func withGrace(ctx context.Context, grace time.Duration) (context.Context, conte
 	return longer, cancel
 }
 
-// processNextWorkItem syncs the next key under syncCtx and requeues it if the outcome asks for that. It returns false when
-// ctx has ended: what is queued then stays undone, the next process finds it again.
+// processNextWorkItem syncs the next key under syncCtx and requeues it if the outcome asks for that. It returns false
+// when ctx has ended: what is queued then stays undone, the next process finds it again.
 func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
@@ -223,8 +224,8 @@ func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outc
 	return c.syncHandler(ctx, key)
 }
 
-// syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for one
-// key, and running it again changes nothing.
+// syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for
+// one key, and running it again changes nothing.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan.Outcome {
 	if delay := c.writes.CatchUpDelay(key); delay > 0 { // Before the caches are read: they may catch up at any moment.
 		return plan.WaitFor(plan.CacheBehind, delay)
@@ -272,8 +273,9 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	return state
 }
 
-// perform sends the request of a step. After an acknowledged write it notes the version that the caches must reach, since
-// event handlers need that, and sends the event that a new status is worth. It is the only function that writes.
+// perform sends the request of a step. After an acknowledged write it notes the version that the caches must reach,
+// since event handlers need that, and sends the event that a new status is worth. It is the only function that
+// writes.
 func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logger := klog.LoggerWithValues(klog.FromContext(ctx).V(2), "name", step.Name, "rule", step.Rule)
@@ -393,7 +395,8 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		return
 	}
 	key := cache.MetaObjectToName(foo)
-	renewed := have.Generation != foo.Generation || have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
+	renewed := have.Generation != foo.Generation || have.UID != foo.UID ||
+		(have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if renewed {
 		c.enqueueClaimants(have)
 		c.enqueueClaimants(foo)
@@ -426,20 +429,20 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 
 // enqueueClaimants queues the other Foos that name the same Deployment as foo: one of them may be next.
 func (c *Controller) enqueueClaimants(foo *v1alpha1.Foo) {
-	for _, claimant := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
-		if claimant.UID != foo.UID {
-			c.enqueueFoo(claimant)
-		}
-	}
+	c.enqueueOthers(foo, c.claimants(foo.Namespace, foo.Spec.DeploymentName))
 }
 
 // enqueueBlocked queues the other Foos that name a Deployment which foo has.
 func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo) {
 	for _, dep := range c.controlledBy(foo) {
-		for _, waiting := range c.claimants(dep.Namespace, dep.Name) {
-			if waiting.UID != foo.UID {
-				c.enqueueFoo(waiting)
-			}
+		c.enqueueOthers(foo, c.claimants(dep.Namespace, dep.Name))
+	}
+}
+
+func (c *Controller) enqueueOthers(foo *v1alpha1.Foo, foos []*v1alpha1.Foo) {
+	for _, other := range foos {
+		if other.UID != foo.UID {
+			c.enqueueFoo(other)
 		}
 	}
 }
@@ -530,7 +533,8 @@ func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 
 // claimants returns the cached Foos that name the Deployment.
 func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
-	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, cache.NewObjectName(namespace, deployment).String()) // Fails only without the index.
+	key := cache.NewObjectName(namespace, deployment).String()
+	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, key) // Fails only without the index.
 	return foos
 }
 
@@ -548,7 +552,7 @@ func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
 // fooUIDs is the index function of byFoo.
 func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil {
-		return []string{dep.Namespace + "/" + string(ref.UID)}, nil // Who writes a uid into another namespace has no say here.
+		return []string{dep.Namespace + "/" + string(ref.UID)}, nil // A uid of another namespace is not this Foo's.
 	}
 	return nil, nil
 }

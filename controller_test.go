@@ -148,9 +148,10 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a Deployment written for a newer Foo than the cache has is left alone until it has it",
-			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9), writtenFor(8))),
-			live:    objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }), newDeployment(scaledTo(9), writtenFor(8))),
+			name:   "a Deployment written for a newer Foo than the cache has is left alone until it has it",
+			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9), writtenFor(8))),
+			live: objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }),
+				newDeployment(scaledTo(9), writtenFor(8))),
 			want:    []string{"get foos web"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
@@ -206,19 +207,21 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a create that admission refuses although the name is taken says that it is taken",
-			cached:  objects(newFoo()),
-			live:    objects(newFoo(), newDeployment(foreign)),
-			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
+			name:   "a create that admission refuses although the name is taken says that it is taken",
+			cached: objects(newFoo()),
+			live:   objects(newFoo(), newDeployment(foreign)),
+			fails: map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web",
+				errors.New("exceeded quota"))},
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{"Warning ErrResourceExists"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a create that is refused is reported and tried again",
-			cached:  objects(newFoo()),
-			fails:   map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))},
+			name:   "a create that is refused is reported and tried again",
+			cached: objects(newFoo()),
+			fails: map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web",
+				errors.New("exceeded quota"))},
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/Refused",
 			outcome: plan.Outcome{Kind: plan.Retry},
@@ -255,7 +258,8 @@ func TestSync(t *testing.T) {
 		{
 			name:   "a patch that meets another Deployment of that name is tried again quietly",
 			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
-			fails: map[string]error{"patch deployments web": apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web",
+			fails: map[string]error{"patch deployments web": apierrors.NewInvalid(schema.GroupKind{Group: "apps",
+				Kind: "Deployment"}, "web",
 				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")})},
 			want:    []string{"patch deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
@@ -278,7 +282,8 @@ func TestSync(t *testing.T) {
 			name:   "a Foo whose earlier name is taken up again goes on after the patch: no event would bring it back",
 			cached: objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
 			want: []string{
-				"patch deployments web", "get foos web", "get deployments web", "delete deployments other", "update foos/status web",
+				"patch deployments web", "get foos web", "get deployments web", "delete deployments other",
+				"update foos/status web",
 			},
 			ready:   "True/Available",
 			events:  []string{"Normal Synced"},
@@ -291,8 +296,9 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Deployment of an earlier name stays when it is known without a uid",
-			cached:  objects(newFoo(), newDeployment(), newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
+			name: "a Deployment of an earlier name stays when it is known without a uid",
+			cached: objects(newFoo(), newDeployment(),
+				newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
 			events:  []string{"Normal Synced 3 of 3 replicas available; Deployment \"other\" could not be deleted"},
@@ -358,7 +364,8 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 		behind string // The resource whose cache is behind.
 	}{
 		{"a created Deployment", objects(newFoo()), objects(newFoo()), deploymentsResource},
-		{"a patched Deployment", objects(newFoo(upToDate), newDeployment(scaledTo(9))), objects(newFoo(upToDate), newDeployment(scaledTo(9))), deploymentsResource},
+		{"a patched Deployment", objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			objects(newFoo(upToDate), newDeployment(scaledTo(9))), deploymentsResource},
 		{"a Deployment that was found", objects(newFoo()), objects(newFoo(), newDeployment()), deploymentsResource},
 		{"a status", objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()), foosResource},
 	} {
@@ -412,9 +419,12 @@ func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T)
 		want []string
 	}{
 		{"one that is ours", objects(owner, bystander), newDeployment(), []string{"default/web"}},
-		{"one that two Foos name", objects(owner, rival, bystander), newDeployment(), []string{"default/rival", "default/web"}},
-		{"one that its owner no longer names", objects(renamed, rival), newDeployment(), []string{"default/rival", "default/web"}},
-		{"one that nobody of ours made but a Foo names", objects(owner, bystander), newDeployment(foreign), []string{"default/web"}},
+		{"one that two Foos name", objects(owner, rival, bystander), newDeployment(),
+			[]string{"default/rival", "default/web"}},
+		{"one that its owner no longer names", objects(renamed, rival), newDeployment(),
+			[]string{"default/rival", "default/web"}},
+		{"one that nobody of ours made but a Foo names", objects(owner, bystander), newDeployment(foreign),
+			[]string{"default/web"}},
 		{"one that has nothing to do with any Foo", objects(bystander), newDeployment(foreign), nil},
 		{"one of a former Foo of that name", objects(renamed), newDeployment(ownedBy("former-uid")), nil},
 	} {
@@ -484,7 +494,8 @@ func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
 	spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
 	objs := objects(newFoo(upToDate), newDeployment(named("other")), spare)
 	f := newFixture(t, objs, objs)
-	create, deletion := plan.Op{Verb: plan.CreateDeployment, Name: "web"}, plan.Op{Verb: plan.DeleteDeployment, Name: "spare"}
+	create, deletion := plan.Op{Verb: plan.CreateDeployment, Name: "web"}, plan.Op{Verb: plan.DeleteDeployment,
+		Name: "spare"}
 	f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, Ledger: map[plan.Op]plan.Attempt{
 		create:   {Count: 3, Until: time.Now().Add(-time.Second)},
 		deletion: {Count: 3, Until: time.Now().Add(time.Minute)},
@@ -571,7 +582,8 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	later := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
 		return newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
 	}
-	unnamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" }) // Only the owner reference leads to it.
+	// Only the owner reference leads to this one.
+	unnamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" })
 	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
 	for _, test := range []struct {
 		name    string
@@ -579,7 +591,9 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 		happens func(*Controller)
 		queued  int
 	}{
-		{"it changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {})) }, 1},
+		{"it changes", newFoo(), func(c *Controller) {
+			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
+		}, 1},
 		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
 		{"it is as we wrote it", newFoo(), func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
@@ -590,7 +604,9 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 			c.deploymentAdded(later(func(*appsv1.Deployment) {}))
 		}, 0},
 		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
-		{"the Foo gets it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(foreign), later(func(*appsv1.Deployment) {})) }, 1},
+		{"the Foo gets it", unnamed, func(c *Controller) {
+			c.deploymentChanged(newDeployment(foreign), later(func(*appsv1.Deployment) {}))
+		}, 1},
 		{"it is deleted", unnamed, func(c *Controller) {
 			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
 		}, 1},
@@ -615,8 +631,10 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		ctx, stop := context.WithCancel(ctx)
 		config := apisim.New(footest.FooKind(), deploymentKind).Config("user")
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
-		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
-		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments())
+		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples,
+			0), kubeinformers.NewSharedInformerFactory(kube, 0)
+		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(),
+			kubeFactory.Apps().V1().Deployments())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -637,13 +655,17 @@ func TestInformersCallTheHandlers(t *testing.T) {
 			what string
 			do   func() error
 		}{
-			{"a Foo is created", func() error { _, err := foos.Create(ctx, created(newFoo()), metav1.CreateOptions{}); return err }},
+			{"a Foo is created", func() error {
+				_, err := foos.Create(ctx, created(newFoo()), metav1.CreateOptions{})
+				return err
+			}},
 			{"a Deployment is created", func() error {
 				_, err := deployments.Create(ctx, created(newDeployment()), metav1.CreateOptions{})
 				return err
 			}},
 			{"a Deployment is changed", func() error {
-				_, err := deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
+				_, err := deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`),
+					metav1.PatchOptions{})
 				return err
 			}},
 			{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
@@ -927,7 +949,8 @@ type fixture struct {
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind), events: events.NewFakeRecorder(10)}
+	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind),
+		events: events.NewFakeRecorder(10)}
 	if err := f.api.Load(live...); err != nil {
 		t.Fatal(err)
 	}
@@ -980,7 +1003,8 @@ func (f *fixture) current(cached, live []runtime.Object) []runtime.Object {
 	for _, obj := range cached {
 		obj := obj.DeepCopyObject().(object)
 		if slices.ContainsFunc(live, func(other runtime.Object) bool { return equality.Semantic.DeepEqual(obj, other) }) {
-			obj.SetResourceVersion(f.api.Object(resourceOf(obj), obj.GetNamespace(), obj.GetName()).(object).GetResourceVersion())
+			obj.SetResourceVersion(f.api.Object(resourceOf(obj), obj.GetNamespace(),
+				obj.GetName()).(object).GetResourceVersion())
 		}
 		current = append(current, obj)
 	}
@@ -1078,7 +1102,8 @@ func (f *fixture) refresh() {
 func (f *fixture) cacheContent() map[string]runtime.Object {
 	content := map[string]runtime.Object{}
 	for _, obj := range append(f.foos.List(), f.deps.List()...) {
-		content[fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(obj.(metav1.Object)))] = obj.(runtime.Object).DeepCopyObject()
+		key := fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(obj.(metav1.Object)))
+		content[key] = obj.(runtime.Object).DeepCopyObject()
 	}
 	return content
 }
@@ -1121,8 +1146,9 @@ func objects(objs ...runtime.Object) []runtime.Object { return objs }
 // newFoo returns the Foo default/web of generation 7, which asks for 3 replicas of nginx:1.29.
 func newFoo(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "foo-uid", Generation: 7, ResourceVersion: "10"},
-		Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "foo-uid", Generation: 7,
+			ResourceVersion: "10"},
+		Spec: v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: "nginx:1.29"},
 	}
 	for _, edit := range edits {
 		edit(foo)

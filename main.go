@@ -6,7 +6,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -83,7 +82,8 @@ func run(args []string, stdout io.Writer) error {
 	// one for everything else.
 	reporter := preflight.NewReporter(ctx, fixes)
 	watchConfig := rest.CopyConfig(config)
-	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // client-go shares connections between equal configs.
+	// client-go shares connections between equal configs, so this one gets a dialer of its own.
+	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	watchConfig.Wrap(reporter.Wrap)
 	config.Timeout = writeTimeout
 	watchConnection, err := rest.HTTPClientFor(watchConfig)
@@ -94,7 +94,7 @@ func run(args []string, stdout io.Writer) error {
 	samplesWatch, err2 := clientset.NewForConfigAndClient(watchConfig, watchConnection)
 	kube, err3 := kubernetes.NewForConfig(config)
 	samples, err4 := clientset.NewForConfig(config)
-	if err := cmp.Or(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return fmt.Errorf("make clients: %w", err)
 	}
 	logger.Info("Starting", "version", version(), "server", config.Host)
@@ -167,8 +167,10 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	fs.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
 	fs.StringVar(&opts.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
 	fs.IntVar(&opts.workers, "workers", 16, "`number` of Foos synced at the same time")
-	fs.Float64Var(&opts.qps, "kube-api-qps", -1, "`requests` a second that each client may send; -1 leaves it to the API server's flow control")
-	fs.IntVar(&opts.burst, "kube-api-burst", 0, "`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
+	fs.Float64Var(&opts.qps, "kube-api-qps", -1,
+		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
+	fs.IntVar(&opts.burst, "kube-api-burst", 0,
+		"`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
 	fs.BoolVar(&opts.version, "version", false, "print the version and exit")
 	logging := logsapi.NewLoggingConfiguration()
 	logsapi.AddGoFlags(logging, fs)
@@ -221,10 +223,13 @@ func (o *options) findConfig() (*rest.Config, error) {
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context, ClusterInfo: clientcmdapi.Cluster{Server: o.master}}
+	overrides := &clientcmd.ConfigOverrides{
+		CurrentContext: o.context, ClusterInfo: clientcmdapi.Cluster{Server: o.master},
+	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("no cluster to talk to in %q: give --kubeconfig=FILE, or set $KUBECONFIG to one", rules.Precedence)
+		return nil, fmt.Errorf("no cluster to talk to in %q: give --kubeconfig=FILE, or set $KUBECONFIG to one",
+			rules.Precedence)
 	}
 	return config, err
 }

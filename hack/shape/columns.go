@@ -27,10 +27,8 @@ func wideLines(src source) []string {
 	return findings
 }
 
-// columns counts characters, and a tab as 4 wherever it is: gofmt puts tabs only at the beginning of lines.
-func columns(line string) int {
-	return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
-}
+// columns counts characters. A tab is one, as for most linters: how wide it is shown is up to the reader.
+func columns(line string) int { return utf8.RuneCountInString(line) }
 
 // isDirective reports whether a line is a comment that some program reads, such as //go:build or // +kubebuilder.
 // That program would not find the rest of it on a second line.

@@ -1,6 +1,6 @@
-// Package consistency lets a controller read its own writes. An informer's cache lags behind the API server, so a sync
-// right after a write may not see it, and would write again. The controller records in a Writes every write that the API
-// server acknowledged, and asks it before the next sync whether the caches have caught up.
+// Package consistency lets a controller read its own writes. An informer's cache lags behind the API server, so a
+// sync right after a write may not see it, and would write again. The controller records in a Writes every write that
+// the API server acknowledged, and asks it before the next sync whether the caches have caught up.
 //
 // The idea is that of the staleness handling in kube-controller-manager (KEP-5647), which rests on
 // Store.LastStoreSyncResourceVersion of client-go: the resourceVersion up to which a cache has seen its resource,

@@ -163,8 +163,8 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	return &Patch{Body: encoded, Fields: fields}
 }
 
-// CheckPreconditions returns an error unless obj, which is of the given kind, has the uid and resourceVersion that a write
-// to it must carry: the API server takes an empty one as no precondition at all.
+// CheckPreconditions returns an error unless obj, which is of the given kind, has the uid and resourceVersion that a
+// write to it must carry: the API server takes an empty one as no precondition at all.
 func CheckPreconditions(kind string, obj metav1.Object) error {
 	if obj.GetUID() != "" && obj.GetResourceVersion() != "" {
 		return nil
@@ -216,7 +216,8 @@ func ownerReference(foo *v1alpha1.Foo) metav1.OwnerReference {
 
 func sameReference(want metav1.OwnerReference) func(metav1.OwnerReference) bool {
 	return func(have metav1.OwnerReference) bool {
-		return have.UID == want.UID && have.APIVersion == want.APIVersion && have.Kind == want.Kind && have.Name == want.Name &&
+		return have.UID == want.UID && have.APIVersion == want.APIVersion &&
+			have.Kind == want.Kind && have.Name == want.Name &&
 			isTrue(have.Controller) && isTrue(have.BlockOwnerDeletion)
 	}
 }

@@ -29,8 +29,8 @@ func anotherUID(err error) bool {
 }
 
 // nameMayExist reports whether err, the answer to a create, leaves open that an object of that name exists: admission
-// answers before the name is checked, so a refusal says nothing about it. In a namespace that is being deleted that does
-// not matter.
+// answers before the name is checked, so a refusal says nothing about it. In a namespace that is being deleted that
+// does not matter.
 func nameMayExist(err error) bool {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return false

@@ -30,13 +30,14 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	if is == nil || was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration {
 		return nil
 	}
+	note := clip(is.Message, noteLimit)
 	switch is.Reason {
 	case v1alpha1.ReasonAvailable:
-		return &Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.EventSynced, Action: "Sync", Note: clip(is.Message, noteLimit)}
+		return &Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.EventSynced, Action: "Sync", Note: note}
 	case v1alpha1.ReasonFieldsOverridden:
-		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventFieldsOverridden, Action: "Patch", Note: clip(is.Message, noteLimit)}
+		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventFieldsOverridden, Action: "Patch", Note: note}
 	case v1alpha1.ReasonNotOwned, v1alpha1.ReasonNameTaken, v1alpha1.ReasonNameCycle:
-		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventResourceExists, Action: "Create", Note: clip(is.Message, noteLimit)}
+		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventResourceExists, Action: "Create", Note: note}
 	}
 	return nil
 }

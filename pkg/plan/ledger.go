@@ -214,7 +214,8 @@ func digest(status *v1alpha1.FooStatus) string {
 	return string(hash[:])
 }
 
-// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits for it.
+// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits
+// for it.
 func firstDelayOf(op Op, quiet bool) time.Duration {
 	if op.Verb == DeleteDeployment && !quiet {
 		return firstLongDelay

@@ -9,9 +9,9 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// State is one sync of one Foo: what was observed, what is remembered of earlier syncs, and what this sync has learned
-// so far. Fill the exported fields, then alternate between Next and Record; Outcome ends it. The objects are shared with
-// caches and never changed. One State is for one goroutine.
+// State is one sync of one Foo: what was observed, what is remembered of earlier syncs, and what this sync has
+// learned so far. Fill the exported fields, then alternate between Next and Record; Outcome ends it. The objects are
+// shared with caches and never changed. One State is for one goroutine.
 type State struct {
 	// Foo is the cached Foo, which has no deletionTimestamp. A live read replaces it.
 	Foo *v1alpha1.Foo

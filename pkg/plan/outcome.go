@@ -85,8 +85,8 @@ func (s *State) left(attempt *Attempt) time.Duration {
 	return max(attempt.Until.Sub(s.now()), 0)
 }
 
-// firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of the
-// one that the status reports. It returns nil when there is none.
+// firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of
+// the one that the status reports. It returns nil when there is none.
 func (s *State) firstRetry() *Attempt {
 	first := s.overridden()
 	for _, op := range s.waiting() {

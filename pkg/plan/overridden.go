@@ -7,7 +7,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file is about somebody else who works against a Foo: who sets fields that the Foo sets, or deletes its Deployment.
+// This file is about somebody else who works against a Foo: who sets fields that the Foo sets, or deletes its
+// Deployment.
 
 // overriddenFields returns the fields about which something else decides: those of the Deployment, just written, that
 // are not as written, and, when there was no end of patching, those of patch. A create has no patch.
@@ -33,12 +34,13 @@ func (s *State) overriddenReport(overridden []Field) ConditionError {
 	return ConditionError{
 		Reason: v1alpha1.ReasonFieldsOverridden,
 		Message: fmt.Sprintf("Something else keeps changing Deployment %q: %s. Remove what it sets from this Foo, "+
-			"or stop it: an autoscaler, an admission policy or another controller", s.Deployment.Name, strings.Join(fields, ", ")),
+			"or stop it: an autoscaler, an admission policy or another controller",
+			s.Deployment.Name, strings.Join(fields, ", ")),
 	}
 }
 
-// overridden returns the attempt because of which drift is not patched, while something else decides about fields of the
-// Foo's Deployment; nil otherwise.
+// overridden returns the attempt because of which drift is not patched, while something else decides about fields of
+// the Foo's Deployment; nil otherwise.
 func (s *State) overridden() *Attempt {
 	dep := s.Deployment
 	if s.Foo.Spec.Paused || dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil {
@@ -58,8 +60,8 @@ func recreatedReport(deployment string, limited bool) ConditionError {
 	}
 	return ConditionError{
 		Reason: v1alpha1.ReasonCreating,
-		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of up to a minute. "+
-			"Stop that, or delete this Foo", deployment),
+		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of "+
+			"up to a minute. Stop that, or delete this Foo", deployment),
 	}
 }
 

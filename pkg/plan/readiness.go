@@ -9,8 +9,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A ConditionError is why a Foo is not Ready, as its conditions say it. When Stalled is set a person must act; otherwise
-// the Foo is Reconciling.
+// A ConditionError is why a Foo is not Ready, as its conditions say it. When Stalled is set a person must act;
+// otherwise the Foo is Reconciling.
 type ConditionError struct {
 	Reason, Message string
 	Stalled         bool

@@ -44,8 +44,8 @@ func (s *State) recordFailedRead(step *Step, err error) {
 	s.fail(step.For, s.unreadable, false)
 }
 
-// recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and the
-// event that it lacks brings the key back.
+// recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and
+// the event that it lacks brings the key back.
 func (s *State) recordFoo(live *v1alpha1.Foo) {
 	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
 		s.end = &Outcome{Kind: Done}

@@ -13,8 +13,8 @@ import (
 
 // This file is about a Foo whose deploymentName has changed. The Deployment of the new name is created first; the
 // previous one is not touched any more and keeps serving, until the new one can take over. Only what was made for the
-// Foo under the name that it has is ever deleted: a copy has our owner reference and labels, but the made-for label is a
-// hash of the name too.
+// Foo under the name that it has is ever deleted: a copy has our owner reference and labels, but the made-for label
+// is a hash of the name too.
 
 // previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name.
 func (s *State) previous() []*appsv1.Deployment {
@@ -25,7 +25,9 @@ func (s *State) previous() []*appsv1.Deployment {
 
 // allPrevious returns the Deployments of other names that the Foo controls, by name.
 func (s *State) allPrevious() []*appsv1.Deployment {
-	return slices.SortedFunc(slices.Values(s.Previous), func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(slices.Values(s.Previous), func(a, b *appsv1.Deployment) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 }
 
 func madeUnderItsName(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
@@ -63,10 +65,10 @@ func (s *State) neverServed(dep *appsv1.Deployment) bool {
 	return dep != s.servingPrevious() && dep.Status.AvailableReplicas == 0
 }
 
-// canReplace reports whether the Deployment can take over from previous: it is written for the current generation, its
-// status is up to date, and it has at least as many replicas available as previous, or as it wants, and at least one:
-// what has nothing available just now may soon have. The last rule is waived if it cannot create pods and previous never
-// completed a rollout, because previous' pods may be what exhausts the quota.
+// canReplace reports whether the Deployment can take over from previous: it is written for the current generation,
+// its status is up to date, and it has at least as many replicas available as previous, or as it wants, and at least
+// one: what has nothing available just now may soon have. The last rule is waived if it cannot create pods and
+// previous never completed a rollout, because previous' pods may be what exhausts the quota.
 func (s *State) canReplace(previous *appsv1.Deployment) bool {
 	dep := s.Deployment
 	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil ||
@@ -94,8 +96,8 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 	return attempt.Report.Message
 }
 
-// describePrevious returns what there is to know about the other Deployments of the Foo, to be appended to a message. Of
-// one that is about to be deleted there is nothing.
+// describePrevious returns what there is to know about the other Deployments of the Foo, to be appended to a message.
+// Of one that is about to be deleted there is nothing.
 func (s *State) describePrevious() string {
 	var text strings.Builder
 	for _, dep := range s.allPrevious() {

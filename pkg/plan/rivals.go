@@ -11,24 +11,29 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file is about a name that is not the Foo's. The Foo that has the Deployment keeps it. A name that becomes free goes
-// to the oldest Foo that names it, and the others do not try.
+// This file is about a name that is not the Foo's. The Foo that has the Deployment keeps it. A name that becomes free
+// goes to the oldest Foo that names it, and the others do not try.
 
 // firstClaimant returns the Foo that a free name goes to, nil when that is the Foo itself.
 func (s *State) firstClaimant() *v1alpha1.Foo {
 	first := s.Foo
-	for _, rival := range s.Claimants {
-		if rival.Name == s.Foo.Name {
-			continue // The Foo itself, or one that was before it.
+	for _, claimant := range s.Claimants {
+		if claimant.Name == s.Foo.Name {
+			continue // The Foo itself, or a former one of its name.
 		}
-		if claims(rival) && cmp.Or(rival.CreationTimestamp.Compare(first.CreationTimestamp.Time), cmp.Compare(rival.Name, first.Name)) < 0 {
-			first = rival
+		if claims(claimant) && compareAge(claimant, first) < 0 {
+			first = claimant
 		}
 	}
 	if first == s.Foo {
 		return nil
 	}
 	return first
+}
+
+// compareAge is less than 0 when a is the older one, or, of the same age, the one whose name comes first.
+func compareAge(a, b *v1alpha1.Foo) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // claims reports whether foo would create its Deployment if it could.

@@ -76,7 +76,8 @@ func (step *Step) checkPreconditions() error {
 type Answer struct {
 	// Foo is the object that ReadFoo found or UpdateStatus wrote; nil when ReadFoo found none.
 	Foo *v1alpha1.Foo
-	// Deployment is the object that ReadDeployment found, or a create or patch wrote; nil when ReadDeployment found none.
+	// Deployment is the object that ReadDeployment found, or a create or patch wrote; nil when ReadDeployment found
+	// none.
 	Deployment *appsv1.Deployment
 	// OwnerChain goes with Deployment in the answer to ReadDeployment, see State.OwnerChain.
 	OwnerChain []*v1alpha1.Foo

@@ -1,6 +1,7 @@
-// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count the
-// failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
-// operation: it says how long the key must wait, and the limiter only keeps all keys together from coming back too fast.
+// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count
+// the failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
+// operation: it says how long the key must wait, and the limiter only keeps all keys together from coming back too
+// fast.
 package retry
 
 import (
@@ -33,8 +34,8 @@ func NewLimiter[K comparable](perSecond float64, burst int) *Limiter[K] {
 	return &Limiter[K]{bucket: rate.NewLimiter(rate.Limit(perSecond), burst), keys: map[K]failed{}}
 }
 
-// Failed records that key failed and must not be retried before after has passed. An expected failure, such as a conflict,
-// does not count for the common limit. Call it before the queue's AddRateLimited.
+// Failed records that key failed and must not be retried before after has passed. An expected failure, such as a
+// conflict, does not count for the common limit. Call it before the queue's AddRateLimited.
 func (l *Limiter[K]) Failed(key K, after time.Duration, expected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
