@@ -197,7 +197,7 @@ func startController(t *testing.T, flags ...string) *process {
 	}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: `make %s` builds it", err, controllerBinary)
 	}
 	go func() {
 		_ = p.cmd.Wait() // ProcessState has the result.
