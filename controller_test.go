@@ -843,7 +843,7 @@ func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 // valueKey is the key of a value in a context.
 type valueKey struct{}
 
-var rewrite = flag.Bool("rewrite", false, "write the outputs in docs/scenarios anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios")
 
 // TestScenarios plays docs/scenarios. To rewrite their outputs, and then read the difference:
 //
@@ -904,7 +904,7 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		b.Random = func() float64 { return 0 }
 	}
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome, err error) {
-		synced := footest.Synced{Key: key, Kind: outcome.Kind, After: outcome.After, Err: err}
+		synced := footest.Synced{Key: key, Kind: outcome.Kind, Err: err}
 		if wait := (*plan.WaitError)(nil); errors.As(err, &wait) {
 			synced.For = wait.For
 		}

@@ -2,7 +2,6 @@ package footest
 
 import (
 	"context"
-	"time"
 
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
@@ -49,10 +48,9 @@ type Subject struct {
 type Synced struct {
 	Key  cache.ObjectName
 	Kind plan.Kind
-	// After and For are the delay of a wait and its reason.
-	After time.Duration
-	For   plan.WaitReason
-	Err   error
+	// For is what the controller waits for, when Kind is plan.Wait.
+	For plan.WaitReason
+	Err error
 	// Panicked says that the sync panicked, and Err with what.
 	Panicked bool
 }
