@@ -16,7 +16,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// TestInvariantsNoticeWrongWrites has the controller write something that it must not write: a simulation has to notice.
+// TestInvariantsNoticeWrongWrites has the controller make writes that it must not make: a simulation has to notice.
 func TestInvariantsNoticeWrongWrites(t *testing.T) {
 	newFoo := func(edit func(*v1alpha1.Foo)) *v1alpha1.Foo {
 		foo := &v1alpha1.Foo{
@@ -47,7 +47,10 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 		{name: "another one is created", write: watch.Added, edit: otherName, want: "its Foo does not name it"},
 		{name: "another one is created after a rename", write: watch.Added, edit: otherName, soon: true},
 		{name: "another one is deleted", write: watch.Deleted, edit: otherName},
-		{name: "the one that it names is deleted", write: watch.Deleted, edit: asIs, want: "its Foo names it, and it is deleted"},
+		{
+			name: "the one that it names is deleted", write: watch.Deleted, edit: asIs,
+			want: "its Foo names it, and it is deleted",
+		},
 		{
 			name: "the Foo is paused", foo: func(foo *v1alpha1.Foo) { foo.Spec.Paused = true },
 			write: watch.Modified, edit: asIs, want: "its Foo is paused",
