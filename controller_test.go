@@ -858,7 +858,7 @@ func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 // valueKey is the key of a value in a context.
 type valueKey struct{}
 
-var rewrite = flag.Bool("rewrite", false, "write the outputs in docs/scenarios anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios")
 
 // TestScenarios plays docs/scenarios. To rewrite their outputs, and then read the difference:
 //

@@ -21,23 +21,23 @@ import (
 // usersName is the user that all users are for the API server.
 const usersName = "users"
 
-// An edit is something that users do.
-type edit string
+// A userEdit is something that users do.
+type userEdit string
 
 const (
-	scale            edit = "scale"
-	setImage         edit = "image"
-	pause            edit = "pause"
-	resume           edit = "resume"
-	letGo            edit = "let go" // Of the number of replicas: somebody else may set it from now on.
-	rename           edit = "rename"
-	recreate         edit = "recreate"
-	deleteDeployment edit = "delete the Deployment"
-	editDeployment   edit = "edit the Deployment"
+	scale            userEdit = "scale"
+	setImage         userEdit = "image"
+	pause            userEdit = "pause"
+	resume           userEdit = "resume"
+	letGo            userEdit = "let go" // Of the number of replicas: somebody else may set it from now on.
+	rename           userEdit = "rename"
+	recreate         userEdit = "recreate"
+	deleteDeployment userEdit = "delete the Deployment"
+	editDeployment   userEdit = "edit the Deployment"
 )
 
 // likely are the edits that users choose from. Those that come more than once are more likely.
-var likely = []edit{
+var likely = []userEdit{
 	scale, scale, scale, setImage, setImage, pause, resume, letGo, rename, recreate, deleteDeployment, editDeployment,
 }
 
@@ -47,7 +47,7 @@ type users struct {
 	samples     fooclient.FooInterface
 	deployments appsclient.DeploymentInterface
 	// edits counts the edits that changed something.
-	edits   map[edit]int
+	edits   map[userEdit]int
 	changed bool // By the edit at hand.
 	names   int  // The names for Deployments that were chosen so far.
 }
@@ -58,7 +58,7 @@ func fooName(i int) string { return fmt.Sprintf("foo-%d", i) }
 func newUsers(s *simulation, foos int) (*users, error) {
 	config := s.api.Config(usersName)
 	u := &users{
-		foos: foos, edits: map[edit]int{},
+		foos: foos, edits: map[userEdit]int{},
 		samples:     clientset.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Foos(namespace),
 		deployments: kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace),
 	}
@@ -80,12 +80,12 @@ func newUsers(s *simulation, foos int) (*users, error) {
 // choices are the edits as [apisim.RunUser] wants them.
 func (u *users) choices() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
 	var choices []func(context.Context, *rest.Config, *rand.Rand) error
-	for _, edit := range likely {
+	for _, what := range likely {
 		choices = append(choices, func(ctx context.Context, _ *rest.Config, random *rand.Rand) error {
 			u.changed = false
-			err := u.do(ctx, edit, fooName(random.Intn(u.foos)), random)
+			err := u.do(ctx, what, fooName(random.Intn(u.foos)), random)
 			if err == nil && u.changed {
-				u.edits[edit]++
+				u.edits[what]++
 			}
 			return err
 		})
@@ -94,7 +94,7 @@ func (u *users) choices() []func(ctx context.Context, config *rest.Config, rando
 }
 
 // do does one edit of a Foo, or of its Deployment.
-func (u *users) do(ctx context.Context, what edit, foo string, random *rand.Rand) error {
+func (u *users) do(ctx context.Context, what userEdit, foo string, random *rand.Rand) error {
 	switch what {
 	case scale:
 		return u.patchFoo(ctx, foo, fmt.Sprintf(`{"replicas":%d}`, random.Intn(5)))
@@ -116,7 +116,7 @@ func (u *users) do(ctx context.Context, what edit, foo string, random *rand.Rand
 }
 
 // touchDeployment deletes or edits the Deployment of a Foo.
-func (u *users) touchDeployment(ctx context.Context, what edit, foo string, random *rand.Rand) error {
+func (u *users) touchDeployment(ctx context.Context, what userEdit, foo string, random *rand.Rand) error {
 	have, err := u.samples.Get(ctx, foo, metav1.GetOptions{})
 	if err != nil {
 		return err
