@@ -1,17 +1,20 @@
-// Package plan makes every decision of the controller. It holds no client, clock, logger or
-// goroutine: each function takes what was observed and returns what follows from it, so that the
-// whole behaviour can be read, and tested, as tables.
+// Package plan makes every decision of the controller. It holds no client, clock, logger or goroutine: what was observed
+// goes in, the next request comes out, and its answer goes back in. So the whole behaviour can be read, and tested, as
+// tables.
 //
-// The controller uses it in this order. Next takes what was seen of a Foo and says which step to
-// take: look again, create, patch, delete, or nothing. Found and Overridden judge what the API server
-// answered. Status takes what was seen after that step and says
-// what the Foo's status shall be, and EventOf whether the change deserves an event. OutcomeOf takes
-// the error that is left over and says what the queue does with the key.
+// One sync of one Foo is a conversation with a [State]:
 //
-// Deployment and Drift are the two questions behind Next: what should exist, and in which of the
-// fields that the Foo owns does the existing one differ. Trim keeps of a Deployment what these
-// functions read.
+//	for step := state.Next(); step != nil; step = state.Next() { // The next request, nil when none is left.
+//		state.Record(step, send(step), time.Now()) // Its answer.
+//	}
+//	outcome := state.Outcome() // What the queue does with the key.
 //
-// No function changes its arguments, and all of them may be called concurrently. That the decision
-// returns its effects as a value, instead of having them, follows etcd's raft package and its Ready.
+// Read it in this order. next.go has the ordered list of rules and which step may be taken now; rules.go has the rules.
+// record.go is what an answer changes, ledger.go what backs off and is remembered between syncs, outcome.go how a sync
+// ends. readiness.go is a second ordered list, of what the conditions say, and status.go puts it into the status.
+// deployment.go answers the two questions behind the rules: which Deployment should exist, and in which of the fields
+// that the Foo owns does the existing one differ. rename.go, rivals.go and overridden.go are about a changed name, about
+// several Foos with one name, and about somebody who works against the Foo.
+//
+// A package that decides everything and does nothing follows etcd's raft package and its Ready.
 package plan

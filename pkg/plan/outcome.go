@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Kind is one of the four ways in which a sync can end; logs and metrics use the same words.
+// Kind is one of the four ways in which a sync can end; logs use the same words.
 type Kind string
 
 const (

@@ -1,0 +1,129 @@
+// Package docs_test checks that the documents name what exists.
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+// TestArchitectureNamesWhatExists looks for every file, package and Go name that the architecture page and its picture
+// mention.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	declared := declarations(t)
+	for _, document := range []struct {
+		file string
+		// code matches what is set as code.
+		code *regexp.Regexp
+	}{
+		{file: "architecture.md", code: regexp.MustCompile("`([^`\n]+)`")},
+		{file: "architecture.svg", code: regexp.MustCompile(`<text class="code[^"]*"[^>]*>([^<]+)<`)},
+	} {
+		text, err := os.ReadFile(document.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := 0
+		for _, match := range document.code.FindAllStringSubmatch(string(text), -1) {
+			known, isName := exists(declared, match[1])
+			if isName {
+				names++
+			}
+			if isName && !known {
+				t.Errorf("%s names %s, which does not exist", document.file, match[1])
+			}
+		}
+		if names < 10 {
+			t.Errorf("%s names only %d files and functions: are they still found?", document.file, names)
+		}
+	}
+}
+
+func TestMissingNamesAreNoticed(t *testing.T) {
+	declared := declarations(t)
+	for _, name := range []string{"observe.go", "pkg/backoff", "plan.Seen", "updateNothing", "hack/none.sh"} {
+		if known, isName := exists(declared, name); known || !isName {
+			t.Errorf("%s: exists %t, is a name %t, want a name of something that does not exist", name, known, isName)
+		}
+	}
+}
+
+var (
+	filePath   = regexp.MustCompile(`^(pkg|hack|docs|artifacts)/\S+$|^\w+\.go$`)
+	identifier = regexp.MustCompile(`^([a-z]+\.)?([A-Za-z]*[a-z][A-Z]\w*|[A-Z][a-z]\w*|[a-z]{6,})$`)
+	// fieldsOfObjects are names in the API of Kubernetes, not in our code.
+	fieldsOfObjects = map[string]bool{"replicas": true, "resourceVersion": true}
+)
+
+// exists reports whether text, which a document sets as code, is the name of a file or of a declaration, and whether
+// there is one.
+func exists(declared map[string]bool, text string) (known, isName bool) {
+	if fieldsOfObjects[text] {
+		return false, false
+	}
+	if filePath.MatchString(text) {
+		for _, dir := range []string{".", "pkg/plan"} {
+			if _, err := os.Stat(filepath.Join(root, dir, text)); err == nil {
+				return true, true
+			}
+		}
+		return false, true
+	}
+	if parts := identifier.FindStringSubmatch(text); parts != nil {
+		return declared[parts[2]], true
+	}
+	return false, false
+}
+
+// declarations returns the names of all functions, methods, types, constants and variables of the controller.
+func declarations(t *testing.T) map[string]bool {
+	names := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "hack" || entry.Name() == "generated" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			add(names, decl)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func add(names map[string]bool, decl ast.Decl) {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		names[decl.Name.Name] = true
+	case *ast.GenDecl:
+		for _, spec := range decl.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names[spec.Name.Name] = true
+			case *ast.ValueSpec:
+				for _, name := range spec.Names {
+					names[name.Name] = true
+				}
+			}
+		}
+	}
+}
