@@ -5,7 +5,7 @@
 // One sync of one Foo is a conversation with a [State]:
 //
 //	for step := state.Next(); step != nil; step = state.Next() { // The next request, nil when none is left.
-//		state.Record(step, send(step), time.Now()) // Its answer.
+//		state.Record(step, send(step), now()) // Its answer, and when it came.
 //	}
 //	outcome := state.Outcome() // What the queue does with the key.
 //
