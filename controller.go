@@ -239,6 +239,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 	}
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
+	c.sendEvent(state.Foo, outcome.Event)
 	return outcome
 }
 
@@ -257,6 +258,7 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	state := &plan.State{
 		Foo:       foo,
 		Claimants: c.claimants(foo.Namespace, name),
+		CacheLags: c.writes.IsStale(key, foosResource) || c.writes.IsStale(key, deploymentsResource),
 		Now:       now, Jitter: c.random(),
 		Memory: c.recall(key).For(foo, now),
 	}
@@ -268,8 +270,6 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 			state.Previous = append(state.Previous, dep)
 		}
 	}
-	state.Memory.StaleFoo = state.Memory.StaleFoo || c.writes.IsStale(key, foosResource)
-	state.Memory.StaleDeployment = state.Memory.StaleDeployment || c.writes.IsStale(key, deploymentsResource)
 	return state
 }
 
@@ -304,11 +304,22 @@ func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 		reason, _ := plan.ReadyReason(answer.Foo)
 		logger.Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
-		if event := step.Event; event != nil {
-			c.recorder.Eventf(answer.Foo, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+		if plan.SameReport(step.Foo, answer.Foo) { // Else it was not stored as written.
+			c.sendEvent(answer.Foo, step.Event)
 		}
 	}
 	return answer
+}
+
+// sendEvent sends an event about foo; nil is none. Without the resourceVersion, client-go folds equal ones into one
+// object.
+func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
+	if event == nil {
+		return
+	}
+	regarding := *foo
+	regarding.ResourceVersion = ""
+	c.recorder.Eventf(&regarding, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 }
 
 // send is the part of perform that talks to the API server.
@@ -401,20 +412,13 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		c.enqueueClaimants(have)
 		c.enqueueClaimants(foo)
 	}
-	if renewed || !sameReport(have, foo) { // A ring of Foos is told by each of them.
+	if renewed || !plan.SameReport(have, foo) { // A ring of Foos is told by each of them.
 		c.enqueueBlocked(have)
 		c.enqueueBlocked(foo)
 	}
 	if !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.queue.Add(key)
 	}
-}
-
-// sameReport reports whether both say the same of themselves.
-func sameReport(a, b *v1alpha1.Foo) bool {
-	reasonA, messageA := plan.ReadyReason(a)
-	reasonB, messageB := plan.ReadyReason(b)
-	return reasonA == reasonB && messageA == messageB && plan.IsStalled(a) == plan.IsStalled(b)
 }
 
 // fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
@@ -429,22 +433,38 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 
 // enqueueClaimants queues the other Foos that name the same Deployment as foo: one of them may be next.
 func (c *Controller) enqueueClaimants(foo *v1alpha1.Foo) {
-	c.enqueueOthers(foo, c.claimants(foo.Namespace, foo.Spec.DeploymentName))
-}
-
-// enqueueBlocked queues the other Foos that name a Deployment which foo has.
-func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo) {
-	for _, dep := range c.controlledBy(foo) {
-		c.enqueueOthers(foo, c.claimants(dep.Namespace, dep.Name))
-	}
-}
-
-func (c *Controller) enqueueOthers(foo *v1alpha1.Foo, foos []*v1alpha1.Foo) {
-	for _, other := range foos {
-		if other.UID != foo.UID {
-			c.enqueueFoo(other)
+	for _, claimant := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
+		if claimant.UID != foo.UID {
+			c.enqueueFoo(claimant)
 		}
 	}
+}
+
+// enqueueBlocked queues the other Foos that name a Deployment which foo has. The status of one that is paused or
+// invalid does not follow what it waits for, so its event would not wake the Foos that wait for it in turn: they are
+// queued too.
+func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo) {
+	visited := map[types.UID]bool{foo.UID: true}
+	for next := []*v1alpha1.Foo{foo}; len(next) > 0; {
+		blocked := c.blockedBy(next[0], visited)
+		for _, other := range blocked {
+			c.enqueueFoo(other)
+		}
+		next = append(next[1:], slices.DeleteFunc(blocked, plan.Claims)...)
+	}
+}
+
+// blockedBy returns the Foos that name a Deployment which foo has, without those that were visited.
+func (c *Controller) blockedBy(foo *v1alpha1.Foo, visited map[types.UID]bool) []*v1alpha1.Foo {
+	var blocked []*v1alpha1.Foo
+	for _, dep := range c.controlledBy(foo) {
+		blocked = append(blocked, c.claimants(dep.Namespace, dep.Name)...)
+	}
+	return slices.DeleteFunc(blocked, func(other *v1alpha1.Foo) bool {
+		again := visited[other.UID]
+		visited[other.UID] = true
+		return again
+	})
 }
 
 // deploymentAdded queues whom a Deployment concerns that the cache did not have.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -40,6 +43,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/recorder"
 )
 
 var (
@@ -310,11 +314,11 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a Foo that is gone when its status is written needs nothing more",
+			name:    "a status that is not found is tried again, after a live read that shows whether the Foo is gone",
 			cached:  objects(newFoo(), newDeployment()),
 			live:    objects(newDeployment()),
 			want:    []string{"update foos/status web"},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -512,6 +516,90 @@ func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
 	ledger := f.recall(webKey).Ledger
 	if ledger[create].Count != 0 || ledger[deletion].Count != 3 {
 		t.Errorf("the ledger has %v", ledger)
+	}
+}
+
+// TestEqualEventsAreFolded has a Deployment that becomes available again and again. client-go folds events that
+// agree in everything but the note and the time.
+func TestEqualEventsAreFolded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()))
+		defer f.queue.ShutDown()
+		ctx, stop := context.WithCancel(f.ctx)
+		scheme := runtime.NewScheme()
+		if err := v1alpha1.Install(scheme); err != nil {
+			t.Fatal(err)
+		}
+		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.recorder = events
+		for flip := range 10 {
+			f.syncHandler(f.ctx, webKey)
+			f.refresh()
+			f.fill(append(f.api.Objects(fooResource), newDeployment(func(dep *appsv1.Deployment) {
+				dep.Status.AvailableReplicas -= int32((flip + 1) % 2)
+			})))
+			time.Sleep(time.Second)
+		}
+		events.Flush(time.Minute)
+		if n := len(f.api.Objects(apisim.Events().Resource)); n != 1 {
+			t.Errorf("%d Event objects for five equal events, want 1", n)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// TestStatusThatIsNotStoredIsReported has CustomResourceDefinitions that are not ours.
+func TestStatusThatIsNotStoredIsReported(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// answer replaces the answer to an update of the status.
+		answer func(r *apisim.Request, foo runtime.Object) (*http.Response, error)
+		// quiet is how many attempts are taken for normal work.
+		quiet int
+	}{
+		{
+			name: "one without the status subresource",
+			answer: func(r *apisim.Request, _ runtime.Object) (*http.Response, error) {
+				return r.Refuse(apierrors.NewNotFound(foosGR, "web"))
+			},
+			quiet: 3,
+		},
+		{
+			name: "one that drops the conditions",
+			answer: func(_ *apisim.Request, foo runtime.Object) (*http.Response, error) {
+				body, err := json.Marshal(foo)
+				header := http.Header{"Content-Type": {"application/json"}}
+				return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(body))}, err
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()))
+				defer f.queue.ShutDown()
+				f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+					if r.Subresource == "status" {
+						return test.answer(r, f.api.Object(fooResource, "default", "web"))
+					}
+					return next()
+				})
+				for attempt := range 8 {
+					outcome := f.syncHandler(f.ctx, webKey)
+					if outcome.Kind != plan.Retry || outcome.Quiet != (attempt < test.quiet) {
+						t.Errorf("attempt %d: outcome = %+v, want a retry, quiet for %d attempts", attempt, outcome, test.quiet)
+					}
+					if early := f.syncHandler(f.ctx, webKey); early.Kind != plan.Wait {
+						t.Errorf("attempt %d: an event in the backoff leads to %+v, want to wait", attempt, early)
+					}
+					time.Sleep(outcome.After) // Virtual time.
+				}
+				f.checkEvents([]string{"Warning StatusNotStored"}) // Once.
+			})
+		})
 	}
 }
 
@@ -949,7 +1037,7 @@ type fixture struct {
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind),
+	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind, apisim.Events()),
 		events: events.NewFakeRecorder(10)}
 	if err := f.api.Load(live...); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Command foo-controller keeps Deployments as objects of the kind Foo say.
+// Command foo-controller runs a controller that maintains one Deployment for each Foo.
 //
 // It runs outside a cluster with --kubeconfig, or inside one with the ServiceAccount of its pod. This file
 // reads the flags and constructs everything that lives as long as the process; what happens to a Foo is in
@@ -86,16 +86,13 @@ func run(args []string, stdout io.Writer) error {
 	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	watchConfig.Wrap(reporter.Wrap)
 	config.Timeout = writeTimeout
-	watchConnection, err := rest.HTTPClientFor(watchConfig)
+	kubeWatch, samplesWatch, err := connect(watchConfig)
 	if err != nil {
-		return fmt.Errorf("make connection: %w", err)
+		return err
 	}
-	kubeWatch, err1 := kubernetes.NewForConfigAndClient(watchConfig, watchConnection)
-	samplesWatch, err2 := clientset.NewForConfigAndClient(watchConfig, watchConnection)
-	kube, err3 := kubernetes.NewForConfig(config)
-	samples, err4 := clientset.NewForConfig(config)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return fmt.Errorf("make clients: %w", err)
+	kube, samples, err := connect(config)
+	if err != nil {
+		return err
 	}
 	logger.Info("Starting", "version", version(), "server", config.Host)
 
@@ -143,6 +140,23 @@ func run(args []string, stdout io.Writer) error {
 	return nil
 }
 
+// connect returns the two clients for a connection.
+func connect(config *rest.Config) (*kubernetes.Clientset, *clientset.Clientset, error) {
+	connection, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make connection: %w", err)
+	}
+	kube, err := kubernetes.NewForConfigAndClient(config, connection)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	samples, err := clientset.NewForConfigAndClient(config, connection)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	return kube, samples, nil
+}
+
 // options are the values of the flags.
 type options struct {
 	kubeconfig, context, master string
@@ -158,7 +172,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	fs.SetOutput(io.Discard) // A mistake gets one line, from main.
 	usage := func() {
 		fs.SetOutput(stdout)
-		fmt.Fprint(stdout, "foo-controller keeps Deployments as objects of the kind Foo say.\n\n"+
+		fmt.Fprint(stdout, "foo-controller maintains one Deployment for each object of the kind Foo.\n\n"+
 			"The cluster is taken from the first of: --kubeconfig (or --master), $KUBECONFIG, the ServiceAccount of the\n"+
 			"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n")
 		fs.PrintDefaults()

@@ -26,13 +26,14 @@ type request struct {
 	// line describes it in the output.
 	line string
 	do   func() (*http.Response, error)
+	body []byte
 	// flaw is what is wrong with it: no controller should send that.
 	flaw error
 }
 
 // describe describes what a client sends.
 func (c *cluster) describe(from *apisim.Request, next func() (*http.Response, error)) *request {
-	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next}
+	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next, body: from.Body}
 	switch from.Verb + from.Subresource {
 	case "get":
 		r.line = fmt.Sprintf("get %s %s", strings.TrimSuffix(r.resource, "s"), r.name)

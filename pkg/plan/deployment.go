@@ -218,11 +218,11 @@ func sameReference(want metav1.OwnerReference) func(metav1.OwnerReference) bool 
 	return func(have metav1.OwnerReference) bool {
 		return have.UID == want.UID && have.APIVersion == want.APIVersion &&
 			have.Kind == want.Kind && have.Name == want.Name &&
-			isTrue(have.Controller) && isTrue(have.BlockOwnerDeletion)
+			isSet(have.Controller) && isSet(have.BlockOwnerDeletion)
 	}
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+func isSet(b *bool) bool { return b != nil && *b }
 
 // replicasOf returns the number of replicas that dep asks for; the API server's default is 1.
 func replicasOf(dep *appsv1.Deployment) int32 {

@@ -22,6 +22,13 @@ type Event struct {
 	Note string
 }
 
+// statusNotStored is the event of a Foo whose status cannot be stored.
+var statusNotStored = &Event{
+	Type: corev1.EventTypeWarning, Reason: v1alpha1.EventStatusNotStored, Action: "Report",
+	Note: "The API server does not store the status: the CustomResourceDefinition lacks the status subresource or its " +
+		"conditions. Install the one that belongs to this controller",
+}
+
 // eventOf returns the event that the change from one status to the next is worth, or nil. A change is
 // told once: the same status again, also after a restart of the controller, gives nil.
 func eventOf(before, after *v1alpha1.FooStatus) *Event {
@@ -42,8 +49,10 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	return nil
 }
 
-// clip shortens text to at most limit bytes.
+// clip shortens text to at most limit bytes of valid UTF-8. Other bytes, such as those of a proxy, would be stored as
+// something else, and so differ for ever.
 func clip(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {
 		return text
 	}

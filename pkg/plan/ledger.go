@@ -54,7 +54,7 @@ type Attempt struct {
 	Count int
 	// Until is the end of the delay. The operation is not tried by a sync that begins earlier.
 	Until time.Time
-	// Quiet says that the failure is normal work, such as a conflict: it is not reported.
+	// Quiet says that this is normal work, such as a conflict: it is not reported.
 	Quiet bool
 	// Report is what the status says meanwhile. Its zero value says nothing.
 	Report ConditionError
@@ -128,7 +128,7 @@ func (s *State) repeat(op Op, limited bool, report ConditionError) {
 	op = op.again()
 	attempt := s.attempt(op)
 	attempt.Count++
-	attempt.Until, attempt.Report = s.now(), report
+	attempt.Until, attempt.Report, attempt.Quiet = s.now(), report, !limited
 	if limited {
 		attempt.Until = s.now().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
 	}

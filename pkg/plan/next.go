@@ -25,6 +25,9 @@ type State struct {
 	OwnerChain []*v1alpha1.Foo
 	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
 	Claimants []*v1alpha1.Foo
+	// CacheLags says that a cache lacks, for longer than a minute, a version that is known to exist. Nothing is written
+	// on what such a cache has.
+	CacheLags bool
 	// Now is when this sync began.
 	Now time.Time
 	// Jitter is the random part of the delays of this sync, in [0, 1).
@@ -32,6 +35,8 @@ type State struct {
 	// Memory is what is remembered of the Foo, as Memory.For returned it. Keep it for the next sync after Outcome.
 	Memory Memory
 
+	// made are those of Previous that were made for the Foo; nil until they are asked for.
+	made []*appsv1.Deployment
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
 	// fresh says what was read live since the last write.
@@ -46,6 +51,8 @@ type State struct {
 	unreadable error
 	// nameRefused says that a create was refused, and that its name has not been read since.
 	nameRefused bool
+	// warning is an event for a person who installed the controller; nil is none.
+	warning *Event
 	// reported says that the status was written.
 	reported bool
 	// end is how the sync ends when it ends before everything was considered; nil until then.
@@ -67,7 +74,7 @@ var rules = []rule{
 	{name: "invalid", wants: (*State).invalid, terminal: true},
 
 	{name: "read refused name", wants: (*State).readRefusedName},
-	{name: "delete never served", wants: (*State).deleteNeverServed},
+	{name: "delete not serving", wants: (*State).deleteNotServing},
 
 	// No Deployment has the name.
 	{name: "name reserved", wants: (*State).nameReserved, terminal: true},
@@ -120,14 +127,15 @@ func (s *State) labelled(rule string, step *Step) *Step {
 }
 
 // admit returns the request to send for step: step itself, or a live read that it needs first. It returns nil when step
-// backs off. When it backs off because of a conflict, the sync ends: what there is to report is not known before the
-// retry.
+// backs off. When it backs off because of a conflict, or was sent in this very sync and is needed again, the sync ends:
+// what there is to report is not known before the retry.
 func (s *State) admit(step *Step) *Step {
 	read := s.readBefore(step)
 	if attempt := s.obstacle(step, read); attempt != nil {
 		s.blocked = append(s.blocked, step.Op)
 		if attempt.Quiet && step.Verb != UpdateStatus {
 			s.end = s.waitUntil(attempt)
+			s.end.After = max(s.end.After, firstDelay)
 		}
 		return nil
 	}
@@ -172,7 +180,7 @@ func (s *State) restsOn(step *Step) (foo, deployment bool) {
 	switch {
 	case step.isRead():
 		return false, false
-	case s.Memory.StaleFoo, s.Memory.StaleDeployment && step.Verb != UpdateStatus:
+	case s.CacheLags, s.Memory.StaleFoo, s.Memory.StaleDeployment && step.Verb != UpdateStatus:
 		return true, true
 	case step.Verb == DeleteDeployment:
 		return true, s.Deployment != nil // The replacement may have lost replicas since the cache saw it.

@@ -41,6 +41,8 @@ type Outcome struct {
 	For WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
+	// Event is to be sent about the Foo; nil is none. The events that go with a status are those of its Step.
+	Event *Event
 	// Quiet says that Err is normal work, such as a conflict, and not to be logged as an error.
 	Quiet bool
 }
@@ -59,7 +61,9 @@ func (s *State) Outcome() Outcome {
 	next := s.firstRetry()
 	switch {
 	case len(s.failures) > 0:
-		return Outcome{Kind: Retry, After: s.left(next), For: Backoff, Err: s.failure(), Quiet: !s.loud()}
+		return Outcome{
+			Kind: Retry, After: s.left(next), For: Backoff, Err: s.failure(), Quiet: !s.loud(), Event: s.warning,
+		}
 	case next != nil:
 		return *s.waitUntil(next)
 	case s.terminal:
@@ -89,6 +93,9 @@ func (s *State) left(attempt *Attempt) time.Duration {
 // the one that the status reports. It returns nil when there is none.
 func (s *State) firstRetry() *Attempt {
 	first := s.overridden()
+	if first == nil {
+		first = s.keepsBeingDeleted()
+	}
 	for _, op := range s.waiting() {
 		if attempt := s.backingOff(op); attempt != nil && (first == nil || attempt.Until.Before(first.Until)) {
 			first = attempt

@@ -46,7 +46,22 @@ func (s *State) overridden() *Attempt {
 	if s.Foo.Spec.Paused || dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil {
 		return nil
 	}
-	attempt := s.attempt(Op{Verb: PatchDeployment, Name: dep.Name, Again: true})
+	return s.limited(Op{Verb: PatchDeployment, Name: dep.Name})
+}
+
+// keepsBeingDeleted returns the attempt because of which the Deployment would not be created again, while that is all
+// that is known of it; nil otherwise.
+func (s *State) keepsBeingDeleted() *Attempt {
+	dep := s.Deployment
+	if s.Foo.Spec.Paused || dep != nil && (!Owns(s.Foo, dep) || dep.Status.ObservedGeneration != 0) {
+		return nil
+	}
+	return s.limited(Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName})
+}
+
+// limited returns the attempt because of which op is not repeated yet; nil when it may be.
+func (s *State) limited(op Op) *Attempt {
+	attempt := s.attempt(op.again())
 	if attempt.Report.Reason == "" || !attempt.Until.After(s.Now) {
 		return nil
 	}

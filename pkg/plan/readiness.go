@@ -106,10 +106,14 @@ func readyConflict(s *State) *readiness {
 
 // readyReserved: the free name goes to an older Foo.
 func readyReserved(s *State) *readiness {
-	if first := s.firstClaimant(); s.Deployment == nil && first != nil {
-		return reservedFor(s.Foo, first).readiness()
+	if s.Deployment != nil {
+		return nil
 	}
-	return nil
+	first := s.firstClaimant()
+	if first == nil {
+		return nil
+	}
+	return reservedFor(s.Foo, first).readiness()
 }
 
 // readyOverridden: something else keeps changing fields that the Foo sets. Whether the Foo is Ready is as observed.
@@ -153,14 +157,10 @@ func readyBeingDeleted(s *State) *readiness {
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
 func readyKeepsBeingDeleted(s *State) *readiness {
-	if s.Deployment != nil && s.Deployment.Status.ObservedGeneration != 0 {
-		return nil
+	if attempt := s.keepsBeingDeleted(); attempt != nil {
+		return attempt.Report.readiness()
 	}
-	attempt := s.attempt(Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName, Again: true})
-	if attempt.Report.Reason == "" || !attempt.Until.After(s.Now) {
-		return nil
-	}
-	return attempt.Report.readiness()
+	return nil
 }
 
 // readyCreating: there is no Deployment yet, or nothing is known of it yet.

@@ -89,11 +89,11 @@ func (s *State) recordRefusedName() {
 func (s *State) recordWrite(step *Step, answer Answer) {
 	s.fresh.foo, s.fresh.deployment = false, false
 	switch err := answer.Err; {
+	case err == nil && step.Verb == UpdateStatus && !SameReport(step.Foo, answer.Foo):
+		s.recordDroppedStatus(step)
 	case err == nil, step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
-	case step.Verb == UpdateStatus && apierrors.IsNotFound(err):
-		s.end = &Outcome{Kind: Done} // The Foo is gone.
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		s.end = &Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
 	default:
@@ -111,9 +111,7 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		fields := s.overriddenFields(step.Patch)
 		s.repeat(step.Op, len(fields) > 0, s.overriddenReport(fields))
 	case DeleteDeployment:
-		s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
-			return dep.UID == step.Deployment.UID
-		})
+		s.removePrevious(step.Deployment)
 	case UpdateStatus:
 		if s.statusOverwritten() {
 			s.repeat(step.Op, s.repeats(step.Op) >= freeRepeats, ConditionError{})
@@ -139,21 +137,46 @@ func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 // recordFailedWrite: after a conflict, or without an answer, the sync ends; after a refusal it goes on with the rest.
 func (s *State) recordFailedWrite(step *Step, err error) {
 	err = withContext(step.Op, err)
-	unknown, status := outcomeUnknown(err), step.Verb == UpdateStatus
+	unknown := outcomeUnknown(err)
 	quiet := isConflict(err) && s.attempt(step.Op).Count < freeConflicts
 	attempt := s.fail(step.Op, err, quiet)
-	if unknown || quiet && attempt.Count > 1 { // The cache is not catching up.
-		s.Memory.StaleFoo = s.Memory.StaleFoo || status
-		s.Memory.StaleDeployment = s.Memory.StaleDeployment || !status
-	}
 	s.Memory.Wrote = s.Memory.Wrote || unknown
+	if step.Verb == UpdateStatus {
+		s.recordFailedStatus(err, attempt)
+		return
+	}
+	if unknown || quiet && attempt.Count > 1 { // The cache is not catching up.
+		s.Memory.StaleDeployment = true
+	}
 	s.nameRefused = step.Verb == CreateDeployment && nameMayExist(err)
 	switch {
-	case unknown && !status: // The next sync finds out whether the write was done.
+	case unknown: // The next sync finds out whether the write was done.
 		s.end = &Outcome{Kind: Retry, After: firstDelay, For: NextStep, Err: s.failure()}
 	case !s.nameRefused:
 		s.endIfQuiet(attempt)
 	}
+}
+
+// recordFailedStatus: before the next try the Foo is read live, unless the status was refused. A status that is not
+// found although the Foo exists cannot be stored at all.
+func (s *State) recordFailedStatus(err error, attempt Attempt) {
+	notFound := apierrors.IsNotFound(err)
+	if outcomeUnknown(err) || notFound || attempt.Quiet && attempt.Count > 1 {
+		s.Memory.StaleFoo = true
+	}
+	if notFound && attempt.Count == freeConflicts+1 {
+		s.warning = statusNotStored
+	}
+	s.endIfQuiet(attempt)
+}
+
+// recordDroppedStatus: the API server stored another status than it was sent. It would be written again in every sync.
+func (s *State) recordDroppedStatus(step *Step) {
+	attempt := s.fail(step.Op, withContext(step.Op, errors.New(statusNotStored.Note)), false)
+	if attempt.Count == 1 {
+		s.warning = statusNotStored
+	}
+	s.reported, s.Memory.Wrote = true, true
 }
 
 // endIfQuiet ends the sync without a report when attempt was a conflict.

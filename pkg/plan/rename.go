@@ -16,17 +16,29 @@ import (
 // Foo under the name that it has is ever deleted: a copy has our owner reference and labels, but the made-for label
 // is a hash of the name too.
 
-// previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name.
+// previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name. They
+// are computed once: each costs a hash.
 func (s *State) previous() []*appsv1.Deployment {
-	return slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
-		return dep.DeletionTimestamp != nil || !madeUnderItsName(s.Foo, dep)
-	})
+	if s.made == nil {
+		s.made = slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
+			return dep.DeletionTimestamp != nil || !madeUnderItsName(s.Foo, dep)
+		})
+	}
+	return s.made
 }
 
 // allPrevious returns the Deployments of other names that the Foo controls, by name.
 func (s *State) allPrevious() []*appsv1.Deployment {
-	return slices.SortedFunc(slices.Values(s.Previous), func(a, b *appsv1.Deployment) int {
-		return cmp.Compare(a.Name, b.Name)
+	sorted := append(make([]*appsv1.Deployment, 0, len(s.Previous)), s.Previous...)
+	slices.SortFunc(sorted, func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
+	return sorted
+}
+
+// removePrevious takes a Deployment that was deleted from Previous.
+func (s *State) removePrevious(deleted *appsv1.Deployment) {
+	s.made = nil
+	s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
+		return dep.UID == deleted.UID
 	})
 }
 
@@ -44,7 +56,8 @@ func (s *State) newestWrittenGeneration() int64 {
 }
 
 // servingPrevious returns the previous Deployment that serves until the new one can: the one with most available
-// replicas, and of several the oldest. It is nil when there is none.
+// replicas; of several one that was complete, since its pods may come back; of several the oldest. It is nil when there
+// is none.
 func (s *State) servingPrevious() *appsv1.Deployment {
 	previous := s.previous()
 	if len(previous) == 0 {
@@ -53,21 +66,52 @@ func (s *State) servingPrevious() *appsv1.Deployment {
 	return slices.MinFunc(previous, func(a, b *appsv1.Deployment) int {
 		return cmp.Or(
 			cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas),
+			compareTrueFirst(wasComplete(a), wasComplete(b)),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
 }
 
-// neverServed reports whether dep, a previous Deployment, has nothing available while another one is there to serve:
-// the name was changed again before it had. Deleting it frees quota and interrupts nobody.
-func (s *State) neverServed(dep *appsv1.Deployment) bool {
-	return dep != s.servingPrevious() && dep.Status.AvailableReplicas == 0
+func compareTrueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// notServing returns the previous Deployments that have nothing available, while another one is there to serve: the
+// name was changed again before they had. Deleting them frees quota and interrupts nobody. One that was complete
+// once stays until the other one has something available: it may only have lost its pods for a moment.
+func (s *State) notServing() []*appsv1.Deployment {
+	serving := s.servingPrevious()
+	var obsolete []*appsv1.Deployment
+	for _, dep := range s.previous() {
+		if dep != serving && dep.Status.AvailableReplicas == 0 &&
+			(!wasComplete(dep) || serving.Status.AvailableReplicas > 0) {
+			obsolete = append(obsolete, dep)
+		}
+	}
+	return obsolete
+}
+
+// replaced returns the previous Deployments that the Deployment can take over from.
+func (s *State) replaced() []*appsv1.Deployment {
+	var replaced []*appsv1.Deployment
+	for _, dep := range s.previous() {
+		if s.canReplace(dep) {
+			replaced = append(replaced, dep)
+		}
+	}
+	return replaced
 }
 
 // canReplace reports whether the Deployment can take over from previous: it is written for the current generation,
-// its status is up to date, and it has at least as many replicas available as previous, or as it wants, and at least
-// one: what has nothing available just now may soon have. The last rule is waived if it cannot create pods and
+// its status is up to date, and it has at least as many replicas available as previous, or as are wanted, and at
+// least one: what has nothing available just now may soon have. The last rule is waived if it cannot create pods and
 // previous never completed a rollout, because previous' pods may be what exhausts the quota.
 func (s *State) canReplace(previous *appsv1.Deployment) bool {
 	dep := s.Deployment
@@ -79,12 +123,16 @@ func (s *State) canReplace(previous *appsv1.Deployment) bool {
 	if !replicaFailure(dep) || wasComplete(previous) {
 		least = max(1, least)
 	}
-	return dep.Status.AvailableReplicas >= min(replicasOf(dep), least)
+	return dep.Status.AvailableReplicas >= min(s.wantedReplicas(), least)
 }
 
-// isObsolete reports whether dep, a previous Deployment, is to be deleted.
-func (s *State) isObsolete(dep *appsv1.Deployment) bool {
-	return s.canReplace(dep) || s.neverServed(dep)
+// wantedReplicas returns how many replicas the Foo asks for. The Deployment may have been given fewer, by a policy,
+// say.
+func (s *State) wantedReplicas() int32 {
+	if s.Foo.Spec.Replicas != nil {
+		return *s.Foo.Spec.Replicas
+	}
+	return replicasOf(s.Deployment)
 }
 
 // failedDelete returns why dep could not be deleted, while that backs off; "" otherwise.
@@ -100,6 +148,7 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 // Of one that is about to be deleted there is nothing.
 func (s *State) describePrevious() string {
 	var text strings.Builder
+	notServing := s.notServing()
 	for _, dep := range s.allPrevious() {
 		switch failed := s.failedDelete(dep); {
 		case dep.DeletionTimestamp != nil:
@@ -107,7 +156,7 @@ func (s *State) describePrevious() string {
 		case !madeUnderItsName(s.Foo, dep):
 			fmt.Fprintf(&text, "; Deployment %q has this Foo as its owner, but was not made for it under that name, "+
 				"and is left alone", dep.Name)
-		case s.isObsolete(dep) && failed != "":
+		case failed != "" && (s.canReplace(dep) || slices.Contains(notServing, dep)):
 			fmt.Fprintf(&text, "; Deployment %q could not be deleted, trying again: %s", dep.Name, failed)
 		case !s.canReplace(dep):
 			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available",

@@ -21,7 +21,7 @@ func (s *State) firstClaimant() *v1alpha1.Foo {
 		if claimant.Name == s.Foo.Name {
 			continue // The Foo itself, or a former one of its name.
 		}
-		if claims(claimant) && compareAge(claimant, first) < 0 {
+		if compareAge(claimant, first) < 0 && Claims(claimant) {
 			first = claimant
 		}
 	}
@@ -36,8 +36,9 @@ func compareAge(a, b *v1alpha1.Foo) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// claims reports whether foo would create its Deployment if it could.
-func claims(foo *v1alpha1.Foo) bool {
+// Claims reports whether foo would create its Deployment if it could. The status of one that would not, because it is
+// paused or invalid, does not say what it waits for.
+func Claims(foo *v1alpha1.Foo) bool {
 	return foo.DeletionTimestamp == nil && !foo.Spec.Paused && invalidReason(foo) == ""
 }
 
@@ -87,12 +88,15 @@ func nameTaken(dep *appsv1.Deployment, owner *v1alpha1.Foo) *ConditionError {
 func waitingForRename(dep *appsv1.Deployment, owner *v1alpha1.Foo) *ConditionError {
 	next := owner.Spec.DeploymentName
 	switch {
-	case IsStalled(owner):
+	case isStalled(owner):
 		return waitingForName(true, "Deployment %q belongs to Foo %q, which keeps it, since it cannot move to %q: "+
 			"look at that Foo", dep.Name, owner.Name, next)
 	case owner.Spec.Paused:
 		return waitingForName(false, "Deployment %q belongs to Foo %q, which moves to another one, %q, when it is not "+
 			"paused any more", dep.Name, owner.Name, next)
+	case isReady(owner):
+		return waitingForName(false, "Deployment %q belongs to Foo %q, which has moved to %q and could not delete it yet: "+
+			"see the status of that Foo", dep.Name, owner.Name, next)
 	}
 	return waitingForName(false, "Deployment %q belongs to Foo %q, which keeps it until its new one, %q, can take over",
 		dep.Name, owner.Name, next)

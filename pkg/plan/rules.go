@@ -31,9 +31,9 @@ func (s *State) readRefusedName() (steps []*Step, final bool) {
 	}}, true
 }
 
-// deleteNeverServed: a previous Deployment that never became available, while another one serves, only takes up quota.
-func (s *State) deleteNeverServed() (steps []*Step, final bool) {
-	return s.deleteEach(s.neverServed), false
+// deleteNotServing: a previous Deployment with nothing available, while another one serves, only takes up quota.
+func (s *State) deleteNotServing() (steps []*Step, final bool) {
+	return s.deletions(s.notServing()), false
 }
 
 // nameReserved: no Deployment has the name, but an older Foo names it too and creates it.
@@ -72,16 +72,14 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 
 // deleteReplaced: the Deployment can do the work of a previous one.
 func (s *State) deleteReplaced() (steps []*Step, final bool) {
-	return s.deleteEach(s.canReplace), false
+	return s.deletions(s.replaced()), false
 }
 
-// deleteEach returns the deletion of each previous Deployment that is obsolete.
-func (s *State) deleteEach(obsolete func(*appsv1.Deployment) bool) []*Step {
+// deletions returns the steps that delete previous Deployments.
+func (s *State) deletions(obsolete []*appsv1.Deployment) []*Step {
 	var steps []*Step
-	for _, dep := range s.previous() {
-		if obsolete(dep) {
-			steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
-		}
+	for _, dep := range obsolete {
+		steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
 	}
 	return steps
 }
@@ -99,7 +97,7 @@ func (s *State) updateStatus() []*Step {
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.
 func (s *State) hadDeployment() bool {
-	return s.Memory.Wrote || s.Foo.Status.ObservedGeneration != 0 || s.servingPrevious() != nil
+	return s.Memory.Wrote || s.Foo.Status.ObservedGeneration != 0 || len(s.Previous) > 0
 }
 
 // desired returns the Deployment to create: after a rename with as many replicas as the previous one, when the Foo does

@@ -11,6 +11,9 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// maxConditions is how many conditions the CustomResourceDefinition allows.
+const maxConditions = 32
+
 // messageLimit is how many bytes a condition's message has at most; its field would take eight times as many.
 const messageLimit = 4096
 
@@ -47,7 +50,19 @@ func (s *State) status() v1alpha1.FooStatus {
 		}
 		meta.RemoveStatusCondition(&status.Conditions, secondary)
 	}
+	status.Conditions = withinLimit(status.Conditions)
 	return status
+}
+
+// withinLimit drops the last conditions of others as long as there are more than the API server takes: ours come first.
+func withinLimit(conditions []metav1.Condition) []metav1.Condition {
+	ours := []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
+	for i := len(conditions) - 1; i >= 0 && len(conditions) > maxConditions; i-- {
+		if !slices.Contains(ours, conditions[i].Type) {
+			conditions = slices.Delete(conditions, i, i+1)
+		}
+	}
+	return conditions
 }
 
 // malformed reports of each condition in turn whether the API server would refuse a status that has it. There may be
@@ -70,10 +85,22 @@ func selectorOf(dep *appsv1.Deployment) string {
 	return selector.String()
 }
 
-// IsStalled reports whether foo's status says of its present spec that a person must act.
-func IsStalled(foo *v1alpha1.Foo) bool {
+// SameReport reports whether the statuses of two versions of a Foo read the same: reason, message, Ready and Stalled.
+func SameReport(a, b *v1alpha1.Foo) bool {
+	reasonA, messageA := ReadyReason(a)
+	reasonB, messageB := ReadyReason(b)
+	return reasonA == reasonB && messageA == messageB && isReady(a) == isReady(b) && isStalled(a) == isStalled(b)
+}
+
+// isReady reports whether foo's status says of its present spec that it is Ready.
+func isReady(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionReady) }
+
+// isStalled reports whether foo's status says of its present spec that a person must act.
+func isStalled(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionStalled) }
+
+func isTrue(foo *v1alpha1.Foo, condition string) bool {
 	return foo.Status.ObservedGeneration == foo.Generation &&
-		meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
+		meta.IsStatusConditionTrue(foo.Status.Conditions, condition)
 }
 
 // ReadyReason returns the reason and the message of foo's Ready condition; both are empty when it has none.

@@ -62,6 +62,9 @@ const (
 	EventResourceExists = "ErrResourceExists"
 	// EventFieldsOverridden is the Warning event of a Foo whose Deployment keeps being changed.
 	EventFieldsOverridden = "FieldsOverridden"
+	// EventStatusNotStored is the Warning event of a Foo whose status the API server does not store: the
+	// CustomResourceDefinition is not the one that belongs to this controller.
+	EventStatusNotStored = "StatusNotStored"
 )
 
 // Labels that the controller puts on a Foo's Deployment, and on its pods where that is said.
