@@ -2,7 +2,7 @@ package footest
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -154,11 +154,20 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	for _, request := range s.needless {
 		t.Errorf("needless: %s", request)
 	}
-	wrote := fmt.Sprint(s.writes)
+	before := s.objectWrites()
 	time.Sleep(quiet)
-	if after := fmt.Sprint(s.writes); after != wrote {
-		t.Errorf("writes in %s in which nothing happened: before %s, after %s", quiet, wrote, after)
+	if after := s.objectWrites(); !maps.Equal(before, after) {
+		t.Errorf("writes in %s in which nothing happened: before %v, after %v", quiet, before, after)
 	}
+}
+
+// objectWrites returns the numbers of writes so far, apart from events: client-go refreshes the Event object of a series
+// once more, minutes after the last event.
+func (s *simulation) objectWrites() map[string]int {
+	writes := maps.Clone(s.writes)
+	delete(writes, "create events")
+	delete(writes, "patch events")
+	return writes
 }
 
 // checkWrites compares how often the controller wrote with how often there was a reason to.
