@@ -36,10 +36,9 @@ func (s *State) allPrevious() []*appsv1.Deployment {
 
 // removePrevious takes a Deployment that was deleted from Previous.
 func (s *State) removePrevious(deleted *appsv1.Deployment) {
-	s.made = nil
-	s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
-		return dep.UID == deleted.UID
-	})
+	isDeleted := func(dep *appsv1.Deployment) bool { return dep.UID == deleted.UID }
+	s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), isDeleted)
+	s.made = slices.DeleteFunc(slices.Clone(s.made), isDeleted)
 }
 
 func madeUnderItsName(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
