@@ -30,7 +30,7 @@ const (
 )
 
 // automatic are the packages whose mutants are made, not planted: those that decide, with tests in a flash.
-var automatic = []string{"pkg/backoff", "pkg/consistency", "pkg/plan"}
+var automatic = []string{"pkg/retry", "pkg/consistency", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should notice. Run it in
 the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]"; the tree is not touched.
