@@ -101,13 +101,6 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 	}
 }
 
-// overriddenMemory is what is remembered of a Foo while something else decides about its Deployment's replicas.
-func overriddenMemory(foo *v1alpha1.Foo) plan.Memory {
-	return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		again(plan.PatchDeployment, foo.Spec.DeploymentName): {Count: 1, Until: now.Add(seconds(1)), Report: overriddenReplicas},
-	}}
-}
-
 // The Deployment that is to replace a previous one may have lost replicas since the cache saw it: what a live read
 // finds is decided on again.
 func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {

@@ -1,0 +1,160 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// exampleFoo wants three replicas and leaves the image to others.
+func exampleFoo() *v1alpha1.Foo {
+	return &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "example-foo", UID: "7d9e", ResourceVersion: "1199", Generation: 1,
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: "example", Replicas: new(int32(3))},
+	}
+}
+
+// exampleDeployment is what the API server made of that Foo's Deployment.
+func exampleDeployment() *appsv1.Deployment {
+	dep := plan.Deployment(exampleFoo())
+	dep.UID, dep.ResourceVersion, dep.Generation = "04cc", "1200", 1
+	return dep
+}
+
+// A sync is a conversation: Next returns a request, and Record takes its answer. Here a new Foo gets its Deployment and
+// its first status.
+func ExampleState() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	foo := exampleFoo()
+	state := plan.State{Foo: foo, Now: now, Memory: plan.Memory{}.For(foo, now)}
+
+	for step := state.Next(); step != nil; step = state.Next() {
+		fmt.Println(step.Op, "because of the rule", step.Rule)
+		var answer plan.Answer // What the API server returns.
+		switch step.Verb {
+		case plan.CreateDeployment:
+			answer.Deployment = exampleDeployment()
+		case plan.UpdateStatus:
+			answer.Foo = step.Foo
+			for _, c := range step.Foo.Status.Conditions {
+				fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+		state.Record(step, answer, now)
+	}
+	fmt.Println(state.Outcome().Kind)
+	// Output:
+	// create Deployment example because of the rule create
+	// update status of Foo example-foo because of the rule update status
+	//   Ready=False Creating: Creating Deployment "example"
+	//   Reconciling=True Creating: Creating Deployment "example"
+	// done
+}
+
+// When the Deployment is gone the cache is not enough: the Foo may be gone too. It is read live first, and what follows
+// depends on the answer.
+func ExampleState_Record() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	foo := exampleFoo()
+	foo.Status.ObservedGeneration = 1
+
+	for _, live := range []*v1alpha1.Foo{foo, nil} {
+		state := plan.State{Foo: foo, Now: now}
+		step := state.Next()
+		fmt.Println(step.Op, "for:", step.For)
+
+		state.Record(step, plan.Answer{Foo: live}, now)
+		if step = state.Next(); step != nil {
+			fmt.Println("  it is still there:", step.Op)
+			continue
+		}
+		fmt.Println("  it is gone:", state.Outcome().Kind)
+	}
+	// Output:
+	// get Foo example-foo for: create Deployment example
+	//   it is still there: create Deployment example
+	// get Foo example-foo for: create Deployment example
+	//   it is gone: done
+}
+
+// A create that is refused backs off, and blocks nothing else: the status has the reason.
+func ExampleState_Outcome() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	state := plan.State{Foo: exampleFoo(), Now: now}
+	for step := state.Next(); step != nil; step = state.Next() {
+		fmt.Println(step.Op)
+		answer := plan.Answer{Foo: step.Foo}
+		if step.Verb == plan.CreateDeployment {
+			answer.Err = apierrors.NewForbidden(appsv1.Resource("deployments"), "example", errors.New("exceeded quota"))
+		}
+		state.Record(step, answer, now)
+	}
+	outcome := state.Outcome()
+	fmt.Println(outcome.Kind, outcome.After)
+	fmt.Println(outcome.Err)
+	// Output:
+	// create Deployment example
+	// get Deployment example
+	// update status of Foo example-foo
+	// retry 5ms
+	// create Deployment example: deployments.apps "example" is forbidden: exceeded quota
+}
+
+// A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this object.
+func ExampleDrift() {
+	foo, dep := exampleFoo(), exampleDeployment()
+	fmt.Println("as created:", plan.Drift(dep, foo))
+
+	dep.Spec.Replicas = new(int32(9))                             // The Foo sets replicas.
+	dep.Spec.Template.Spec.Containers[0].Image = "nginx:1.29"     // The Foo leaves the image to others.
+	dep.Annotations = map[string]string{"example.com/note": "hi"} // This is not the Foo's either.
+	patch := plan.Drift(dep, foo)
+	fmt.Println("edited:", patch.Fields)
+	fmt.Printf("%s\n", patch.Body)
+	// Output:
+	// as created: <nil>
+	// edited: [spec.replicas 9 -> 3]
+	// {"metadata":{"uid":"04cc","resourceVersion":"1200"},"spec":{"replicas":3}}
+}
+
+// The status follows the Deployment. Reconciling is only there while something changes.
+func ExampleReadyReason() {
+	foo, dep := exampleFoo(), exampleDeployment()
+	report := func(what string) {
+		state := plan.State{Foo: foo, Deployment: dep, Now: time.Unix(0, 0)}
+		foo = state.Next().Foo
+		reason, message := plan.ReadyReason(foo)
+		fmt.Printf("%s: %s: %s\n", what, reason, message)
+	}
+
+	report("just created")
+	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 2}
+	report("coming up")
+	dep.Status.AvailableReplicas = 3
+	report("up")
+	// Output:
+	// just created: Creating: Creating Deployment "example"
+	// coming up: Progressing: 2 of 3 replicas available
+	// up: Available: 3 of 3 replicas available
+}
+
+// What the Foo does not set gets a default when the Deployment is created.
+func ExampleDeployment() {
+	dep := plan.Deployment(exampleFoo())
+	fmt.Println(dep.Namespace+"/"+dep.Name, "for", dep.OwnerReferences[0].Name)
+	fmt.Println(*dep.Spec.Replicas, "replicas of", dep.Spec.Template.Spec.Containers[0].Image)
+	fmt.Println("pods:", metav1.FormatLabelSelector(dep.Spec.Selector))
+	// Output:
+	// default/example for example-foo
+	// 3 replicas of nginx:latest
+	// pods: app=nginx,controller=example-foo,samplecontroller.k8s.io/deployment=example
+}

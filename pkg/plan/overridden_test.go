@@ -1,0 +1,338 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+const (
+	overriddenMessage = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3. ` +
+		overriddenEnd
+	overriddenEnd = "Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller"
+	keepsDeleting = `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a ` +
+		"minute. Stop that, or delete this Foo"
+)
+
+// overriddenReplicas is what is remembered of a patch that came to nothing.
+var overriddenReplicas = plan.ConditionError{Reason: "FieldsOverridden", Message: overriddenMessage}
+
+// overriddenMemory is what is remembered of a Foo while something else decides about its Deployment's replicas.
+func overriddenMemory(foo *v1alpha1.Foo) plan.Memory {
+	name := foo.Spec.DeploymentName
+	return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+		again(plan.PatchDeployment, name): {Count: 1, Until: now.Add(seconds(1)), Report: overriddenReplicas},
+	}}
+}
+
+// What something else decides about is seen in the answer to a write, or by the number of patches.
+func TestOverridden(t *testing.T) {
+	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
+	answer := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
+	const (
+		replicas = "spec.replicas to 5 where this Foo says 3"
+		image    = inImage + " to mirror/nginx:1.29 where this Foo says nginx:1.29"
+		noLabel  = inGeneration + " to none where this Foo says 2"
+	)
+	unlabelled := func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }
+	differs := answer(scaled(5))
+
+	for _, tc := range []struct {
+		name    string
+		have    *appsv1.Deployment // nil for a create.
+		answer  *appsv1.Deployment
+		patches int
+		want    []string // None when all is well.
+	}{
+		{name: "created as asked for", answer: answer()},
+		{name: "created as asked for, however many patches there were", answer: answer(), patches: 99},
+		{name: "created with foreign data", answer: answer(foreignData)},
+		{name: "created with another value", answer: answer(scaled(5)), want: []string{replicas}},
+		{
+			name: "created with several other values", answer: answer(scaled(5), running("mirror/nginx:1.29")),
+			want: []string{replicas, image},
+		},
+		{name: "created without a label", answer: answer(unlabelled), want: []string{noLabel}},
+
+		{name: "patched as asked for", have: differs, answer: answer()},
+		{name: "patched for the third time", have: differs, answer: answer(), patches: 2},
+		{name: "patched for the fourth time", have: differs, answer: answer(), patches: 3, want: []string{replicas}},
+		{name: "patched more often", have: differs, answer: answer(), patches: 98, want: []string{replicas}},
+		{
+			name: "patched for the first time, with another value", have: differs,
+			answer: answer(running("mirror/nginx:1.29")), want: []string{image},
+		},
+		{
+			name: "patched for the fourth time, and now with another value: the answer counts", have: differs,
+			answer: answer(running("mirror/nginx:1.29")), patches: 3, want: []string{image},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{}}
+			if tc.patches > 0 {
+				memory.Ledger[again(plan.PatchDeployment, "web-1")] = plan.Attempt{Count: tc.patches, Until: now}
+			}
+			verb := plan.PatchDeployment
+			if tc.have == nil {
+				verb = plan.CreateDeployment
+			}
+			c := play(t, plan.State{Foo: foo, Deployment: tc.have, Memory: memory},
+				slowly(returns(verb, tc.answer), time.Millisecond))
+			attempt := c.end.Memory.Ledger[again(plan.PatchDeployment, "web-1")]
+			if tc.want == nil {
+				if attempt.Report.Reason != "" || c.outcome.Kind != plan.Done || c.reason() != v1alpha1.ReasonAvailable {
+					t.Errorf("overridden: %s, and the ledger has %+v", c.line(), attempt)
+				}
+				return
+			}
+			message := `Something else keeps changing Deployment "web-1": ` + strings.Join(tc.want, ", ") + ". " + overriddenEnd
+			want := plan.ConditionError{Reason: v1alpha1.ReasonFieldsOverridden, Message: message}
+			if diff := cmp.Diff(want, attempt.Report); diff != "" {
+				t.Errorf("wrong report in the ledger (-want +got):\n%s", diff)
+			}
+			if c.reason() != want.Reason || c.message() != message || attempt.Count != tc.patches+1 {
+				t.Errorf("reported %s after %d patches", c.report(), attempt.Count)
+			}
+			if c.outcome.Kind != plan.Wait || c.outcome.For != plan.Backoff || c.outcome.Err.Error() != want.Error() {
+				t.Errorf("outcome %+v, want a wait because of that", c.outcome)
+			}
+		})
+	}
+}
+
+// What the Foo does not set cannot be overridden: it belongs to others.
+func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
+	foo := newFoo()
+	c := play(t, plan.State{Foo: foo},
+		returns(plan.CreateDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
+	if diff := cmp.Diff("create web-1; Available; done", c.line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
+// An answer without a uid cannot be patched later; what differs in it is reported all the same.
+func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	c := play(t, plan.State{Foo: foo}, slowly(returns(plan.CreateDeployment, newDeployment(foo, scaled(5), withoutUID)),
+		time.Millisecond))
+	checkSent(t, "create web-1", c.sent())
+	if diff := cmp.Diff(v1alpha1.ReasonFieldsOverridden, c.reason()); diff != "" {
+		t.Errorf("wrong reason (-want +got):\n%s", diff)
+	}
+}
+
+// Between two patches the Foo reports the same, and is otherwise reconciled.
+func TestWhileAFieldIsOverridden(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	const same = "nothing; FieldsOverridden; wait in 1s quietly"
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		want  string
+	}{
+		{name: "what differs is not patched", state: plan.State{Deployment: newDeployment(foo, scaled(5))}, want: same},
+		{name: "the report stays while nothing differs", state: plan.State{Deployment: newDeployment(foo)}, want: same},
+		{
+			name: "a Deployment that is gone is created again, and the report stays",
+			want: "create web-1; FieldsOverridden; wait in 1s quietly",
+		},
+		{
+			name:  "a Deployment that is being deleted is waited for",
+			state: plan.State{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; done",
+		},
+		{
+			name:  "a Deployment that is another owner's is left alone",
+			state: plan.State{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; terminal",
+		},
+		{
+			name:  "a patch that cannot be sent is not needed yet",
+			state: plan.State{Deployment: newDeployment(foo, scaled(5), withoutUID)}, want: same,
+		},
+		{
+			name:  "a generation that is newer is not read about, since nothing is written",
+			state: plan.State{Deployment: newDeployment(foo, withFence("3"))}, want: same,
+		},
+		{
+			name:  "a paused Foo patches nothing anyway",
+			state: plan.State{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; done",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
+			}
+			tc.state.Memory = overriddenMemory(foo)
+			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnInvalidFooIsNotReportedAsOverridden(t *testing.T) {
+	foo := newFoo(withReplicas(-1))
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo()), Memory: overriddenMemory(foo)})
+	if c.sent() != "nothing" || c.reason() != v1alpha1.ReasonInvalid {
+		t.Errorf("%s: %s", c.sent(), c.report())
+	}
+}
+
+// When the delay has ended, what differs is patched again.
+func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo), Now: now.Add(seconds(1)),
+	}
+	if diff := cmp.Diff("patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
+// Ready is as the Deployment is; reason and message have what must be done.
+func TestTheStatusOfWhatIsOverridden(t *testing.T) {
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	foo := newFoo(withReplicas(3))
+	for _, tc := range []struct {
+		name     string
+		dep      *appsv1.Deployment
+		previous []*appsv1.Deployment
+		ready    metav1.ConditionStatus
+		second   string
+		tail     string
+	}{
+		{
+			name: "all replicas available, of the number that the other one has set",
+			dep:  newDeployment(foo, scaled(5), rollout(5, 5, 5)), ready: yes,
+		},
+		{
+			name: "replicas coming up", dep: newDeployment(foo, scaled(5), rollout(5, 5, 4)),
+			ready: no, second: "Reconciling",
+		},
+		{
+			name: "just created", dep: newDeployment(foo, scaled(5), observedAt(0, 1)),
+			ready: no, second: "Reconciling",
+		},
+		{name: "without progress", dep: newDeployment(foo, deadlineExceeded), ready: no, second: "Stalled"},
+		{name: "nothing differs at the moment", dep: newDeployment(foo), ready: yes},
+		{
+			name: "with a previous Deployment", dep: newDeployment(foo, available(1)), previous: all(earlier(foo, "web-0")),
+			ready: no, second: "Reconciling",
+			tail: `; Deployment "web-0" is kept on purpose meanwhile, with 3 available`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, plan.State{
+				Foo: foo, Deployment: tc.dep, Previous: tc.previous, Memory: overriddenMemory(foo),
+			})
+			message := overriddenMessage + tc.tail
+			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
+			want := &plan.Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: message}
+			if diff := cmp.Diff(want, c.event()); diff != "" {
+				t.Errorf("wrong event (-want +got):\n%s", diff)
+			}
+			if again := play(t, c.nextSync(1)); len(again.steps) > 0 {
+				t.Errorf("a second report: %s, and event %+v", again.report(), again.event())
+			}
+		})
+	}
+}
+
+// A user who sets another number each time: the Foo's author is not warned for what people try out, and once for what
+// does not end.
+func TestAnAutoscalerIsReportedOnce(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	state := plan.State{Foo: foo, Now: now}
+	var got []string
+	for range 6 {
+		state.Deployment = newDeployment(foo, scaled(5), rollout(5, 5, 5))
+		c := play(t, state, returns(plan.PatchDeployment, newDeployment(foo))) // It has three at once.
+		line := c.line()
+		if event := c.event(); event != nil {
+			line += "; " + event.Type + " " + event.Reason
+		}
+		got = append(got, line)
+		state = c.nextSync(c.outcome.After)
+	}
+	checkLines(t, []string{
+		"patch spec.replicas; Available; done; Normal Synced",
+		"patch spec.replicas; no report; done",
+		"patch spec.replicas; no report; done",
+		"patch spec.replicas; FieldsOverridden; wait in 8s quietly; Warning FieldsOverridden",
+		"patch spec.replicas; no report; wait in 16s quietly",
+		"patch spec.replicas; no report; wait in 32s quietly",
+	}, got)
+}
+
+// Something that deletes what is created each time is not answered each time: the first few are created at once.
+func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
+	foo := newFoo(withReplicas(3), observed)
+	state := plan.State{Foo: foo, Now: now}
+	var memories []plan.Memory
+	for i := range 4 {
+		c := play(t, state)
+		checkSent(t, "get Foo, create web-1", c.sent())
+		memories = append(memories, c.end.Memory)
+		attempt := c.end.Memory.Ledger[again(plan.CreateDeployment, "web-1")]
+		if limited := i == 3; attempt.Count != i+1 || (attempt.Report.Reason != "") != limited {
+			t.Errorf("after creation %d the ledger has %+v", i+1, attempt)
+		}
+		state.Memory = c.end.Memory
+	}
+	memory := memories[3]
+	const gone = "nothing; Creating; wait in 8s quietly"
+	between := all(earlier(foo, "web-0", available(1)), earlier(foo, "web-2", available(0)))
+
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		want  string
+	}{
+		{name: "it is gone", want: gone},
+		{
+			name:  "it is there",
+			state: plan.State{Deployment: newDeployment(foo)}, want: "nothing; Available; done",
+		},
+		{
+			name:  "it is there, and differs",
+			state: plan.State{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
+		},
+		{
+			name:  "the name goes to another Foo",
+			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
+		},
+		{
+			name:  "one of a name between never served",
+			state: plan.State{Previous: between}, want: "get Foo, delete web-2; Creating; wait in 8s quietly",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.state.Foo, tc.state.Memory = foo, memory
+			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+
+	// The report stays until the Deployment controller has seen the next one.
+	for _, tc := range []struct {
+		name string
+		dep  *appsv1.Deployment
+		want string
+	}{
+		{name: "gone", want: reconciling + "Creating: " + keepsDeleting},
+		{name: "created again", dep: newDeployment(foo, unobserved), want: reconciling + "Creating: " + keepsDeleting},
+		{name: "seen", dep: newDeployment(foo, available(1)), want: reconciling + "Progressing: 1 of 3 replicas available"},
+	} {
+		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory})
+		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}
