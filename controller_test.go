@@ -1305,10 +1305,3 @@ func namespaceTerminating() error {
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	return err
 }
-
-func readyCondition(foo *v1alpha1.Foo) metav1.Condition {
-	if cond := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); cond != nil {
-		return *cond
-	}
-	return metav1.Condition{}
-}

@@ -161,8 +161,8 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	}
 }
 
-// objectWrites returns the numbers of writes so far, apart from events: client-go refreshes the Event object of a series
-// once more, minutes after the last event.
+// objectWrites returns the numbers of writes so far, apart from events: client-go refreshes the Event object of a
+// series once more, minutes after the last event.
 func (s *simulation) objectWrites() map[string]int {
 	writes := maps.Clone(s.writes)
 	delete(writes, "create events")

@@ -1,10 +1,10 @@
 package plan_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +21,8 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file builds the Foos and Deployments of all tests here. newFoo and newDeployment give the simplest
-// good ones; options say what is special in a case.
+// This file builds the Foos, Deployments and States of all tests here. newFoo and newDeployment return the simplest
+// good ones; options give what is special in a case.
 
 type (
 	fooOption        = func(*v1alpha1.Foo)
@@ -31,11 +31,13 @@ type (
 
 var now = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// newFoo returns a Foo that no controller has looked at yet.
+// newFoo returns a Foo that no controller has reported on yet.
 func newFoo(with ...fooOption) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "foo-uid", ResourceVersion: "10", Generation: 2},
-		Spec:       v1alpha1.FooSpec{DeploymentName: "web-1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web", UID: "foo-uid", ResourceVersion: "10", Generation: 2,
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: "web-1"},
 	}
 	for _, option := range with {
 		option(foo)
@@ -68,6 +70,26 @@ func withConditions(conditions ...metav1.Condition) fooOption {
 	return func(foo *v1alpha1.Foo) { foo.Status.Conditions = conditions }
 }
 
+// named returns a Foo of this name that names the Deployment.
+func named(name, deployment string, with ...fooOption) *v1alpha1.Foo {
+	return newFoo(append([]fooOption{
+		withName(name), withUID(types.UID(name + "-uid")), withDeploymentName(deployment),
+	}, with...)...)
+}
+
+// foos returns Foos that stand by name.
+func foos(foos ...*v1alpha1.Foo) []*v1alpha1.Foo { return foos }
+
+// renamed is a Foo of generation 3 that names web-3; it named web-1 at first, and perhaps web-2 for a moment.
+func renamed(with ...fooOption) *v1alpha1.Foo {
+	return newFoo(append([]fooOption{
+		withDeploymentName("web-3"), withGeneration(3), withReplicas(3), observed,
+	}, with...)...)
+}
+
+// unsetReplicas is a Foo that does not set the number.
+func unsetReplicas(foo *v1alpha1.Foo) { foo.Spec.Replicas = nil }
+
 // newDeployment returns foo's Deployment as it is stored once its rollout is complete.
 func newDeployment(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployment {
 	dep := plan.Deployment(foo)
@@ -96,6 +118,9 @@ func copied(dep *appsv1.Deployment, name string) *appsv1.Deployment {
 	return dep
 }
 
+// all returns Deployments that stand by name.
+func all(deps ...*appsv1.Deployment) []*appsv1.Deployment { return deps }
+
 // madeAt sets when the Deployment was created, in seconds of a day long ago.
 func madeAt(second int64) deploymentOption {
 	return func(dep *appsv1.Deployment) { dep.CreationTimestamp = metav1.Unix(second, 0) }
@@ -118,6 +143,7 @@ func withLabel(label, value string) deploymentOption {
 	}
 }
 
+// withFence sets the generation of the Foo that the Deployment was written for.
 func withFence(generation string) deploymentOption {
 	return withLabel(v1alpha1.LabelFooGeneration, generation)
 }
@@ -140,19 +166,27 @@ func ownedBy(refs ...metav1.OwnerReference) deploymentOption {
 // rollout sets the numbers that the Deployment controller reports.
 func rollout(replicas, updated, available int32) deploymentOption {
 	return func(dep *appsv1.Deployment) {
-		dep.Status.Replicas, dep.Status.UpdatedReplicas, dep.Status.AvailableReplicas = replicas, updated, available
+		dep.Status.Replicas, dep.Status.UpdatedReplicas = replicas, updated
+		dep.Status.AvailableReplicas = available
 	}
 }
+
+// available is a Deployment that has its three replicas, n of them available.
+func available(n int32) deploymentOption { return rollout(3, 3, n) }
 
 // observedAt sets the Deployment's generation and the one that the Deployment controller has seen of it.
 func observedAt(seen, generation int64) deploymentOption {
 	return func(dep *appsv1.Deployment) { dep.Status.ObservedGeneration, dep.Generation = seen, generation }
 }
 
+// unobserved is a Deployment that the Deployment controller has not seen yet.
+func unobserved(dep *appsv1.Deployment) { dep.Status = appsv1.DeploymentStatus{} }
+
 func withCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason string) deploymentOption {
 	return func(dep *appsv1.Deployment) {
 		dep.Status.Conditions = append(dep.Status.Conditions, appsv1.DeploymentCondition{
-			Type: kind, Status: status, Reason: reason, Message: "pods \"web-1-abc\" is forbidden", LastUpdateTime: metav1.Time{Time: now},
+			Type: kind, Status: status, Reason: reason,
+			Message: "pods \"web-1-abc\" is forbidden", LastUpdateTime: metav1.Time{Time: now},
 		})
 	}
 }
@@ -170,8 +204,11 @@ func foreignData(dep *appsv1.Deployment) {
 	dep.Labels["team"] = "a"
 	dep.Annotations = map[string]string{"deployment.kubernetes.io/revision": "3"}
 	dep.Finalizers = []string{"example.com/keep"}
-	dep.OwnerReferences = append(dep.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"})
-	dep.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate}}
+	dep.OwnerReferences = append(dep.OwnerReferences,
+		metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"})
+	dep.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate},
+	}
 	dep.Spec.RevisionHistoryLimit = new(int32(2))
 	dep.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 	template := &dep.Spec.Template
@@ -186,62 +223,118 @@ func foreignData(dep *appsv1.Deployment) {
 	template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}}
 }
 
-// someSeen calls check with a few hundred random observations, the same ones in every run. The Deployment is the
-// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, copies, and rivals.
-func someSeen(t *testing.T, check func(t *testing.T, seen plan.Seen)) {
+// ledger is what is remembered of operations, in the short form of a test.
+type ledger = map[plan.Op]plan.Attempt
+
+// op returns an operation on an object.
+func op(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: name} }
+
+// again returns the entry of an operation that something else keeps undoing.
+func again(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: name, Again: true} }
+
+// wholeSync is the operation that stands for all.
+var wholeSync = plan.Op{Verb: plan.WholeSync}
+
+// until returns an attempt that was refused and whose delay ends so long after now.
+func until(left time.Duration) plan.Attempt {
+	return plan.Attempt{
+		Count: 1, Until: now.Add(left),
+		Report: plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: "exceeded quota: small"},
+	}
+}
+
+// quietUntil returns an attempt that was a conflict and whose delay ends so long after now.
+func quietUntil(left time.Duration) plan.Attempt {
+	return plan.Attempt{Count: 1, Until: now.Add(left), Quiet: true}
+}
+
+// someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the
+// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, copies, and claimants.
+func someStates(t *testing.T, check func(t *testing.T, state plan.State)) {
 	t.Helper()
 	for seed := range int64(250) {
-		r := rand.New(rand.NewSource(seed))
-		foo := newFoo(some(r,
-			withReplicas(r.Int31n(4)), withImage("nginx:"+strconv.Itoa(r.Intn(3))), withGeneration(1+r.Int63n(4)), withPaused, observed,
-			withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
-		)...)
-		n := r.Int31n(5)
-		seen := plan.Seen{Foo: foo, Named: newDeployment(foo, some(r,
-			foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
-			observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
-			withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
-			running("nginx:"+strconv.Itoa(r.Intn(3))), withoutContainers, withoutLabels,
-			owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }), owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
-			owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), ownedBy(),
-		)...)}
-		for i := range r.Intn(5) {
-			n := r.Int31n(3)
-			seen.Owned = append(seen.Owned, earlier(foo, fmt.Sprint("old-", i), append(some(r,
-				foreignData, deleted, withoutReplicas, scaled(r.Int31n(4)), madeAt(r.Int63n(3)),
-				withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
-			), rollout(n, n, n))...))
-		}
-		for i := range r.Intn(4) {
-			rival := newFoo(append(some(r, withPaused, deletedFoo, withReplicas(-1), createdAt(r.Int63n(3))), withName(fmt.Sprint("rival-", i)), withUID("rival"))...)
-			seen.Claimants = append(seen.Claimants, rival)
-		}
-		if r.Intn(3) == 0 {
-			seen.Named = nil
-		}
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, seen) })
+		state := someState(rand.New(rand.NewSource(seed)))
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, state) })
 		if t.Failed() {
-			return // One is enough to look at.
+			return // One is enough to read.
 		}
 	}
 }
 
-// somePairs is someSeen for what is only about a Foo and the Deployment that it names.
+func someState(r *rand.Rand) plan.State {
+	foo := newFoo(some(r,
+		withReplicas(r.Int31n(4)), withImage("nginx:"+strconv.Itoa(r.Intn(3))), withGeneration(1+r.Int63n(4)),
+		withPaused, observed, withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
+	)...)
+	n := r.Int31n(5)
+	state := plan.State{Foo: foo, Now: now, Deployment: newDeployment(foo, some(r,
+		foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
+		observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
+		withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
+		running("nginx:"+strconv.Itoa(r.Intn(3))), withoutContainers, withoutLabels,
+		owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
+		owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
+		owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), ownedBy(),
+	)...)}
+	for i := range r.Intn(5) {
+		n := r.Int31n(3)
+		state.Previous = append(state.Previous, earlier(foo, fmt.Sprint("old-", i), append(some(r,
+			foreignData, deleted, withoutReplicas, scaled(r.Int31n(4)), madeAt(r.Int63n(3)),
+			withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
+		), rollout(n, n, n))...))
+	}
+	for i := range r.Intn(4) {
+		state.Claimants = append(state.Claimants, named(fmt.Sprint("rival-", i), foo.Spec.DeploymentName,
+			some(r, withPaused, deletedFoo, withReplicas(-1), createdAt(r.Int63n(3)))...))
+	}
+	if r.Intn(3) == 0 {
+		state.Deployment = nil
+	}
+	return state
+}
+
+// someMemory returns a random ledger for the operations that state may want, and random flags.
+func someMemory(r *rand.Rand, state plan.State) plan.Memory {
+	memory := plan.Memory{
+		Wrote: r.Intn(2) == 0, StaleFoo: r.Intn(8) == 0, StaleDeployment: r.Intn(8) == 0, Ledger: ledger{},
+	}
+	name := state.Foo.Spec.DeploymentName
+	ops := []plan.Op{
+		wholeSync, op(plan.CreateDeployment, name), again(plan.CreateDeployment, name), op(plan.PatchDeployment, name),
+		again(plan.PatchDeployment, name), op(plan.UpdateStatus, state.Foo.Name), again(plan.UpdateStatus, state.Foo.Name),
+	}
+	for _, dep := range state.Previous {
+		ops = append(ops, op(plan.DeleteDeployment, dep.Name))
+	}
+	for _, op := range ops {
+		left := time.Duration(r.Intn(3)-1) * time.Second
+		switch r.Intn(8) {
+		case 0:
+			memory.Ledger[op] = until(left)
+		case 1:
+			memory.Ledger[op] = quietUntil(left)
+		}
+	}
+	return memory
+}
+
+// somePairs is someStates for what depends only on a Foo and the Deployment that it names.
 func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
 	t.Helper()
-	someSeen(t, func(t *testing.T, seen plan.Seen) {
-		if seen.Named != nil {
-			check(t, seen.Foo, seen.Named)
+	someStates(t, func(t *testing.T, state plan.State) {
+		if state.Deployment != nil {
+			check(t, state.Foo, state.Deployment)
 		}
 	})
 }
 
-// shuffled returns seen with all that is in no order in another one.
-func shuffled(seen plan.Seen, r *rand.Rand) plan.Seen {
-	seen.Owned, seen.Claimants = slices.Clone(seen.Owned), slices.Clone(seen.Claimants)
-	r.Shuffle(len(seen.Owned), func(i, j int) { seen.Owned[i], seen.Owned[j] = seen.Owned[j], seen.Owned[i] })
-	r.Shuffle(len(seen.Claimants), func(i, j int) { seen.Claimants[i], seen.Claimants[j] = seen.Claimants[j], seen.Claimants[i] })
-	return seen
+// shuffled returns state with all that is in no order in another one.
+func shuffled(state plan.State, r *rand.Rand) plan.State {
+	previous, claimants := slices.Clone(state.Previous), slices.Clone(state.Claimants)
+	r.Shuffle(len(previous), func(i, j int) { previous[i], previous[j] = previous[j], previous[i] })
+	r.Shuffle(len(claimants), func(i, j int) { claimants[i], claimants[j] = claimants[j], claimants[i] })
+	state.Previous, state.Claimants = previous, claimants
+	return state
 }
 
 // paths returns where the fields are.
@@ -267,23 +360,31 @@ func some[O any](r *rand.Rand, options ...O) []O {
 // unchanged fails the test at its end when one of the objects has changed by then.
 func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 	t.Helper()
-	allUnchanged(t, plan.Seen{Foo: foo, Named: dep})
+	allUnchanged(t, plan.State{Foo: foo, Deployment: dep})
 }
 
-// allUnchanged fails the test at its end when anything in seen has changed by then, be it an order.
-func allUnchanged(t *testing.T, seen plan.Seen) {
+// allUnchanged fails the test at its end when anything that state was given has changed by then, be it an order.
+func allUnchanged(t *testing.T, state plan.State) {
 	t.Helper()
-	foos := func() []*v1alpha1.Foo { return slices.Concat([]*v1alpha1.Foo{seen.Foo}, seen.Holders, seen.Claimants) }
-	deps := func() []*appsv1.Deployment { return slices.Concat([]*appsv1.Deployment{seen.Named}, seen.Owned) }
-	foosBefore, depsBefore := copies(foos()), copies(deps())
+	foos := func() []*v1alpha1.Foo {
+		return slices.Concat([]*v1alpha1.Foo{state.Foo}, state.OwnerChain, state.Claimants)
+	}
+	deps := func() []*appsv1.Deployment {
+		return slices.Concat([]*appsv1.Deployment{state.Deployment}, state.Previous)
+	}
+	foosBefore, depsBefore, ledgerBefore := copies(foos()), copies(deps()), maps.Clone(state.Memory.Ledger)
 	t.Cleanup(func() {
-		if diff := cmp.Diff(foosBefore, foos()); diff != "" {
-			t.Errorf("the Foos were changed:\n%s", diff)
-		}
-		if diff := cmp.Diff(depsBefore, deps()); diff != "" {
-			t.Errorf("the Deployments were changed:\n%s", diff)
-		}
+		checkUnchanged(t, "the Foos were", foosBefore, foos())
+		checkUnchanged(t, "the Deployments were", depsBefore, deps())
+		checkUnchanged(t, "the ledger of the caller was", ledgerBefore, state.Memory.Ledger)
 	})
+}
+
+func checkUnchanged(t *testing.T, what string, before, after any) {
+	t.Helper()
+	if !reflect.DeepEqual(before, after) { // Much faster than a diff.
+		t.Errorf("%s changed:\n%s", what, cmp.Diff(before, after))
+	}
 }
 
 func copies[T interface{ DeepCopy() T }](all []T) []T {
@@ -292,14 +393,4 @@ func copies[T interface{ DeepCopy() T }](all []T) []T {
 		copies = append(copies, one.DeepCopy())
 	}
 	return copies
-}
-
-// terminalError returns the TerminalError in err, or fails the test.
-func terminalError(t *testing.T, err error) *plan.TerminalError {
-	t.Helper()
-	var terminal *plan.TerminalError
-	if !errors.As(err, &terminal) {
-		t.Fatalf("error %v is not terminal", err)
-	}
-	return terminal
 }

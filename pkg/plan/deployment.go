@@ -35,9 +35,9 @@ var FooKind = schema.GroupVersionKind{Group: v1alpha1.GroupName, Version: v1alph
 
 // Deployment returns the Deployment to create for foo. The same foo gets the same answer.
 func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
-	replicas := foo.Spec.Replicas
-	if replicas == nil {
-		replicas = new(int32(1))
+	replicas := int32(1)
+	if foo.Spec.Replicas != nil {
+		replicas = *foo.Spec.Replicas
 	}
 	image := foo.Spec.Image
 	if image == "" {
@@ -56,7 +56,7 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			OwnerReferences: []metav1.OwnerReference{ownerReference(foo)},
 		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: replicas,
+			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: podLabels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},

@@ -84,26 +84,31 @@ func TestDeploymentDefaults(t *testing.T) {
 		replicas int32
 		image    string
 	}{
-		{"absent fields get defaults", newFoo(), 1, "nginx:latest"},
-		{"no replicas are not absent replicas", newFoo(withReplicas(0)), 0, "nginx:latest"},
-		{"set fields are kept", newFoo(withReplicas(2), withImage("nginx:1.29")), 2, "nginx:1.29"},
+		{name: "absent fields get defaults", foo: newFoo(), replicas: 1, image: "nginx:latest"},
+		{name: "no replicas are not absent replicas", foo: newFoo(withReplicas(0)), replicas: 0, image: "nginx:latest"},
+		{
+			name: "set fields are kept", foo: newFoo(withReplicas(2), withImage("nginx:1.29")),
+			replicas: 2, image: "nginx:1.29",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := plan.Deployment(tc.foo).Spec
 			if *spec.Replicas != tc.replicas || spec.Template.Spec.Containers[0].Image != tc.image {
-				t.Errorf("got %d replicas of %s, want %d of %s", *spec.Replicas, spec.Template.Spec.Containers[0].Image, tc.replicas, tc.image)
+				t.Errorf("got %d replicas of %s, want %d of %s",
+					*spec.Replicas, spec.Template.Spec.Containers[0].Image, tc.replicas, tc.image)
 			}
 		})
 	}
 }
 
 func TestDeploymentIsTheSameEveryTimeAndHasNoDrift(t *testing.T) {
-	for _, foo := range []*v1alpha1.Foo{newFoo(), newFoo(withReplicas(0)), newFoo(withReplicas(3), withImage("nginx:1.29"))} {
+	full := newFoo(withReplicas(3), withImage("nginx:1.29"))
+	for _, foo := range []*v1alpha1.Foo{newFoo(), newFoo(withReplicas(0)), full} {
 		unchanged(t, foo, nil)
 		if diff := cmp.Diff(plan.Deployment(foo), plan.Deployment(foo)); diff != "" {
 			t.Errorf("two calls differ:\n%s", diff)
 		}
-		if patch := drift(t, newDeployment(foo), foo); patch != nil {
+		if patch := plan.Drift(newDeployment(foo), foo); patch != nil {
 			t.Errorf("just created, it is patched: %s", patch.Body)
 		}
 	}
@@ -116,10 +121,19 @@ func TestDeploymentOfLongNames(t *testing.T) {
 		long string
 		want string
 	}{
-		{"63 characters are kept", strings.Repeat("a", 63), strings.Repeat("a", 63)},
-		{"64 characters are shortened", strings.Repeat("a", 64), strings.Repeat("a", 52) + "-79ed788752"},
-		{"253 characters are shortened", strings.Repeat("a", 253), strings.Repeat("a", 52) + "-9017330f29"},
-		{"a cut behind a dot is a valid value", strings.Repeat("a.", 100) + "a", strings.Repeat("a.", 26) + "-5e55802a9d"},
+		{name: "63 characters are kept", long: strings.Repeat("a", 63), want: strings.Repeat("a", 63)},
+		{
+			name: "64 characters are shortened", long: strings.Repeat("a", 64),
+			want: strings.Repeat("a", 52) + "-79ed788752",
+		},
+		{
+			name: "253 characters are shortened", long: strings.Repeat("a", 253),
+			want: strings.Repeat("a", 52) + "-9017330f29",
+		},
+		{
+			name: "a cut behind a dot is a valid value", long: strings.Repeat("a.", 100) + "a",
+			want: strings.Repeat("a.", 26) + "-5e55802a9d",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := plan.Deployment(newFoo(withName(tc.long), withDeploymentName(tc.long)))
@@ -147,42 +161,44 @@ func TestDeploymentOfLongNames(t *testing.T) {
 	}
 }
 
-func TestDeploymentsOfDifferentFoosAreToldApart(t *testing.T) {
+func TestDeploymentsOfDifferentFoosDiffer(t *testing.T) {
 	long := strings.Repeat("a", 100)
 	base := plan.Deployment(newFoo(withName(long), withDeploymentName(long)))
 	for _, tc := range []struct {
-		name            string
-		with            fooOption
-		sameSelector    bool
-		sameMadeForMark bool
+		name         string
+		with         fooOption
+		sameSelector bool
+		sameMadeFor  bool
 	}{
-		{"another uid", withUID("other"), true, false},
-		{"another long Foo name", withName(long + "b"), false, true},
-		{"another long Deployment name", withDeploymentName(long + "b"), false, false},
-		{"another generation", withGeneration(9), true, true},
+		{name: "another uid", with: withUID("other"), sameSelector: true},
+		{name: "another long Foo name", with: withName(long + "b"), sameMadeFor: true},
+		{name: "another long Deployment name", with: withDeploymentName(long + "b")},
+		{name: "another generation", with: withGeneration(9), sameSelector: true, sameMadeFor: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := plan.Deployment(newFoo(withName(long), withDeploymentName(long), tc.with))
 			if same := cmp.Equal(base.Spec.Selector, dep.Spec.Selector); same != tc.sameSelector {
 				t.Errorf("same selector: %t, want %t", same, tc.sameSelector)
 			}
-			if same := base.Labels[v1alpha1.LabelMadeFor] == dep.Labels[v1alpha1.LabelMadeFor]; same != tc.sameMadeForMark {
-				t.Errorf("same mark: %t, want %t", same, tc.sameMadeForMark)
+			same := base.Labels[v1alpha1.LabelMadeFor] == dep.Labels[v1alpha1.LabelMadeFor]
+			if same != tc.sameMadeFor {
+				t.Errorf("same made-for label: %t, want %t", same, tc.sameMadeFor)
 			}
 		})
 	}
 }
 
-func TestDeploymentSaysWhichGenerationItWasWrittenFor(t *testing.T) {
+func TestDeploymentHasTheGenerationThatItIsWrittenFor(t *testing.T) {
 	for generation, want := range map[int64]string{1: "1", 12: "12", 9223372036854775807: "9223372036854775807"} {
-		if got := plan.Deployment(newFoo(withGeneration(generation))).Labels[v1alpha1.LabelFooGeneration]; got != want {
+		got := plan.Deployment(newFoo(withGeneration(generation))).Labels[v1alpha1.LabelFooGeneration]
+		if got != want {
 			t.Errorf("generation %d is written as %s", generation, got)
 		}
 	}
 }
 
 // The parts that are hashed must not run into each other.
-func TestDeploymentMarkKeepsUIDAndNameApart(t *testing.T) {
+func TestMadeForKeepsUIDAndNameApart(t *testing.T) {
 	one := plan.Deployment(newFoo(withUID("a"), withDeploymentName("bc"))).Labels[v1alpha1.LabelMadeFor]
 	other := plan.Deployment(newFoo(withUID("ab"), withDeploymentName("c"))).Labels[v1alpha1.LabelMadeFor]
 	if one == other {

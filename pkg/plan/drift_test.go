@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +12,15 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
+)
+
+const (
+	inManagedBy  = "metadata.labels[app.kubernetes.io/managed-by]"
+	inGeneration = "metadata.labels[samplecontroller.k8s.io/foo-generation]"
+	inMadeFor    = "metadata.labels[samplecontroller.k8s.io/made-for]"
+	inReference  = "metadata.ownerReferences"
+	inReplicas   = "spec.replicas"
+	inImage      = "spec.template.spec.containers[name=nginx].image"
 )
 
 // apply does with patch what the API server does with it.
@@ -31,16 +41,6 @@ func apply(t *testing.T, dep *appsv1.Deployment, patch *plan.Patch) *appsv1.Depl
 	return patched
 }
 
-// drift returns the patch, or fails the test.
-func drift(t *testing.T, dep *appsv1.Deployment, foo *v1alpha1.Foo) *plan.Patch {
-	t.Helper()
-	patch, err := plan.Drift(dep, foo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return patch
-}
-
 func TestDrift(t *testing.T) {
 	full := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	const (
@@ -48,17 +48,14 @@ func TestDrift(t *testing.T) {
 		managedBy  = `"app.kubernetes.io/managed-by":"foo-controller"`
 		generation = `"samplecontroller.k8s.io/foo-generation":"2"`
 		madeFor    = `"samplecontroller.k8s.io/made-for":"4523b0c0fe38360bd759"`
-		reference  = `"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"web","uid":"foo-uid","controller":true,"blockOwnerDeletion":true}]`
-		image      = `"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:1.29"}]}}`
-
-		inManagedBy  = "metadata.labels[app.kubernetes.io/managed-by]"
-		inGeneration = "metadata.labels[samplecontroller.k8s.io/foo-generation]"
-		inMadeFor    = "metadata.labels[samplecontroller.k8s.io/made-for]"
-		inReference  = "metadata.ownerReferences"
-		inReplicas   = "spec.replicas"
-		inImage      = "spec.template.spec.containers[name=nginx].image"
+		reference  = `"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"web",` +
+			`"uid":"foo-uid","controller":true,"blockOwnerDeletion":true}]`
+		replicas = `"replicas":3`
+		image    = `"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:1.29"}]}}`
 	)
 	repairReference := `{"metadata":{` + of + `,` + reference + `}}`
+	with := func(options ...deploymentOption) []deploymentOption { return options }
+	ref := func(change func(*metav1.OwnerReference)) []deploymentOption { return with(owned(change)) }
 
 	for _, tc := range []struct {
 		name   string
@@ -68,54 +65,108 @@ func TestDrift(t *testing.T) {
 		fields []string
 	}{
 		{name: "nothing differs", foo: full},
-		{name: "foreign data does not count", foo: full, with: []deploymentOption{foreignData}},
-		{name: "nothing differs, so nothing needs a uid", foo: full, with: []deploymentOption{withoutUID, withoutResourceVersion}},
-		{name: "replicas that the Foo does not set are left to others", foo: newFoo(), with: []deploymentOption{scaled(7)}},
-		{name: "replicas of a Foo that sets 1 may be absent, which is 1", foo: newFoo(withReplicas(1)), with: []deploymentOption{withoutReplicas}},
-		{name: "an image that the Foo does not set is left to others", foo: newFoo(), with: []deploymentOption{running("nginx:debug")}},
-		{name: "a missing container is left to others when the Foo sets no image", foo: newFoo(), with: []deploymentOption{withoutContainers}},
+		{name: "foreign data does not count", foo: full, with: with(foreignData)},
+		{
+			name: "nothing differs, so nothing needs a uid",
+			foo:  full, with: with(withoutUID, withoutResourceVersion),
+		},
+		{name: "replicas that the Foo does not set are left to others", foo: newFoo(), with: with(scaled(7))},
+		{
+			name: "replicas of a Foo that sets 1 may be absent, which is 1",
+			foo:  newFoo(withReplicas(1)), with: with(withoutReplicas),
+		},
+		{name: "an image that the Foo does not set is left to others", foo: newFoo(), with: with(running("nginx:debug"))},
+		{
+			name: "a missing container is left to others when the Foo sets no image",
+			foo:  newFoo(), with: with(withoutContainers),
+		},
 
-		{name: "replicas differ", foo: full, with: []deploymentOption{scaled(5)},
-			want: `{"metadata":{` + of + `},"spec":{"replicas":3}}`, fields: []string{inReplicas}},
-		{name: "replicas are wanted to be 0", foo: newFoo(withReplicas(0)), with: []deploymentOption{scaled(1)},
-			want: `{"metadata":{` + of + `},"spec":{"replicas":0}}`, fields: []string{inReplicas}},
-		{name: "replicas are absent, which is 1", foo: full, with: []deploymentOption{withoutReplicas},
-			want: `{"metadata":{` + of + `},"spec":{"replicas":3}}`, fields: []string{inReplicas}},
-		{name: "the image differs", foo: full, with: []deploymentOption{running("nginx:latest"), foreignData},
-			want: `{"metadata":{` + of + `},"spec":{` + image + `}}`, fields: []string{inImage}},
-		{name: "the container is missing", foo: full, with: []deploymentOption{withoutContainers},
-			want: `{"metadata":{` + of + `},"spec":{` + image + `}}`, fields: []string{inImage}},
-		{name: "the generation is an older one", foo: full, with: []deploymentOption{withFence("1")},
-			want: `{"metadata":{` + of + `,"labels":{` + generation + `}}}`, fields: []string{inGeneration}},
-		{name: "the mark of whom it was made for is wrong", foo: full, with: []deploymentOption{withLabel(v1alpha1.LabelMadeFor, "x")},
-			want: `{"metadata":{` + of + `,"labels":{` + madeFor + `}}}`, fields: []string{inMadeFor}},
-		{name: "the label for people is wrong", foo: full, with: []deploymentOption{withLabel("app.kubernetes.io/managed-by", "Helm")},
-			want: `{"metadata":{` + of + `,"labels":{` + managedBy + `}}}`, fields: []string{inManagedBy}},
-		{name: "all labels are missing", foo: full, with: []deploymentOption{withoutLabels},
-			want: `{"metadata":{` + of + `,"labels":{` + managedBy + `,` + generation + `,` + madeFor + `}}}`, fields: []string{inManagedBy, inGeneration, inMadeFor}},
-		{name: "the owner does not block its deletion", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner expressly does not block its deletion", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = new(false) })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner is not the controller", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.Controller = nil })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner is an earlier Foo", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner has another kind", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner has another version", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1" })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "the owner has another name", foo: full, with: []deploymentOption{owned(func(ref *metav1.OwnerReference) { ref.Name = "old" })},
-			want: repairReference, fields: []string{inReference}},
-		{name: "everything differs", foo: full,
-			with:   []deploymentOption{withoutLabels, scaled(5), running("nginx:latest"), owned(func(ref *metav1.OwnerReference) { ref.Name = "old" })},
-			want:   `{"metadata":{` + of + `,"labels":{` + managedBy + `,` + generation + `,` + madeFor + `},` + reference + `},"spec":{"replicas":3,` + image + `}}`,
-			fields: []string{inManagedBy, inGeneration, inMadeFor, inReference, inReplicas, inImage}},
+		{
+			name: "replicas differ", foo: full, with: with(scaled(5)),
+			want: `{"metadata":{` + of + `},"spec":{` + replicas + `}}`, fields: []string{inReplicas},
+		},
+		{
+			name: "replicas are wanted to be 0", foo: newFoo(withReplicas(0)), with: with(scaled(1)),
+			want: `{"metadata":{` + of + `},"spec":{"replicas":0}}`, fields: []string{inReplicas},
+		},
+		{
+			name: "replicas are absent, which is 1", foo: full, with: with(withoutReplicas),
+			want: `{"metadata":{` + of + `},"spec":{` + replicas + `}}`, fields: []string{inReplicas},
+		},
+		{
+			name: "the image differs", foo: full, with: with(running("nginx:latest"), foreignData),
+			want: `{"metadata":{` + of + `},"spec":{` + image + `}}`, fields: []string{inImage},
+		},
+		{
+			name: "the container is missing", foo: full, with: with(withoutContainers),
+			want: `{"metadata":{` + of + `},"spec":{` + image + `}}`, fields: []string{inImage},
+		},
+		{
+			name: "the generation is an older one", foo: full, with: with(withFence("1")),
+			want: `{"metadata":{` + of + `,"labels":{` + generation + `}}}`, fields: []string{inGeneration},
+		},
+		{
+			name: "the made-for label is wrong", foo: full, with: with(withLabel(v1alpha1.LabelMadeFor, "x")),
+			want: `{"metadata":{` + of + `,"labels":{` + madeFor + `}}}`, fields: []string{inMadeFor},
+		},
+		{
+			name: "the label for people is wrong",
+			foo:  full, with: with(withLabel("app.kubernetes.io/managed-by", "Helm")),
+			want: `{"metadata":{` + of + `,"labels":{` + managedBy + `}}}`, fields: []string{inManagedBy},
+		},
+		{
+			name: "all labels are missing", foo: full, with: with(withoutLabels),
+			want:   `{"metadata":{` + of + `,"labels":{` + managedBy + `,` + generation + `,` + madeFor + `}}}`,
+			fields: []string{inManagedBy, inGeneration, inMadeFor},
+		},
+		{
+			name: "the owner does not block its deletion",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner expressly does not block its deletion",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = new(false) }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner is not the controller",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.Controller = nil }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner is an earlier Foo",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner has another kind",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner has another version",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1" }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "the owner has another name",
+			foo:  full, with: ref(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
+			want: repairReference, fields: []string{inReference},
+		},
+		{
+			name: "everything differs", foo: full,
+			with: with(withoutLabels, scaled(5), running("nginx:latest"),
+				owned(func(ref *metav1.OwnerReference) { ref.Name = "old" })),
+			want: `{"metadata":{` + of + `,"labels":{` + managedBy + `,` + generation + `,` + madeFor + `},` + reference +
+				`},"spec":{` + replicas + `,` + image + `}}`,
+			fields: []string{inManagedBy, inGeneration, inMadeFor, inReference, inReplicas, inImage},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := newDeployment(tc.foo, tc.with...)
 			unchanged(t, tc.foo, dep)
-			patch := drift(t, dep, tc.foo)
+			patch := plan.Drift(dep, tc.foo)
 			if patch == nil {
 				patch = &plan.Patch{}
 			}
@@ -125,15 +176,15 @@ func TestDrift(t *testing.T) {
 			if tc.want == "" {
 				return
 			}
-			if again := drift(t, apply(t, dep, patch), tc.foo); again != nil {
+			if again := plan.Drift(apply(t, dep, patch), tc.foo); again != nil {
 				t.Errorf("applied, it leaves a difference: %s", again.Body)
 			}
 		})
 	}
 }
 
-// The words are for people: in logs, and in what is said when somebody else keeps setting a field.
-func TestDriftSaysWhatItFoundAndWhatItWants(t *testing.T) {
+// These are for people: in logs, and in the status while something else keeps setting a field.
+func TestDriftReturnsWhatItFoundAndWhatItWants(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	for _, tc := range []struct {
 		name string
@@ -141,56 +192,132 @@ func TestDriftSaysWhatItFoundAndWhatItWants(t *testing.T) {
 		want plan.Field
 		text string
 	}{
-		{"replicas", scaled(5), plan.Field{Path: "spec.replicas", Have: "5", Want: "3"}, "spec.replicas 5 -> 3"},
-		{"absent replicas", withoutReplicas, plan.Field{Path: "spec.replicas", Have: "1", Want: "3"}, "spec.replicas 1 -> 3"},
-		{"the image", running("nginx:0"), plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "nginx:0", Want: "nginx:1.29"},
-			"spec.template.spec.containers[name=nginx].image nginx:0 -> nginx:1.29"},
-		{"a missing container", withoutContainers, plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "none", Want: "nginx:1.29"},
-			"spec.template.spec.containers[name=nginx].image none -> nginx:1.29"},
-		{"a label", withFence("1"), plan.Field{Path: "metadata.labels[samplecontroller.k8s.io/foo-generation]", Have: "1", Want: "2"},
-			"metadata.labels[samplecontroller.k8s.io/foo-generation] 1 -> 2"},
-		{"the owner", owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }), plan.Field{Path: "metadata.ownerReferences", Have: "another", Want: "Foo web"},
-			"metadata.ownerReferences another -> Foo web"},
+		{
+			name: "replicas", with: scaled(5),
+			want: plan.Field{Path: inReplicas, Have: "5", Want: "3"}, text: "spec.replicas 5 -> 3",
+		},
+		{
+			name: "absent replicas", with: withoutReplicas,
+			want: plan.Field{Path: inReplicas, Have: "1", Want: "3"}, text: "spec.replicas 1 -> 3",
+		},
+		{
+			name: "the image", with: running("nginx:0"),
+			want: plan.Field{Path: inImage, Have: "nginx:0", Want: "nginx:1.29"},
+			text: "spec.template.spec.containers[name=nginx].image nginx:0 -> nginx:1.29",
+		},
+		{
+			name: "a missing container", with: withoutContainers,
+			want: plan.Field{Path: inImage, Have: "none", Want: "nginx:1.29"},
+			text: "spec.template.spec.containers[name=nginx].image none -> nginx:1.29",
+		},
+		{
+			name: "a label", with: withFence("1"),
+			want: plan.Field{Path: inGeneration, Have: "1", Want: "2"},
+			text: "metadata.labels[samplecontroller.k8s.io/foo-generation] 1 -> 2",
+		},
+		{
+			name: "the owner", with: owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
+			want: plan.Field{Path: inReference, Have: "another", Want: "Foo web"},
+			text: "metadata.ownerReferences another -> Foo web",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			fields := drift(t, newDeployment(foo, tc.with), foo).Fields
+			fields := plan.Drift(newDeployment(foo, tc.with), foo).Fields
 			if diff := cmp.Diff([]plan.Field{tc.want}, fields); diff != "" {
 				t.Fatalf("wrong field (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.text, fields[0].String()); diff != "" {
-				t.Errorf("wrong words (-want +got):\n%s", diff)
+				t.Errorf("wrong text (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// The API server takes an empty uid or resourceVersion as no condition at all.
-func TestIdentified(t *testing.T) {
+const noPreconditions = `Deployment "web-1" has no uid or no resourceVersion, and is not written without`
+
+// The API server takes an empty uid or resourceVersion as no precondition at all.
+func TestCheckPreconditions(t *testing.T) {
 	foo := newFoo()
-	if err := plan.Identified("Deployment", newDeployment(foo)); err != nil {
+	if err := plan.CheckPreconditions("Deployment", newDeployment(foo)); err != nil {
 		t.Errorf("a Deployment that has both: %v", err)
 	}
 	for name, missing := range map[string]deploymentOption{"uid": withoutUID, "resourceVersion": withoutResourceVersion} {
-		want := &plan.TerminalError{Reason: v1alpha1.ReasonRefused, Message: `Deployment "web-1" has no uid or no resourceVersion, and is not written without`, Unseen: true}
-		if diff := cmp.Diff(want, terminalError(t, plan.Identified("Deployment", newDeployment(foo, missing)))); diff != "" {
+		var report *plan.ConditionError
+		if err := plan.CheckPreconditions("Deployment", newDeployment(foo, missing)); !errors.As(err, &report) {
+			t.Fatalf("without %s: %v is not for the status", name, err)
+		}
+		want := &plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: noPreconditions}
+		if diff := cmp.Diff(want, report); diff != "" {
 			t.Errorf("without %s (-want +got):\n%s", name, diff)
 		}
-		if _, err := plan.Drift(newDeployment(foo, withFence("1"), missing), foo); err == nil || err.Error() != "Refused: "+want.Message {
-			t.Errorf("a patch without %s: %v", name, err)
-		}
+	}
+	if err := plan.CheckPreconditions("Foo", newFoo(withUID(""))); err == nil {
+		t.Error("a Foo without a uid may be written")
 	}
 }
 
-func TestDriftRefusesToPatchWithoutPreconditions(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	for name, missing := range map[string]deploymentOption{"uid": withoutUID, "resourceVersion": withoutResourceVersion} {
-		t.Run("without "+name, func(t *testing.T) {
-			patch, err := plan.Drift(newDeployment(foo, scaled(5), missing), foo)
-			if patch != nil || err == nil {
-				t.Fatalf("got patch %v and error %v", patch, err)
+// Such an object is never written; the sync fails as if the API server had refused, and the status has the reason.
+func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
+	foo, noUID := newFoo(withReplicas(3)), newFoo(withReplicas(3), withUID(""))
+	none := func(foo *v1alpha1.Foo) { foo.ResourceVersion = "" }
+	named := newDeployment(renamed())
+	for _, tc := range []struct {
+		name   string
+		state  plan.State
+		sent   string
+		report string
+		err    string
+	}{
+		{
+			name:   "a patch without uid",
+			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutUID)},
+			sent:   "nothing",
+			report: `False Reconciling Refused: Cannot patch Deployment "web-1", trying again: ` + noPreconditions,
+			err:    "Refused: " + noPreconditions,
+		},
+		{
+			name:   "a patch without resourceVersion",
+			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutResourceVersion)},
+			sent:   "nothing",
+			report: `False Reconciling Refused: Cannot patch Deployment "web-1", trying again: ` + noPreconditions,
+			err:    "Refused: " + noPreconditions,
+		},
+		{
+			name: "a delete without uid",
+			state: plan.State{
+				Foo: renamed(), Deployment: named, Previous: all(func() *appsv1.Deployment {
+					dep := earlier(renamed(), "web-1")
+					dep.UID = ""
+					return dep
+				}()),
+			},
+			sent: "nothing",
+			report: `True Available: 3 of 3 replicas available; Deployment "web-1" could not be deleted, trying again: ` +
+				noPreconditions,
+			err: "Refused: " + noPreconditions,
+		},
+		{
+			name: "a status without uid", state: plan.State{Foo: noUID, Deployment: newDeployment(noUID)},
+			sent: "nothing", report: " : ",
+			err: `Refused: Foo "web" has no uid or no resourceVersion, and is not written without`,
+		},
+		{
+			name: "a status without resourceVersion",
+			state: plan.State{
+				Foo: newFoo(withReplicas(3), none), Deployment: newDeployment(foo),
+			},
+			sent: "nothing", report: " : ",
+			err: `Refused: Foo "web" has no uid or no resourceVersion, and is not written without`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, tc.state)
+			checkSent(t, tc.sent, c.sent())
+			if diff := cmp.Diff(tc.report, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if outcome := plan.OutcomeOf(err); outcome.Kind != plan.Retry || outcome.Quiet {
-				t.Errorf("outcome %+v is neither tried again nor told", outcome)
+			if c.outcome.Kind != plan.Retry || c.outcome.Quiet || c.outcome.Err.Error() != tc.err {
+				t.Errorf("outcome %+v, want a retry because of %q that is logged", c.outcome, tc.err)
 			}
 		})
 	}
@@ -198,7 +325,8 @@ func TestDriftRefusesToPatchWithoutPreconditions(t *testing.T) {
 
 func TestDriftLeavesForeignDataAlone(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
-	dep := newDeployment(newFoo(), foreignData, withFence("1"), withLabel(v1alpha1.LabelMadeFor, "x"), withLabel("app.kubernetes.io/managed-by", "Helm"),
+	dep := newDeployment(newFoo(), foreignData, withFence("1"), withLabel(v1alpha1.LabelMadeFor, "x"),
+		withLabel("app.kubernetes.io/managed-by", "Helm"),
 		owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }))
 
 	want := dep.DeepCopy()
@@ -209,21 +337,20 @@ func TestDriftLeavesForeignDataAlone(t *testing.T) {
 	want.OwnerReferences[0] = made.OwnerReferences[0]
 	want.Spec.Replicas = new(int32(3))
 	want.Spec.Template.Spec.Containers[1].Image = "nginx:1.29"
-	if diff := cmp.Diff(want, apply(t, dep, drift(t, dep, foo))); diff != "" {
+	if diff := cmp.Diff(want, apply(t, dep, plan.Drift(dep, foo))); diff != "" {
 		t.Errorf("after the patch (-want +got):\n%s", diff)
 	}
 }
 
-// The sample that this controller descends from selects pods by two labels and marks Deployments by
-// nothing but the owner. Taking one over must not start a rollout.
+// The sample that this controller descends from selects pods by two labels and marks Deployments by nothing but the
+// owner. Taking one over must not start a rollout.
 func TestDriftTakesOverADeploymentOfTheUpstreamSampleByItsMetadata(t *testing.T) {
 	foo := newFoo(withReplicas(1))
 	podLabels := map[string]string{"app": "nginx", "controller": foo.Name}
 	dep := newDeployment(foo, withoutLabels, func(dep *appsv1.Deployment) {
 		dep.Spec.Selector.MatchLabels, dep.Spec.Template.Labels = podLabels, podLabels
 	})
-	patch := drift(t, dep, foo)
-	patched := apply(t, dep, patch)
+	patched := apply(t, dep, plan.Drift(dep, foo))
 	if diff := cmp.Diff(dep.Spec, patched.Spec); diff != "" {
 		t.Errorf("the spec changed:\n%s", diff)
 	}
@@ -234,17 +361,17 @@ func TestDriftTakesOverADeploymentOfTheUpstreamSampleByItsMetadata(t *testing.T)
 	}
 }
 
-// Of whatever is found, one patch repairs all, and a second one is not needed.
-func TestDriftIsRepairedByOnePatch(t *testing.T) {
+// One patch corrects everything that is found, and a second one is not needed.
+func TestDriftIsCorrectedByOnePatch(t *testing.T) {
 	patches := 0
 	somePairs(t, func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
-		patch := drift(t, dep, foo)
+		patch := plan.Drift(dep, foo)
 		if patch == nil {
 			return
 		}
 		patches++
 		patched := apply(t, dep, patch)
-		if again := drift(t, patched, foo); again != nil {
+		if again := plan.Drift(patched, foo); again != nil {
 			t.Errorf("patch %s leaves %s", patch.Body, again.Body)
 		}
 		if foo.Spec.Replicas == nil {
@@ -258,12 +385,12 @@ func TestDriftIsRepairedByOnePatch(t *testing.T) {
 	}
 }
 
-func TestDriftAlwaysGivesTheSamePatch(t *testing.T) {
+func TestDriftAlwaysReturnsTheSamePatch(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	dep := newDeployment(newFoo(), withoutLabels)
-	first := drift(t, dep, foo)
+	first := plan.Drift(dep, foo)
 	for range 20 {
-		if diff := cmp.Diff(first, drift(t, dep, foo)); diff != "" {
+		if diff := cmp.Diff(first, plan.Drift(dep, foo)); diff != "" {
 			t.Fatalf("another patch:\n%s", diff)
 		}
 	}

@@ -1,21 +1,25 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
-// exampleFoo asks for three replicas of whatever image somebody else decides on.
+// exampleFoo wants three replicas and leaves the image to others.
 func exampleFoo() *v1alpha1.Foo {
 	return &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "example-foo", UID: "7d9e", Generation: 1},
-		Spec:       v1alpha1.FooSpec{DeploymentName: "example", Replicas: new(int32(3))},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "example-foo", UID: "7d9e", ResourceVersion: "1199", Generation: 1,
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: "example", Replicas: new(int32(3))},
 	}
 }
 
@@ -26,57 +30,111 @@ func exampleDeployment() *appsv1.Deployment {
 	return dep
 }
 
-// A Foo without a Deployment gets one. When it had one before, the cache is not trusted: Next first asks
-// for a live look at the Foo.
-func ExampleNext() {
+// A sync is a conversation: Next returns a request, and Record takes its answer. Here a new Foo gets its Deployment and
+// its first status.
+func ExampleState() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	foo := exampleFoo()
-	step := plan.Next(plan.Seen{Foo: foo})
-	fmt.Println("new Foo: create", step.Create.Name)
+	state := plan.State{Foo: foo, Now: now, Memory: plan.Memory{}.For(foo, now)}
 
-	foo.Status.ObservedGeneration = 1
-	step = plan.Next(plan.Seen{Foo: foo})
-	fmt.Println("its Deployment is gone: look at the Foo:", step.LookAtFoo)
-
-	step = plan.Next(plan.Seen{Foo: foo, Live: &plan.Live{Foo: foo}})
-	fmt.Println("the Foo is still there: create", step.Create.Name)
-
-	step = plan.Next(plan.Seen{Foo: foo, Live: &plan.Live{}})
-	fmt.Println("the Foo is gone too: leave it:", step.Leave)
+	for step := state.Next(); step != nil; step = state.Next() {
+		fmt.Println(step.Op, "because of the rule", step.Rule)
+		var answer plan.Answer // What the API server returns.
+		switch step.Verb {
+		case plan.CreateDeployment:
+			answer.Deployment = exampleDeployment()
+		case plan.UpdateStatus:
+			answer.Foo = step.Foo
+			for _, c := range step.Foo.Status.Conditions {
+				fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+		state.Record(step, answer, now)
+	}
+	fmt.Println(state.Outcome().Kind)
 	// Output:
-	// new Foo: create example
-	// its Deployment is gone: look at the Foo: true
-	// the Foo is still there: create example
-	// the Foo is gone too: leave it: true
+	// create Deployment example because of the rule create
+	// update status of Foo example-foo because of the rule update status
+	//   Ready=False Creating: Creating Deployment "example"
+	//   Reconciling=True Creating: Creating Deployment "example"
+	// done
 }
 
-// A Deployment that differs is corrected by a patch of just that, which applies to just this version of
-// just this object.
+// When the Deployment is gone the cache is not enough: the Foo may be gone too. It is read live first, and what follows
+// depends on the answer.
+func ExampleState_Record() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	foo := exampleFoo()
+	foo.Status.ObservedGeneration = 1
+
+	for _, live := range []*v1alpha1.Foo{foo, nil} {
+		state := plan.State{Foo: foo, Now: now}
+		step := state.Next()
+		fmt.Println(step.Op, "for:", step.For)
+
+		state.Record(step, plan.Answer{Foo: live}, now)
+		if step = state.Next(); step != nil {
+			fmt.Println("  it is still there:", step.Op)
+			continue
+		}
+		fmt.Println("  it is gone:", state.Outcome().Kind)
+	}
+	// Output:
+	// get Foo example-foo for: create Deployment example
+	//   it is still there: create Deployment example
+	// get Foo example-foo for: create Deployment example
+	//   it is gone: done
+}
+
+// A create that is refused backs off, and blocks nothing else: the status has the reason.
+func ExampleState_Outcome() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	state := plan.State{Foo: exampleFoo(), Now: now}
+	for step := state.Next(); step != nil; step = state.Next() {
+		fmt.Println(step.Op)
+		answer := plan.Answer{Foo: step.Foo}
+		if step.Verb == plan.CreateDeployment {
+			answer.Err = apierrors.NewForbidden(appsv1.Resource("deployments"), "example", errors.New("exceeded quota"))
+		}
+		state.Record(step, answer, now)
+	}
+	outcome := state.Outcome()
+	fmt.Println(outcome.Kind, outcome.After)
+	fmt.Println(outcome.Err)
+	// Output:
+	// create Deployment example
+	// get Deployment example
+	// update status of Foo example-foo
+	// retry 5ms
+	// create Deployment example: deployments.apps "example" is forbidden: exceeded quota
+}
+
+// A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this
+// object.
 func ExampleDrift() {
 	foo, dep := exampleFoo(), exampleDeployment()
-	patch, err := plan.Drift(dep, foo)
-	fmt.Println("as created:", patch, err)
+	fmt.Println("as created:", plan.Drift(dep, foo))
 
 	dep.Spec.Replicas = new(int32(9))                             // The Foo sets replicas.
 	dep.Spec.Template.Spec.Containers[0].Image = "nginx:1.29"     // The Foo leaves the image to others.
-	dep.Annotations = map[string]string{"example.com/note": "hi"} // Not of the Foo's concern.
-	patch, err = plan.Drift(dep, foo)
-	fmt.Println("edited:", patch.Fields, err)
+	dep.Annotations = map[string]string{"example.com/note": "hi"} // This is not the Foo's either.
+	patch := plan.Drift(dep, foo)
+	fmt.Println("edited:", patch.Fields)
 	fmt.Printf("%s\n", patch.Body)
 	// Output:
-	// as created: <nil> <nil>
-	// edited: [spec.replicas 9 -> 3] <nil>
+	// as created: <nil>
+	// edited: [spec.replicas 9 -> 3]
 	// {"metadata":{"uid":"04cc","resourceVersion":"1200"},"spec":{"replicas":3}}
 }
 
-// Status follows the Deployment. Reconciling is only there while something is on its way.
-func ExampleStatus() {
+// The status follows the Deployment. Reconciling is only there while something changes.
+func ExampleReadyReason() {
 	foo, dep := exampleFoo(), exampleDeployment()
 	report := func(what string) {
-		foo.Status = plan.Status(plan.Seen{Foo: foo, Named: dep}, nil, time.Now())
-		fmt.Printf("%s, %d available:\n", what, foo.Status.AvailableReplicas)
-		for _, c := range foo.Status.Conditions {
-			fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
-		}
+		state := plan.State{Foo: foo, Deployment: dep, Now: time.Unix(0, 0)}
+		foo = state.Next().Foo
+		reason, message := plan.ReadyReason(foo)
+		fmt.Printf("%s: %s: %s\n", what, reason, message)
 	}
 
 	report("just created")
@@ -85,14 +143,9 @@ func ExampleStatus() {
 	dep.Status.AvailableReplicas = 3
 	report("up")
 	// Output:
-	// just created, 0 available:
-	//   Ready=False Creating: Creating Deployment "example"
-	//   Reconciling=True Creating: Creating Deployment "example"
-	// coming up, 2 available:
-	//   Ready=False Progressing: 2 of 3 replicas available
-	//   Reconciling=True Progressing: 2 of 3 replicas available
-	// up, 3 available:
-	//   Ready=True Available: 3 of 3 replicas available
+	// just created: Creating: Creating Deployment "example"
+	// coming up: Progressing: 2 of 3 replicas available
+	// up: Available: 3 of 3 replicas available
 }
 
 // What the Foo does not set gets a default when the Deployment is created.

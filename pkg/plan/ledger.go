@@ -128,7 +128,7 @@ func (s *State) repeat(op Op, limited bool, report ConditionError) {
 	op = op.again()
 	attempt := s.attempt(op)
 	attempt.Count++
-	attempt.Until, attempt.Report, attempt.Quiet = s.now(), report, !limited
+	attempt.Until, attempt.Report = s.Now, report
 	if limited {
 		attempt.Until = s.now().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
 	}

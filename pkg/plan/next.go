@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,6 +54,8 @@ type State struct {
 	nameRefused bool
 	// warning is an event for a person who installed the controller; nil is none.
 	warning *Event
+	// done are the writes of this sync that succeeded.
+	done []Op
 	// reported says that the status was written.
 	reported bool
 	// end is how the sync ends when it ends before everything was considered; nil until then.
@@ -127,22 +130,33 @@ func (s *State) labelled(rule string, step *Step) *Step {
 }
 
 // admit returns the request to send for step: step itself, or a live read that it needs first. It returns nil when step
-// backs off. When it backs off because of a conflict, or was sent in this very sync and is needed again, the sync ends:
-// what there is to report is not known before the retry.
+// backs off. When it backs off because of a conflict, or was done in this very sync and is needed again, the sync ends:
+// what there is to report is not known before the next one.
 func (s *State) admit(step *Step) *Step {
 	read := s.readBefore(step)
 	if attempt := s.obstacle(step, read); attempt != nil {
 		s.blocked = append(s.blocked, step.Op)
 		if attempt.Quiet && step.Verb != UpdateStatus {
-			s.end = s.waitUntil(attempt)
-			s.end.After = max(s.end.After, firstDelay)
+			s.endEarly(Backoff, s.left(attempt))
 		}
+		return nil
+	}
+	if slices.Contains(s.done, step.Op) {
+		s.endEarly(NextStep, firstDelay)
 		return nil
 	}
 	if read != nil {
 		return read
 	}
 	return step
+}
+
+// endEarly ends the sync without a report. What failed in it is still logged.
+func (s *State) endEarly(reason WaitReason, after time.Duration) {
+	s.end = &Outcome{Kind: Wait, After: after, For: reason, Quiet: true}
+	if len(s.failures) > 0 {
+		s.end = &Outcome{Kind: Retry, After: after, For: reason, Err: s.failure(), Quiet: !s.loud()}
+	}
 }
 
 // obstacle returns the attempt because of which step cannot be taken now, nil when it can. read is the live read that

@@ -1,10 +1,8 @@
 package plan_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,103 +12,205 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// stepOf says in a few words what step is.
-func stepOf(step plan.Step) string {
-	var parts []string
-	if step.Create != nil {
-		parts = append(parts, "create "+step.Create.Name)
-	}
-	if step.Patch != nil {
-		parts = append(parts, "patch "+strings.Join(paths(step.Patch.Fields), " "))
-	}
-	if step.Delete != nil {
-		parts = append(parts, "delete "+step.Delete.Name)
-	}
-	if step.LookAtFoo {
-		parts = append(parts, "look at Foo")
-	}
-	if step.Leave {
-		parts = append(parts, "leave")
-	}
-	var terminal *plan.TerminalError
-	switch {
-	case errors.As(step.Err, &terminal):
-		parts = append(parts, terminal.Reason)
-	case step.Err != nil:
-		parts = append(parts, step.Err.Error())
-	}
-	if len(parts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(parts, " and ") // More than one is a mistake, and no case wants it.
-}
+// stampGeneration is the patch of the foo-generation label alone.
+const stampGeneration = "patch " + inGeneration
 
 func TestNext(t *testing.T) {
 	foo, before := newFoo(), newFoo(observed)
-	gone := &plan.Live{}
-	live := func(with ...fooOption) *plan.Live { return &plan.Live{Foo: newFoo(with...)} }
-	const repairFence = "patch metadata.labels[samplecontroller.k8s.io/foo-generation]"
+	wrote := plan.Memory{Wrote: true, UID: foo.UID, Generation: foo.Generation}
+	gone := finds(nil)
+	live := func(with ...fooOption) reply { return finds(newFoo(with...)) }
+	replies := func(replies ...reply) []reply { return replies }
+	newer := newDeployment(foo, withFence("3"))
+	three := newFoo(withReplicas(3))
+	twelve := newFoo(withGeneration(12))
 
 	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
+		name    string
+		state   plan.State
+		replies []reply
+		want    string
 	}{
-		{"a new Foo gets its Deployment without a second look", plan.Seen{Foo: foo}, "create web-1"},
-		{"a Foo reported on before may be dead by now, so its Deployment waits for a live look", plan.Seen{Foo: before}, "look at Foo"},
-		{"a Foo we wrote for is looked at even when the cache has no status yet", plan.Seen{Foo: foo, Wrote: true}, "look at Foo"},
-		{"a Foo that is still the same gets its Deployment again", plan.Seen{Foo: before, Live: live()}, "create web-1"},
-		{"a Foo we wrote for that is still the same gets its Deployment again", plan.Seen{Foo: foo, Wrote: true, Live: live()}, "create web-1"},
-		{"a Foo that is gone gets no Deployment", plan.Seen{Foo: before, Live: gone}, "leave"},
-		{"a Foo that another of the name replaced gets no Deployment", plan.Seen{Foo: before, Live: live(withUID("new"))}, "leave"},
-		{"a Foo that is being deleted gets no Deployment", plan.Seen{Foo: before, Live: live(deletedFoo)}, "leave"},
-		{"a Foo with a newer spec than the cache's waits for the cache", plan.Seen{Foo: before, Live: live(withGeneration(3))}, "leave"},
+		{
+			name:  "a new Foo gets its Deployment without a live read",
+			state: plan.State{Foo: foo}, want: "create web-1",
+		},
+		{
+			name:  "a Foo reported on before may be gone by now, so it is read before its Deployment is created again",
+			state: plan.State{Foo: before}, want: "get Foo, create web-1",
+		},
+		{
+			name:  "a Foo we wrote for is read even when the cache has no status yet",
+			state: plan.State{Foo: foo, Memory: wrote}, want: "get Foo, create web-1",
+		},
+		{
+			name:  "a Foo that is still the same gets its Deployment again",
+			state: plan.State{Foo: before}, replies: replies(live()), want: "get Foo, create web-1",
+		},
+		{
+			name:  "a Foo that is gone gets no Deployment",
+			state: plan.State{Foo: before}, replies: replies(gone), want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that we wrote for and that is gone gets no Deployment",
+			state: plan.State{Foo: foo, Memory: wrote}, replies: replies(gone), want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that another of the name replaced gets no Deployment",
+			state: plan.State{Foo: before}, replies: replies(live(withUID("new"))), want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that is being deleted gets no Deployment",
+			state: plan.State{Foo: before}, replies: replies(live(deletedFoo)), want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo with a newer spec than the cache has waits for the cache",
+			state: plan.State{Foo: before}, replies: replies(live(withGeneration(3))), want: "get Foo, no report",
+		},
 
-		{"a Deployment that is as it should be is left alone", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "nothing"},
-		{"a Deployment with foreign data is left alone", plan.Seen{Foo: foo, Named: newDeployment(foo, foreignData)}, "nothing"},
-		{"a Deployment that differs is patched", plan.Seen{Foo: newFoo(withReplicas(3)), Named: newDeployment(foo)}, "patch spec.replicas"},
-		{"a Deployment that has no uid is not patched", plan.Seen{Foo: newFoo(withReplicas(3)), Named: newDeployment(foo, withoutUID)}, "Refused"},
-		{"a Deployment that is being deleted is waited for", plan.Seen{Foo: foo, Named: newDeployment(foo, deleted)}, "nothing"},
-		{"a Deployment that is being deleted is not repaired", plan.Seen{Foo: newFoo(withReplicas(3)), Named: newDeployment(foo, deleted)}, "nothing"},
-		{"a Deployment that is being deleted needs no look at a newer Foo", plan.Seen{Foo: foo, Named: newDeployment(foo, deleted, withFence("3"))}, "nothing"},
+		{
+			name:  "a Deployment that is as it should be is left alone",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo)}, want: "nothing",
+		},
+		{
+			name:  "a Deployment with foreign data is left alone",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, foreignData)}, want: "nothing",
+		},
+		{
+			name:  "a Deployment that differs is patched",
+			state: plan.State{Foo: three, Deployment: newDeployment(foo)}, want: "patch spec.replicas",
+		},
+		{
+			name:  "a Deployment that has no uid is not patched",
+			state: plan.State{Foo: three, Deployment: newDeployment(foo, withoutUID)}, want: "nothing",
+		},
+		{
+			name:  "a Deployment that is being deleted is waited for",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: "nothing",
+		},
+		{
+			name:  "a Deployment that is being deleted is not corrected",
+			state: plan.State{Foo: three, Deployment: newDeployment(foo, deleted)}, want: "nothing",
+		},
+		{
+			name:  "a Deployment that is being deleted needs no read of a newer Foo",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted, withFence("3"))}, want: "nothing",
+		},
 
-		{"a Deployment written for a newer Foo than the cache's asks for a look", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3"))}, "look at Foo"},
-		{"so it does when we wrote it ourselves", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Wrote: true}, "look at Foo"},
-		{"a newer Foo waits for the cache", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Live: live(withGeneration(3))}, "leave"},
-		{"a Foo that is gone repairs nothing", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Live: gone}, "leave"},
-		{"a Foo that was replaced repairs nothing", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Live: live(withUID("new"))}, "leave"},
-		{"a Foo that is being deleted repairs nothing", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Live: live(deletedFoo)}, "leave"},
-		{"a wrong generation on the Deployment is put right", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3")), Live: live()}, repairFence},
-		{"an older generation on the Deployment is brought up to date at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("1"))}, repairFence},
-		{"a generation that is no number is put right at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9x"))}, repairFence},
-		{"a generation too large for a number is put right at once", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("99999999999999999999"))}, repairFence},
-		{"a generation of several digits is what it says", plan.Seen{Foo: newFoo(withGeneration(12)), Named: newDeployment(newFoo(withGeneration(12)))}, "nothing"},
-		{"the largest generation is newer", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9223372036854775807"))}, "look at Foo"},
-		{"a generation with more digits is newer, not compared as text", plan.Seen{Foo: newFoo(withGeneration(9)), Named: newDeployment(foo, withFence("10"))}, "look at Foo"},
+		{
+			name:  "a Deployment written for a newer Foo than the cache has: the Foo is read, and the label is wrong",
+			state: plan.State{Foo: foo, Deployment: newer}, want: "get Foo, " + stampGeneration,
+		},
+		{
+			name:  "so it is when we wrote it ourselves",
+			state: plan.State{Foo: foo, Deployment: newer, Memory: wrote}, want: "get Foo, " + stampGeneration,
+		},
+		{
+			name:  "a newer Foo waits for the cache",
+			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(withGeneration(3))),
+			want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that is gone corrects nothing",
+			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(gone), want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that was replaced corrects nothing",
+			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(withUID("new"))),
+			want: "get Foo, no report",
+		},
+		{
+			name:  "a Foo that is being deleted corrects nothing",
+			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(deletedFoo)),
+			want: "get Foo, no report",
+		},
+		{
+			name:  "an older generation on the Deployment is brought up to date at once",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("1"))}, want: stampGeneration,
+		},
+		{
+			name:  "a generation that is no number is corrected at once",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9x"))}, want: stampGeneration,
+		},
+		{
+			name:  "a generation too large for a number is corrected at once",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("99999999999999999999"))},
+			want:  stampGeneration,
+		},
+		{
+			name:  "a generation of several digits is read as a number",
+			state: plan.State{Foo: twelve, Deployment: newDeployment(twelve)}, want: "nothing",
+		},
+		{
+			name:  "the largest generation is newer",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9223372036854775807"))},
+			want:  "get Foo, " + stampGeneration,
+		},
+		{
+			name: "a generation with more digits is newer, not compared as text",
+			state: plan.State{
+				Foo: newFoo(withGeneration(9)), Deployment: newDeployment(foo, withFence("10")),
+			},
+			want: "get Foo, " + stampGeneration,
+		},
 
-		{"a foreign Deployment is refused", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy())}, "NotOwned"},
-		{"a foreign Deployment is refused even while it is being deleted", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy(), deleted)}, "NotOwned"},
-		{"a foreign Deployment is refused whatever generation it claims", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy(), withFence("3"))}, "NotOwned"},
+		{
+			name:  "a foreign Deployment is left alone",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy())}, want: "NotOwned",
+		},
+		{
+			name:  "a foreign Deployment is left alone even while it is being deleted",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted)}, want: "NotOwned",
+		},
+		{
+			name:  "a foreign Deployment is left alone whatever generation it has",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), withFence("3"))}, want: "NotOwned",
+		},
 
-		{"an invalid Foo gets no Deployment", plan.Seen{Foo: newFoo(withReplicas(-1))}, "Invalid"},
-		{"an invalid Foo repairs nothing", plan.Seen{Foo: newFoo(withReplicas(-1)), Named: newDeployment(foo)}, "Invalid"},
-		{"an invalid Foo is not looked at", plan.Seen{Foo: newFoo(withReplicas(-1), observed)}, "Invalid"},
+		{
+			name:  "an invalid Foo gets no Deployment",
+			state: plan.State{Foo: newFoo(withReplicas(-1))}, want: "Invalid",
+		},
+		{
+			name:  "an invalid Foo corrects nothing",
+			state: plan.State{Foo: newFoo(withReplicas(-1)), Deployment: newDeployment(foo)}, want: "Invalid",
+		},
+		{
+			name:  "an invalid Foo is not read",
+			state: plan.State{Foo: newFoo(withReplicas(-1), observed)}, want: "Invalid",
+		},
 
-		{"a paused Foo gets no Deployment", plan.Seen{Foo: newFoo(withPaused)}, "nothing"},
-		{"a paused Foo is not looked at", plan.Seen{Foo: newFoo(withPaused, observed)}, "nothing"},
-		{"a paused Foo repairs nothing", plan.Seen{Foo: newFoo(withPaused, withReplicas(3)), Named: newDeployment(foo)}, "nothing"},
-		{"a paused Foo minds no newer generation", plan.Seen{Foo: newFoo(withPaused), Named: newDeployment(foo, withFence("3"))}, "nothing"},
-		{"a paused Foo minds no foreign Deployment", plan.Seen{Foo: newFoo(withPaused), Named: newDeployment(foo, ownedBy())}, "nothing"},
-		{"a paused Foo may be invalid", plan.Seen{Foo: newFoo(withPaused, withReplicas(-1))}, "nothing"},
+		{
+			name:  "a paused Foo gets no Deployment",
+			state: plan.State{Foo: newFoo(withPaused)}, want: "nothing",
+		},
+		{
+			name:  "a paused Foo is not read",
+			state: plan.State{Foo: newFoo(withPaused, observed)}, want: "nothing",
+		},
+		{
+			name:  "a paused Foo corrects nothing",
+			state: plan.State{Foo: newFoo(withPaused, withReplicas(3)), Deployment: newDeployment(foo)},
+			want:  "nothing",
+		},
+		{
+			name:  "a paused Foo needs no read for a newer generation",
+			state: plan.State{Foo: newFoo(withPaused), Deployment: newer}, want: "nothing",
+		},
+		{
+			name:  "a paused Foo has no conflict with a foreign Deployment",
+			state: plan.State{Foo: newFoo(withPaused), Deployment: newDeployment(foo, ownedBy())}, want: "nothing",
+		},
+		{
+			name:  "a paused Foo may be invalid",
+			state: plan.State{Foo: newFoo(withPaused, withReplicas(-1))}, want: "nothing",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			unchanged(t, tc.seen.Foo, tc.seen.Named)
-			step := plan.Next(tc.seen)
-			if diff := cmp.Diff(tc.want, stepOf(step)); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
-			if step.Create != nil {
-				if diff := cmp.Diff(plan.Deployment(tc.seen.Foo), step.Create); diff != "" {
+			c := play(t, tc.state, tc.replies...)
+			checkSent(t, tc.want, c.result())
+			if step := c.step(plan.CreateDeployment); step != nil {
+				if diff := cmp.Diff(plan.Deployment(tc.state.Foo), step.Deployment); diff != "" {
 					t.Errorf("not the Foo's Deployment (-want +got):\n%s", diff)
 				}
 			}
@@ -118,29 +218,154 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestStepAsks(t *testing.T) {
-	dep := newDeployment(newFoo())
+// The rules are read from top to bottom, and those behind a final one do not count. The log has the name of the rule.
+func TestTheOrderOfTheRules(t *testing.T) {
+	foo := renamed()
+	serving, never := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
+	foreign, deletedOwn := newDeployment(foo, ownedBy()), newDeployment(foo, deleted, scaled(9))
+	rival := foos(named("api", "web-3"))
+	differs := newDeployment(foo, scaled(9))
 	for _, tc := range []struct {
-		step plan.Step
-		want bool
+		name    string
+		state   plan.State
+		replies []reply
+		want    []string
+		kind    plan.Kind
 	}{
-		{plan.Step{}, false},
-		{plan.Step{Leave: true}, false},
-		{plan.Step{Err: errors.New("x")}, false},
-		{plan.Step{LookAtFoo: true}, true},
-		{plan.Step{Create: dep}, true},
-		{plan.Step{Patch: &plan.Patch{}}, true},
-		{plan.Step{Delete: dep}, true},
-		{plan.Step{Delete: dep, Err: errors.New("x")}, true},
+		{
+			name:  "paused is final, before invalid and all others",
+			state: plan.State{Foo: renamed(withPaused, withReplicas(-1)), Previous: all(serving, never)},
+			want:  []string{"update status: report"}, kind: plan.Done,
+		},
+		{
+			name:  "invalid is final and terminal, before all that writes",
+			state: plan.State{Foo: renamed(withReplicas(-1)), Previous: all(serving, never)},
+			want:  []string{"update status: report"}, kind: plan.Terminal,
+		},
+		{
+			name:    "a refused name is read before anything else is done",
+			state:   plan.State{Foo: newFoo()},
+			replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			want:    []string{"create: create web-1", "read refused name: get web-1", "update status: report"},
+			kind:    plan.Retry,
+		},
+		{
+			name:  "what never served is deleted before a reserved name ends the rules",
+			state: plan.State{Foo: foo, Previous: all(serving, never), Claimants: rival},
+			want:  []string{"delete not serving: get Foo", "delete not serving: delete web-2", "update status: report"},
+			kind:  plan.Terminal,
+		},
+		{
+			name:  "what never served is deleted before a create",
+			state: plan.State{Foo: foo, Previous: all(serving, never)},
+			want: []string{
+				"delete not serving: get Foo", "delete not serving: delete web-2", "create: get Foo",
+				"create: create web-3", "update status: report",
+			},
+			kind: plan.Done,
+		},
+		{
+			name:  "a reserved name is final and terminal, before a create",
+			state: plan.State{Foo: foo, Previous: all(serving), Claimants: rival},
+			want:  []string{"update status: report"}, kind: plan.Terminal,
+		},
+		{
+			name:  "a create is final: nothing is deleted in the same sync for what has just been created",
+			state: plan.State{Foo: renamed(withReplicas(0)), Previous: all(serving)},
+			want:  []string{"create: get Foo", "create: create web-3", "update status: report"}, kind: plan.Done,
+		},
+		{
+			name:  "a name conflict is final and terminal, before a deletion is waited for",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted, scaled(9))},
+			want:  []string{"update status: report"}, kind: plan.Terminal,
+		},
+		{
+			name:  "what never served is deleted before a name conflict ends the rules",
+			state: plan.State{Foo: foo, Deployment: foreign, Previous: all(serving, never)},
+			want: []string{
+				"delete not serving: get Foo", "delete not serving: get web-3", "delete not serving: delete web-2",
+				"update status: report",
+			},
+			kind: plan.Terminal,
+		},
+		{
+			name:  "a deletion is waited for before drift is patched, and is not terminal",
+			state: plan.State{Foo: foo, Deployment: deletedOwn, Previous: all(serving)},
+			want:  []string{"update status: report"}, kind: plan.Done,
+		},
+		{
+			name:  "drift is patched before what is replaced is deleted, in one sync",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: all(serving)},
+			want: []string{
+				"patch drift: patch " + inGeneration, "delete replaced: get Foo", "delete replaced: get web-3",
+				"delete replaced: delete web-1", "update status: report",
+			},
+			kind: plan.Done,
+		},
+		{
+			name:  "what never served is deleted before drift is patched",
+			state: plan.State{Foo: foo, Deployment: differs, Previous: all(serving, never)},
+			want: []string{
+				"delete not serving: get Foo", "delete not serving: get web-3", "delete not serving: delete web-2",
+				"patch drift: patch spec.replicas", "delete replaced: get Foo", "delete replaced: get web-3",
+				"delete replaced: delete web-1", "update status: report",
+			},
+			kind: plan.Done,
+		},
+		{
+			name: "a step that backs off is skipped, and the next rule counts",
+			state: plan.State{Foo: foo, Deployment: differs, Previous: all(serving), Memory: plan.Memory{
+				UID: foo.UID, Generation: foo.Generation, Ledger: ledger{op(plan.PatchDeployment, "web-3"): until(1)},
+			}},
+			want: []string{
+				"delete replaced: get Foo", "delete replaced: get web-3", "delete replaced: delete web-1",
+				"update status: report",
+			},
+			kind: plan.Wait,
+		},
+		{
+			name: "a step of a final rule that backs off is skipped, and the rule is still final",
+			state: plan.State{Foo: newFoo(), Memory: plan.Memory{
+				UID: "foo-uid", Generation: 2, Ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)},
+			}},
+			want: []string{"update status: report"}, kind: plan.Wait,
+		},
 	} {
-		if got := tc.step.Asks(); got != tc.want {
-			t.Errorf("%s: Asks = %t, want %t", stepOf(tc.step), got, tc.want)
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, tc.state, tc.replies...)
+			var got []string
+			for _, step := range c.steps {
+				got = append(got, step.Rule+": "+wordsOf(step))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("wrong steps (-want +got):\n%s", diff)
+			}
+			if c.outcome.Kind != tc.kind {
+				t.Errorf("outcome %s, want %s", c.outcome.Kind, tc.kind)
+			}
+		})
+	}
+}
+
+// The log and the messages of errors have these texts.
+func TestOpString(t *testing.T) {
+	for want, op := range map[string]plan.Op{
+		"get Foo web":               op(plan.ReadFoo, "web"),
+		"get Deployment web-1":      op(plan.ReadDeployment, "web-1"),
+		"create Deployment web-1":   op(plan.CreateDeployment, "web-1"),
+		"patch Deployment web-1":    op(plan.PatchDeployment, "web-1"),
+		"delete Deployment web-1":   again(plan.DeleteDeployment, "web-1"),
+		"update status of Foo web":  op(plan.UpdateStatus, "web"),
+		"sync " /* of the whole */ : wholeSync,
+	} {
+		if got := op.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-// Group, kind, uid and the flag decide who owns a Deployment; everything else may look right.
-func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
+// Group, kind, uid and the flag decide who owns a Deployment; everything else may be equal.
+func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 	foo := newFoo()
 	ours := *metav1.NewControllerRef(foo, plan.FooKind)
 	ref := func(change func(*metav1.OwnerReference)) metav1.OwnerReference {
@@ -148,31 +373,50 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 		change(&changed)
 		return changed
 	}
+	version := func(version string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = version })}
+	}
 	noController := ref(func(ref *metav1.OwnerReference) { ref.Controller = nil })
-	replicaSet := *metav1.NewControllerRef(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "rs-uid"}}, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-	const tail = ". Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true"
+	replicaSet := *metav1.NewControllerRef(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "rs-uid"}},
+		appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 
 	for _, tc := range []struct {
-		name   string
-		refs   []metav1.OwnerReference
-		holder string // "" when the Deployment is the Foo's.
+		name  string
+		refs  []metav1.OwnerReference
+		owner string // "" when the Deployment is the Foo's.
 	}{
-		{"the Foo's own", []metav1.OwnerReference{ours}, ""},
-		{"the Foo's own of another version", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = v1alpha1.GroupName + "/v1" })}, ""},
-		{"the Foo's own beside an owner that is not the controller", []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}, ours}, ""},
-		{"no owner", nil, "it has no controller"},
-		{"controller not set", []metav1.OwnerReference{noController}, "it has no controller"},
-		{"controller false", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })}, "it has no controller"},
-		{"another controller beside the Foo", []metav1.OwnerReference{noController, replicaSet}, `it belongs to apps/v1 ReplicaSet "rs"`},
-		{"another group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1alpha1" })}, `it belongs to example.com/v1alpha1 Foo "web"`},
-		{"no group", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "v1alpha1" })}, `it belongs to v1alpha1 Foo "web"`},
-		{"a group that cannot be read", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" })}, `it belongs to a/b/c Foo "web"`},
-		{"another kind", []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })}, `it belongs to samplecontroller.k8s.io/v1alpha1 Bar "web"`},
+		{name: "the Foo's own", refs: []metav1.OwnerReference{ours}},
+		{name: "the Foo's own of another version", refs: version(v1alpha1.GroupName + "/v1")},
+		{
+			name: "the Foo's own beside an owner that is not the controller",
+			refs: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}, ours},
+		},
+		{name: "no owner", owner: "it has no controller"},
+		{name: "controller not set", refs: []metav1.OwnerReference{noController}, owner: "it has no controller"},
+		{
+			name:  "controller false",
+			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })},
+			owner: "it has no controller",
+		},
+		{
+			name: "another controller beside the Foo", refs: []metav1.OwnerReference{noController, replicaSet},
+			owner: `it belongs to apps/v1 ReplicaSet "rs"`,
+		},
+		{
+			name: "another group", refs: version("example.com/v1alpha1"),
+			owner: `it belongs to example.com/v1alpha1 Foo "web"`,
+		},
+		{name: "no group", refs: version("v1alpha1"), owner: `it belongs to v1alpha1 Foo "web"`},
+		{name: "a group that cannot be read", refs: version("a/b/c"), owner: `it belongs to a/b/c Foo "web"`},
+		{
+			name:  "another kind",
+			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })},
+			owner: `it belongs to samplecontroller.k8s.io/v1alpha1 Bar "web"`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dep := newDeployment(foo, ownedBy(tc.refs...))
-			unchanged(t, foo, dep)
-			if own := plan.Owns(foo, dep); own != (tc.holder == "") {
+			if own := plan.Owns(foo, dep); own != (tc.owner == "") {
 				t.Errorf("Owns = %t", own)
 			}
 			elsewhere := newDeployment(foo, ownedBy(tc.refs...))
@@ -180,199 +424,129 @@ func TestNextRefusesWhatOnlyLooksLikeItsOwn(t *testing.T) {
 			if plan.Owns(foo, elsewhere) {
 				t.Error("it owns a Deployment of another namespace")
 			}
-			step := plan.Next(plan.Seen{Foo: foo, Named: dep})
-			if tc.holder == "" {
-				if step.Err != nil {
-					t.Errorf("refused: %v", step.Err)
+			c := play(t, plan.State{Foo: foo, Deployment: dep})
+			if tc.owner == "" {
+				if c.reason() == v1alpha1.ReasonNotOwned || c.outcome.Kind == plan.Terminal {
+					t.Errorf("not owned: %s", c.report())
 				}
 				return
 			}
-			want := &plan.TerminalError{Reason: v1alpha1.ReasonNotOwned, Message: `Deployment "web-1" is not this Foo's and is left alone: ` + tc.holder + tail}
-			if diff := cmp.Diff(want, terminalError(t, step.Err)); diff != "" {
-				t.Errorf("wrong refusal (-want +got):\n%s", diff)
+			want := "False Stalled NotOwned: " + notOwned("web-1", tc.owner)
+			if diff := cmp.Diff([]any{want, plan.Terminal}, []any{c.report(), c.outcome.Kind}); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
+// notOwned returns the message about a Deployment that is not the Foo's.
+func notOwned(deployment, owner string) string {
+	return `Deployment "` + deployment + `" is not this Foo's and is left alone: ` + owner + ". Set another " +
+		"spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true"
+}
+
 // The API server checks these rules too; here they are for what was stored before it did.
-func TestNextRefusesAnInvalidFoo(t *testing.T) {
-	const badName = "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit"
+func TestAnInvalidFoo(t *testing.T) {
+	const (
+		noName  = "spec.deploymentName is missing: set the name of the Deployment to create"
+		badName = "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, digits, " +
+			"'-' and '.', beginning and ending with a letter or digit"
+		negative = "spec.replicas is negative: set 0 or more, or remove it"
+		tooLong  = "spec.image is longer than 1024 characters: set a shorter one, or remove it"
+		spaces   = "spec.image contains spaces: remove them"
+	)
 	for _, tc := range []struct {
 		name string
 		with fooOption
 		want string // "" when the Foo is valid.
 	}{
-		{"no deploymentName", withDeploymentName(""), "spec.deploymentName is missing: set the name of the Deployment to create"},
-		{"deploymentName of one character", withDeploymentName("a"), ""},
-		{"deploymentName with dots and dashes", withDeploymentName("a-1.b-2"), ""},
-		{"deploymentName with an upper-case letter", withDeploymentName("Web"), badName},
-		{"deploymentName ending in a dash", withDeploymentName("web-"), badName},
-		{"deploymentName of 253 characters", withDeploymentName(strings.Repeat("a", 253)), ""},
-		{"deploymentName of 254 characters", withDeploymentName(strings.Repeat("a", 254)), badName},
-		{"no replicas", withReplicas(0), ""},
-		{"negative replicas", withReplicas(-1), "spec.replicas is negative: set 0 or more, or remove it"},
-		{"image of 1024 characters", withImage(strings.Repeat("a", 1024)), ""},
-		{"image of 1024 characters of two bytes", withImage(strings.Repeat("é", 1024)), ""},
-		{"image of 1025 characters", withImage(strings.Repeat("a", 1025)), "spec.image is longer than 1024 characters: set a shorter one, or remove it"},
-		{"image with a space", withImage("nginx: 1"), "spec.image contains spaces: remove them"},
-		{"image with a line break", withImage("nginx:1\n"), "spec.image contains spaces: remove them"},
+		{name: "no deploymentName", with: withDeploymentName(""), want: noName},
+		{name: "deploymentName of one character", with: withDeploymentName("a")},
+		{name: "deploymentName with dots and dashes", with: withDeploymentName("a-1.b-2")},
+		{name: "deploymentName with an upper-case letter", with: withDeploymentName("Web"), want: badName},
+		{name: "deploymentName ending in a dash", with: withDeploymentName("web-"), want: badName},
+		{name: "deploymentName of 253 characters", with: withDeploymentName(strings.Repeat("a", 253))},
+		{name: "deploymentName of 254 characters", with: withDeploymentName(strings.Repeat("a", 254)), want: badName},
+		{name: "no replicas", with: withReplicas(0)},
+		{name: "negative replicas", with: withReplicas(-1), want: negative},
+		{name: "image of 1024 characters", with: withImage(strings.Repeat("a", 1024))},
+		{name: "image of 1024 characters of two bytes", with: withImage(strings.Repeat("é", 1024))},
+		{name: "image of 1025 characters", with: withImage(strings.Repeat("a", 1025)), want: tooLong},
+		{name: "image with a space", with: withImage("nginx: 1"), want: spaces},
+		{name: "image with a line break", with: withImage("nginx:1\n"), want: spaces},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			foo := newFoo(tc.with)
-			step := plan.Next(plan.Seen{Foo: foo})
+			c := play(t, plan.State{Foo: foo})
 			if tc.want == "" {
-				if got, want := stepOf(step), "create "+foo.Spec.DeploymentName; got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
+				checkSent(t, "create "+foo.Spec.DeploymentName, c.result())
 				return
 			}
-			want := &plan.TerminalError{Reason: v1alpha1.ReasonInvalid, Message: tc.want}
-			if diff := cmp.Diff(want, terminalError(t, step.Err)); diff != "" {
-				t.Errorf("wrong refusal (-want +got):\n%s", diff)
+			checkSent(t, "Invalid", c.result())
+			if diff := cmp.Diff("False Stalled Invalid: "+tc.want, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestAnEarlierFooOfTheNameIsWaitedForWithoutAlarm(t *testing.T) {
+func TestAnEarlierFooOfTheNameIsWaitedForWithoutAnEvent(t *testing.T) {
 	foo := newFoo()
-	dep := newDeployment(newFoo(withUID("earlier")))
-	err := plan.Next(plan.Seen{Foo: foo, Named: dep}).Err
-	status := plan.Status(plan.Seen{Foo: foo, Named: dep}, err, now)
-	want := conditionsOf(foo, metav1.ConditionFalse, v1alpha1.ConditionReconciling, v1alpha1.ReasonWaitingForName,
-		`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has removed it`)
-	if diff := cmp.Diff(want, status.Conditions); diff != "" {
-		t.Errorf("wrong conditions (-want +got):\n%s", diff)
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
+	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "WaitingForName",
+		`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has `+
+			`removed it`), c.conditions())
+	if event := c.event(); event != nil {
+		t.Errorf("an event for what ends by itself: %+v", event)
 	}
-	if event := plan.EventOf(&foo.Status, &status); event != nil {
-		t.Errorf("an event for what goes away by itself: %+v", event)
-	}
-	if got, want := plan.OutcomeOf(err), (plan.Outcome{Kind: plan.Terminal}); got != want {
-		t.Errorf("outcome %+v, want %+v: its deletion is an event", got, want)
+	if want := (plan.Outcome{Kind: plan.Terminal}); c.outcome != want {
+		t.Errorf("outcome %+v, want %+v: its deletion is an event", c.outcome, want)
 	}
 }
 
-// While it is too early for another try no request is made, be it a look, and what was wrong is said again. What
-// needs no request is decided as ever.
-func TestNextWhileItIsTooEarlyForAnotherTry(t *testing.T) {
-	foo, before, bad := newFoo(withReplicas(3)), newFoo(withReplicas(3), observed), newFoo(withReplicas(-1))
-	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-0", with...)) }
-	live := &plan.Live{Foo: foo}
-	hold := func(err error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: err} }
-	refused := func(verb string) error {
-		return hold(&plan.WriteError{Verb: verb, Deployment: "web-1", Err: errors.New("refused")})
-	}
-
-	for _, tc := range []struct {
-		name      string
-		seen      plan.Seen
-		free      string // Without the pause.
-		verb      string // What must not have failed just before; "" when the pause is no matter.
-		overrides error
-	}{
-		{"a create", plan.Seen{Foo: foo}, "create web-1", "create", nil},
-		{"a look before a create", plan.Seen{Foo: before}, "look at Foo", "create", nil},
-		{"a create after a look", plan.Seen{Foo: before, Live: live}, "create web-1", "create", nil},
-		{"a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(5))}, "patch spec.replicas", "patch", nil},
-		{"a look before a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("3"))}, "look at Foo", "patch", nil},
-		{"a look before a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old()}, "look at Foo", "delete", nil},
-		{"a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old(), Live: live}, "delete web-0", "delete", nil},
-		{"a delete while a field is overridden", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: old(), Live: live}, "delete web-0 and overridden", "delete", errors.New("overridden")},
-
-		{"nothing", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "nothing", "", nil},
-		{"a Deployment that comes up", plan.Seen{Foo: foo, Named: newDeployment(foo, available(1)), Owned: old()}, "nothing", "", nil},
-		{"a Deployment that is going", plan.Seen{Foo: foo, Named: newDeployment(foo, deleted)}, "nothing", "", nil},
-		{"an overridden field", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "overridden", "", errors.New("overridden")},
-		{"a foreign Deployment", plan.Seen{Foo: foo, Named: newDeployment(foo, ownedBy())}, "NotOwned", "", nil},
-		{"a name that is another Foo's", plan.Seen{Foo: foo, Claimants: foos(newFoo(withName("a")))}, "NameTaken", "", nil},
-		{"an invalid Foo", plan.Seen{Foo: bad}, "Invalid", "", nil},
-		{"a paused Foo", plan.Seen{Foo: newFoo(withPaused)}, "nothing", "", nil},
-		{"a Foo that has moved on", plan.Seen{Foo: before, Live: &plan.Live{}}, "leave", "", nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			allUnchanged(t, tc.seen)
-			tc.seen.Overridden = tc.overrides
-			if diff := cmp.Diff(tc.free, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step without a pause (-want +got):\n%s", diff)
+// Whatever is observed and remembered: one write at a time, each at most once, reads only before writes, and an end.
+// Nothing that was given is changed. All of that is checked in play.
+func TestAConversationEnds(t *testing.T) {
+	steps := 0
+	r := newRandom()
+	someStates(t, func(t *testing.T, state plan.State) {
+		replies := [][]reply{nil, {finds(nil)}, {findsDeployment(nil)}, {finds(newFoo(withUID("new")))}}
+		for _, verb := range verbs {
+			for _, err := range []error{forbidden, conflict, notFound, serverFails, noResponse, namespaceTerminating()} {
+				replies = append(replies, []reply{fails(verb, err)})
 			}
-			for _, verb := range []string{"create", "patch", "delete", "another"} {
-				held := refused(verb)
-				if verb == "another" { // Not a refused write: what was found by a look, which may concern any write.
-					held = hold(&plan.TerminalError{Reason: "NotOwned", Unseen: true})
-				}
-				tc.seen.Held = held
-				step := plan.Next(tc.seen)
-				if heldBack := tc.verb != "" && (verb == tc.verb || verb == "another"); heldBack {
-					if step.Asks() || step.Err != held {
-						t.Errorf("in a pause after a failed %s: %s, want what is remembered", verb, stepOf(step))
-					}
-					continue
-				}
-				if diff := cmp.Diff(tc.free, stepOf(step)); diff != "" {
-					t.Errorf("wrong step in a pause after a failed %s (-want +got):\n%s", verb, diff)
-				}
-			}
-		})
-	}
-}
-
-// The words of the last failure are said again, and stay the same until another try.
-func TestStatusWhileItIsTooEarlyForAnotherTry(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	hold := func(why error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: why} }
-	foreign := newDeployment(foo, ownedBy())
-	for _, tc := range []struct {
-		name    string
-		err     error
-		more    string
-		reason  string
-		message string
-	}{
-		{"a write was refused", hold(&plan.WriteError{Verb: "create", Deployment: "web-1", Err: forbidden}), "Reconciling", "Refused",
-			`Cannot create Deployment "web-1", trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"a write had no answer", hold(&plan.WriteError{Verb: "patch", Deployment: "web-1", Err: errors.New("connection reset by 10.0.0.1:40123")}), "Reconciling", "Refused",
-			`Cannot patch Deployment "web-1", trying again: the API server gave no answer`},
-		{"a foreign Deployment was found", hold(plan.Found(plan.Seen{Foo: foo, Named: foreign})), "Stalled", "NotOwned",
-			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`},
-		{"the Deployment of a Foo that is gone was found", hold(plan.Found(plan.Seen{Foo: foo, Named: newDeployment(newFoo(withUID("earlier")))})), "Reconciling", "WaitingForName",
-			`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has removed it`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for range 2 {
-				status := plan.Status(plan.Seen{Foo: foo}, tc.err, now)
-				if diff := cmp.Diff(conditionsOf(foo, metav1.ConditionFalse, tc.more, tc.reason, tc.message), status.Conditions); diff != "" {
-					t.Errorf("wrong conditions (-want +got):\n%s", diff)
-				}
-				foo = foo.DeepCopy()
-				foo.Status = status
-			}
-			if diff := cmp.Diff(plan.Outcome{Kind: plan.Wait, After: time.Second}, plan.OutcomeOf(tc.err)); diff != "" {
-				t.Errorf("wrong outcome (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Who is told that a look has failed is told of which Deployment.
-func TestTargetIsTheDeploymentOfTheVerb(t *testing.T) {
-	foo := renamed()
-	live := &plan.Live{Foo: foo}
-	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
-	}{
-		{"a create", plan.Seen{Foo: foo, Live: live}, "create web-3"},
-		{"a look before it", plan.Seen{Foo: newFoo(observed)}, "create web-1"},
-		{"a patch", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(9))}, "patch web-3"},
-		{"a look before it", plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("9"))}, "patch web-3"},
-		{"a delete", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")), Live: live}, "delete web-1"},
-		{"a look before it", plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1"))}, "delete web-1"},
-	} {
-		step := plan.Next(tc.seen)
-		if got := step.Verb() + " " + step.Target(foo); got != tc.want {
-			t.Errorf("%s is to %s, want %s", tc.name, got, tc.want)
 		}
+		for range 8 {
+			replies := replies[r.Intn(len(replies))]
+			state.Memory = someMemory(r, state)
+			state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
+			steps += len(play(t, state, replies...).steps)
+		}
+	})
+	if steps < 1000 {
+		t.Errorf("only %d steps: the states are too good to show anything", steps)
+	}
+}
+
+// After "done" nothing is left to do: when the caches have caught up and every delay has ended, the next sync sends
+// nothing. "terminal" is the same, with a reason.
+func TestDoneMeansThatNothingIsLeft(t *testing.T) {
+	done := 0
+	someStates(t, func(t *testing.T, state plan.State) {
+		c := play(t, state)
+		if c.status() == nil || c.outcome.Kind != plan.Done && c.outcome.Kind != plan.Terminal {
+			return
+		}
+		done++
+		for _, after := range []int{0, 1, 3600} {
+			again := play(t, c.nextSync(seconds(after)))
+			if len(again.steps) > 0 || again.outcome.Kind != c.outcome.Kind {
+				t.Errorf("after %s: %d s later %s %s: %s", c.outcome.Kind, after, again.sent(), again.report(),
+					again.outcome.Kind)
+			}
+		}
+	})
+	if done < 100 {
+		t.Errorf("only %d syncs end as done: nothing is shown", done)
 	}
 }

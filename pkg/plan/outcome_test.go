@@ -1,188 +1,360 @@
 package plan_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"example.com/foo-controller/pkg/plan"
 )
 
-var deployments = appsv1.Resource("deployments")
-
-// invalidError is a 422 about the fields of a Deployment.
-func invalidError(fields ...string) error {
-	var problems field.ErrorList
-	for _, name := range fields {
-		problems = append(problems, field.Invalid(field.NewPath(name), "x", "field is immutable"))
-	}
-	return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "web-1", problems)
-}
-
-// namespaceTerminating is the 403 for a create in a namespace that is being deleted.
-func namespaceTerminating() error {
-	err := apierrors.NewForbidden(deployments, "web-1", errors.New("namespace is being terminated"))
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	return err
-}
-
-// Errors as the controller meets them, for both tests below.
-var (
-	forbidden   = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
-	exists      = apierrors.NewAlreadyExists(deployments, "web-1")
-	notFound    = apierrors.NewNotFound(deployments, "web-1")
-	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
-	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
-	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-	withoutMore = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}} // A 422 without details.
-)
-
-func TestOutcomeOf(t *testing.T) {
-	terminal := &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}
-	wait := &plan.WaitError{After: time.Second, For: "the caches"}
-	told := func(err error) error { return &plan.WaitError{After: time.Second, For: plan.Backoff, Err: err} }
-	write := func(err error) error { return &plan.WriteError{Verb: "create", Deployment: "web-1", Err: err} }
-	loud, quiet := plan.Outcome{Kind: plan.Retry}, plan.Outcome{Kind: plan.Retry, Quiet: true}
-
-	for _, tc := range []struct {
-		name string
-		err  error
-		want plan.Outcome
-	}{
-		{"no error", nil, plan.Outcome{Kind: plan.Done}},
-		{"time must pass", wait, plan.Outcome{Kind: plan.Wait, After: time.Second, Quiet: true}},
-		{"time must pass, and the status says why", told(conflict), plan.Outcome{Kind: plan.Wait, After: time.Second}},
-		{"time must pass until a refused write is tried again", told(write(forbidden)), plan.Outcome{Kind: plan.Wait, After: time.Second}},
-		{"time must pass although only a person can help", told(terminal), plan.Outcome{Kind: plan.Wait, After: time.Second}},
-		{"time must pass until a field is corrected again", told(&plan.OverriddenError{}), plan.Outcome{Kind: plan.Wait, After: time.Second}},
-		{"only a person can help", terminal, plan.Outcome{Kind: plan.Terminal}},
-		{"only a person can help until what is in the way has gone", &plan.TerminalError{Passing: true}, plan.Outcome{Kind: plan.Terminal}},
-		{"what was seen live in the way is going", &plan.TerminalError{Passing: true, Unseen: true}, plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"the namespace is being deleted", namespaceTerminating(), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
-		{"only a person can help, if what was seen live is still there", &plan.TerminalError{Unseen: true}, plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"the cache is behind: conflict", conflict, quiet},
-		{"the cache is behind: exists", exists, quiet},
-		{"the cache is behind: not found", notFound, quiet},
-		{"the cache is behind: another uid", invalidError("metadata.uid"), quiet},
-		{"the cache is behind: another uid and more", invalidError("spec", "metadata.uid"), quiet},
-		{"a field is invalid", invalidError("spec.selector"), loud},
-		{"something is invalid", withoutMore, loud},
-		{"an error of another kind about the uid", &apierrors.StatusError{ErrStatus: metav1.Status{
-			Reason: metav1.StatusReasonBadRequest, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid"}}}}}, loud},
-		{"a policy or quota refuses", forbidden, loud},
-		{"the server is busy", tooMany, loud},
-		{"the server fails", serverFails, loud},
-		{"the server gives no answer", context.DeadlineExceeded, loud},
-		{"a write for which the cache was behind", write(conflict), quiet},
-		{"a write to what is gone", write(notFound), quiet},
-		{"a write to another uid", write(invalidError("metadata.uid")), quiet},
-		{"a write in a namespace that is being deleted", write(namespaceTerminating()), plan.Outcome{Kind: plan.Terminal, Quiet: true}},
-		{"a write that a policy or quota refuses", write(forbidden), plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"a write that is invalid", write(invalidError("spec.selector")), plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"a write that the server is too busy for", write(tooMany), plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"a write that has no answer", write(context.DeadlineExceeded), plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"a refusal and a look that failed", errors.Join(forbidden, serverFails), loud},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, plan.OutcomeOf(tc.err)); diff != "" {
-				t.Errorf("wrong outcome (-want +got):\n%s", diff)
-			}
-			if tc.err == nil {
-				return
-			}
-			if diff := cmp.Diff(tc.want, plan.OutcomeOf(fmt.Errorf("patch Deployment: %w", tc.err))); diff != "" {
-				t.Errorf("wrong outcome when wrapped (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // Logs, metrics and documents use these words.
 func TestKindsOfOutcome(t *testing.T) {
-	if diff := cmp.Diff([]plan.Kind{"done", "retry", "wait", "terminal"}, []plan.Kind{plan.Done, plan.Retry, plan.Wait, plan.Terminal}); diff != "" {
+	want := []plan.Kind{"done", "retry", "wait", "terminal"}
+	if diff := cmp.Diff(want, []plan.Kind{plan.Done, plan.Retry, plan.Wait, plan.Terminal}); diff != "" {
 		t.Errorf("wrong words (-want +got):\n%s", diff)
 	}
 }
 
-func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
-	for want, err := range map[string]error{
-		"NotOwned: not ours":                          &plan.TerminalError{Reason: "NotOwned", Message: "not ours"},
-		"wait for the caches":                         &plan.WaitError{After: time.Second, For: "the caches"},
-		"wait for another try: NotOwned: not ours":    &plan.WaitError{For: plan.Backoff, Err: &plan.TerminalError{Reason: "NotOwned", Message: "not ours"}},
-		"delete Deployment web-1: connection refused": &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: errors.New("connection refused")},
-	} {
-		if diff := cmp.Diff(want, err.Error()); diff != "" {
-			t.Errorf("wrong words (-want +got):\n%s", diff)
-		}
+func TestWaitFor(t *testing.T) {
+	want := plan.Outcome{Kind: plan.Wait, After: time.Second, For: plan.CacheBehind, Quiet: true}
+	if got := plan.WaitFor(plan.CacheBehind, time.Second); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// A write whose fate is not known must not be followed by another one before the API server is asked.
-func TestUnanswered(t *testing.T) {
-	withCode := func(code int32) error { return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code}} }
+// What the queue does with the key, and what the log has of it, after every answer to every request.
+func TestOutcome(t *testing.T) {
+	three, moved := newFoo(withReplicas(3)), renamed()
+	create, again := plan.State{Foo: three}, plan.State{Foo: newFoo(withReplicas(3), observed)}
+	patch := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
+	status := plan.State{Foo: three, Deployment: newDeployment(three)}
+	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
+	type outcome struct {
+		kind  plan.Kind
+		after time.Duration
+		quiet bool
+		err   string
+	}
+	const (
+		ms       = time.Millisecond
+		modified = `Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified`
+		gone     = `deployments.apps "web-1" not found`
+		there    = `deployments.apps "web-1" already exists`
+		etcd     = "Internal error occurred: etcdserver: request timed out"
+		timeout  = "context deadline exceeded"
+		uid      = `Deployment.apps "web-1" is invalid: metadata.uid: Invalid value: "x": field is immutable`
+		uids     = `Deployment.apps "web-1" is invalid: [spec: Invalid value: "x": field is immutable, ` +
+			`metadata.uid: Invalid value: "x": field is immutable]`
+		field = `Deployment.apps "web-1" is invalid: spec.selector: Invalid value: "x": field is immutable`
+	)
+	retry := func(after time.Duration, err string) outcome { return outcome{plan.Retry, after, false, err} }
+	quietly := func(err string) outcome { return outcome{plan.Retry, 5 * ms, true, err} }
+	ending := outcome{plan.Terminal, 0, true, ""}
+
 	for _, tc := range []struct {
-		name string
-		err  error
-		want bool
+		name  string
+		state plan.State
+		verb  plan.Verb
+		err   error
+		want  outcome
 	}{
-		{"time is up", context.DeadlineExceeded, true},
-		{"the connection is gone", errors.New("connection reset by peer"), true},
-		{"the server fails", serverFails, true},
-		{"the server ran out of time", apierrors.NewTimeoutError("etcd", 1), true},
-		{"a proxy in between has no server", apierrors.NewGenericServerResponse(503, "patch", deployments, "web-1", "", 1, true), true},
-		{"the first code that leaves it open", withCode(500), true},
-		{"the last code that does not", withCode(499), false},
-		{"the server is busy and did nothing", tooMany, false},
-		{"a policy or quota refuses", forbidden, false},
-		{"the cache was behind", conflict, false},
-		{"it is gone", notFound, false},
-		{"it is there already", exists, false},
-		{"something is invalid", withoutMore, false},
+		{name: "a create succeeds", state: create, verb: plan.CreateDeployment, want: outcome{kind: plan.Done}},
+		{
+			name: "a create of what exists", state: create, verb: plan.CreateDeployment, err: exists,
+			want: quietly("create Deployment web-1: " + there),
+		},
+		{
+			name: "a create without a namespace", state: create, verb: plan.CreateDeployment, err: notFound,
+			want: quietly("create Deployment web-1: " + gone),
+		},
+		{
+			name: "a create that quota refuses", state: create, verb: plan.CreateDeployment, err: forbidden,
+			want: retry(5*ms, "create Deployment web-1: "+quota),
+		},
+		{
+			name: "a create that is invalid", state: create, verb: plan.CreateDeployment, err: invalidError("spec.selector"),
+			want: retry(5*ms, "create Deployment web-1: "+field),
+		},
+		{
+			name: "a create that is invalid without details", state: create, verb: plan.CreateDeployment, err: invalidBare,
+			want: retry(5*ms, "create Deployment web-1: "),
+		},
+		{
+			name: "a create that the server is too busy for", state: create, verb: plan.CreateDeployment, err: tooMany,
+			want: retry(5*ms, "create Deployment web-1: slow down"),
+		},
+		{
+			name: "a create during which the server fails", state: create, verb: plan.CreateDeployment, err: serverFails,
+			want: retry(5*ms, "create Deployment web-1: "+etcd),
+		},
+		{
+			name: "a create without an answer", state: create, verb: plan.CreateDeployment, err: noResponse,
+			want: retry(5*ms, "create Deployment web-1: "+timeout),
+		},
+		{
+			name: "a create in a namespace that is being deleted", state: create, verb: plan.CreateDeployment,
+			err: namespaceTerminating(), want: ending,
+		},
+
+		{name: "a patch succeeds", state: patch, verb: plan.PatchDeployment, want: outcome{kind: plan.Done}},
+		{
+			name: "a patch of another version", state: patch, verb: plan.PatchDeployment, err: conflict,
+			want: quietly("patch Deployment web-1: " + modified),
+		},
+		{
+			name: "a patch of what is gone", state: patch, verb: plan.PatchDeployment, err: notFound,
+			want: quietly("patch Deployment web-1: " + gone),
+		},
+		{
+			name: "a patch of another uid", state: patch, verb: plan.PatchDeployment, err: invalidError("metadata.uid"),
+			want: quietly("patch Deployment web-1: " + uid),
+		},
+		{
+			name: "a patch of another uid and more", state: patch, verb: plan.PatchDeployment,
+			err: invalidError("spec", "metadata.uid"), want: quietly("patch Deployment web-1: " + uids),
+		},
+		{
+			name: "a patch that is invalid", state: patch, verb: plan.PatchDeployment, err: invalidError("spec.selector"),
+			want: retry(5*ms, "patch Deployment web-1: "+field),
+		},
+		{
+			name: "a patch that a policy refuses", state: patch, verb: plan.PatchDeployment, err: forbidden,
+			want: retry(5*ms, "patch Deployment web-1: "+quota),
+		},
+		{
+			name: "a patch during which the server fails", state: patch, verb: plan.PatchDeployment, err: serverFails,
+			want: retry(5*ms, "patch Deployment web-1: "+etcd),
+		},
+		{
+			name: "a patch without an answer", state: patch, verb: plan.PatchDeployment, err: noResponse,
+			want: retry(5*ms, "patch Deployment web-1: "+timeout),
+		},
+		{
+			name: "a patch in a namespace that is being deleted", state: patch, verb: plan.PatchDeployment,
+			err: namespaceTerminating(), want: ending,
+		},
+
+		{name: "a delete succeeds", state: remove, verb: plan.DeleteDeployment, want: outcome{kind: plan.Done}},
+		{
+			name: "a delete of what was edited meanwhile", state: remove, verb: plan.DeleteDeployment, err: conflict,
+			want: quietly("delete Deployment web-1: " + modified),
+		},
+		{
+			name: "a delete of what is gone", state: remove, verb: plan.DeleteDeployment, err: notFound,
+			want: outcome{kind: plan.Done},
+		},
+		{
+			name: "a delete that a policy refuses", state: remove, verb: plan.DeleteDeployment, err: forbidden,
+			want: retry(time.Second, "delete Deployment web-1: "+quota),
+		},
+		{
+			name: "a delete during which the server fails", state: remove, verb: plan.DeleteDeployment, err: serverFails,
+			want: retry(5*ms, "delete Deployment web-1: "+etcd),
+		},
+		{
+			name: "a delete without an answer", state: remove, verb: plan.DeleteDeployment, err: noResponse,
+			want: retry(5*ms, "delete Deployment web-1: "+timeout),
+		},
+
+		{name: "a status succeeds", state: status, verb: plan.UpdateStatus, want: outcome{kind: plan.Done}},
+		{
+			name: "a status of another version", state: status, verb: plan.UpdateStatus, err: conflict,
+			want: quietly("update status of Foo web: " + modified),
+		},
+		{
+			name: "a status that is refused", state: status, verb: plan.UpdateStatus, err: forbidden,
+			want: retry(5*ms, "update status of Foo web: "+quota),
+		},
+		{
+			name: "a status during which the server fails", state: status, verb: plan.UpdateStatus, err: serverFails,
+			want: retry(5*ms, "update status of Foo web: "+etcd),
+		},
+		{
+			name: "a status without an answer", state: status, verb: plan.UpdateStatus, err: noResponse,
+			want: retry(5*ms, "update status of Foo web: "+timeout),
+		},
+
+		{
+			name: "a read of the Foo is refused", state: again, verb: plan.ReadFoo, err: forbidden,
+			want: retry(5*ms, "get Foo web: "+quota),
+		},
+		{
+			name: "a read of the Foo during which the server fails", state: again, verb: plan.ReadFoo, err: serverFails,
+			want: retry(5*ms, "get Foo web: "+etcd),
+		},
+		{
+			name: "a read of the Foo without an answer", state: again, verb: plan.ReadFoo, err: noResponse,
+			want: retry(5*ms, "get Foo web: "+timeout),
+		},
+		{
+			name: "a read of the Deployment is refused", state: remove, verb: plan.ReadDeployment, err: forbidden,
+			want: retry(time.Second, "get Deployment web-3: "+quota),
+		},
+		{
+			name: "a read of the Deployment without an answer", state: remove, verb: plan.ReadDeployment, err: noResponse,
+			want: retry(5*ms, "get Deployment web-3: "+timeout),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := plan.Unanswered(tc.err); got != tc.want {
-				t.Errorf("got %t, want %t", got, tc.want)
+			reply := succeeds(tc.verb)
+			if tc.err != nil {
+				reply = fails(tc.verb, tc.err)
 			}
-			if got := plan.Unanswered(&plan.WriteError{Verb: "patch", Deployment: "web-1", Err: tc.err}); got != tc.want {
-				t.Errorf("got %t when wrapped, want %t", got, tc.want)
+			c := play(t, tc.state, reply)
+			if c.step(tc.verb) == nil {
+				t.Fatalf("no %s: %s", tc.verb, c.sent())
+			}
+			got := outcome{kind: c.outcome.Kind, after: c.outcome.After, quiet: c.outcome.Quiet}
+			if c.outcome.Err != nil {
+				got.err = c.outcome.Err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+				t.Errorf("wrong outcome (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Admission answers before the name is looked at, so some refusals say nothing about it.
-func TestNameMayBeTaken(t *testing.T) {
+// Without a failure in this sync: done, terminal, or a wait for what backs off.
+func TestOutcomeWithoutAFailure(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	remembers := func(ledger ledger) plan.Memory {
+		return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger}
+	}
+	held := func(err error) plan.Outcome {
+		return plan.Outcome{Kind: plan.Wait, After: seconds(1), For: plan.Backoff, Err: err, Quiet: true}
+	}
+	refused := &plan.ConditionError{Reason: "Refused", Message: "exceeded quota: small"}
+	foreign := newDeployment(foo, ownedBy())
 	for _, tc := range []struct {
-		name string
-		err  error
-		want bool
+		name  string
+		state plan.State
+		want  plan.Outcome
 	}{
-		{"it is", exists, true},
-		{"a policy or quota refuses", forbidden, true},
-		{"the namespace is being deleted, and all in it", namespaceTerminating(), false},
-		{"a webhook or the validation refuses", invalidError("spec"), true},
-		{"there is no such namespace", notFound, false},
-		{"the server is busy", tooMany, false},
-		{"the server fails", serverFails, false},
-		{"the server gives no answer", context.DeadlineExceeded, false},
-		{"the create went well", nil, false},
+		{
+			name:  "nothing is left to do",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo)}, want: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:  "a rollout is waited for: an event will come",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, available(1))}, want: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:  "a deletion is waited for: an event will come",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:  "a paused Foo",
+			state: plan.State{Foo: newFoo(withPaused)}, want: plan.Outcome{Kind: plan.Done},
+		},
+		{
+			name:  "an invalid Foo",
+			state: plan.State{Foo: newFoo(withReplicas(-1))}, want: plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name:  "a name conflict",
+			state: plan.State{Foo: foo, Deployment: foreign}, want: plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name:  "a name that ends by itself: its deletion is an event",
+			state: plan.State{Foo: foo, Deployment: earlier(named("api", "web-1"), "web-1")},
+			want:  plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name:  "a name that goes to an older Foo",
+			state: plan.State{Foo: foo, Claimants: foos(newFoo(withName("a")))}, want: plan.Outcome{Kind: plan.Terminal},
+		},
+		{
+			name: "a create backs off",
+			state: plan.State{
+				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): until(seconds(1))}),
+			},
+			want: held(refused),
+		},
+		{
+			name: "a create backs off because of a conflict",
+			state: plan.State{
+				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): quietUntil(seconds(1))}),
+			},
+			want: held(nil),
+		},
+		{
+			name: "a name conflict, and a deletion that backs off: it comes back for that",
+			state: plan.State{
+				Foo: foo, Deployment: foreign, Previous: all(earlier(foo, "web-00"), earlier(foo, "web-0", available(0))),
+				Memory: remembers(ledger{op(plan.DeleteDeployment, "web-0"): until(seconds(1))}),
+			},
+			want: held(refused),
+		},
+		{
+			name:  "a field is overridden, and the status has it: the next patch may be the last",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: overriddenMemory(foo)},
+			want:  held(&overriddenReplicas),
+		},
+		{
+			name: "a status backs off",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo),
+				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): until(seconds(1))}),
+			},
+			want: held(refused),
+		},
+		{
+			name: "a status backs off because of a conflict",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo),
+				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): quietUntil(seconds(1))}),
+			},
+			want: held(nil),
+		},
+		{
+			name: "the backoff has ended to the nanosecond",
+			state: plan.State{
+				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): until(0)}),
+			},
+			want: plan.Outcome{Kind: plan.Done},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := plan.NameMayBeTaken(tc.err); got != tc.want {
-				t.Errorf("got %t, want %t", got, tc.want)
-			}
-			if got := plan.NameMayBeTaken(fmt.Errorf("create Deployment: %w", tc.err)); got != tc.want {
-				t.Errorf("got %t when wrapped, want %t", got, tc.want)
+			if diff := cmp.Diff(tc.want, play(t, tc.state).outcome, sameError); diff != "" {
+				t.Errorf("wrong outcome (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Every failure of a sync is logged, and the key comes back for the first retry.
+func TestOutcomeOfSeveralFailures(t *testing.T) {
+	foo := renamed()
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(5, 5, 5)), Previous: all(earlier(foo, "web-1")),
+	}, fails(plan.PatchDeployment, forbidden), fails(plan.DeleteDeployment, tooMany), fails(plan.UpdateStatus,
+		serverFails))
+	if c.outcome.Kind != plan.Retry || c.outcome.After != 5*time.Millisecond || c.outcome.Quiet {
+		t.Errorf("outcome %+v, want a retry in 5 ms that is logged", c.outcome)
+	}
+	want := "patch Deployment web-3: " + quota + "\ndelete Deployment web-1: slow down\n" +
+		"update status of Foo web: Internal error occurred: etcdserver: request timed out"
+	if diff := cmp.Diff(want, c.outcome.Err.Error()); diff != "" {
+		t.Errorf("wrong error (-want +got):\n%s", diff)
+	}
+}
+
+// What failed in a sync is not lost when the sync ends early: it is a retry, and it is logged.
+func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
+	foo := renamed()
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5)),
+		Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0))),
+		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+			op(plan.PatchDeployment, "web-3"): quietUntil(5 * time.Millisecond),
+		}},
+	}
+	c := play(t, state, fails(plan.DeleteDeployment, forbidden))
+	checkSent(t, "get Foo, get web-3, delete web-2", c.sent())
+	if c.outcome.Kind != plan.Retry || c.outcome.Quiet || c.outcome.Err == nil {
+		t.Errorf("the refused deletion is not in the outcome %+v", c.outcome)
 	}
 }

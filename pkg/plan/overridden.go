@@ -53,7 +53,12 @@ func (s *State) overridden() *Attempt {
 // that is known of it; nil otherwise.
 func (s *State) keepsBeingDeleted() *Attempt {
 	dep := s.Deployment
-	if s.Foo.Spec.Paused || dep != nil && (!Owns(s.Foo, dep) || dep.Status.ObservedGeneration != 0) {
+	switch {
+	case s.Foo.Spec.Paused:
+		return nil
+	case dep == nil && s.firstClaimant() != nil:
+		return nil
+	case dep != nil && (!Owns(s.Foo, dep) || dep.Status.ObservedGeneration != 0):
 		return nil
 	}
 	return s.limited(Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName})

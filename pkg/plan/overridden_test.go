@@ -1,260 +1,339 @@
 package plan_test
 
 import (
-	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
-// overriddenReplicas is what the controller remembers of a correction that came to nothing.
-func overriddenReplicas() error {
-	return &plan.WaitError{After: time.Second, For: plan.CorrectionBackoff, Err: &plan.OverriddenError{
-		Deployment: "web-1", Fields: []plan.Field{{Path: "spec.replicas", Have: "5", Want: "3"}},
+const (
+	overriddenMessage = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3. ` +
+		overriddenEnd
+	overriddenEnd = "Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or " +
+		"another controller"
+	keepsDeleting = `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a ` +
+		"minute. Stop that, or delete this Foo"
+)
+
+// overriddenReplicas is what is remembered of a patch that came to nothing.
+var overriddenReplicas = plan.ConditionError{Reason: "FieldsOverridden", Message: overriddenMessage}
+
+// overriddenMemory is what is remembered of a Foo while something else decides about its Deployment's replicas.
+func overriddenMemory(foo *v1alpha1.Foo) plan.Memory {
+	name := foo.Spec.DeploymentName
+	return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+		again(plan.PatchDeployment, name): {Count: 1, Until: now.Add(seconds(1)), Report: overriddenReplicas},
 	}}
 }
 
-const overriddenWords = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3. ` +
-	`Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller`
-
+// What something else decides about is seen in the answer to a write, or by the number of patches.
 func TestOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	answer := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
-	replicas := []plan.Field{{Path: "spec.replicas", Have: "5", Want: "3"}}
-	image := plan.Field{Path: "spec.template.spec.containers[name=nginx].image", Have: "mirror/nginx:1.29", Want: "nginx:1.29"}
-	noLabel := plan.Field{Path: "metadata.labels[samplecontroller.k8s.io/foo-generation]", Have: "none", Want: "2"}
-	patch := &plan.Patch{Fields: replicas}
+	const (
+		replicas = "spec.replicas to 5 where this Foo says 3"
+		image    = inImage + " to mirror/nginx:1.29 where this Foo says nginx:1.29"
+		noLabel  = inGeneration + " to none where this Foo says 2"
+	)
+	unlabelled := func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }
+	differs := answer(scaled(5))
 
 	for _, tc := range []struct {
 		name    string
+		have    *appsv1.Deployment // nil for a create.
 		answer  *appsv1.Deployment
-		patch   *plan.Patch
 		patches int
-		want    []plan.Field // None when all is well.
+		want    []string // None when all is well.
 	}{
-		{"created as asked for", answer(), nil, 1, nil},
-		{"created as asked for, as often as you like", answer(), nil, 99, nil},
-		{"created with foreign data", answer(foreignData), nil, 1, nil},
-		{"created with another value", answer(scaled(5)), nil, 1, replicas},
-		{"created with several other values", answer(scaled(5), running("mirror/nginx:1.29")), nil, 1, append(replicas[:1:1], image)},
-		{"created without a label", answer(func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }), nil, 1, []plan.Field{noLabel}},
+		{name: "created as asked for", answer: answer()},
+		{name: "created as asked for, however many patches there were", answer: answer(), patches: 99},
+		{name: "created with foreign data", answer: answer(foreignData)},
+		{name: "created with another value", answer: answer(scaled(5)), want: []string{replicas}},
+		{
+			name: "created with several other values", answer: answer(scaled(5), running("mirror/nginx:1.29")),
+			want: []string{replicas, image},
+		},
+		{name: "created without a label", answer: answer(unlabelled), want: []string{noLabel}},
 
-		{"patched as asked for", answer(), patch, 1, nil},
-		{"patched three times", answer(), patch, 3, nil},
-		{"patched four times", answer(), patch, 4, replicas},
-		{"patched more often", answer(), patch, 99, replicas},
-		{"patched once, with another value", answer(running("mirror/nginx:1.29")), patch, 1, []plan.Field{image}},
-		{"patched four times, and this time with another value: the answer counts", answer(running("mirror/nginx:1.29")), patch, 4, []plan.Field{image}},
+		{name: "patched as asked for", have: differs, answer: answer()},
+		{name: "patched for the third time", have: differs, answer: answer(), patches: 2},
+		{name: "patched for the fourth time", have: differs, answer: answer(), patches: 3, want: []string{replicas}},
+		{name: "patched more often", have: differs, answer: answer(), patches: 98, want: []string{replicas}},
+		{
+			name: "patched for the first time, with another value", have: differs,
+			answer: answer(running("mirror/nginx:1.29")), want: []string{image},
+		},
+		{
+			name: "patched for the fourth time, and now with another value: the answer counts", have: differs,
+			answer: answer(running("mirror/nginx:1.29")), patches: 3, want: []string{image},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			unchanged(t, foo, tc.answer)
-			err := plan.Overridden(foo, tc.answer, tc.patch, tc.patches)
+			memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{}}
+			if tc.patches > 0 {
+				memory.Ledger[again(plan.PatchDeployment, "web-1")] = plan.Attempt{Count: tc.patches, Until: now}
+			}
+			verb := plan.PatchDeployment
+			if tc.have == nil {
+				verb = plan.CreateDeployment
+			}
+			c := play(t, plan.State{Foo: foo, Deployment: tc.have, Memory: memory},
+				slowly(returns(verb, tc.answer), time.Millisecond))
+			attempt := c.end.Memory.Ledger[again(plan.PatchDeployment, "web-1")]
 			if tc.want == nil {
-				if err != nil {
-					t.Errorf("overridden: %v", err)
+				if attempt.Report.Reason != "" || c.outcome.Kind != plan.Done || c.reason() != v1alpha1.ReasonAvailable {
+					t.Errorf("overridden: %s, and the ledger has %+v", c.line(), attempt)
 				}
 				return
 			}
-			var overridden *plan.OverriddenError
-			if !errors.As(err, &overridden) {
-				t.Fatalf("got %v, want an OverriddenError", err)
+			message := `Something else keeps changing Deployment "web-1": ` + strings.Join(tc.want, ", ") + ". " + overriddenEnd
+			want := plan.ConditionError{Reason: v1alpha1.ReasonFieldsOverridden, Message: message}
+			if diff := cmp.Diff(want, attempt.Report); diff != "" {
+				t.Errorf("wrong report in the ledger (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(&plan.OverriddenError{Deployment: "web-1", Fields: tc.want}, overridden); diff != "" {
-				t.Errorf("wrong error (-want +got):\n%s", diff)
+			if c.reason() != want.Reason || c.message() != message || attempt.Count != tc.patches+1 {
+				t.Errorf("reported %s after %d patches", c.report(), attempt.Count)
+			}
+			if c.outcome.Kind != plan.Wait || c.outcome.For != plan.Backoff || c.outcome.Err.Error() != want.Error() {
+				t.Errorf("outcome %+v, want a wait because of that", c.outcome)
 			}
 		})
 	}
 }
 
-// What the Foo does not set cannot be overridden: it is whoever's sets it.
-func TestOverriddenMindsOnlyWhatTheFooSets(t *testing.T) {
+// What the Foo does not set cannot be overridden: it belongs to others.
+func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
 	foo := newFoo()
-	if err := plan.Overridden(foo, newDeployment(foo, scaled(7), running("mirror/nginx:1.29")), nil, 1); err != nil {
-		t.Errorf("overridden: %v", err)
+	c := play(t, plan.State{Foo: foo},
+		returns(plan.CreateDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
+	if diff := cmp.Diff("create web-1; Available; done", c.line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 }
 
-func TestOverriddenNeedsAnAnswerThatCanBeCorrected(t *testing.T) {
+// An answer without a uid cannot be patched later; what differs in it is reported all the same.
+func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	terminalError(t, plan.Overridden(foo, newDeployment(foo, scaled(5), withoutUID), nil, 1))
-}
-
-func TestOverriddenErrorNamesAllFieldsWithBothValues(t *testing.T) {
-	err := &plan.OverriddenError{Deployment: "web-1", Fields: []plan.Field{{Path: "spec.replicas", Have: "5", Want: "3"}, {Path: "metadata.labels[a]", Have: "none", Want: "b"}}}
-	const want = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3, metadata.labels[a] to none where this Foo says b. ` +
-		`Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller`
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
-		t.Errorf("wrong words (-want +got):\n%s", diff)
+	c := play(t, plan.State{Foo: foo}, slowly(returns(plan.CreateDeployment, newDeployment(foo, scaled(5), withoutUID)),
+		time.Millisecond))
+	checkSent(t, "create web-1", c.sent())
+	if diff := cmp.Diff(v1alpha1.ReasonFieldsOverridden, c.reason()); diff != "" {
+		t.Errorf("wrong reason (-want +got):\n%s", diff)
 	}
 }
 
-// Between two corrections the Foo says the same, and is otherwise looked after.
-func TestNextBetweenTwoCorrections(t *testing.T) {
+// Between two patches the Foo reports the same, and is otherwise reconciled.
+func TestWhileAFieldIsOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	const wait = "wait for another correction: " + overriddenWords
-	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
-	}{
-		{"what differs is not put back", plan.Seen{Named: newDeployment(foo, scaled(5))}, wait},
-		{"the words stay while nothing differs", plan.Seen{Named: newDeployment(foo)}, wait},
-		{"a Deployment that is gone is created again", plan.Seen{}, "create web-1"},
-		{"a Deployment that is being deleted is waited for", plan.Seen{Named: newDeployment(foo, deleted)}, "nothing"},
-		{"a Deployment that is another's is refused", plan.Seen{Named: newDeployment(foo, ownedBy())}, "NotOwned"},
-		{"a patch that cannot be made is an error of its own", plan.Seen{Named: newDeployment(foo, scaled(5), withoutUID)}, "Refused"},
-		{"a generation that is newer asks for a look", plan.Seen{Named: newDeployment(foo, withFence("3"))}, "look at Foo"},
-		{"a generation that is wrong is not put right", plan.Seen{Named: newDeployment(foo, withFence("3")), Live: &plan.Live{Foo: foo}}, wait},
-		{"a paused Foo corrects nothing anyway", plan.Seen{Foo: newFoo(withPaused), Named: newDeployment(foo)}, "nothing"},
-		{"an invalid Foo has other troubles", plan.Seen{Foo: newFoo(withReplicas(-1)), Named: newDeployment(foo)}, "Invalid"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if tc.seen.Foo == nil {
-				tc.seen.Foo = foo
-			}
-			tc.seen.Overridden = overriddenReplicas()
-			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Ready is as the Deployment is; reason and message say what must be done.
-func TestStatusOfWhatIsOverridden(t *testing.T) {
-	const (
-		yes, no = metav1.ConditionTrue, metav1.ConditionFalse
-		reason  = v1alpha1.ReasonFieldsOverridden
-	)
-	foo := newFoo(withReplicas(3))
+	const same = "nothing; FieldsOverridden; wait in 1s quietly"
 	for _, tc := range []struct {
 		name  string
-		dep   *appsv1.Deployment
-		owned []*appsv1.Deployment
-		ready metav1.ConditionStatus
-		more  string
-		tail  string
+		state plan.State
+		want  string
 	}{
-		{"all replicas available, of the number that the other one has set", newDeployment(foo, scaled(5), rollout(5, 5, 5)), nil, yes, "", ""},
-		{"replicas coming up", newDeployment(foo, scaled(5), rollout(5, 5, 4)), nil, no, "Reconciling", ""},
-		{"just created", newDeployment(foo, scaled(5), observedAt(0, 1)), nil, no, "Reconciling", ""},
-		{"stuck", newDeployment(foo, deadlineExceeded), nil, no, "Stalled", ""},
-		{"nothing differs at the moment", newDeployment(foo), nil, yes, "", ""},
-		{"with an old Deployment", newDeployment(foo, rollout(3, 3, 1)), all(earlier(foo, "web-0")), no, "Reconciling", `; Deployment "web-0" is kept on purpose meanwhile, with 3 available`},
+		{name: "what differs is not patched", state: plan.State{Deployment: newDeployment(foo, scaled(5))}, want: same},
+		{name: "the report stays while nothing differs", state: plan.State{Deployment: newDeployment(foo)}, want: same},
+		{
+			name: "a Deployment that is gone is created again, and the report stays",
+			want: "create web-1; FieldsOverridden; wait in 1s quietly",
+		},
+		{
+			name:  "a Deployment that is being deleted is waited for",
+			state: plan.State{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; done",
+		},
+		{
+			name:  "a Deployment that is another owner's is left alone",
+			state: plan.State{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; terminal",
+		},
+		{
+			name:  "a patch that cannot be sent is not needed yet",
+			state: plan.State{Deployment: newDeployment(foo, scaled(5), withoutUID)}, want: same,
+		},
+		{
+			name:  "a generation that is newer is not read about, since nothing is written",
+			state: plan.State{Deployment: newDeployment(foo, withFence("3"))}, want: same,
+		},
+		{
+			name:  "a paused Foo patches nothing anyway",
+			state: plan.State{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; done",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			seen := plan.Seen{Foo: foo, Named: tc.dep, Owned: tc.owned}
-			status := plan.Status(seen, overriddenReplicas(), now)
-			if diff := cmp.Diff(conditionsOf(foo, tc.ready, tc.more, reason, overriddenWords+tc.tail), status.Conditions); diff != "" {
-				t.Errorf("wrong conditions (-want +got):\n%s", diff)
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
 			}
-			want := &plan.Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: overriddenWords + tc.tail}
-			if diff := cmp.Diff(want, plan.EventOf(&foo.Status, &status)); diff != "" {
+			tc.state.Memory = overriddenMemory(foo)
+			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnInvalidFooIsNotReportedAsOverridden(t *testing.T) {
+	foo := newFoo(withReplicas(-1))
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo()), Memory: overriddenMemory(foo)})
+	if c.sent() != "nothing" || c.reason() != v1alpha1.ReasonInvalid {
+		t.Errorf("%s: %s", c.sent(), c.report())
+	}
+}
+
+// When the delay has ended, what differs is patched again.
+func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo), Now: now.Add(seconds(1)),
+	}
+	if diff := cmp.Diff("patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
+// Ready is as the Deployment is; reason and message have what must be done.
+func TestTheStatusOfWhatIsOverridden(t *testing.T) {
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	foo := newFoo(withReplicas(3))
+	for _, tc := range []struct {
+		name     string
+		dep      *appsv1.Deployment
+		previous []*appsv1.Deployment
+		ready    metav1.ConditionStatus
+		second   string
+		tail     string
+	}{
+		{
+			name: "all replicas available, of the number that the other one has set",
+			dep:  newDeployment(foo, scaled(5), rollout(5, 5, 5)), ready: yes,
+		},
+		{
+			name: "replicas coming up", dep: newDeployment(foo, scaled(5), rollout(5, 5, 4)),
+			ready: no, second: "Reconciling",
+		},
+		{
+			name: "just created", dep: newDeployment(foo, scaled(5), observedAt(0, 1)),
+			ready: no, second: "Reconciling",
+		},
+		{name: "without progress", dep: newDeployment(foo, deadlineExceeded), ready: no, second: "Stalled"},
+		{name: "nothing differs at the moment", dep: newDeployment(foo), ready: yes},
+		{
+			name: "with a previous Deployment", dep: newDeployment(foo, available(1)), previous: all(earlier(foo, "web-0")),
+			ready: no, second: "Reconciling",
+			tail: `; Deployment "web-0" is kept on purpose meanwhile, with 3 available`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, plan.State{
+				Foo: foo, Deployment: tc.dep, Previous: tc.previous, Memory: overriddenMemory(foo),
+			})
+			message := overriddenMessage + tc.tail
+			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
+			want := &plan.Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: message}
+			if diff := cmp.Diff(want, c.event()); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
-			if event := plan.EventOf(&status, &status); event != nil {
-				t.Errorf("a second event: %+v", event)
+			if again := play(t, c.nextSync(1)); len(again.steps) > 0 {
+				t.Errorf("a second report: %s, and event %+v", again.report(), again.event())
 			}
 		})
 	}
 }
 
-func TestAPausedFooDoesNotSayThatItIsOverridden(t *testing.T) {
-	foo := newFoo(withReplicas(3), withPaused)
-	status := plan.Status(plan.Seen{Foo: foo, Named: newDeployment(foo)}, overriddenReplicas(), now)
-	if reason := meta.FindStatusCondition(status.Conditions, "Ready").Reason; reason != v1alpha1.ReasonPaused {
-		t.Errorf("reason %s", reason)
-	}
-}
-
-// A hand that sets another number each time: the Foo's author is not warned for trying things out, and once for
-// what does not end.
-func TestAnAutoscalerIsToldOnce(t *testing.T) {
+// A user who sets another number each time: the Foo's author is not warned for what people try out, and once for what
+// does not end.
+func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3))
+	state := plan.State{Foo: foo, Now: now}
 	var got []string
-	patches := 0
-	for range 5 {
-		seen := plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(5), rollout(5, 5, 5))}
-		step := plan.Next(seen)
-		if step.Patch == nil {
-			t.Fatalf("%s, want what puts it back", stepOf(step))
+	for range 6 {
+		state.Deployment = newDeployment(foo, scaled(5), rollout(5, 5, 5))
+		c := play(t, state, returns(plan.PatchDeployment, newDeployment(foo))) // It has three at once.
+		line := c.line()
+		if event := c.event(); event != nil {
+			line += "; " + event.Type + " " + event.Reason
 		}
-		seen.Named = newDeployment(foo) // The answer; it has three at once, to keep this short.
-		patches++
-		err := plan.Overridden(foo, seen.Named, step.Patch, patches)
-		after := plan.Status(seen, err, now)
-		reason, _ := plan.Said(&v1alpha1.Foo{Status: after})
-		if event := plan.EventOf(&foo.Status, &after); event != nil {
-			reason += " and " + event.Type + " " + event.Reason
-		}
-		got = append(got, reason)
-		foo = foo.DeepCopy()
-		foo.Status = after
+		got = append(got, line)
+		state = c.nextSync(c.outcome.After)
 	}
-	want := []string{"Available and Normal Synced", "Available", "Available", "FieldsOverridden and Warning FieldsOverridden", "FieldsOverridden"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("wrong reports (-want +got):\n%s", diff)
-	}
+	checkLines(t, []string{
+		"patch spec.replicas; Available; done; Normal Synced",
+		"patch spec.replicas; no report; done",
+		"patch spec.replicas; no report; done",
+		"patch spec.replicas; FieldsOverridden; wait in 8s quietly; Warning FieldsOverridden",
+		"patch spec.replicas; no report; wait in 16s quietly",
+		"patch spec.replicas; no report; wait in 32s quietly",
+	}, got)
 }
 
-// Something that deletes what is created each time is not answered each time: the first few are put right at once.
-func TestADeploymentThatKeepsGoingIsNotCreatedAtOnce(t *testing.T) {
-	for times := range 4 {
-		if err := plan.Recreated("web-1", times); err != nil {
-			t.Errorf("creation %d: %v, want none", times, err)
-		}
-	}
-	why := plan.Recreated("web-1", 4)
+// Something that deletes what is created each time is not answered each time: the first few are created at once.
+func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3), observed)
-	wait := &plan.WaitError{After: time.Second, For: plan.CreationBackoff, Err: why}
-	live := &plan.Live{Foo: foo}
+	state := plan.State{Foo: foo, Now: now}
+	var memories []plan.Memory
+	for i := range 4 {
+		c := play(t, state)
+		checkSent(t, "get Foo, create web-1", c.sent())
+		memories = append(memories, c.end.Memory)
+		attempt := c.end.Memory.Ledger[again(plan.CreateDeployment, "web-1")]
+		if limited := i == 3; attempt.Count != i+1 || (attempt.Report.Reason != "") != limited {
+			t.Errorf("after creation %d the ledger has %+v", i+1, attempt)
+		}
+		state.Memory = c.end.Memory
+	}
+	memory := memories[3]
+	const gone = "nothing; Creating; wait in 8s quietly"
+	between := all(earlier(foo, "web-0", available(1)), earlier(foo, "web-2", available(0)))
 
 	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
+		name  string
+		state plan.State
+		want  string
 	}{
-		{"it is gone", plan.Seen{Foo: foo}, "Creating"},
-		{"it is gone, and the Foo has been looked at", plan.Seen{Foo: foo, Live: live}, "Creating"},
-		{"it is there", plan.Seen{Foo: foo, Named: newDeployment(foo)}, "nothing"},
-		{"it is there, and differs", plan.Seen{Foo: foo, Named: newDeployment(foo, scaled(9))}, "patch spec.replicas"},
-		{"the name goes to another Foo", plan.Seen{Foo: foo, Claimants: foos(newFoo(withName("a")))}, "NameTaken"},
-		{"one of a name between is to go", plan.Seen{Foo: foo, Live: live, Owned: all(earlier(foo, "web-0", available(1)), earlier(foo, "web-2", available(0)))}, "delete web-2"},
+		{name: "it is gone", want: gone},
+		{
+			name:  "it is there",
+			state: plan.State{Deployment: newDeployment(foo)}, want: "nothing; Available; done",
+		},
+		{
+			name:  "it is there, and differs",
+			state: plan.State{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
+		},
+		{
+			name:  "the name goes to another Foo",
+			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
+		},
+		{
+			name:  "one of a name between never served",
+			state: plan.State{Previous: between}, want: "get Foo, delete web-2; Creating; wait in 8s quietly",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.seen.Recreated = wait
-			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
+			tc.state.Foo, tc.state.Memory = foo, memory
+			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
 			}
 		})
 	}
 
-	// It says the same until the Deployment controller has seen the next one.
+	// The report stays until the Deployment controller has seen the next one.
 	for _, tc := range []struct {
-		name   string
-		dep    *appsv1.Deployment
-		reason string
-		words  string
+		name string
+		dep  *appsv1.Deployment
+		want string
 	}{
-		{"created again", newDeployment(foo, observedAt(0, 1), rollout(0, 0, 0)), "Creating", why.(*plan.TerminalError).Message},
-		{"seen", newDeployment(foo, rollout(3, 3, 1)), "Progressing", "1 of 3 replicas available"},
+		{name: "gone", want: reconciling + "Creating: " + keepsDeleting},
+		{name: "created again", dep: newDeployment(foo, unobserved), want: reconciling + "Creating: " + keepsDeleting},
+		{name: "seen", dep: newDeployment(foo, available(1)), want: reconciling + "Progressing: 1 of 3 replicas available"},
 	} {
-		status := plan.Status(plan.Seen{Foo: foo, Named: tc.dep, Recreated: wait}, nil, now)
-		if reason, message := plan.Said(&v1alpha1.Foo{Status: status}); reason != tc.reason || message != tc.words {
-			t.Errorf("%s: it says %s: %s, want %s: %s", tc.name, reason, message, tc.reason, tc.words)
+		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory})
+		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
 		}
-	}
-
-	status := plan.Status(plan.Seen{Foo: foo, Recreated: wait}, plan.Next(plan.Seen{Foo: foo, Recreated: wait}).Err, now)
-	words := `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a minute. Stop that, or delete this Foo`
-	if diff := cmp.Diff(conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", words), status.Conditions); diff != "" {
-		t.Errorf("wrong conditions (-want +got):\n%s", diff)
 	}
 }

@@ -37,7 +37,7 @@ func (s *State) Record(step *Step, answer Answer, now time.Time) {
 func (s *State) recordFailedRead(step *Step, err error) {
 	if noAnswer(err) {
 		attempt := s.fail(Op{Verb: WholeSync}, withContext(step.Op, err), true)
-		s.end = &Outcome{Kind: Retry, After: attempt.Until.Sub(s.now()), Err: s.failure()}
+		s.end = &Outcome{Kind: Retry, After: s.left(&attempt), For: Backoff, Err: s.failure()}
 		return
 	}
 	s.unreadable, s.nameRefused = withContext(step.Op, err), false
@@ -120,6 +120,7 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		s.reported = true
 	}
 	s.Memory.Wrote = true
+	s.done = append(s.done, step.Op)
 }
 
 // recordCreated takes a new Deployment. Something may have changed it on its way in, or may keep deleting it.
@@ -151,7 +152,7 @@ func (s *State) recordFailedWrite(step *Step, err error) {
 	s.nameRefused = step.Verb == CreateDeployment && nameMayExist(err)
 	switch {
 	case unknown: // The next sync finds out whether the write was done.
-		s.end = &Outcome{Kind: Retry, After: firstDelay, For: NextStep, Err: s.failure()}
+		s.endEarly(NextStep, firstDelay)
 	case !s.nameRefused:
 		s.endIfQuiet(attempt)
 	}
@@ -182,7 +183,7 @@ func (s *State) recordDroppedStatus(step *Step) {
 // endIfQuiet ends the sync without a report when attempt was a conflict.
 func (s *State) endIfQuiet(attempt Attempt) {
 	if attempt.Quiet {
-		s.end = &Outcome{Kind: Retry, After: max(attempt.Until.Sub(s.now()), 0), Err: s.failure(), Quiet: !s.loud()}
+		s.endEarly(Backoff, s.left(&attempt))
 	}
 }
 

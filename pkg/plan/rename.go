@@ -125,13 +125,14 @@ func (s *State) canReplace(previous *appsv1.Deployment) bool {
 	return dep.Status.AvailableReplicas >= min(s.wantedReplicas(), least)
 }
 
-// wantedReplicas returns how many replicas the Foo asks for. The Deployment may have been given fewer, by a policy,
-// say.
+// wantedReplicas returns how many replicas are asked for: by the Deployment, or by the Foo when a policy has given the
+// Deployment fewer.
 func (s *State) wantedReplicas() int32 {
+	wanted := replicasOf(s.Deployment)
 	if s.Foo.Spec.Replicas != nil {
-		return *s.Foo.Spec.Replicas
+		wanted = max(wanted, *s.Foo.Spec.Replicas)
 	}
-	return replicasOf(s.Deployment)
+	return wanted
 }
 
 // failedDelete returns why dep could not be deleted, while that backs off; "" otherwise.

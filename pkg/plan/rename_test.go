@@ -1,8 +1,7 @@
 package plan_test
 
 import (
-	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,503 +9,850 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
-// renamed is a Foo of generation 3 that names web-3; what it named at first was web-1, and perhaps web-2 for
-// a moment.
-func renamed(with ...fooOption) *v1alpha1.Foo {
-	return newFoo(append([]fooOption{withDeploymentName("web-3"), withGeneration(3), withReplicas(3), observed}, with...)...)
+const (
+	kept         = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
+	creatingWeb3 = reconciling + `Creating: Creating Deployment "web-3"`
+	waitingGone  = `; Deployment "web-1" is being deleted`
+	undeleted    = `; Deployment "web-1" could not be deleted, trying again: `
+	notMade      = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that ` +
+		`name, and is ` +
+		"left alone"
+	taken3 = stalled + `NameTaken: Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set ` +
+		"another spec.deploymentName here, or change or delete that Foo"
+	older3 = stalled + `NameTaken: Deployment "web-3" goes to Foo "api", which names it too and is older. Set another ` +
+		"spec.deploymentName here, or change or delete that Foo"
+	readBoth  = "get Foo, get web-3, "
+	deleteOld = readBoth + "delete web-1"
+)
+
+// noRoom returns the report about a web-3 whose pods are refused.
+func noRoom(second string, n int) string {
+	return fmt.Sprintf(`%sReplicaFailure: Deployment "web-3" cannot create its pods: %d of 3 replicas available. `+
+		`"kubectl describe replicaset" says why`, second, n)
 }
 
-// available is a Deployment all of whose replicas are there, n of them available.
-func available(n int32) deploymentOption { return rollout(3, 3, n) }
-
-// unsetReplicas is a Foo that does not say how many.
-func unsetReplicas(foo *v1alpha1.Foo) { foo.Spec.Replicas = nil }
-
-func all(deps ...*appsv1.Deployment) []*appsv1.Deployment { return deps }
-
-// perform does with seen what the controller does: when Next wants a look at the Foo it gives it live, it takes
-// the step, which the API server answers with refusal once or else does, goes on when that was a delete, and reports. It
-// returns in words what was done, and the status; nil when there is nothing to report.
-func perform(t *testing.T, seen plan.Seen, live *v1alpha1.Foo, refusal error) (string, *v1alpha1.FooStatus) {
-	t.Helper()
-	allUnchanged(t, seen)
-	var did []string
-	for range 10 {
-		step := plan.Next(seen)
-		did = append(did, stepOf(step))
-		err := step.Err
-		refuse := func(verb, deployment string) {
-			err = &plan.WriteError{Verb: verb, Deployment: deployment, Err: refusal}
-		}
-		switch {
-		case step.Leave:
-			return strings.Join(did, ", "), nil
-		case step.LookAtFoo:
-			seen.Live = &plan.Live{Foo: live}
-			continue
-		case step.Create != nil && refusal != nil:
-			refuse("create", step.Create.Name)
-		case step.Create != nil:
-			seen.Named = step.Create
-		case step.Patch != nil:
-			seen.Named = apply(t, seen.Named, step.Patch)
-		case step.Delete != nil && refusal != nil:
-			refuse("delete", step.Delete.Name)
-			seen.Undeleted = map[string]*plan.WaitError{step.Delete.Name: {After: time.Second, For: plan.DeletionBackoff, Err: err}}
-			refusal = nil
-			continue
-		case step.Delete != nil:
-			seen.Owned = slices.DeleteFunc(slices.Clone(seen.Owned), func(dep *appsv1.Deployment) bool { return dep == step.Delete })
-			if err == nil {
-				continue
-			}
-		}
-		if len(did) > 1 && did[len(did)-1] == "nothing" {
-			did = did[:len(did)-1]
-		}
-		status := plan.Status(seen, err, now)
-		return strings.Join(did, ", "), &status
-	}
-	t.Fatalf("no end: %s", strings.Join(did, ", "))
-	return "", nil
-}
-
-// From the new name to the end of the old one, and what can come between.
+// From the new name to the end of the previous Deployment, and what can come between.
 func TestARenameFromPhaseToPhase(t *testing.T) {
-	const (
-		yes, no              = metav1.ConditionTrue, metav1.ConditionFalse
-		reconciling, stalled = "Reconciling", "Stalled"
-
-		kept      = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
-		creating  = `Creating Deployment "web-3"`
-		gone      = `; Deployment "web-1" is being deleted`
-		later     = "wait for another deletion: delete Deployment "
-		undeleted = `; Deployment "web-1" could not be deleted, trying again: `
-		notOurs   = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that name, and is left alone`
-	)
 	foo := renamed()
 	old := earlier(foo, "web-1")
-	named := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
-	deadline := withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	now3 := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
+	between := earlier(foo, "web-2", available(0))
 	rival := newFoo(withName("api"), withUID("api-uid"), withDeploymentName("web-3"))
 	rivals := newDeployment(rival)
+	progressing := withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")
+	deletedCopy := copied(old, "web-1-copy")
+	deleted(deletedCopy)
+	refusedDelete := []reply{fails(plan.DeleteDeployment, forbidden)}
 
 	for _, tc := range []struct {
 		name    string
-		seen    plan.Seen
-		refusal error
-		did     string
-		ready   metav1.ConditionStatus
-		more    string
-		reason  string
-		message string
+		state   plan.State
+		replies []reply
+		sent    string
+		report  string
 	}{
-		{"there is none of the new name", plan.Seen{Owned: all(old)}, nil,
-			"look at Foo, create web-3", no, reconciling, "Creating", creating + kept},
-		{"there is no room for another one", plan.Seen{Owned: all(old)}, forbidden,
-			"look at Foo, create web-3", no, reconciling, "Refused", `Cannot create Deployment "web-3", trying again: deployments.apps "web-1" is forbidden: exceeded quota: small` + kept},
-		{"the new one is just created", plan.Seen{Named: named(observedAt(0, 1), rollout(0, 0, 0)), Owned: all(old)}, nil,
-			"nothing", no, reconciling, "Creating", creating + kept},
-		{"the new one comes up", plan.Seen{Named: named(rollout(3, 3, 2)), Owned: all(old)}, nil,
-			"nothing", no, reconciling, "Progressing", "2 of 3 replicas available" + kept},
-		{"the new one has been changed, and what it has available may be of before", plan.Seen{Named: named(observedAt(1, 2)), Owned: all(old)}, nil,
-			"nothing", no, reconciling, "Progressing", "Waiting for the Deployment controller to see the last change; 3 replicas available" + kept},
-		{"the old one loses replicas meanwhile", plan.Seen{Named: named(rollout(3, 3, 1)), Owned: all(earlier(foo, "web-1", available(2)))}, nil,
-			"nothing", no, reconciling, "Progressing", `1 of 3 replicas available; Deployment "web-1" is kept on purpose meanwhile, with 2 available`},
-		{"the new one does as well as the old one", plan.Seen{Named: named(), Owned: all(old)}, nil,
-			"look at Foo, delete web-1", yes, "", "Available", "3 of 3 replicas available"},
-		{"the new one does as well as the old one, which had fewer", plan.Seen{Named: named(rollout(3, 3, 2)), Owned: all(earlier(foo, "web-1", available(2)))}, nil,
-			"look at Foo, delete web-1", no, reconciling, "Progressing", "2 of 3 replicas available"},
-		{"the old one must not be deleted", plan.Seen{Named: named(), Owned: all(old)}, forbidden,
-			"look at Foo, delete web-1, " + later + `web-1: deployments.apps "web-1" is forbidden: exceeded quota: small`, yes, "", "Available", "3 of 3 replicas available" + undeleted + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"the deletion has no answer", plan.Seen{Named: named(), Owned: all(old)}, errors.New("connection reset"),
-			"look at Foo, delete web-1, " + later + "web-1: connection reset", yes, "", "Available", "3 of 3 replicas available" + undeleted + "the API server gave no answer"},
-		{"the old one takes its time to go", plan.Seen{Named: named(), Owned: all(earlier(foo, "web-1", deleted))}, nil,
-			"nothing", yes, "", "Available", "3 of 3 replicas available" + gone},
+		{
+			name:  "there is none of the new name",
+			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3", report: creatingWeb3 + kept,
+		},
+		{
+			name:  "there is no room for another one",
+			state: plan.State{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			sent:   "get Foo, create web-3, get web-3",
+			report: reconciling + `Refused: Cannot create Deployment "web-3", trying again: ` + quota + kept,
+		},
+		{
+			name:  "the new one is just created",
+			state: plan.State{Deployment: now3(observedAt(0, 1), rollout(0, 0, 0)), Previous: all(old)},
+			sent:  "nothing", report: creatingWeb3 + kept,
+		},
+		{
+			name:  "the new one comes up",
+			state: plan.State{Deployment: now3(available(2)), Previous: all(old)},
+			sent:  "nothing", report: reconciling + "Progressing: 2 of 3 replicas available" + kept,
+		},
+		{
+			name:  "the new one has been changed, and what it has available may be of before",
+			state: plan.State{Deployment: now3(observedAt(1, 2)), Previous: all(old)},
+			sent:  "nothing", report: waitsForSight + "3 replicas available" + kept,
+		},
+		{
+			name:  "the previous one loses replicas meanwhile",
+			state: plan.State{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
+			sent:  "nothing",
+			report: reconciling + "Progressing: 1 of 3 replicas available" +
+				`; Deployment "web-1" is kept on purpose meanwhile, with 2 available`,
+		},
+		{
+			name:  "the new one does as well as the previous one",
+			state: plan.State{Deployment: now3(), Previous: all(old)}, sent: deleteOld, report: available3,
+		},
+		{
+			name:  "the new one does as well as the previous one, which had fewer",
+			state: plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", available(2)))},
+			sent:  deleteOld, report: reconciling + "Progressing: 2 of 3 replicas available",
+		},
+		{
+			name:  "the previous one must not be deleted",
+			state: plan.State{Deployment: now3(), Previous: all(old)}, replies: refusedDelete,
+			sent: deleteOld, report: available3 + undeleted + quota,
+		},
+		{
+			name:  "a deletion had no answer a short time ago",
+			state: plan.State{Deployment: now3(), Previous: all(old), Memory: unanswered("web-1")},
+			sent:  "nothing", report: available3 + undeleted + noAnswer,
+		},
+		{
+			name:  "the previous one takes its time to end",
+			state: plan.State{Deployment: now3(), Previous: all(earlier(foo, "web-1", deleted))},
+			sent:  "nothing", report: available3 + waitingGone,
+		},
 
-		{"the new one's pods find no room", plan.Seen{Named: named(replicaFailure, rollout(1, 1, 1)), Owned: all(old)}, nil,
-			"nothing", no, reconciling, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
-		{"the new one's pods find no room, and the old one's do not serve", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)), Owned: all(earlier(foo, "web-1", available(0)))}, nil,
-			"look at Foo, delete web-1", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why`},
-		{"the new one's pods find no room, and the old one's were still coming", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)),
-			Owned: all(earlier(foo, "web-1", available(0), withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")))}, nil,
-			"look at Foo, delete web-1", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why`},
-		{"the new one's pods find no room, and the old one's did serve", plan.Seen{Named: named(replicaFailure, rollout(0, 0, 0)), Owned: all(earlier(foo, "web-1", available(0), wasComplete))}, nil,
-			"nothing", no, reconciling, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 0 of 3 replicas available. "kubectl describe replicaset" says why; Deployment "web-1" is kept on purpose meanwhile, with 0 available`},
-		{"the new one's pods find no room for too long", plan.Seen{Named: named(replicaFailure, deadline, rollout(1, 1, 1)), Owned: all(old)}, nil,
-			"nothing", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + kept},
-		{"the new one does not come up", plan.Seen{Named: named(deadline, rollout(3, 3, 1)), Owned: all(old)}, nil,
-			"nothing", no, stalled, "ProgressDeadlineExceeded", `Deployment "web-3" makes no progress: 1 of 3 replicas available. "kubectl describe pod" says why` + kept},
-		{"pods find no room although the old one is going", plan.Seen{Named: named(replicaFailure, rollout(1, 1, 1)), Owned: all(earlier(foo, "web-1", deleted))}, nil,
-			"nothing", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + gone},
-		{"pods find no room beside a copy, which will not make any", plan.Seen{Named: named(replicaFailure, rollout(1, 1, 1)), Owned: all(copied(named(), "web-1-copy"))}, nil,
-			"nothing", no, stalled, "ReplicaFailure", `Deployment "web-3" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why` + notOurs},
+		{
+			name:  "the new one's pods find no room",
+			state: plan.State{Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(old)},
+			sent:  "nothing", report: noRoom(reconciling, 1) + kept,
+		},
+		{
+			name: "the new one's pods find no room, and the previous one's do not serve",
+			state: plan.State{
+				Deployment: now3(replicaFailure, rollout(0, 0, 0)), Previous: all(earlier(foo, "web-1", available(0))),
+			},
+			sent: deleteOld, report: noRoom(stalled, 0),
+		},
+		{
+			name: "the new one's pods find no room, and the previous one's were still coming",
+			state: plan.State{
+				Deployment: now3(replicaFailure, rollout(0, 0, 0)),
+				Previous:   all(earlier(foo, "web-1", available(0), progressing)),
+			},
+			sent: deleteOld, report: noRoom(stalled, 0),
+		},
+		{
+			name: "the new one's pods find no room, and the previous one's did serve",
+			state: plan.State{
+				Deployment: now3(replicaFailure, rollout(0, 0, 0)),
+				Previous:   all(earlier(foo, "web-1", available(0), wasComplete)),
+			},
+			sent: "nothing",
+			report: noRoom(reconciling, 0) +
+				`; Deployment "web-1" is kept on purpose meanwhile, with 0 available`,
+		},
+		{
+			name: "the new one's pods find no room for too long",
+			state: plan.State{
+				Deployment: now3(replicaFailure, deadlineExceeded, rollout(1, 1, 1)), Previous: all(old),
+			},
+			sent: "nothing", report: noRoom(stalled, 1) + kept,
+		},
+		{
+			name:  "the new one does not come up",
+			state: plan.State{Deployment: now3(deadlineExceeded, available(1)), Previous: all(old)},
+			sent:  "nothing",
+			report: stalled + `ProgressDeadlineExceeded: Deployment "web-3" makes no progress: 1 of 3 replicas available. ` +
+				`"kubectl describe pod" says why` + kept,
+		},
+		{
+			name: "pods find no room although the previous one is being deleted",
+			state: plan.State{
+				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1", deleted)),
+			},
+			sent: "nothing", report: noRoom(stalled, 1) + waitingGone,
+		},
+		{
+			name: "pods find no room beside a copy, which will not make any",
+			state: plan.State{
+				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(copied(now3(), "web-1-copy")),
+			},
+			sent: "nothing", report: noRoom(stalled, 1) + notMade,
+		},
 
-		{"the new name is taken by another Foo", plan.Seen{Named: rivals, Holders: foos(rival), Owned: all(old)}, nil,
-			"NameTaken", no, stalled, "NameTaken", `Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo` + kept},
-		{"the new name is no Foo's", plan.Seen{Named: named(ownedBy()), Owned: all(old)}, nil,
-			"NotOwned", no, stalled, "NotOwned", `Deployment "web-3" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true` + kept},
-		{"the new name goes to an older Foo", plan.Seen{Claimants: foos(newFoo(withName("api"))), Owned: all(old)}, nil,
-			"NameTaken", no, stalled, "NameTaken", `Deployment "web-3" goes to Foo "api", which names it too and is older. Set another spec.deploymentName here, or change or delete that Foo` + kept},
-		{"the new one is being deleted by somebody", plan.Seen{Named: named(deleted), Owned: all(old)}, nil,
-			"nothing", no, reconciling, "WaitingForDeletion", `Deployment "web-3" is being deleted and will be created again when it is gone` + kept},
+		{
+			name:  "the new name is taken by another Foo",
+			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(old)},
+			sent:  "nothing", report: taken3 + kept,
+		},
+		{
+			name:  "the new name is no Foo's",
+			state: plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
+			sent:  "nothing", report: stalled + "NotOwned: " + notOwned("web-3", "it has no controller") + kept,
+		},
+		{
+			name:  "the new name goes to an older Foo",
+			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(old)},
+			sent:  "nothing", report: older3 + kept,
+		},
+		{
+			name:  "the new one is being deleted by a user",
+			state: plan.State{Deployment: now3(deleted), Previous: all(old)},
+			sent:  "nothing",
+			report: reconciling + `WaitingForDeletion: Deployment "web-3" is being deleted and will be created again when ` +
+				"it is gone" + kept,
+		},
 
-		{"the name was changed twice", plan.Seen{Owned: all(earlier(foo, "web-2", available(0)), old)}, nil,
-			"look at Foo, delete web-2, create web-3", no, reconciling, "Creating", creating + kept},
-		{"the one of the name between must not be deleted", plan.Seen{Owned: all(earlier(foo, "web-2", available(0)), old)}, forbidden,
-			"look at Foo, delete web-2, create web-3 and " + later + `web-2: deployments.apps "web-1" is forbidden: exceeded quota: small`, no, reconciling, "Creating", creating + kept +
-				`; Deployment "web-2" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"the one of the name between must not be deleted, and the last one is another Foo's", plan.Seen{Named: rivals, Holders: foos(rival), Owned: all(earlier(foo, "web-2", available(0)), old)}, forbidden,
-			"look at Foo, delete web-2, NameTaken", no, stalled, "NameTaken", `Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo` + kept +
-				`; Deployment "web-2" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"the name was changed twice, and both old ones serve", plan.Seen{Named: named(rollout(3, 3, 1)), Owned: all(earlier(foo, "web-2", available(2)), old)}, nil,
-			"nothing", no, reconciling, "Progressing", "1 of 3 replicas available" + kept + `; Deployment "web-2" is kept on purpose meanwhile, with 2 available`},
-		{"the new one does as well as both old ones", plan.Seen{Named: named(), Owned: all(earlier(foo, "web-2", available(2)), old)}, nil,
-			"look at Foo, delete web-1, delete web-2", yes, "", "Available", "3 of 3 replicas available"},
-		{"the name was changed twice, and the last one is another Foo's", plan.Seen{Named: rivals, Holders: foos(rival), Owned: all(earlier(foo, "web-2", available(0)), old)}, nil,
-			"look at Foo, delete web-2, NameTaken", no, stalled, "NameTaken", `Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set another spec.deploymentName here, or change or delete that Foo` + kept},
-		{"the name was changed twice, and the last one goes to an older Foo", plan.Seen{Claimants: foos(newFoo(withName("api"))), Owned: all(earlier(foo, "web-2", available(0)), old)}, nil,
-			"look at Foo, delete web-2, NameTaken", no, stalled, "NameTaken", `Deployment "web-3" goes to Foo "api", which names it too and is older. Set another spec.deploymentName here, or change or delete that Foo` + kept},
-		{"the name was changed back", plan.Seen{Named: named(withFence("1")), Owned: all(earlier(foo, "web-2", available(2)))}, nil,
-			"patch metadata.labels[samplecontroller.k8s.io/foo-generation]", yes, "", "Available", "3 of 3 replicas available"},
-		{"the name was changed back, and there is more to change", plan.Seen{Named: named(withFence("1"), scaled(1), available(1)), Owned: all(earlier(foo, "web-2", available(2)))}, nil,
-			"patch metadata.labels[samplecontroller.k8s.io/foo-generation] spec.replicas", no, reconciling, "Progressing", `1 of 3 replicas available; Deployment "web-2" is kept on purpose meanwhile, with 2 available`},
+		{
+			name:  "the name was changed twice",
+			state: plan.State{Previous: all(between, old)},
+			sent:  "get Foo, delete web-2, get Foo, create web-3", report: creatingWeb3 + kept,
+		},
+		{
+			name:  "the one of the name between must not be deleted",
+			state: plan.State{Previous: all(between, old)}, replies: refusedDelete,
+			sent:   "get Foo, delete web-2, get Foo, create web-3",
+			report: creatingWeb3 + kept + strings.ReplaceAll(undeleted, "web-1", "web-2") + quota,
+		},
+		{
+			name:    "the one of the name between must not be deleted, and the last name is another Foo's",
+			state:   plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
+			replies: refusedDelete, sent: readBoth + "delete web-2",
+			report: taken3 + kept + strings.ReplaceAll(undeleted, "web-1", "web-2") + quota,
+		},
+		{
+			name: "the name was changed twice, and both previous ones serve",
+			state: plan.State{
+				Deployment: now3(available(1)), Previous: all(earlier(foo, "web-2", available(2)), old),
+			},
+			sent: "nothing",
+			report: reconciling + "Progressing: 1 of 3 replicas available" + kept +
+				`; Deployment "web-2" is kept on purpose meanwhile, with 2 available`,
+		},
+		{
+			name:  "the new one does as well as both previous ones",
+			state: plan.State{Deployment: now3(), Previous: all(earlier(foo, "web-2", available(2)), old)},
+			sent:  deleteOld + ", " + readBoth + "delete web-2", report: available3,
+		},
+		{
+			name:  "the name was changed twice, and the last one is another Foo's",
+			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
+			sent:  readBoth + "delete web-2", report: taken3 + kept,
+		},
+		{
+			name:  "the name was changed twice, and the last one goes to an older Foo",
+			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(between, old)},
+			sent:  "get Foo, delete web-2", report: older3 + kept,
+		},
+		{
+			name: "the name was changed back",
+			state: plan.State{
+				Deployment: now3(withFence("1")), Previous: all(earlier(foo, "web-2", available(2))),
+			},
+			sent: stampGeneration + ", " + readBoth + "delete web-2", report: available3,
+		},
+		{
+			name: "the name was changed back, and there is more to change",
+			state: plan.State{
+				Deployment: now3(withFence("1"), scaled(1), available(1)),
+				Previous:   all(earlier(foo, "web-2", available(2))),
+			},
+			sent: stampGeneration + " spec.replicas",
+			report: reconciling + "Progressing: 1 of 3 replicas available" +
+				`; Deployment "web-2" is kept on purpose meanwhile, with 2 available`,
+		},
 
-		{"a copy is reported and left alone", plan.Seen{Named: named(), Owned: all(copied(named(), "web-1-copy"))}, nil,
-			"nothing", yes, "", "Available", "3 of 3 replicas available" + notOurs},
-		{"a copy does not hide the old one", plan.Seen{Named: named(), Owned: all(copied(old, "web-1-copy"), old)}, nil,
-			"look at Foo, delete web-1", yes, "", "Available", "3 of 3 replicas available" + notOurs},
-		{"a copy that somebody deletes", plan.Seen{Named: named(), Owned: all(func() *appsv1.Deployment { dep := copied(old, "web-1-copy"); deleted(dep); return dep }())}, nil,
-			"nothing", yes, "", "Available", `3 of 3 replicas available; Deployment "web-1-copy" is being deleted`},
+		{
+			name:  "a copy is reported and left alone",
+			state: plan.State{Deployment: now3(), Previous: all(copied(now3(), "web-1-copy"))},
+			sent:  "nothing", report: available3 + notMade,
+		},
+		{
+			name:  "a copy does not hide the previous one",
+			state: plan.State{Deployment: now3(), Previous: all(copied(old, "web-1-copy"), old)},
+			sent:  deleteOld, report: available3 + notMade,
+		},
+		{
+			name:  "a copy that a user deletes",
+			state: plan.State{Deployment: now3(), Previous: all(deletedCopy)},
+			sent:  "nothing", report: available3 + `; Deployment "web-1-copy" is being deleted`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.seen.Foo = foo
-			did, status := perform(t, tc.seen, foo, tc.refusal)
-			if diff := cmp.Diff(tc.did, did); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
+			tc.state.Foo = foo
+			c := play(t, tc.state, tc.replies...)
+			checkSent(t, tc.sent, c.sent())
+			if diff := cmp.Diff(tc.report, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if status == nil {
-				t.Fatal("nothing is reported")
-			}
-			if diff := cmp.Diff(conditionsOf(foo, tc.ready, tc.more, tc.reason, tc.message), status.Conditions); diff != "" {
-				t.Errorf("wrong conditions (-want +got):\n%s", diff)
-			}
+			checkWellFormed(t, foo, c)
 		})
 	}
 }
 
-// When does the old one go, and when does nothing? The live Foo is the cached one.
-func TestNextAfterARename(t *testing.T) {
-	foo, unset := renamed(), renamed(unsetReplicas)
+// unanswered is what is remembered of deletions that had no answer a short time ago.
+func unanswered(names ...string) plan.Memory {
+	memory := plan.Memory{UID: "foo-uid", Generation: 3, Ledger: ledger{}}
+	for _, name := range names {
+		memory.Ledger[op(plan.DeleteDeployment, name)] = plan.Attempt{
+			Count: 1, Until: now.Add(seconds(1)), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
+		}
+	}
+	return memory
+}
+
+// When is the previous one deleted, and when does nothing happen? The live objects are the cached ones.
+func TestDeletionsAfterARename(t *testing.T) {
+	foo, unset, zero := renamed(), renamed(unsetReplicas), renamed(withReplicas(0))
 	old := func(n int32, with ...deploymentOption) []*appsv1.Deployment {
 		return all(earlier(foo, "web-1", append([]deploymentOption{available(n)}, with...)...))
 	}
 	of := func(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployment {
 		return newDeployment(foo, with...)
 	}
-	overridden := &plan.WaitError{For: plan.CorrectionBackoff, Err: &plan.OverriddenError{}}
-	const stamp = "patch metadata.labels[samplecontroller.k8s.io/foo-generation]"
+	overridden := func(foo *v1alpha1.Foo) plan.Memory { return overriddenMemory(foo) }
+	foreignMark := plan.Deployment(newFoo(withUID("other"), withDeploymentName("web-1"))).Labels[v1alpha1.LabelMadeFor]
+	newMark := plan.Deployment(foo).Labels[v1alpha1.LabelMadeFor]
+	edited := []deploymentOption{scaled(7), running("nginx:0"), withFence("0")}
+	first := renamed(withGeneration(1))
+	state := func(dep *appsv1.Deployment, previous []*appsv1.Deployment) plan.State {
+		return plan.State{Foo: foo, Deployment: dep, Previous: previous}
+	}
 
 	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
+		name  string
+		state plan.State
+		want  string
 	}{
-		{"as many as the old one has, and as wanted", plan.Seen{Foo: foo, Named: of(foo, available(3)), Owned: old(3)}, "delete web-1"},
-		{"one fewer than the old one has, and than wanted", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(3)}, "nothing"},
-		{"as many as the old one has, which are fewer than wanted", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(2)}, "delete web-1"},
-		{"fewer than the old one has, which are fewer than wanted", plan.Seen{Foo: foo, Named: of(foo, available(1)), Owned: old(2)}, "nothing"},
-		{"more than the old one has", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(1)}, "delete web-1"},
-		{"as many as wanted, which are fewer than the old one has", plan.Seen{Foo: foo, Named: of(foo, available(3)), Owned: old(5)}, "delete web-1"},
-		{"fewer than wanted, and the old one has more", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: old(5)}, "nothing"},
-		{"enough for the second old one and not for the first", plan.Seen{Foo: foo, Named: of(foo, available(2)), Owned: all(earlier(foo, "web-1", available(3)), earlier(foo, "web-2", available(1)))}, "delete web-2"},
-		{"nothing available here or there: the old one may come back", plan.Seen{Foo: foo, Named: of(foo, available(0)), Owned: old(0)}, "nothing"},
-		{"something available here, nothing there", plan.Seen{Foo: foo, Named: of(foo, available(1)), Owned: old(0)}, "delete web-1"},
-		{"nothing available here, something there", plan.Seen{Foo: foo, Named: of(foo, available(0)), Owned: old(1)}, "nothing"},
-		{"none wanted, and nothing available there either", plan.Seen{Foo: renamed(withReplicas(0)), Named: of(renamed(withReplicas(0))), Owned: old(0)}, "delete web-1"},
-		{"none wanted", plan.Seen{Foo: renamed(withReplicas(0)), Named: of(renamed(withReplicas(0))), Owned: old(3)}, "delete web-1"},
-		{"absent replicas are one, and it is there", plan.Seen{Foo: unset, Named: of(unset, withoutReplicas, available(1)), Owned: old(3)}, "delete web-1"},
-		{"absent replicas are one, and it is not there", plan.Seen{Foo: unset, Named: of(unset, withoutReplicas, available(0)), Owned: old(3)}, "nothing"},
-		{"the Deployment's number counts when the Foo does not say", plan.Seen{Foo: unset, Named: of(unset, scaled(2), available(2)), Owned: old(3)}, "delete web-1"},
-		{"pods of an earlier template count too", plan.Seen{Foo: foo, Named: of(foo, rollout(3, 0, 3)), Owned: old(3)}, "delete web-1"},
-		{"foreign data on either does not count", plan.Seen{Foo: foo, Named: of(foo, foreignData), Owned: old(3, foreignData)}, "delete web-1"},
+		{name: "as many as the previous one has, and as wanted", state: state(of(foo), old(3)), want: deleteOld},
+		{
+			name:  "one fewer than the previous one has, and than wanted",
+			state: state(of(foo, available(2)), old(3)), want: "nothing",
+		},
+		{
+			name:  "as many as the previous one has, which are fewer than wanted",
+			state: state(of(foo, available(2)), old(2)), want: deleteOld,
+		},
+		{
+			name:  "fewer than the previous one has, which are fewer than wanted",
+			state: state(of(foo, available(1)), old(2)), want: "nothing",
+		},
+		{name: "more than the previous one has", state: state(of(foo, available(2)), old(1)), want: deleteOld},
+		{
+			name:  "as many as wanted, which are fewer than the previous one has",
+			state: state(of(foo), old(5)), want: deleteOld,
+		},
+		{
+			name:  "fewer than wanted, and the previous one has more",
+			state: state(of(foo, available(2)), old(5)), want: "nothing",
+		},
+		{
+			name: "enough for the second previous one and not for the first",
+			state: state(of(foo, available(2)), all(earlier(foo, "web-1", available(3)),
+				earlier(foo, "web-2", available(1)))),
+			want: readBoth + "delete web-2",
+		},
+		{
+			name:  "nothing available here or there: the previous one may come back",
+			state: state(of(foo, available(0)), old(0)), want: "nothing",
+		},
+		{name: "something available here, nothing there", state: state(of(foo, available(1)), old(0)), want: deleteOld},
+		{name: "nothing available here, something there", state: state(of(foo, available(0)), old(1)), want: "nothing"},
+		{
+			name:  "none wanted, and nothing available there either",
+			state: plan.State{Foo: zero, Deployment: of(zero), Previous: old(0)}, want: deleteOld,
+		},
+		{name: "none wanted", state: plan.State{Foo: zero, Deployment: of(zero), Previous: old(3)}, want: deleteOld},
+		{
+			name: "absent replicas are one, and it is there",
+			state: plan.State{
+				Foo: unset, Deployment: of(unset, withoutReplicas, available(1)), Previous: old(3),
+			},
+			want: deleteOld,
+		},
+		{
+			name: "absent replicas are one, and it is not there",
+			state: plan.State{
+				Foo: unset, Deployment: of(unset, withoutReplicas, available(0)), Previous: old(3),
+			},
+			want: "nothing",
+		},
+		{
+			name:  "the Deployment's number counts when the Foo sets none",
+			state: plan.State{Foo: unset, Deployment: of(unset, scaled(2), available(2)), Previous: old(3)}, want: deleteOld,
+		},
+		{
+			name:  "pods of an earlier template count too",
+			state: state(of(foo, rollout(3, 0, 3)), old(3)), want: deleteOld,
+		},
+		{
+			name:  "foreign data on either does not count",
+			state: state(of(foo, foreignData), old(3, foreignData)), want: deleteOld,
+		},
 
-		{"numbers of before the last change", plan.Seen{Foo: foo, Named: of(foo, observedAt(1, 2)), Owned: old(3)}, "nothing"},
-		{"numbers of before the last change say nothing against it either", plan.Seen{Foo: foo, Named: of(foo, observedAt(1, 2)), Owned: old(0)}, "nothing"},
-		{"numbers of the last change", plan.Seen{Foo: foo, Named: of(foo, observedAt(2, 2)), Owned: old(3)}, "delete web-1"},
-		{"numbers of a change that the cache has not seen", plan.Seen{Foo: foo, Named: of(foo, observedAt(3, 2)), Owned: old(3)}, "delete web-1"},
-		{"numbers of an older spec", plan.Seen{Foo: foo, Named: of(foo, withFence("2")), Owned: old(3)}, stamp},
-		{"numbers of an older spec that may not be replaced yet", plan.Seen{Foo: foo, Named: of(foo, withFence("2")), Owned: old(3), Overridden: overridden}, overridden.Error()},
-		{"numbers of nobody knows which spec", plan.Seen{Foo: foo, Named: of(foo, withFence("x")), Owned: old(3), Overridden: overridden}, overridden.Error()},
-		{"numbers of nobody knows which spec, for the first one there is", plan.Seen{Foo: renamed(withGeneration(1)), Named: of(renamed(withGeneration(1)), withFence("x")), Owned: old(3, withFence("0")), Overridden: overridden}, overridden.Error()},
-		{"somebody else decides about a field, and the old one goes all the same", plan.Seen{Foo: foo, Named: of(foo, scaled(5)), Owned: old(3), Overridden: overridden}, "delete web-1 and " + overridden.Error()},
-		{"somebody else decides about a field, and fewer than that are there", plan.Seen{Foo: foo, Named: of(foo, scaled(5)), Owned: old(5), Overridden: overridden}, overridden.Error()},
+		{name: "numbers of before the last change", state: state(of(foo, observedAt(1, 2)), old(3)), want: "nothing"},
+		{
+			name:  "numbers of before the last change do not count against it either",
+			state: state(of(foo, observedAt(1, 2)), old(0)), want: "nothing",
+		},
+		{name: "numbers of the last change", state: state(of(foo, observedAt(2, 2)), old(3)), want: deleteOld},
+		{
+			name:  "numbers of a change that the cache has not seen",
+			state: state(of(foo, observedAt(3, 2)), old(3)), want: deleteOld,
+		},
+		{
+			name:  "numbers of an older spec: it is stamped first",
+			state: state(of(foo, withFence("2")), old(3)), want: stampGeneration + ", " + deleteOld,
+		},
+		{
+			name: "numbers of an older spec that may not be stamped yet",
+			state: plan.State{
+				Foo: foo, Deployment: of(foo, withFence("2")), Previous: old(3), Memory: overridden(foo),
+			},
+			want: "nothing",
+		},
+		{
+			name: "numbers of an unknown spec",
+			state: plan.State{
+				Foo: foo, Deployment: of(foo, withFence("x")), Previous: old(3), Memory: overridden(foo),
+			},
+			want: "nothing",
+		},
+		{
+			name: "numbers of an unknown spec, for the first one there is",
+			state: plan.State{
+				Foo: first, Deployment: of(first, withFence("x")), Previous: old(3, withFence("0")),
+				Memory: overridden(first),
+			},
+			want: "nothing",
+		},
+		{
+			name: "a field is overridden, and the previous one is deleted all the same",
+			state: plan.State{
+				Foo: foo, Deployment: of(foo, scaled(5)), Previous: old(3), Memory: overridden(foo),
+			},
+			want: deleteOld,
+		},
+		{
+			name: "a field is overridden, and fewer than that are there",
+			state: plan.State{
+				Foo: foo, Deployment: of(foo, scaled(5)), Previous: old(5), Memory: overridden(foo),
+			},
+			want: "nothing",
+		},
 
-		{"the old one is not repaired while the new one is made", plan.Seen{Foo: foo, Owned: old(3, scaled(7), running("nginx:0"), withFence("0"))}, "create web-3"},
-		{"the old one is not repaired while the new one comes up", plan.Seen{Foo: foo, Named: of(foo, available(1)), Owned: old(3, scaled(7), running("nginx:0"), withFence("0"))}, "nothing"},
-		{"an edited old one goes as any other", plan.Seen{Foo: foo, Named: of(foo), Owned: old(3, scaled(7), running("nginx:0"), withFence("0"))}, "delete web-1"},
-		{"the new one is repaired before the old one goes", plan.Seen{Foo: foo, Named: of(foo, scaled(2)), Owned: old(3)}, "patch spec.replicas"},
-		{"a new one without a uid is not repaired, and the old one stays", plan.Seen{Foo: foo, Named: of(foo, scaled(2), withoutUID), Owned: old(3)}, "Refused"},
-		{"an old one that is going is not deleted again", plan.Seen{Foo: foo, Named: of(foo), Owned: old(3, deleted)}, "nothing"},
-		{"another Foo's mark is not this one's", plan.Seen{Foo: foo, Named: of(foo), Owned: old(3, withLabel(v1alpha1.LabelMadeFor, plan.Deployment(newFoo(withUID("other"), withDeploymentName("web-1"))).Labels[v1alpha1.LabelMadeFor]))}, "nothing"},
-		{"the mark of the new name is not that of the old one", plan.Seen{Foo: foo, Named: of(foo), Owned: old(3, withLabel(v1alpha1.LabelMadeFor, plan.Deployment(foo).Labels[v1alpha1.LabelMadeFor]))}, "nothing"},
-		{"one without a mark may be anybody's", plan.Seen{Foo: foo, Named: of(foo), Owned: old(3, withoutLabels)}, "nothing"},
-		{"a copy stays, whatever it has available", plan.Seen{Foo: foo, Named: of(foo), Owned: all(copied(of(foo, available(0)), "a-copy"), copied(old(3)[0], "z-copy"))}, "nothing"},
+		{
+			name:  "the previous one is not corrected while the new one is made",
+			state: state(nil, old(3, edited...)), want: "get Foo, create web-3",
+		},
+		{
+			name:  "the previous one is not corrected while the new one comes up",
+			state: state(of(foo, available(1)), old(3, edited...)), want: "nothing",
+		},
+		{name: "an edited previous one is deleted as any other", state: state(of(foo), old(3, edited...)), want: deleteOld},
+		{
+			name:  "the new one is corrected before the previous one is deleted",
+			state: state(of(foo, scaled(2)), old(3)), want: "patch spec.replicas, " + deleteOld,
+		},
+		{
+			name: "a new one without a uid is not corrected, and blocks no deletion", want: deleteOld,
+			state: state(of(foo, scaled(2), withoutUID), old(3)),
+		},
+		{
+			name:  "a previous one that is being deleted is not deleted again",
+			state: state(of(foo), old(3, deleted)), want: "nothing",
+		},
+		{
+			name:  "the made-for label of another Foo",
+			state: state(of(foo), old(3, withLabel(v1alpha1.LabelMadeFor, foreignMark))), want: "nothing",
+		},
+		{
+			name:  "the made-for label of the new name",
+			state: state(of(foo), old(3, withLabel(v1alpha1.LabelMadeFor, newMark))), want: "nothing",
+		},
+		{name: "no made-for label", state: state(of(foo), old(3, withoutLabels)), want: "nothing"},
+		{
+			name: "a copy stays, whatever it has available",
+			state: state(of(foo), all(copied(of(foo, available(0)), "a-copy"),
+				copied(old(3)[0], "z-copy"))),
+			want: "nothing",
+		},
 
-		{"a paused Foo's old one stays", plan.Seen{Foo: renamed(withPaused), Named: of(foo), Owned: old(3)}, "nothing"},
-		{"an invalid Foo's old one stays", plan.Seen{Foo: renamed(withReplicas(-1)), Named: of(foo), Owned: old(3)}, "Invalid"},
-		{"the old one stays while the new one is being deleted", plan.Seen{Foo: foo, Named: of(foo, deleted), Owned: old(3)}, "nothing"},
-		{"the old one stays while the new name is no Foo's", plan.Seen{Foo: foo, Named: of(foo, ownedBy()), Owned: old(3)}, "NotOwned"},
-		{"the old one stays while the new name is another Foo's", plan.Seen{Foo: foo, Named: of(newFoo(withUID("other"), withDeploymentName("web-3"))), Owned: old(3)}, "WaitingForName"},
+		{
+			name:  "a paused Foo's previous one stays",
+			state: plan.State{Foo: renamed(withPaused), Deployment: of(foo), Previous: old(3)}, want: "nothing",
+		},
+		{
+			name:  "an invalid Foo's previous one stays",
+			state: plan.State{Foo: renamed(withReplicas(-1)), Deployment: of(foo), Previous: old(3)}, want: "Invalid",
+		},
+		{
+			name:  "the previous one stays while the new one is being deleted",
+			state: state(of(foo, deleted), old(3)), want: "nothing",
+		},
+		{
+			name:  "the previous one stays while the new name is no Foo's",
+			state: state(of(foo, ownedBy()), old(3)), want: "NotOwned",
+		},
+		{
+			name:  "the previous one stays while the new name is another Foo's",
+			state: state(of(newFoo(withUID("other"), withDeploymentName("web-3"))), old(3)), want: "WaitingForName",
+		},
 
-		{"changed back: what was written for an older spec is stamped first", plan.Seen{Foo: foo, Named: of(foo, withFence("1")), Owned: all(earlier(foo, "web-2"))}, stamp},
-		{"changed back: then the other one goes", plan.Seen{Foo: foo, Named: of(foo), Owned: all(earlier(foo, "web-2", withFence("2")))}, "delete web-2"},
-		{"changed back before the other one had anything available", plan.Seen{Foo: foo, Named: of(foo), Owned: all(earlier(foo, "web-2", withFence("2"), available(0)))}, "delete web-2"},
-		{"changed back while the other one serves and this one has lost its pods", plan.Seen{Foo: foo, Named: of(foo, available(0)), Owned: all(earlier(foo, "web-2", withFence("2"), available(3)))}, "nothing"},
+		{
+			name:  "changed back: what was written for an older spec is stamped first, then the other one is deleted",
+			state: state(of(foo, withFence("1")), all(earlier(foo, "web-2"))),
+			want:  stampGeneration + ", " + readBoth + "delete web-2",
+		},
+		{
+			name:  "changed back, and it is stamped",
+			state: state(of(foo), all(earlier(foo, "web-2", withFence("2")))), want: readBoth + "delete web-2",
+		},
+		{
+			name:  "changed back before the other one had anything available",
+			state: state(of(foo), all(earlier(foo, "web-2", withFence("2"), available(0)))),
+			want:  readBoth + "delete web-2",
+		},
+		{
+			name:  "changed back while the other one serves and this one has lost its pods",
+			state: state(of(foo, available(0)), all(earlier(foo, "web-2", withFence("2"), available(3)))), want: "nothing",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			allUnchanged(t, tc.seen)
-			tc.seen.Live = &plan.Live{Foo: tc.seen.Foo}
-			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
+			checkSent(t, tc.want, play(t, tc.state).result())
 		})
 	}
 }
 
-// Of several old ones, the one that serves best is kept until the new one can take over. One that has nothing
-// available goes at once, whatever is the matter with the new one.
-func TestNextRemovesAnAbandonedDeploymentFirst(t *testing.T) {
+// Of several previous ones, the one that serves best is kept until the new one can take over. One that has nothing
+// available is deleted at once, whatever state the new one is in.
+func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 	foo := renamed()
 	dep := func(name string, with ...deploymentOption) *appsv1.Deployment { return earlier(foo, name, with...) }
 	none, some := available(0), available(1)
-	serves, abandoned := dep("web-1"), dep("web-2", none)
+	serves, never := dep("web-1"), dep("web-2", none)
+	both := all(serves, never)
 	rival := newFoo(withName("api"), withUID("api-uid"), withDeploymentName("web-3"))
-	held := &plan.WaitError{For: plan.Backoff}
+	const (
+		then   = ", get Foo, create web-3"
+		delete = readBoth + "delete web-2"
+	)
 
 	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
+		name  string
+		state plan.State
+		want  string
 	}{
-		{"there is none of the new name", plan.Seen{Owned: all(serves, abandoned)}, "delete web-2"},
-		{"the new one comes up", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(foo, some)}, "delete web-2"},
-		{"the new one could take over", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(foo)}, "delete web-2"},
-		{"the new one differs", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(foo, scaled(9))}, "delete web-2"},
-		{"the new one is being deleted", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(foo, deleted)}, "delete web-2"},
-		{"the new name is no Foo's", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(foo, ownedBy())}, "delete web-2"},
-		{"the new name is another Foo's", plan.Seen{Owned: all(serves, abandoned), Named: newDeployment(rival), Holders: foos(rival)}, "delete web-2"},
-		{"the new name goes to an older Foo", plan.Seen{Owned: all(serves, abandoned), Claimants: foos(rival)}, "delete web-2"},
-		{"it is too early for another try", plan.Seen{Owned: all(serves, abandoned), Held: held}, "wait for another try"},
-		{"the Foo is paused", plan.Seen{Foo: renamed(withPaused), Owned: all(serves, abandoned)}, "nothing"},
-		{"the Foo is invalid", plan.Seen{Foo: renamed(withReplicas(-1)), Owned: all(serves, abandoned)}, "Invalid"},
+		{
+			name:  "there is none of the new name",
+			state: plan.State{Previous: both}, want: "get Foo, delete web-2" + then,
+		},
+		{
+			name:  "the new one comes up",
+			state: plan.State{Previous: both, Deployment: newDeployment(foo, some)}, want: delete,
+		},
+		{
+			name:  "the new one could take over",
+			state: plan.State{Previous: both, Deployment: newDeployment(foo)}, want: delete + ", " + deleteOld,
+		},
+		{
+			name:  "the new one differs",
+			state: plan.State{Previous: both, Deployment: newDeployment(foo, scaled(9))},
+			want:  delete + ", patch spec.replicas, " + deleteOld,
+		},
+		{
+			name:  "the new one is being deleted",
+			state: plan.State{Previous: both, Deployment: newDeployment(foo, deleted)}, want: delete,
+		},
+		{
+			name:  "the new name is no Foo's",
+			state: plan.State{Previous: both, Deployment: newDeployment(foo, ownedBy())}, want: delete + ", NotOwned",
+		},
+		{
+			name:  "the new name is another Foo's",
+			state: plan.State{Previous: both, Deployment: newDeployment(rival), OwnerChain: foos(rival)},
+			want:  delete + ", NameTaken",
+		},
+		{
+			name:  "the new name goes to an older Foo",
+			state: plan.State{Previous: both, Claimants: foos(rival)}, want: "get Foo, delete web-2, NameTaken",
+		},
+		{
+			name: "the whole sync backs off",
+			state: plan.State{Previous: both, Memory: plan.Memory{UID: foo.UID, Generation: 3,
+				Ledger: ledger{wholeSync: quietUntil(1)}}},
+			want: "nothing, no report",
+		},
+		{name: "the Foo is paused", state: plan.State{Foo: renamed(withPaused), Previous: both}, want: "nothing"},
+		{name: "the Foo is invalid", state: plan.State{Foo: renamed(withReplicas(-1)), Previous: both}, want: "Invalid"},
 
-		{"one that has nothing available is kept when it is the only one", plan.Seen{Owned: all(abandoned)}, "create web-3"},
-		{"one that serves is kept beside one that serves better", plan.Seen{Owned: all(dep("web-1", some), dep("web-2"))}, "create web-3"},
-		{"the one between may be first by name", plan.Seen{Owned: all(dep("web-1", none), dep("web-2", some))}, "delete web-1"},
-		{"one after the other, by name", plan.Seen{Owned: all(dep("web-5", none), dep("web-4", none), serves)}, "delete web-4"},
-		{"when none has anything, the first that was made is kept", plan.Seen{Owned: all(dep("web-1", none, madeAt(2)), dep("web-2", none, madeAt(1)))}, "delete web-1"},
-		{"it was not made first because it is first in the list", plan.Seen{Owned: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(2)))}, "delete web-1"},
-		{"when all were made at once, the first by name is kept", plan.Seen{Owned: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(1)))}, "delete web-2"},
-		{"what it has available comes before when it was made", plan.Seen{Owned: all(dep("web-1", none, madeAt(1)), dep("web-2", some, madeAt(2)))}, "delete web-1"},
-		{"one that is being deleted is not deleted again", plan.Seen{Owned: all(serves, dep("web-2", none, deleted))}, "create web-3"},
-		{"one that is being deleted does not serve", plan.Seen{Owned: all(dep("web-1", deleted), abandoned)}, "create web-3"},
-		{"a copy is nothing to delete", plan.Seen{Owned: all(serves, copied(abandoned, "web-4"))}, "create web-3"},
-		{"a copy is nothing that serves", plan.Seen{Owned: all(copied(serves, "web-4"), abandoned)}, "create web-3"},
+		{
+			name:  "one that has nothing available is kept when it is the only one",
+			state: plan.State{Previous: all(never)}, want: "get Foo, create web-3",
+		},
+		{
+			name:  "one that serves is kept beside one that serves better",
+			state: plan.State{Previous: all(dep("web-1", some), dep("web-2"))}, want: "get Foo, create web-3",
+		},
+		{
+			name:  "the one between may be first by name",
+			state: plan.State{Previous: all(dep("web-1", none), dep("web-2", some))}, want: "get Foo, delete web-1" + then,
+		},
+		{
+			name:  "one after the other, by name",
+			state: plan.State{Previous: all(dep("web-5", none), dep("web-4", none), serves)},
+			want:  "get Foo, delete web-4, get Foo, delete web-5" + then,
+		},
+		{
+			name:  "when none has anything, the first that was made is kept",
+			state: plan.State{Previous: all(dep("web-1", none, madeAt(2)), dep("web-2", none, madeAt(1)))},
+			want:  "get Foo, delete web-1" + then,
+		},
+		{
+			name:  "it was not made first because it is first in the list",
+			state: plan.State{Previous: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(2)))},
+			want:  "get Foo, delete web-1" + then,
+		},
+		{
+			name:  "when all were made at once, the first by name is kept",
+			state: plan.State{Previous: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(1)))},
+			want:  "get Foo, delete web-2" + then,
+		},
+		{
+			name:  "what it has available comes before when it was made",
+			state: plan.State{Previous: all(dep("web-1", none, madeAt(1)), dep("web-2", some, madeAt(2)))},
+			want:  "get Foo, delete web-1" + then,
+		},
+		{
+			name:  "one that is being deleted is not deleted again",
+			state: plan.State{Previous: all(serves, dep("web-2", none, deleted))}, want: "get Foo, create web-3",
+		},
+		{
+			name:  "one that is being deleted does not serve",
+			state: plan.State{Previous: all(dep("web-1", deleted), never)}, want: "get Foo, create web-3",
+		},
+		{
+			name:  "a copy is not deleted",
+			state: plan.State{Previous: all(serves, copied(never, "web-4"))}, want: "get Foo, create web-3",
+		},
+		{
+			name:  "a copy does not serve",
+			state: plan.State{Previous: all(copied(serves, "web-4"), never)}, want: "get Foo, create web-3",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.seen.Foo == nil {
-				tc.seen.Foo = foo
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
 			}
-			allUnchanged(t, tc.seen)
-			tc.seen.Live = &plan.Live{Foo: tc.seen.Foo}
-			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
+			checkSent(t, tc.want, play(t, tc.state).result())
 		})
 	}
 }
 
-// A Deployment that has its name back may only lack the stamp of the new spec. The patch that puts it on starts no
-// rollout, so that no event but its own follows: the next step is there at once.
-func TestAStampedDeploymentTakesOverAtOnce(t *testing.T) {
-	foo := renamed()
-	seen := plan.Seen{Foo: foo, Named: newDeployment(foo, withFence("1")), Owned: all(earlier(foo, "web-2"))}
-	seen.Named = apply(t, seen.Named, plan.Next(seen).Patch)
-	if step := plan.Next(seen); !step.LookAtFoo {
-		t.Errorf("%s, want a look before the other one is deleted", stepOf(step))
-	}
-}
-
-// The cached Foo may be one that has got its old name back: nothing is deleted on the word of a cache.
-func TestNextDeletesOnlyForALiveFoo(t *testing.T) {
-	foo := renamed()
-	for name, seen := range map[string]plan.Seen{
-		"a replaced one":   {Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1"))},
-		"an abandoned one": {Foo: foo, Owned: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0)))},
-		"while something is overridden": {Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")),
-			Overridden: &plan.WaitError{For: plan.CorrectionBackoff, Err: errors.New("overridden")}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if step := plan.Next(seen); !step.LookAtFoo || step.Delete != nil {
-				t.Errorf("without a look: %s", stepOf(step))
-			}
-			for _, tc := range []struct {
-				name string
-				live *v1alpha1.Foo
-				want bool
-			}{
-				{"is the same", renamed(), true},
-				{"is the same, with another status", renamed(func(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration, foo.ResourceVersion = 3, "99" }), true},
-				{"is gone", nil, false},
-				{"is another of the name", renamed(withUID("new")), false},
-				{"is being deleted", renamed(deletedFoo), false},
-				{"has a newer spec", renamed(withGeneration(4)), false},
-				{"has an older spec, which cannot be", renamed(withGeneration(2)), false},
-			} {
-				seen.Live = &plan.Live{Foo: tc.live}
-				step := plan.Next(seen)
-				if (step.Delete != nil) != tc.want || step.Leave == tc.want || step.LookAtFoo {
-					t.Errorf("the Foo %s: %s", tc.name, stepOf(step))
-				}
-			}
-		})
-	}
-}
-
-// The delete carries the uid and resourceVersion that were seen, so the object itself must come back.
-func TestNextReturnsTheVeryDeploymentToDelete(t *testing.T) {
+// The delete carries the uid and resourceVersion that were observed, so the step has the object itself.
+func TestADeletionHasTheVeryDeployment(t *testing.T) {
 	foo := renamed()
 	old := earlier(foo, "web-2", available(0))
-	for name, seen := range map[string]plan.Seen{
-		"replaced":  {Foo: foo, Named: newDeployment(foo), Owned: all(copied(old, "copy"), old)},
-		"abandoned": {Foo: foo, Owned: all(earlier(foo, "web-1"), old, earlier(foo, "web-4"))},
+	for name, state := range map[string]plan.State{
+		"replaced":     {Foo: foo, Deployment: newDeployment(foo), Previous: all(copied(old, "copy"), old)},
+		"never served": {Foo: foo, Previous: all(earlier(foo, "web-1"), old, earlier(foo, "web-4"))},
 	} {
-		seen.Live = &plan.Live{Foo: foo}
-		if step := plan.Next(seen); step.Delete != old {
-			t.Errorf("%s: %s, want the very Deployment that was seen", name, stepOf(step))
+		if step := play(t, state).step(plan.DeleteDeployment); step == nil || step.Deployment != old {
+			t.Errorf("%s: %s, want the very Deployment that was observed", name, wordsOf(step))
 		}
 	}
 }
 
-// Somebody may have acted on a newer spec, under a name that the cached Foo does not know yet.
-func TestNextMindsTheGenerationOnEveryOwnedDeployment(t *testing.T) {
-	foo := newFoo(withGeneration(3), withReplicas(3)) // Without a status, so that a create alone asks for no look.
+// Something may have been written for a newer spec, under a name that the cached Foo does not have yet.
+func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
+	foo := newFoo(withGeneration(3), withReplicas(3)) // Without a status, so that a create alone needs no read.
 	old := func(fence string, with ...deploymentOption) *appsv1.Deployment {
-		return earlier(foo, "web-"+fence, append([]deploymentOption{withFence(fence)}, with...)...)
+		return earlier(foo, "web-"+fence, append([]deploymentOption{withFence(fence), available(5)}, with...)...)
 	}
-	named := func(fence string) *appsv1.Deployment { return newDeployment(foo, withFence(fence), available(0)) }
+	stamped := func(fence string) *appsv1.Deployment { return newDeployment(foo, withFence(fence), available(0)) }
 	edited := newDeployment(foo, scaled(5), available(0))
-	live := func(with ...fooOption) *plan.Live {
-		return &plan.Live{Foo: newFoo(append([]fooOption{withGeneration(3)}, with...)...)}
+	live := func(with ...fooOption) []reply {
+		return []reply{finds(newFoo(append([]fooOption{withGeneration(3)}, with...)...))}
 	}
+	const patch, read, end = "patch spec.replicas", "get Foo, ", "get Foo, no report"
 
 	for _, tc := range []struct {
-		name string
-		seen plan.Seen
-		want string
+		name    string
+		state   plan.State
+		replies []reply
+		want    string
 	}{
-		{"a create beside any asks for a look", plan.Seen{Owned: all(old("2"))}, "look at Foo"},
-		{"a create beside a copy", plan.Seen{Owned: all(copied(old("4"), "copy"))}, "create web-1"},
-		{"a create beside one being deleted", plan.Seen{Owned: all(old("4", deleted))}, "create web-1"},
-		{"a patch beside an older one", plan.Seen{Named: edited, Owned: all(old("2"))}, "patch spec.replicas"},
-		{"a patch beside one of the same", plan.Seen{Named: edited, Owned: all(old("3"))}, "patch spec.replicas"},
-		{"a patch beside a newer one asks for a look", plan.Seen{Named: edited, Owned: all(old("4"))}, "look at Foo"},
-		{"a patch beside a newer one and others", plan.Seen{Named: edited, Owned: all(old("2"), old("4"), old("3"))}, "look at Foo"},
-		{"a patch beside the copy of a newer one", plan.Seen{Named: edited, Owned: all(copied(old("4"), "copy"))}, "patch spec.replicas"},
-		{"a patch beside a newer one that is being deleted", plan.Seen{Named: edited, Owned: all(old("4", deleted))}, "patch spec.replicas"},
-		{"a patch beside one that is of no number", plan.Seen{Named: edited, Owned: all(old("x"))}, "patch spec.replicas"},
-		{"a correction that has to wait beside a newer one", plan.Seen{Named: edited, Owned: all(old("4")), Overridden: overriddenReplicas()}, overriddenReplicas().Error()},
-		{"nothing to be patched beside a newer one", plan.Seen{Named: named("3"), Owned: all(old("4"))}, "nothing"},
-		{"the named one's is newer", plan.Seen{Named: named("4"), Owned: all(old("2"))}, "look at Foo"},
-		{"that of a Deployment of another Foo says nothing", plan.Seen{Named: newDeployment(newFoo(withUID("other")), withFence("4"))}, "WaitingForName"},
+		{name: "a create beside any needs a read", state: plan.State{Previous: all(old("2"))}, want: read + "create web-1"},
+		{
+			name:  "a create beside a copy needs a read",
+			state: plan.State{Previous: all(copied(old("4"), "copy"))}, want: read + "create web-1",
+		},
+		{
+			name:  "a create beside one being deleted needs a read: the Foo may be gone too",
+			state: plan.State{Previous: all(old("4", deleted))}, want: read + "create web-1",
+		},
+		{name: "a patch beside an older one", state: plan.State{Deployment: edited, Previous: all(old("2"))}, want: patch},
+		{
+			name:  "a patch beside one of the same",
+			state: plan.State{Deployment: edited, Previous: all(old("3"))}, want: patch,
+		},
+		{
+			name:  "a patch beside a newer one needs a read",
+			state: plan.State{Deployment: edited, Previous: all(old("4"))}, want: read + patch,
+		},
+		{
+			name:  "a patch beside a newer one and others",
+			state: plan.State{Deployment: edited, Previous: all(old("2"), old("4"), old("3"))}, want: read + patch,
+		},
+		{
+			name:  "a patch beside the copy of a newer one",
+			state: plan.State{Deployment: edited, Previous: all(copied(old("4"), "copy"))}, want: patch,
+		},
+		{
+			name:  "a patch beside a newer one that is being deleted",
+			state: plan.State{Deployment: edited, Previous: all(old("4", deleted))}, want: patch,
+		},
+		{
+			name:  "a patch beside one that has no number",
+			state: plan.State{Deployment: edited, Previous: all(old("x"))}, want: patch,
+		},
+		{
+			name: "a patch that backs off beside a newer one",
+			state: plan.State{
+				Deployment: edited, Previous: all(old("4")), Memory: overriddenMemory(foo),
+			},
+			want: "nothing",
+		},
+		{
+			name:  "nothing to be patched beside a newer one",
+			state: plan.State{Deployment: stamped("3"), Previous: all(old("4"))}, want: "nothing",
+		},
+		{
+			name:  "the named one's is newer",
+			state: plan.State{Deployment: stamped("4"), Previous: all(old("2"))}, want: read + stampGeneration,
+		},
+		{
+			name:  "that of a Deployment of another Foo does not count",
+			state: plan.State{Deployment: newDeployment(newFoo(withUID("other")), withFence("4"))}, want: "WaitingForName",
+		},
 
-		{"the Foo is really newer", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(withGeneration(4))}, "leave"},
-		{"the Foo is gone", plan.Seen{Named: edited, Owned: all(old("4")), Live: &plan.Live{}}, "leave"},
-		{"the Foo is being deleted", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(deletedFoo)}, "leave"},
-		{"the Foo is another", plan.Seen{Named: edited, Owned: all(old("4")), Live: live(withUID("new"))}, "leave"},
-		{"the label is wrong", plan.Seen{Named: edited, Owned: all(old("4")), Live: live()}, "patch spec.replicas"},
-		{"the label is wrong, and there is something to create", plan.Seen{Owned: all(old("4")), Live: live()}, "create web-1"},
-		{"the label is wrong, and the new one could take over", plan.Seen{Named: newDeployment(foo), Owned: all(old("4")), Live: live()}, "delete web-4"},
-		{"a paused Foo does not mind", plan.Seen{Foo: newFoo(withGeneration(3), withPaused), Owned: all(old("4"))}, "nothing"},
-		{"an invalid Foo does not mind", plan.Seen{Foo: newFoo(withGeneration(3), withReplicas(-1)), Owned: all(old("4"))}, "Invalid"},
+		{
+			name:  "the Foo is really newer",
+			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(withGeneration(4)), want: end,
+		},
+		{
+			name:  "the Foo is gone",
+			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: []reply{finds(nil)}, want: end,
+		},
+		{
+			name:  "the Foo is being deleted",
+			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(deletedFoo), want: end,
+		},
+		{
+			name:  "the Foo is another",
+			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(withUID("new")), want: end,
+		},
+		{
+			name:  "the label is wrong, and there is something to create",
+			state: plan.State{Previous: all(old("4"))}, want: read + "create web-1",
+		},
+		{
+			name:  "the label is wrong, and the new one could take over",
+			state: plan.State{Deployment: newDeployment(foo), Previous: all(old("4"))},
+			want:  read + "get web-1, delete web-4",
+		},
+		{
+			name:  "a paused Foo needs no read",
+			state: plan.State{Foo: newFoo(withGeneration(3), withPaused), Previous: all(old("4"))}, want: "nothing",
+		},
+		{
+			name:  "an invalid Foo needs no read",
+			state: plan.State{Foo: newFoo(withGeneration(3), withReplicas(-1)), Previous: all(old("4"))}, want: "Invalid",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.seen.Foo == nil {
-				tc.seen.Foo = foo
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
 			}
-			allUnchanged(t, tc.seen)
-			if diff := cmp.Diff(tc.want, stepOf(plan.Next(tc.seen))); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
+			checkSent(t, tc.want, play(t, tc.state, tc.replies...).result())
 		})
 	}
 }
 
-func TestNextCreatesWithTheReplicasOfTheOldDeployment(t *testing.T) {
+func TestACreateHasTheReplicasOfThePreviousDeployment(t *testing.T) {
 	foo := renamed(unsetReplicas, withImage("nginx:1.29"))
 	dep := func(name string, with ...deploymentOption) *appsv1.Deployment { return earlier(foo, name, with...) }
 	for _, tc := range []struct {
-		name  string
-		foo   *v1alpha1.Foo
-		owned []*appsv1.Deployment
-		want  int32
+		name     string
+		foo      *v1alpha1.Foo
+		previous []*appsv1.Deployment
+		want     int32
 	}{
-		{"there is no old one", foo, nil, 1},
-		{"there is one", foo, all(dep("web-1", scaled(5))), 5},
-		{"there is one that has nothing available", foo, all(dep("web-1", scaled(5), available(0))), 5},
-		{"there is one that was scaled to nothing", foo, all(dep("web-1", scaled(0), available(0))), 0},
-		{"there is one that does not say, which is 1", foo, all(dep("web-1", withoutReplicas, available(1))), 1},
-		{"the Foo says how many", renamed(withReplicas(2)), all(dep("web-1", scaled(5))), 2},
-		{"the Foo says none", renamed(withReplicas(0)), all(dep("web-1", scaled(5))), 0},
-		{"of several the one with most available", foo, all(dep("web-1", scaled(5), available(2)), dep("web-2", scaled(4), available(3))), 4},
-		{"of equal ones the first that was made", foo, all(dep("web-1", scaled(5), madeAt(2)), dep("web-2", scaled(4), madeAt(1))), 4},
-		{"of those made at once the first by name", foo, all(dep("web-2", scaled(4), madeAt(1)), dep("web-1", scaled(5), madeAt(1))), 5},
-		{"one that is being deleted does not count", foo, all(dep("web-1", scaled(5), deleted)), 1},
-		{"a copy does not count", foo, all(copied(dep("web-1", scaled(5)), "copy")), 1},
+		{name: "there is no previous one", want: 1},
+		{name: "there is one", previous: all(dep("web-1", scaled(5))), want: 5},
+		{name: "there is one that has nothing available", previous: all(dep("web-1", scaled(5), available(0))), want: 5},
+		{name: "there is one that was scaled to nothing", previous: all(dep("web-1", scaled(0), available(0)))},
+		{
+			name:     "there is one without a number, which is 1",
+			previous: all(dep("web-1", withoutReplicas, available(1))), want: 1,
+		},
+		{name: "the Foo sets the number", foo: renamed(withReplicas(2)), previous: all(dep("web-1", scaled(5))), want: 2},
+		{name: "the Foo sets none", foo: renamed(withReplicas(0)), previous: all(dep("web-1", scaled(5)))},
+		{
+			name:     "of several the one with most available",
+			previous: all(dep("web-1", scaled(5), available(2)), dep("web-2", scaled(4), available(3))), want: 4,
+		},
+		{
+			name:     "of equal ones the first that was made",
+			previous: all(dep("web-1", scaled(5), madeAt(2)), dep("web-2", scaled(4), madeAt(1))), want: 4,
+		},
+		{
+			name:     "of those made at once the first by name",
+			previous: all(dep("web-2", scaled(4), madeAt(1)), dep("web-1", scaled(5), madeAt(1))), want: 5,
+		},
+		{name: "one that is being deleted does not count", previous: all(dep("web-1", scaled(5), deleted)), want: 1},
+		{name: "a copy does not count", previous: all(copied(dep("web-1", scaled(5)), "copy")), want: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			seen := plan.Seen{Foo: tc.foo, Owned: tc.owned, Live: &plan.Live{Foo: tc.foo}}
-			allUnchanged(t, seen)
+			if tc.foo == nil {
+				tc.foo = foo
+			}
 			want := plan.Deployment(tc.foo)
 			want.Spec.Replicas = &tc.want
-			got := plan.Next(seen).Create
+			got := play(t, plan.State{Foo: tc.foo, Previous: tc.previous}).step(plan.CreateDeployment).Deployment
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong Deployment (-want +got):\n%s", diff)
 			}
-			if got != nil && len(tc.owned) > 0 && got.Spec.Replicas == tc.owned[0].Spec.Replicas {
+			if len(tc.previous) > 0 && got.Spec.Replicas == tc.previous[0].Spec.Replicas {
 				t.Error("the new Deployment shares memory with the cached one")
 			}
 		})
 	}
 }
 
-// The numbers and the selector are those of the named one alone, whatever the old one has.
-func TestStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
+// The numbers and the selector are those of the named one alone, whatever the previous one has.
+func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
+	const selector = "samplecontroller.k8s.io/deployment="
 	foo := renamed(func(foo *v1alpha1.Foo) {
-		foo.Status.Replicas, foo.Status.AvailableReplicas, foo.Status.Selector = 3, 3, "controller=web,samplecontroller.k8s.io/deployment=web-1"
+		foo.Status.Replicas, foo.Status.AvailableReplicas = 3, 3
+		foo.Status.Selector = "controller=web," + selector + "web-1"
 	})
-	old := earlier(foo, "web-1")
+	refused := []reply{fails(plan.CreateDeployment, forbidden)}
 	for _, tc := range []struct {
-		name  string
-		named *appsv1.Deployment
-		want  v1alpha1.FooStatus
+		name    string
+		named   *appsv1.Deployment
+		replies []reply
+		want    v1alpha1.FooStatus
 	}{
-		{"there is none", nil, v1alpha1.FooStatus{ObservedGeneration: 3}},
-		{"it comes up", newDeployment(foo, rollout(2, 2, 1)), v1alpha1.FooStatus{ObservedGeneration: 3, Replicas: 2, AvailableReplicas: 1,
-			Selector: "app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3"}},
-		{"it is another Foo's", newDeployment(newFoo(withUID("other"))), v1alpha1.FooStatus{ObservedGeneration: 3}},
+		{name: "there is none", replies: refused, want: v1alpha1.FooStatus{ObservedGeneration: 3}},
+		{
+			name: "it comes up", named: newDeployment(foo, rollout(2, 2, 1)),
+			want: v1alpha1.FooStatus{
+				ObservedGeneration: 3, Replicas: 2, AvailableReplicas: 1,
+				Selector: "app=nginx,controller=web," + selector + "web-3",
+			},
+		},
+		{
+			name: "it is another Foo's", named: newDeployment(newFoo(withUID("other"))),
+			want: v1alpha1.FooStatus{ObservedGeneration: 3},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := plan.Status(plan.Seen{Foo: foo, Named: tc.named, Owned: all(old)}, nil, now)
+			state := plan.State{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1"))}
+			got := *play(t, state, tc.replies...).status()
 			got.Conditions = nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("wrong status (-want +got):\n%s", diff)
@@ -515,248 +861,338 @@ func TestStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 	}
 }
 
-// Not a word of one that is about to be deleted: it is not kept, and not going yet.
-func TestAnOldDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
+// Of one that is about to be deleted nothing is reported: it is not kept, and not being deleted yet.
+func TestAPreviousDeploymentThatCanBeReplacedIsNotReportedAsKept(t *testing.T) {
+	foo := renamed(withPaused) // So that it is still there.
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))})
+	if want := "True " + pausedPrefix + "3 of 3 replicas available"; c.report() != want {
+		t.Errorf("got %q, want %q", c.report(), want)
+	}
+}
+
+// Whatever else there is to report, it is kept until the new one can take over, and to be deleted from then on.
+func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 	foo := renamed()
-	const kept = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
+	nothingWorks := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(plan.PatchDeployment, "web-3"): until(1), op(plan.CreateDeployment, "web-3"): until(1),
+		op(plan.DeleteDeployment, "web-1"): {Count: 1, Until: now.Add(1), Report: plan.ConditionError{Message: "x"}},
+	}}
+	other := newDeployment(renamed(withUID("other")))
 	for _, tc := range []struct {
 		name  string
 		named *appsv1.Deployment
 		want  string
 	}{
-		{"it could take over", newDeployment(foo), ""},
-		{"it has one available too few", newDeployment(foo, available(2)), kept},
-		{"it was written for an older spec", newDeployment(foo, withFence("2")), kept},
-		{"it was written for nobody knows which spec", newDeployment(foo, withoutLabels), kept},
-		{"its numbers are of before the last change", newDeployment(foo, observedAt(1, 2)), kept},
-		{"it is being deleted", newDeployment(foo, deleted), kept},
-		{"it is another Foo's", newDeployment(newFoo(withUID("other"), withGeneration(3), withReplicas(3))), kept},
-		{"it is no Foo's", newDeployment(foo, ownedBy()), kept},
-		{"there is none", nil, kept},
+		{name: "it could take over", named: newDeployment(foo), want: undeleted + "x"},
+		{name: "it has one available too few", named: newDeployment(foo, available(2)), want: kept},
+		{name: "it was written for an older spec", named: newDeployment(foo, withFence("2")), want: kept},
+		{name: "it was written for an unknown spec", named: newDeployment(foo, withoutLabels), want: kept},
+		{name: "its numbers are of before the last change", named: newDeployment(foo, observedAt(1, 2)), want: kept},
+		{name: "it is being deleted", named: newDeployment(foo, deleted), want: kept},
+		{name: "it is another Foo's", named: other, want: kept},
+		{name: "it is no Foo's", named: newDeployment(foo, ownedBy()), want: kept},
+		{name: "there is none", want: kept},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := &plan.TerminalError{Reason: "X", Message: "x"} // Whatever else there is to say.
-			status := plan.Status(plan.Seen{Foo: foo, Named: tc.named, Owned: all(earlier(foo, "web-1"))}, err, now)
-			if diff := cmp.Diff("x"+tc.want, status.Conditions[0].Message); diff != "" {
-				t.Errorf("wrong message (-want +got):\n%s", diff)
+			c := play(t, plan.State{
+				Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: nothingWorks,
+			})
+			checkSent(t, "nothing", c.sent())
+			message := c.message()
+			if !strings.HasSuffix(message, tc.want) || strings.Count(message, `"web-1"`) != 1 {
+				t.Errorf("the message is %q, want it to end in %q", message, tc.want)
 			}
 		})
 	}
 }
 
-func TestOldDeploymentsAreToldWhateverTheFooSays(t *testing.T) {
-	owned := func(foo *v1alpha1.Foo) []*appsv1.Deployment {
-		return all(earlier(foo, "c"), earlier(foo, "b", deleted), earlier(foo, "a", withoutLabels))
-	}
-	const tail = `; Deployment "a" has this Foo as its owner, but was not made for it under that name, and is left alone; Deployment "b" is being deleted` +
-		`; Deployment "c" is kept on purpose meanwhile, with 3 available`
+func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
+	const tail = `; Deployment "a" has this Foo as its owner, but was not made for it under that name, and is left alone` +
+		`; Deployment "b" is being deleted; Deployment "c" is kept on purpose meanwhile, with 3 available`
 	foo := renamed()
+	api := named("api", "api-2")
 	for _, tc := range []struct {
-		name string
-		foo  *v1alpha1.Foo
-		err  error
-		want string
+		name    string
+		state   plan.State
+		replies []reply
+		want    string
 	}{
-		{"it is paused", renamed(withPaused), nil, "Nothing is written while spec.paused is true; there is no Deployment"},
-		{"it is invalid", foo, &plan.TerminalError{Reason: "Invalid", Message: "mend it"}, "mend it"},
-		{"it waits for a name", foo, &plan.TerminalError{Reason: "WaitingForName", Message: "wait", Passing: true}, "wait"},
-		{"something went wrong", foo, errors.New("x"), "Trying again: the API server gave no answer"},
-		{"there is no Deployment", foo, nil, `Creating Deployment "web-3"`},
+		{
+			name:  "it is paused",
+			state: plan.State{Foo: renamed(withPaused)}, want: "False " + pausedPrefix + "there is no Deployment",
+		},
+		{
+			name:  "it is invalid",
+			state: plan.State{Foo: renamed(withReplicas(-1))},
+			want:  stalled + "Invalid: spec.replicas is negative: set 0 or more, or remove it",
+		},
+		{
+			name:  "it waits for a name",
+			state: plan.State{Foo: foo, Deployment: earlier(api, "web-3"), OwnerChain: foos(api)},
+			want: reconciling + `WaitingForName: Deployment "web-3" belongs to Foo "api", which keeps it until its new ` +
+				`one, "api-2", can take over`,
+		},
+		{
+			name:  "something is refused",
+			state: plan.State{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
+			want: reconciling + `Refused: Cannot create Deployment "web-3", trying again: slow down`,
+		},
+		{name: "there is no Deployment", state: plan.State{Foo: foo}, want: creatingWeb3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			seen := plan.Seen{Foo: tc.foo, Owned: owned(tc.foo)}
-			allUnchanged(t, seen)
-			for _, condition := range plan.Status(seen, tc.err, now).Conditions {
-				if diff := cmp.Diff(tc.want+tail, condition.Message); diff != "" {
-					t.Errorf("%s has the wrong message (-want +got):\n%s", condition.Type, diff)
+			tc.state.Previous = all(earlier(foo, "c"), earlier(foo, "b", deleted), earlier(foo, "a", withoutLabels))
+			c := play(t, tc.state, tc.replies...)
+			if diff := cmp.Diff(tc.want+tail, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
+			}
+			for _, condition := range c.conditions() {
+				if condition.Message != c.message() {
+					t.Errorf("%s has another message: %s", condition.Type, condition.Message)
 				}
 			}
 		})
 	}
 }
 
-// Names have up to 253 characters, and of old Deployments there may be any number.
-func TestOldDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
+// Names have up to 253 characters, and of previous Deployments there may be any number.
+func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 	foo := renamed()
-	seen := plan.Seen{Foo: foo}
+	state := plan.State{Foo: foo}
 	for i := range 40 {
-		seen.Owned = append(seen.Owned, earlier(foo, strings.Repeat("x", 250)+string(rune('a'+i%26))+string(rune('a'+i/26))))
+		name := strings.Repeat("x", 250) + string(rune('a'+i%26)) + string(rune('a'+i/26))
+		state.Previous = append(state.Previous, earlier(foo, name))
 	}
-	status := plan.Status(seen, nil, now)
-	message := meta.FindStatusCondition(status.Conditions, "Ready").Message
-	if len(message) != 4096 || !strings.HasPrefix(message, `Creating Deployment "web-3"; `) || !strings.HasSuffix(message, "...") {
+	message := play(t, state).message()
+	if len(message) != 4096 || !strings.HasPrefix(message,
+		`Creating Deployment "web-3"; `) || !strings.HasSuffix(message, "...") {
 		t.Errorf("a message of %d bytes that ends in %q", len(message), message[max(0, len(message)-10):])
 	}
 }
 
-// From one name to the next, through all that the caches show on the way: each step is taken once.
-func TestARenameTakesFourRequests(t *testing.T) {
+// From one name to the next, through all that the caches have on the way: each step is taken once.
+func TestTheRequestsOfARename(t *testing.T) {
 	foo := renamed()
-	foo.Status = plan.Status(plan.Seen{Foo: foo, Named: earlier(foo, "web-1")}, nil, now)
 	old := all(earlier(foo, "web-1"))
+	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Wrote: true}
 	var got []string
-	for _, seen := range []plan.Seen{
-		{Owned: old},
-		{Owned: old, Named: newDeployment(foo, observedAt(0, 1), rollout(0, 0, 0))},
-		{Owned: old, Named: newDeployment(foo, rollout(3, 3, 0))},
-		{Owned: old, Named: newDeployment(foo, rollout(3, 3, 2))},
-		{Owned: old, Named: newDeployment(foo)},
-		{Owned: all(earlier(foo, "web-1", deleted)), Named: newDeployment(foo)},
-		{Named: newDeployment(foo)},
+	for _, state := range []plan.State{
+		{Previous: old},
+		{Previous: old, Deployment: newDeployment(foo, unobserved)},
+		{Previous: old, Deployment: newDeployment(foo, available(0))},
+		{Previous: old, Deployment: newDeployment(foo, available(2))},
+		{Previous: old, Deployment: newDeployment(foo)},
+		{Previous: all(earlier(foo, "web-1", deleted)), Deployment: newDeployment(foo)},
+		{Deployment: newDeployment(foo)},
 	} {
-		seen.Foo = foo
-		did, status := perform(t, seen, foo, nil)
-		if did != "nothing" {
-			got = append(got, strings.Split(did, ", ")...)
+		state.Foo, state.Memory = foo, memory
+		c := play(t, state)
+		got = append(got, c.line())
+		memory = c.end.Memory
+		if c.status() != nil {
+			foo = c.step(plan.UpdateStatus).Foo
 		}
-		foo = foo.DeepCopy()
-		foo.Status = *status
 	}
-	if diff := cmp.Diff([]string{"look at Foo", "create web-3", "look at Foo", "delete web-1"}, got); diff != "" {
-		t.Errorf("wrong requests (-want +got):\n%s", diff)
-	}
+	checkLines(t, []string{
+		"get Foo, create web-3; Creating; done",
+		"nothing; no report; done",
+		"nothing; Progressing; done",
+		"nothing; Progressing; done",
+		"get Foo, get web-3, delete web-1; Available; done",
+		"nothing; Available; done",
+		"nothing; Available; done",
+	}, got)
 }
 
-// A delete whose uid or resourceVersion is no longer that of the Deployment is answered so, and the next look
-// shows more; a refusal is told.
-func TestOutcomeOfARefusedDelete(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		answer error
-		want   plan.Outcome
-	}{
-		{"it was edited meanwhile", conflict, plan.Outcome{Kind: plan.Retry, Quiet: true}},
-		{"it is gone", notFound, plan.Outcome{Kind: plan.Retry, Quiet: true}},
-		{"a policy refuses", forbidden, plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"the server fails", apierrors.NewInternalError(errors.New("x")), plan.Outcome{Kind: plan.Retry, Told: true}},
-		{"the server gives no answer", errors.New("connection reset"), plan.Outcome{Kind: plan.Retry, Told: true}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, plan.OutcomeOf(&plan.WriteError{Verb: "delete", Deployment: "web-1", Err: tc.answer})); diff != "" {
-				t.Errorf("wrong outcome (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Whatever is seen: what is deleted was made for the Foo under its name, is not the last that serves, and the Foo
-// has been asked for.
-func TestNextDeletesNothingThatMayBeNeeded(t *testing.T) {
+// Whatever is observed: what is deleted was made for the Foo under its name, is not the last that serves, and the Foo
+// and the Deployment that replaces it were read just before.
+func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	deletes := 0
-	someSeen(t, func(t *testing.T, seen plan.Seen) {
-		if step := plan.Next(seen); step.Delete != nil {
-			t.Errorf("%s without a look", stepOf(step))
-		}
-		seen.Live = &plan.Live{Foo: seen.Foo}
-		dep := plan.Next(seen).Delete
-		if dep == nil {
-			return
-		}
-		deletes++
-		made := seen.Foo.DeepCopy()
-		made.Spec.DeploymentName = dep.Name
-		switch {
-		case dep.Name == seen.Foo.Spec.DeploymentName, seen.Foo.Spec.Paused, !plan.Owns(seen.Foo, dep), dep.DeletionTimestamp != nil,
-			dep.Labels[v1alpha1.LabelMadeFor] != plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]:
-			t.Errorf("%s was deleted", dep.Name)
-		}
-		serving := dep.Status.AvailableReplicas // What is left must have as much, or as much as is wanted.
-		for _, other := range append(seen.Owned, seen.Named) {
-			if other != nil && other != dep && plan.Owns(seen.Foo, other) && other.DeletionTimestamp == nil {
-				if other.Status.AvailableReplicas >= serving || other == seen.Named && other.Spec.Replicas != nil && other.Status.AvailableReplicas >= *other.Spec.Replicas {
-					return
+	someStates(t, func(t *testing.T, state plan.State) {
+		c := play(t, state)
+		left := append(all(c.end.Deployment), state.Previous...)
+		var read []string
+		for _, step := range c.steps {
+			switch step.Verb {
+			case plan.ReadFoo, plan.ReadDeployment:
+				read = append(read, wordsOf(step))
+				continue
+			case plan.DeleteDeployment:
+				deletes++
+				checkDeletion(t, state, step.Deployment, left)
+				named := c.end.Deployment != nil && state.Deployment != nil
+				if len(read) == 0 || read[0] != "get Foo" || named && len(read) != 2 {
+					t.Errorf("before %s: %s", wordsOf(step), read)
 				}
 			}
+			read = nil
 		}
-		t.Errorf("%s had %d available, and nothing else has", dep.Name, serving)
 	})
 	if deletes < 20 {
-		t.Errorf("only %d deletes: what is seen is too good to show anything", deletes)
+		t.Errorf("only %d deletes: the states are too good to show anything", deletes)
 	}
 }
 
-// Each sync makes one request but for a look, and comes to an end.
-func TestNextTakesOneStepAtATime(t *testing.T) {
-	someSeen(t, func(t *testing.T, seen plan.Seen) {
-		for _, live := range []*plan.Live{nil, {}, {Foo: seen.Foo}} {
-			seen.Live = live
-			step := plan.Next(seen)
-			steps := 0
-			for _, taken := range []bool{step.Create != nil, step.Patch != nil, step.Delete != nil, step.LookAtFoo, step.Leave} {
-				if taken {
-					steps++
-				}
-			}
-			if steps > 1 || live != nil && step.LookAtFoo {
-				t.Errorf("with the live look %v: %s", live, stepOf(step))
-			}
+// checkDeletion checks that dep was the Foo's to delete, and that of the others one has as much available, or as much
+// as is wanted.
+func checkDeletion(t *testing.T, state plan.State, dep *appsv1.Deployment, others []*appsv1.Deployment) {
+	t.Helper()
+	made := state.Foo.DeepCopy()
+	made.Spec.DeploymentName = dep.Name
+	madeFor := plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]
+	if dep.Name == state.Foo.Spec.DeploymentName || state.Foo.Spec.Paused || !plan.Owns(state.Foo, dep) ||
+		dep.DeletionTimestamp != nil || dep.Labels[v1alpha1.LabelMadeFor] != madeFor {
+		t.Errorf("%s was deleted", dep.Name)
+	}
+	for i, other := range others {
+		if other == nil || other == dep || !plan.Owns(state.Foo, other) || other.DeletionTimestamp != nil {
+			continue
 		}
-	})
+		has, wanted := other.Status.AvailableReplicas, int32(1)
+		if other.Spec.Replicas != nil {
+			wanted = *other.Spec.Replicas
+		}
+		if has >= dep.Status.AvailableReplicas || i == 0 && has >= wanted {
+			return
+		}
+	}
+	t.Errorf("%s had %d available, and nothing else has", dep.Name, dep.Status.AvailableReplicas)
 }
 
-// What could not be deleted is left alone until its time, and then the key comes back, whatever else there is to do.
-func TestNextGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
+// What could not be deleted is left alone until its delay ends, and then the key comes back, whatever else there is to
+// do.
+func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
-	old, between, shorter := earlier(foo, "web-1"), earlier(foo, "web-2", available(0)), earlier(foo, "web-4", available(0))
-	why := &plan.WriteError{Verb: "delete", Deployment: "web-2", Err: errors.New("refused")}
-	overridden := &plan.WaitError{After: time.Minute, For: plan.CorrectionBackoff, Err: errors.New("overridden")}
-	const later = " and wait for another deletion: delete Deployment web-2: refused"
+	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
+	none := available(0)
+	web3 := newDeployment(foo)
+	lastly := ledger{op(plan.CreateDeployment, "web-3"): until(time.Minute)}
 
 	for _, tc := range []struct {
 		name  string
-		seen  plan.Seen
+		state plan.State
+		more  ledger
 		want  string
-		after time.Duration
 	}{
-		{"the new one is to be created", plan.Seen{Owned: all(old, between)}, "create web-3" + later, time.Second},
-		{"the new one differs", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, scaled(9))}, "patch spec.replicas" + later, time.Second},
-		{"the new one can take over", plan.Seen{Owned: all(between), Named: newDeployment(foo)}, strings.TrimPrefix(later, " and "), time.Second},
-		{"there is another one that is to go", plan.Seen{Owned: all(old, between), Named: newDeployment(foo)}, "delete web-1" + later, time.Second},
-		{"there is another one that is to go, behind it", plan.Seen{Owned: all(between, earlier(foo, "web-5")), Named: newDeployment(foo)}, "delete web-5" + later, time.Second},
-		{"there is another one that could not be deleted, before it", plan.Seen{Owned: all(earlier(foo, "web-0", available(0)), between), Named: newDeployment(foo)}, "wait for another deletion: delete Deployment web-0: refused", time.Millisecond},
-		{"there is another one that could not be deleted", plan.Seen{Owned: all(shorter, between), Named: newDeployment(foo)}, "wait for another deletion: delete Deployment web-4: refused", time.Millisecond},
-		{"it is needed again", plan.Seen{Owned: all(between), Named: newDeployment(foo, available(0))}, "nothing", 0},
-		{"the new name is no Foo's", plan.Seen{Owned: all(old, between), Named: newDeployment(foo, ownedBy())}, "NotOwned", time.Second},
-		{"the Foo is paused", plan.Seen{Foo: renamed(withPaused), Owned: all(old, between)}, strings.TrimPrefix(later, " and "), time.Second},
-		{"a field is overridden", plan.Seen{Owned: all(between), Named: newDeployment(foo), Overridden: overridden}, "wait for another correction: overridden", time.Minute},
-		{"it is too early for a create, too", plan.Seen{Owned: all(old, between), Held: overridden}, "wait for another correction: overridden", time.Minute},
+		{
+			name:  "the new one is to be created",
+			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Creating; wait in 1s quietly",
+		},
+		{
+			name:  "the new one differs",
+			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
+			want:  "patch spec.replicas; Progressing; wait in 1s quietly",
+		},
+		{
+			name:  "the new one can take over",
+			state: plan.State{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s quietly",
+		},
+		{
+			name:  "there is another one that is to be deleted",
+			state: plan.State{Previous: all(old, between), Deployment: web3},
+			want:  deleteOld + "; Available; wait in 1s quietly",
+		},
+		{
+			name:  "there is another one that is to be deleted, behind it",
+			state: plan.State{Previous: all(between, earlier(foo, "web-5")), Deployment: web3},
+			want:  readBoth + "delete web-5; Available; wait in 1s quietly",
+		},
+		{
+			name:  "there is another one that could not be deleted, before it",
+			state: plan.State{Previous: all(earlier(foo, "web-0", none), between), Deployment: web3},
+			want:  "nothing; Available; wait in 1ms quietly",
+		},
+		{
+			name:  "there is another one that could not be deleted",
+			state: plan.State{Previous: all(earlier(foo, "web-4", none), between), Deployment: web3},
+			want:  "nothing; Available; wait in 1ms quietly",
+		},
+		{
+			name:  "it is needed again",
+			state: plan.State{Previous: all(between), Deployment: newDeployment(foo, none)},
+			want:  "nothing; Progressing; done",
+		},
+		{
+			name:  "the new name is no Foo's",
+			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
+			want:  "nothing; NotOwned; wait in 1s quietly",
+		},
+		{
+			name:  "the Foo is paused",
+			state: plan.State{Foo: renamed(withPaused), Previous: all(old, between)}, want: "nothing; Paused; done",
+		},
+		{
+			name:  "a field is overridden: the first retry counts",
+			state: plan.State{Previous: all(between), Deployment: web3},
+			more:  ledger{again(plan.PatchDeployment, "web-3"): {Until: now.Add(time.Minute), Report: overriddenReplicas}},
+			want:  "nothing; FieldsOverridden; wait in 1s quietly",
+		},
+		{
+			name:  "a create backs off, too",
+			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1s quietly",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if tc.seen.Foo == nil {
-				tc.seen.Foo = foo
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
 			}
-			allUnchanged(t, tc.seen)
-			tc.seen.Live = &plan.Live{Foo: tc.seen.Foo}
-			tc.seen.Undeleted = map[string]*plan.WaitError{
-				"web-2": {After: time.Second, For: plan.DeletionBackoff, Err: why},
-				"web-4": {After: time.Millisecond, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-4", Err: errors.New("refused")}},
-				"web-0": {After: time.Millisecond, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: errors.New("refused")}},
-				"web-9": {After: 1, For: "a Deployment that is not there"},
+			tc.state.Memory = plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+				op(plan.DeleteDeployment, "web-2"): until(time.Second),
+				op(plan.DeleteDeployment, "web-4"): until(time.Millisecond),
+				op(plan.DeleteDeployment, "web-0"): until(time.Millisecond),
+				op(plan.DeleteDeployment, "web-9"): until(1), // It is not there.
+			}}
+			for op, attempt := range tc.more {
+				tc.state.Memory.Ledger[op] = attempt
 			}
-			step := plan.Next(tc.seen)
-			if diff := cmp.Diff(tc.want, stepOf(step)); diff != "" {
-				t.Errorf("wrong step (-want +got):\n%s", diff)
-			}
-			if outcome := plan.OutcomeOf(step.Err); outcome.After != tc.after || outcome.Quiet {
-				t.Errorf("outcome %+v, want a wait of %s that is told", outcome, tc.after)
+			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// One that could not be deleted and is needed again is one that is kept.
-func TestWhatIsNeededAgainIsNotSaidToBeUndeleted(t *testing.T) {
+// One that could not be deleted and is needed again is one that is kept. Its backoff is not lost.
+func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 	foo := renamed()
-	seen := plan.Seen{Foo: foo, Named: newDeployment(foo), Owned: all(earlier(foo, "web-1")), Undeleted: map[string]*plan.WaitError{
-		"web-1": {After: time.Second, For: plan.DeletionBackoff, Err: &plan.WriteError{Verb: "delete", Deployment: "web-1", Err: forbidden}},
+	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(plan.DeleteDeployment, "web-1"): {Count: 3, Until: now.Add(seconds(4)), Report: plan.ConditionError{
+			Reason: "Refused", Message: quota,
+		}},
 	}}
-	says := func(want string) {
-		t.Helper()
-		if _, message := plan.Said(&v1alpha1.Foo{Status: plan.Status(seen, nil, now)}); message != want {
-			t.Errorf("it says %q, want %q", message, want)
+	for _, tc := range []struct {
+		name  string
+		named *appsv1.Deployment
+		want  string
+	}{
+		{name: "not needed", named: newDeployment(foo), want: available3 + undeleted + quota},
+		{
+			name: "needed again", named: newDeployment(foo, available(2)),
+			want: reconciling + "Progressing: 2 of 3 replicas available" + kept,
+		},
+		{name: "not needed any more", named: newDeployment(foo), want: available3 + undeleted + quota},
+	} {
+		c := play(t, plan.State{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: memory})
+		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
+		checkSent(t, "nothing", c.sent())
+		memory = c.end.Memory
 	}
-	says(`3 of 3 replicas available; Deployment "web-1" could not be deleted, trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`)
-	seen.Named = newDeployment(foo, available(2))
-	says(`2 of 3 replicas available; Deployment "web-1" is kept on purpose meanwhile, with 3 available`)
+}
+
+// A deletion that was a conflict backs off without a report.
+func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
+	foo := renamed()
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1")),
+		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
+		}},
+	})
+	if want := reconciling + "Progressing: 1 of 3 replicas available" + kept; c.report() != want {
+		t.Errorf("got %q, want %q", c.report(), want)
+	}
+	if condition := c.ready(); condition.Status != metav1.ConditionFalse {
+		t.Errorf("ready is %s", condition.Status)
+	}
 }

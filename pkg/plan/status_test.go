@@ -1,10 +1,7 @@
 package plan_test
 
 import (
-	"errors"
 	"fmt"
-	"math/rand"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -13,152 +10,349 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
-// conditionsOf returns the conditions that a Status for foo consists of when it says these words.
-func conditionsOf(foo *v1alpha1.Foo, ready metav1.ConditionStatus, more, reason, message string) []metav1.Condition {
-	condition := func(kind string, status metav1.ConditionStatus) metav1.Condition {
-		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: foo.Generation, LastTransitionTime: metav1.NewTime(now)}
-	}
-	conditions := []metav1.Condition{condition("Ready", ready)}
-	if more != "" {
-		conditions = append(conditions, condition(more, metav1.ConditionTrue))
-	}
-	return conditions
-}
+const (
+	// The conditions of a report, in short.
+	available3   = "True Available: 3 of 3 replicas available"
+	reconciling  = "False Reconciling "
+	stalled      = "False Stalled "
+	beingDeleted = reconciling + `WaitingForDeletion: Deployment "web-1" is being deleted and will be created ` +
+		`again when it is gone`
+	pausedPrefix  = "Paused: Nothing is written while spec.paused is true; "
+	notOwnedWeb1  = stalled + "NotOwned: "
+	waitsForSight = reconciling + "Progressing: Waiting for the Deployment controller to see the last change; "
+	cannotCreate  = reconciling + `Refused: Cannot create Deployment "web-1", trying again: `
+	cannotPatch   = reconciling + `Refused: Cannot patch Deployment "web-1", trying again: `
+	resume        = `. "kubectl rollout resume deployment web-1" lets it go on`
+)
 
 func TestStatus(t *testing.T) {
-	const (
-		yes, no              = metav1.ConditionTrue, metav1.ConditionFalse
-		stalled, reconciling = "Stalled", "Reconciling"
-
-		refused       = `Cannot create Deployment "web-1", trying again: `
-		beingDeleted  = `Deployment "web-1" is being deleted and will be created again when it is gone`
-		pausedMessage = "Nothing is written while spec.paused is true; "
-		resume        = `. "kubectl rollout resume deployment web-1" lets it go on`
-	)
-	foo := newFoo(withReplicas(3))
+	foo, unset := newFoo(withReplicas(3)), newFoo()
 	paused := newFoo(withReplicas(3), withPaused)
-	terminal := &plan.TerminalError{Reason: "Invalid", Message: "spec.replicas is negative"}
 	dep := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
+	noController := notOwnedWeb1 + notOwned("web-1", "it has no controller")
+	invalid := newFoo(withReplicas(-1))
+	const negative = stalled + "Invalid: spec.replicas is negative: set 0 or more, or remove it"
 
 	for _, tc := range []struct {
 		name    string
 		foo     *v1alpha1.Foo
 		dep     *appsv1.Deployment
-		err     error
-		ready   metav1.ConditionStatus
-		more    string
-		reason  string
-		message string
+		ledger  ledger
+		replies []reply
+		want    string
 	}{
-		{"no Deployment yet", foo, nil, nil, no, reconciling, "Creating", `Creating Deployment "web-1"`},
-		{"a Deployment that nobody has looked at", foo, dep(observedAt(0, 1), rollout(0, 0, 0)), nil, no, reconciling, "Creating", `Creating Deployment "web-1"`},
-		{"a Deployment being deleted", foo, dep(deleted), nil, no, reconciling, "WaitingForDeletion", beingDeleted},
-		{"a Deployment deleted before anybody looked at it", foo, dep(deleted, observedAt(0, 1)), nil, no, reconciling, "WaitingForDeletion", beingDeleted},
+		{
+			name: "no Deployment yet", foo: foo,
+			want: reconciling + `Creating: Creating Deployment "web-1"`,
+		},
+		{
+			name: "a Deployment that the Deployment controller has not seen", foo: foo,
+			dep:  dep(observedAt(0, 1), rollout(0, 0, 0)),
+			want: reconciling + `Creating: Creating Deployment "web-1"`,
+		},
+		{name: "a Deployment being deleted", foo: foo, dep: dep(deleted), want: beingDeleted},
+		{
+			name: "a Deployment deleted before the Deployment controller has seen it", foo: foo,
+			dep: dep(deleted, observedAt(0, 1)), want: beingDeleted,
+		},
 
-		{"a change that the Deployment controller has not seen", foo, dep(observedAt(1, 2)), nil, no, reconciling, "Progressing",
-			"Waiting for the Deployment controller to see the last change; 3 replicas available"},
-		{"a ReplicaSet that cannot be made", foo, dep(observedAt(0, 1), rollout(0, 0, 0), noReplicaSet), nil, no, stalled, "ReplicaFailure",
-			`Deployment "web-1" cannot create its ReplicaSet: 0 of 3 replicas available. "kubectl describe deployment web-1" says why`},
-		{"a ReplicaSet that cannot be made for a change", foo, dep(observedAt(1, 2), noReplicaSet), nil, no, stalled, "ReplicaFailure",
-			`Deployment "web-1" cannot create its ReplicaSet: 3 of 3 replicas available. "kubectl describe deployment web-1" says why`},
-		{"no replica updated", foo, dep(rollout(3, 0, 3)), nil, no, reconciling, "Progressing", "0 of 3 replicas updated"},
-		{"one replica short of updated", foo, dep(rollout(3, 2, 3)), nil, no, reconciling, "Progressing", "2 of 3 replicas updated"},
-		{"one replica short of available", foo, dep(rollout(3, 3, 2)), nil, no, reconciling, "Progressing", "2 of 3 replicas available"},
-		{"an old replica still there", foo, dep(rollout(4, 3, 3)), nil, no, reconciling, "Progressing", "4 replicas where 3 are wanted"},
-		{"all replicas available", foo, dep(), nil, yes, "", "Available", "3 of 3 replicas available"},
-		{"replicas that have still to go after a scale down", foo, dep(rollout(4, 4, 4)), nil, no, reconciling, "Progressing", "4 replicas where 3 are wanted"},
-		{"no replicas wanted", foo, dep(scaled(0), rollout(0, 0, 0)), nil, yes, "", "Available", "0 of 0 replicas available"},
-		{"absent replicas are one", foo, dep(withoutReplicas, rollout(1, 1, 1)), nil, yes, "", "Available", "1 of 1 replicas available"},
-		{"the Deployment's number counts, not the Foo's", foo, dep(scaled(2), rollout(2, 2, 2)), nil, yes, "", "Available", "2 of 2 replicas available"},
-		{"a Deployment seen at a later generation than the cache has", foo, dep(observedAt(2, 1)), nil, yes, "", "Available", "3 of 3 replicas available"},
+		{
+			name: "a change that the Deployment controller has not seen", foo: foo, dep: dep(observedAt(1, 2)),
+			want: waitsForSight + "3 replicas available",
+		},
+		{
+			name: "a ReplicaSet that cannot be made", foo: foo, dep: dep(observedAt(0, 1), rollout(0, 0, 0), noReplicaSet),
+			want: stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet: 0 of 3 replicas available. ` +
+				`"kubectl describe deployment web-1" says why`,
+		},
+		{
+			name: "a ReplicaSet that cannot be made for a change", foo: foo, dep: dep(observedAt(1, 2), noReplicaSet),
+			want: stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet: 3 of 3 replicas available. ` +
+				`"kubectl describe deployment web-1" says why`,
+		},
+		{
+			name: "no replica updated", foo: foo, dep: dep(rollout(3, 0, 3)),
+			want: reconciling + "Progressing: 0 of 3 replicas updated",
+		},
+		{
+			name: "one replica short of updated", foo: foo, dep: dep(rollout(3, 2, 3)),
+			want: reconciling + "Progressing: 2 of 3 replicas updated",
+		},
+		{
+			name: "one replica short of available", foo: foo, dep: dep(available(2)),
+			want: reconciling + "Progressing: 2 of 3 replicas available",
+		},
+		{
+			name: "an old replica still there", foo: foo, dep: dep(rollout(4, 3, 3)),
+			want: reconciling + "Progressing: 4 replicas where 3 are wanted",
+		},
+		{name: "all replicas available", foo: foo, dep: dep(), want: available3},
+		{
+			name: "replicas that have not ended after a scale down", foo: foo, dep: dep(rollout(4, 4, 4)),
+			want: reconciling + "Progressing: 4 replicas where 3 are wanted",
+		},
+		{
+			name: "no replicas wanted", foo: newFoo(withReplicas(0)), dep: newDeployment(newFoo(withReplicas(0))),
+			want: "True Available: 0 of 0 replicas available",
+		},
+		{
+			name: "absent replicas are one", foo: unset, dep: newDeployment(unset, withoutReplicas),
+			want: "True Available: 1 of 1 replicas available",
+		},
+		{
+			name: "the Deployment's number counts when the Foo has none", foo: unset,
+			dep: newDeployment(unset, scaled(2), rollout(2, 2, 2)), want: "True Available: 2 of 2 replicas available",
+		},
+		{name: "a Deployment seen at a later generation than the cache has", foo: foo, dep: dep(observedAt(2, 1)),
+			want: available3},
 
-		{"paused by a user", foo, dep(pausedByUser, rollout(3, 1, 2)), nil, no, stalled, "DeploymentPaused", `Deployment "web-1" is paused: 2 of 3 replicas available` + resume},
-		{"pods that cannot be made", foo, dep(replicaFailure, rollout(1, 1, 1)), nil, no, stalled, "ReplicaFailure",
-			`Deployment "web-1" cannot create its pods: 1 of 3 replicas available. "kubectl describe replicaset" says why`},
-		{"pods that do not come up in time", foo, dep(deadlineExceeded, rollout(3, 3, 1)), nil, no, stalled, "ProgressDeadlineExceeded",
-			`Deployment "web-1" makes no progress: 1 of 3 replicas available. "kubectl describe pod" says why`},
-		{"a replica failure that is over", foo, dep(withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "FailedCreate")), nil, yes, "", "Available", "3 of 3 replicas available"},
-		{"a rollout that progresses", foo, dep(withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")), nil, yes, "", "Available", "3 of 3 replicas available"},
-		{"a rollout that stands still for another reason", foo, dep(withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "DeploymentPaused")), nil, yes, "", "Available", "3 of 3 replicas available"},
-		{"a deadline that another condition tells of", foo, dep(withCondition("Scaled", corev1.ConditionFalse, "ProgressDeadlineExceeded")), nil, yes, "", "Available", "3 of 3 replicas available"},
-		{"an outdated observation counts for nothing, stuck or not", foo, dep(observedAt(1, 2), pausedByUser, replicaFailure, deadlineExceeded), nil,
-			no, reconciling, "Progressing", "Waiting for the Deployment controller to see the last change; 3 replicas available"},
-		{"paused comes before a replica failure", foo, dep(replicaFailure, deadlineExceeded, pausedByUser), nil,
-			no, stalled, "DeploymentPaused", `Deployment "web-1" is paused: 3 of 3 replicas available` + resume},
-		{"a replica failure comes before the deadline", foo, dep(deadlineExceeded, replicaFailure), nil,
-			no, stalled, "ReplicaFailure", `Deployment "web-1" cannot create its pods: 3 of 3 replicas available. "kubectl describe replicaset" says why`},
-		{"a missed deadline comes before missing replicas", foo, dep(deadlineExceeded, rollout(3, 2, 3)), nil,
-			no, stalled, "ProgressDeadlineExceeded", `Deployment "web-1" makes no progress: 2 of 3 replicas updated. "kubectl describe pod" says why`},
+		{
+			name: "paused by a user", foo: foo, dep: dep(pausedByUser, rollout(3, 1, 2)),
+			want: stalled + `DeploymentPaused: Deployment "web-1" is paused: 2 of 3 replicas available` + resume,
+		},
+		{
+			name: "pods that cannot be made", foo: foo, dep: dep(replicaFailure, rollout(1, 1, 1)),
+			want: stalled + `ReplicaFailure: Deployment "web-1" cannot create its pods: 1 of 3 replicas available. ` +
+				`"kubectl describe replicaset" says why`,
+		},
+		{
+			name: "pods that do not come up in time", foo: foo, dep: dep(deadlineExceeded, available(1)),
+			want: stalled + `ProgressDeadlineExceeded: Deployment "web-1" makes no progress: 1 of 3 replicas available. ` +
+				`"kubectl describe pod" says why`,
+		},
+		{
+			name: "a replica failure that is over", foo: foo, want: available3,
+			dep: dep(withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "FailedCreate")),
+		},
+		{
+			name: "a rollout that progresses", foo: foo, want: available3,
+			dep: dep(withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")),
+		},
+		{
+			name: "a rollout that stands still for another reason", foo: foo, want: available3,
+			dep: dep(withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "DeploymentPaused")),
+		},
+		{
+			name: "a deadline that is in another condition", foo: foo, want: available3,
+			dep: dep(withCondition("Scaled", corev1.ConditionFalse, "ProgressDeadlineExceeded")),
+		},
+		{
+			name: "an outdated observation counts for nothing, whatever the conditions are", foo: foo,
+			dep:  dep(observedAt(1, 2), pausedByUser, replicaFailure, deadlineExceeded),
+			want: waitsForSight + "3 replicas available",
+		},
+		{
+			name: "paused comes before a replica failure", foo: foo,
+			dep:  dep(replicaFailure, deadlineExceeded, pausedByUser),
+			want: stalled + `DeploymentPaused: Deployment "web-1" is paused: 3 of 3 replicas available` + resume,
+		},
+		{
+			name: "a replica failure comes before the deadline", foo: foo, dep: dep(deadlineExceeded, replicaFailure),
+			want: stalled + `ReplicaFailure: Deployment "web-1" cannot create its pods: 3 of 3 replicas available. ` +
+				`"kubectl describe replicaset" says why`,
+		},
+		{
+			name: "a missed deadline comes before missing replicas", foo: foo, dep: dep(deadlineExceeded, rollout(3, 2, 3)),
+			want: stalled + `ProgressDeadlineExceeded: Deployment "web-1" makes no progress: 2 of 3 replicas updated. ` +
+				`"kubectl describe pod" says why`,
+		},
 
-		{"a terminal error", foo, nil, terminal, no, stalled, "Invalid", "spec.replicas is negative"},
-		{"a terminal error comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", terminal), no, stalled, "Invalid", "spec.replicas is negative"},
-		{"a refused create", foo, nil, &plan.WriteError{Verb: "create", Deployment: "web-1", Err: forbidden}, no, reconciling, "Refused", refused + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"a refused patch comes before the Deployment's state", foo, dep(deleted), fmt.Errorf("sync: %w", &plan.WriteError{Verb: "patch", Deployment: "web-1", Err: forbidden}), no, reconciling, "Refused",
-			`Cannot patch Deployment "web-1", trying again: ` + `deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"a refused delete", foo, dep(), &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: forbidden}, yes, "", "Available", "3 of 3 replicas available"},
-		{"a Deployment that is not the Foo's", foo, dep(ownedBy()), nil, no, stalled, "NotOwned",
-			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`},
-		{"a Deployment that is not the Foo's, beside a refused delete", foo, dep(ownedBy()), &plan.WriteError{Verb: "delete", Deployment: "web-0", Err: forbidden}, no, stalled, "NotOwned",
-			`Deployment "web-1" is not this Foo's and is left alone: it has no controller. Set another spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true`},
-		{"something else that failed", foo, dep(), forbidden, no, reconciling, "Refused", `Trying again: deployments.apps "web-1" is forbidden: exceeded quota: small`},
-		{"something else that had no answer", foo, nil, errors.New("connection reset"), no, reconciling, "Refused", "Trying again: the API server gave no answer"},
-		{"a name that another Foo is leaving", foo, dep(), fmt.Errorf("sync: %w", &plan.TerminalError{Reason: "WaitingForName", Message: "soon", Passing: true}), no, reconciling, "WaitingForName", "soon"},
-		{"a server that gives no answer", foo, dep(), &plan.WriteError{Verb: "create", Deployment: "web-1", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40123}, Err: errors.New("refused")}},
-			no, reconciling, "Refused", refused + "the API server gave no answer"},
+		{name: "an invalid Foo", foo: invalid, want: negative},
+		{name: "an invalid Foo comes before the Deployment's state", foo: invalid, dep: dep(deleted), want: negative},
+		{name: "an invalid Foo comes before a foreign Deployment", foo: invalid, dep: dep(ownedBy()), want: negative},
+		{
+			name: "a refused create", foo: foo, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			want: cannotCreate + quota,
+		},
+		{
+			name: "a create that was refused a short time ago", foo: foo,
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: cannotCreate + "exceeded quota: small",
+		},
+		{
+			name: "a create that was refused, and a Deployment by now", foo: foo, dep: dep(),
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: available3,
+		},
+		{
+			name: "a refused patch comes before the Deployment's rollout", foo: foo, dep: dep(scaled(5), deadlineExceeded),
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + quota,
+		},
+		{
+			name: "a refused patch comes before a Deployment that was not seen", foo: foo, dep: dep(scaled(5), unobserved),
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + quota,
+		},
+		{
+			name: "a patch that was refused a short time ago", foo: foo, dep: dep(scaled(5)),
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: cannotPatch + "exceeded quota: small",
+		},
+		{
+			name: "a patch that was refused, and is not needed any more", foo: foo, dep: dep(),
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: available3,
+		},
+		{
+			name: "a patch that was refused, and a deletion since", foo: foo, dep: dep(scaled(5), deleted),
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: beingDeleted,
+		},
+		{
+			name: "a refused delete of what is not there any more", foo: foo, dep: dep(),
+			ledger: ledger{op(plan.DeleteDeployment, "web-0"): until(1)}, want: available3,
+		},
+		{name: "a Deployment that is not the Foo's", foo: foo, dep: dep(ownedBy()), want: noController},
+		{
+			name: "a Deployment that is not the Foo's, beside a refused delete", foo: foo, dep: dep(ownedBy()),
+			ledger: ledger{op(plan.DeleteDeployment, "web-0"): until(1)}, want: noController,
+		},
+		{
+			name: "a Deployment that is not the Foo's, and a create that was refused", foo: foo, dep: dep(ownedBy()),
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: noController,
+		},
+		{
+			name: "a refused read before a create", foo: newFoo(observed),
+			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotCreate + quota,
+		},
+		{
+			name: "a refused read before a patch", foo: foo, dep: dep(withFence("9")),
+			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotPatch + quota,
+		},
+		{
+			name: "a create that the server is too busy for", foo: foo,
+			replies: []reply{fails(plan.CreateDeployment, apierrors.NewTooManyRequests("slow down", 1))},
+			want:    cannotCreate + "slow down",
+		},
+		{
+			name: "a create without an answer a short time ago", foo: foo,
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): plan.Attempt{
+				Count: 1, Until: now.Add(1), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
+			}},
+			want: cannotCreate + noAnswer,
+		},
+		{
+			name: "a failure with a reason of its own", foo: foo,
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): plan.Attempt{
+				Count: 1, Until: now.Add(1), Report: plan.ConditionError{Reason: "NotOwned", Message: "x", Stalled: true},
+			}},
+			want: stalled + "NotOwned: x",
+		},
+		{
+			name: "a name that another Foo is leaving", foo: foo, dep: earlier(named("api", "web-1"), "web-1"),
+			want: reconciling + `WaitingForName: Deployment "web-1" belongs to a Foo "api" that is gone, and its name is ` +
+				"free when the garbage collector has removed it",
+		},
 
-		{"paused without a Deployment", paused, nil, nil, no, "", "Paused", pausedMessage + "there is no Deployment"},
-		{"paused with a foreign Deployment", paused, dep(ownedBy()), nil, no, "", "Paused", pausedMessage + "the Deployment is not this Foo's"},
-		{"paused while all is well", paused, dep(), nil, yes, "", "Paused", pausedMessage + "3 of 3 replicas available"},
-		{"paused while replicas are missing", paused, dep(rollout(3, 3, 2)), nil, no, "", "Paused", pausedMessage + "2 of 3 replicas available"},
-		{"paused while the Deployment is stuck", paused, dep(deadlineExceeded), nil, no, "", "Paused", pausedMessage + "3 of 3 replicas available"},
-		{"paused while the Deployment is being deleted", paused, dep(deleted), nil, no, "", "Paused", pausedMessage + "3 of 3 replicas available"},
-		{"paused comes before errors", paused, dep(), terminal, yes, "", "Paused", pausedMessage + "3 of 3 replicas available"},
+		{name: "paused without a Deployment", foo: paused, want: "False " + pausedPrefix + "there is no Deployment"},
+		{
+			name: "paused with a foreign Deployment", foo: paused, dep: dep(ownedBy()),
+			want: "False " + pausedPrefix + "the Deployment is not this Foo's",
+		},
+		{
+			name: "paused while all is well", foo: paused, dep: dep(),
+			want: "True " + pausedPrefix + "3 of 3 replicas available",
+		},
+		{
+			name: "paused while replicas are missing", foo: paused, dep: dep(available(2)),
+			want: "False " + pausedPrefix + "2 of 3 replicas available",
+		},
+		{
+			name: "paused while the Deployment makes no progress", foo: paused, dep: dep(deadlineExceeded),
+			want: "False " + pausedPrefix + "3 of 3 replicas available",
+		},
+		{
+			name: "paused while the Deployment is being deleted", foo: paused, dep: dep(deleted),
+			want: "False " + pausedPrefix + "3 of 3 replicas available",
+		},
+		{
+			name: "paused comes before invalid", foo: newFoo(withReplicas(-1), withPaused), dep: dep(),
+			want: "True " + pausedPrefix + "3 of 3 replicas available",
+		},
+		{
+			name: "paused comes before what failed", foo: paused, dep: dep(),
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
+			want:   "True " + pausedPrefix + "3 of 3 replicas available",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			unchanged(t, tc.foo, tc.dep)
-			status := plan.Status(plan.Seen{Foo: tc.foo, Named: tc.dep}, tc.err, now)
-			if diff := cmp.Diff(conditionsOf(tc.foo, tc.ready, tc.more, tc.reason, tc.message), status.Conditions); diff != "" {
-				t.Errorf("wrong conditions (-want +got):\n%s", diff)
+			memory := plan.Memory{UID: tc.foo.UID, Generation: tc.foo.Generation, Ledger: tc.ledger}
+			c := play(t, plan.State{Foo: tc.foo, Deployment: tc.dep, Memory: memory}, tc.replies...)
+			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if status.ObservedGeneration != tc.foo.Generation {
-				t.Errorf("observedGeneration is %d, want %d", status.ObservedGeneration, tc.foo.Generation)
-			}
+			checkWellFormed(t, tc.foo, c)
 		})
 	}
+}
+
+// checkWellFormed checks the parts of a status that are the same in every report.
+func checkWellFormed(t *testing.T, foo *v1alpha1.Foo, c conversation) {
+	t.Helper()
+	status := c.status()
+	if status == nil {
+		t.Fatal("nothing is reported")
+	}
+	if status.ObservedGeneration != foo.Generation {
+		t.Errorf("observedGeneration is %d, want %d", status.ObservedGeneration, foo.Generation)
+	}
+	ready, second := c.ready(), ""
+	for _, condition := range status.Conditions {
+		if condition.Type != "Ready" {
+			second = condition.Type
+		}
+	}
+	checkConditions(t, conditionsOf(foo, ready.Status, second, ready.Reason, ready.Message), status.Conditions)
 }
 
 func TestStatusHasTheNumbersOfAnOwnedDeploymentOnly(t *testing.T) {
 	stale := func(foo *v1alpha1.Foo) {
 		foo.Status.Replicas, foo.Status.AvailableReplicas, foo.Status.Selector = 9, 8, "app=old"
 	}
+	const selector = "app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1"
+	expression := func(operator metav1.LabelSelectorOperator, values ...string) deploymentOption {
+		return func(dep *appsv1.Deployment) {
+			dep.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: operator, Values: values},
+			}}
+		}
+	}
 	foo := newFoo(stale)
 	for _, tc := range []struct {
-		name                string
-		dep                 *appsv1.Deployment
-		replicas, available int32
-		selector            string
+		name     string
+		dep      *appsv1.Deployment
+		replies  []reply
+		replicas int32
+		avail    int32
+		selector string
 	}{
-		{"no Deployment", nil, 0, 0, ""},
-		{"somebody else's Deployment", newDeployment(foo, ownedBy()), 0, 0, ""},
-		{"the Foo's own", newDeployment(foo, rollout(4, 3, 2)), 4, 2, "app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1"},
-		{"the Foo's own while it is being deleted", newDeployment(foo, deleted, rollout(4, 3, 2)), 4, 2, "app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1"},
-		{"a selector with an expression", newDeployment(foo, func(dep *appsv1.Deployment) {
-			dep.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"b", "a"}}}}
-		}), 1, 1, "app in (a,b)"},
-		{"a selector that cannot be", newDeployment(foo, func(dep *appsv1.Deployment) {
-			dep.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
-		}), 1, 1, ""},
+		{name: "no Deployment", replies: []reply{fails(plan.CreateDeployment, forbidden)}},
+		{name: "another owner's Deployment", dep: newDeployment(foo, ownedBy())},
+		{
+			name: "the Foo's own", dep: newDeployment(foo, rollout(4, 3, 2)),
+			replicas: 4, avail: 2, selector: selector,
+		},
+		{
+			name: "the Foo's own while it is being deleted", dep: newDeployment(foo, deleted, rollout(4, 3, 2)),
+			replicas: 4, avail: 2, selector: selector,
+		},
+		{
+			name: "a selector with an expression", dep: newDeployment(foo, expression(metav1.LabelSelectorOpIn, "b", "a")),
+			replicas: 1, avail: 1, selector: "app in (a,b)",
+		},
+		{
+			name: "a selector that cannot be", dep: newDeployment(foo, expression("Like")),
+			replicas: 1, avail: 1,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := plan.Status(plan.Seen{Foo: foo, Named: tc.dep}, nil, now)
+			got := *play(t, plan.State{Foo: foo, Deployment: tc.dep}, tc.replies...).status()
 			got.Conditions = nil
-			want := v1alpha1.FooStatus{ObservedGeneration: foo.Generation, Replicas: tc.replicas, AvailableReplicas: tc.available, Selector: tc.selector}
+			want := v1alpha1.FooStatus{
+				ObservedGeneration: foo.Generation, Replicas: tc.replicas, AvailableReplicas: tc.avail,
+				Selector: tc.selector,
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong status (-want +got):\n%s", diff)
 			}
@@ -168,27 +362,47 @@ func TestStatusHasTheNumbersOfAnOwnedDeploymentOnly(t *testing.T) {
 
 func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 	foo := newFoo(withReplicas(3), withConditions(metav1.Condition{
-		Type: "Ready", Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonPending, Message: "Waiting for controller", LastTransitionTime: metav1.Unix(0, 0),
+		Type: "Ready", Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonPending, Message: "Waiting for controller",
+		LastTransitionTime: metav1.Unix(0, 0),
 	}))
-	second := func(n int) metav1.Time { return metav1.NewTime(now.Add(time.Duration(n) * time.Second)) }
+	second := func(n int) metav1.Time { return metav1.NewTime(now.Add(seconds(n))) }
 	type at = map[string]metav1.Time
+	refused := []reply{fails(plan.PatchDeployment, forbidden)}
 
 	for i, tc := range []struct {
-		name string
-		dep  *appsv1.Deployment
-		err  error
-		want at
+		name    string
+		dep     *appsv1.Deployment
+		replies []reply
+		want    at
 	}{
-		0: {"from Unknown to False", nil, nil, at{"Ready": second(0), "Reconciling": second(0)}},
-		1: {"another reason", newDeployment(foo, rollout(3, 1, 1)), nil, at{"Ready": second(0), "Reconciling": second(0)}},
-		2: {"another message", newDeployment(foo, rollout(3, 3, 2)), nil, at{"Ready": second(0), "Reconciling": second(0)}},
-		3: {"from Reconciling to Stalled", newDeployment(foo, deadlineExceeded), nil, at{"Ready": second(0), "Stalled": second(3)}},
-		4: {"from False to True", newDeployment(foo), nil, at{"Ready": second(4)}},
-		5: {"still True", newDeployment(foo, scaled(2), rollout(2, 2, 2)), nil, at{"Ready": second(4)}},
-		6: {"from True to False", nil, errors.New("reset"), at{"Ready": second(6), "Reconciling": second(6)}},
+		0: {name: "from Unknown to False", want: at{"Ready": second(0), "Reconciling": second(0)}},
+		1: {
+			name: "another reason", dep: newDeployment(foo, rollout(3, 1, 1)),
+			want: at{"Ready": second(0), "Reconciling": second(0)},
+		},
+		2: {
+			name: "another message", dep: newDeployment(foo, available(2)),
+			want: at{"Ready": second(0), "Reconciling": second(0)},
+		},
+		3: {
+			name: "from Reconciling to Stalled", dep: newDeployment(foo, deadlineExceeded),
+			want: at{"Ready": second(0), "Stalled": second(3)},
+		},
+		4: {name: "from False to True", dep: newDeployment(foo), want: at{"Ready": second(4)}},
+		5: {name: "still True", dep: newDeployment(foo, pausedByUser,
+			func(dep *appsv1.Deployment) { dep.Spec.Paused = false },
+			rollout(3, 3, 3)), want: at{"Ready": second(4)}},
+		6: {
+			name: "from True to False", dep: newDeployment(foo, scaled(5)), replies: refused,
+			want: at{"Ready": second(6), "Reconciling": second(6)},
+		},
 	} {
 		// The fraction is dropped: the API server stores none.
-		foo.Status = plan.Status(plan.Seen{Foo: foo, Named: tc.dep}, tc.err, second(i).Add(987*time.Millisecond))
+		state := plan.State{Foo: foo, Deployment: tc.dep, Now: now.Add(seconds(i) + 987*time.Millisecond)}
+		if c := play(t, state, tc.replies...); c.status() != nil {
+			foo = foo.DeepCopy()
+			foo.Status = *c.status()
+		}
 		got := at{}
 		for _, condition := range foo.Status.Conditions {
 			got[condition.Type] = condition.LastTransitionTime
@@ -199,19 +413,29 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 	}
 }
 
-func TestStatusKeepsForeignConditions(t *testing.T) {
-	foreign := metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", ObservedGeneration: 1, LastTransitionTime: metav1.Unix(1, 0)}
-	foo := newFoo(withConditions(foreign))
-	unchanged(t, foo, nil)
-	want := append([]metav1.Condition{foreign}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
-	if diff := cmp.Diff(want, plan.Status(plan.Seen{Foo: foo}, nil, now).Conditions); diff != "" {
-		t.Errorf("wrong conditions (-want +got):\n%s", diff)
+// A condition flips when the answer comes that it rests on, not when the sync began.
+func TestTheTransitionTimeIsThatOfTheLastAnswer(t *testing.T) {
+	c := play(t, plan.State{Foo: newFoo()}, slowly(succeeds(plan.CreateDeployment), seconds(7)))
+	if got, want := c.ready().LastTransitionTime, metav1.NewTime(now.Add(seconds(7))); !got.Equal(&want) {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// The API server refuses a status that has such a condition, and the Foo would never be reported on.
+func TestStatusKeepsForeignConditions(t *testing.T) {
+	foreign := metav1.Condition{
+		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", ObservedGeneration: 1,
+		LastTransitionTime: metav1.Unix(1, 0),
+	}
+	foo := newFoo(withConditions(foreign))
+	checkConditions(t, append([]metav1.Condition{foreign}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling",
+		"Creating", `Creating Deployment "web-1"`)...), play(t, plan.State{Foo: foo}).conditions())
+}
+
+// The API server refuses a status that has such a condition, and no status of the Foo could ever be written.
 func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
-	good := metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0)}
+	good := metav1.Condition{
+		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0),
+	}
 	change := func(edit func(*metav1.Condition)) metav1.Condition {
 		changed := good
 		edit(&changed)
@@ -225,47 +449,66 @@ func TestStatusDropsConditionsThatCannotBeStoredAgain(t *testing.T) {
 		change(func(c *metav1.Condition) { c.Type, c.Reason = "B", "" }),
 		change(func(c *metav1.Condition) { c.Type, c.LastTransitionTime = "C", metav1.Time{} }),
 	))
-	want := append([]metav1.Condition{good, unknown, no}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", `Creating Deployment "web-1"`)...)
-	if diff := cmp.Diff(want, plan.Status(plan.Seen{Foo: foo}, nil, now).Conditions); diff != "" {
-		t.Errorf("wrong conditions (-want +got):\n%s", diff)
-	}
+	checkConditions(t, append([]metav1.Condition{good, unknown, no}, conditionsOf(foo, metav1.ConditionFalse,
+		"Reconciling", "Creating", `Creating Deployment "web-1"`)...), play(t, plan.State{Foo: foo}).conditions())
 }
 
-// A status that is equal costs no write, so the same observations must give it byte for byte, in whatever order
-// the caches list.
+// A status that is equal costs no write, so the same observations must give it byte for byte, in whatever order the
+// caches list.
 func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
-	r := rand.New(rand.NewSource(1))
-	someSeen(t, func(t *testing.T, seen plan.Seen) {
-		err := plan.Next(seen).Err
-		first := plan.Status(seen, err, now)
-		for i := range 10 {
-			seen.Foo.Status = first
-			again := shuffled(seen, r)
-			if diff := cmp.Diff(first, plan.Status(again, err, now.Add(time.Duration(i)*time.Hour))); diff != "" {
-				t.Fatalf("another status:\n%s", diff)
+	r, reports := newRandom(), 0
+	someStates(t, func(t *testing.T, state plan.State) {
+		var replies []reply // Nothing can be written to a Deployment, so the same is observed again.
+		for _, verb := range []plan.Verb{plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment} {
+			replies = append(replies, fails(verb, forbidden))
+		}
+		first := play(t, state, replies...)
+		if first.status() == nil {
+			return
+		}
+		reports++
+		state.Foo = state.Foo.DeepCopy()
+		state.Foo.Status = *first.status()
+		for i := range 5 {
+			again := shuffled(state, r)
+			again.Now, again.Memory = now.Add(time.Duration(i)*time.Hour), plan.Memory{Wrote: first.end.Memory.Wrote}
+			if status := play(t, again, replies...).status(); status != nil {
+				t.Fatalf("another status (-first +later):\n%s", cmp.Diff(first.status(), status))
 			}
 		}
 	})
+	if reports < 150 {
+		t.Errorf("only %d reports: nothing is shown", reports)
+	}
 }
 
 func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 	long := strings.Repeat("é", 40_000)
-	status := plan.Status(plan.Seen{Foo: newFoo()}, &plan.TerminalError{Reason: v1alpha1.ReasonNotOwned, Message: long}, now)
-	for _, condition := range status.Conditions {
-		if size := len(condition.Message); size > 4096 || !strings.HasSuffix(condition.Message, "é...") || !utf8.ValidString(condition.Message) {
+	chain := foos(named(long, "web-1"))
+	c := play(t, plan.State{Foo: newFoo(), Deployment: earlier(chain[0], "web-1"), OwnerChain: chain})
+	for _, condition := range c.conditions() {
+		size := len(condition.Message)
+		whole := strings.HasSuffix(condition.Message, "é...") && utf8.ValidString(condition.Message)
+		if size > 4096 || size < 4090 || !whole {
 			t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-10:])
 		}
 	}
-	if note := plan.EventOf(&v1alpha1.FooStatus{}, &status).Note; len(note) > 1024 || !strings.HasSuffix(note, "é...") || !utf8.ValidString(note) {
+	note := c.event().Note
+	if len(note) > 1024 || len(note) < 1018 || !strings.HasSuffix(note, "é...") || !utf8.ValidString(note) {
 		t.Errorf("a note of %d bytes that ends in %q", len(note), note[len(note)-10:])
 	}
 }
 
 // Pods' names and times are different in every try, and would cost a write each.
-func TestStatusRepeatsNoWordsOfTheDeployment(t *testing.T) {
+func TestStatusRepeatsNoMessageOfTheDeployment(t *testing.T) {
 	foo := newFoo()
-	for name, stuck := range map[string]deploymentOption{"replica failure": replicaFailure, "deadline": deadlineExceeded} {
-		for _, condition := range plan.Status(plan.Seen{Foo: foo, Named: newDeployment(foo, stuck)}, nil, now).Conditions {
+	for name, condition := range map[string]deploymentOption{"replica failure": replicaFailure,
+		"deadline": deadlineExceeded} {
+		c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, condition)})
+		if len(c.conditions()) != 2 {
+			t.Errorf("%s: %d conditions", name, len(c.conditions()))
+		}
+		for _, condition := range c.conditions() {
 			if strings.Contains(condition.Message, "abc") {
 				t.Errorf("%s: %q", name, condition.Message)
 			}
@@ -273,12 +516,64 @@ func TestStatusRepeatsNoWordsOfTheDeployment(t *testing.T) {
 	}
 }
 
-func TestSaid(t *testing.T) {
-	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"}, metav1.Condition{Type: "Ready", Reason: "NameTaken", Message: "it is"}))
-	if reason, message := plan.Said(foo); reason != "NameTaken" || message != "it is" {
+func TestReadyReason(t *testing.T) {
+	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"},
+		metav1.Condition{Type: "Ready", Reason: "NameTaken", Message: "it is"}))
+	if reason, message := plan.ReadyReason(foo); reason != "NameTaken" || message != "it is" {
 		t.Errorf("reason %q, message %q", reason, message)
 	}
-	if reason, message := plan.Said(newFoo()); reason != "" || message != "" {
+	if reason, message := plan.ReadyReason(newFoo()); reason != "" || message != "" {
 		t.Errorf("reason %q, message %q of a Foo that has none", reason, message)
+	}
+}
+
+// SameReport compares what a reader of the status sees. A condition about an earlier spec counts as absent.
+func TestSameReport(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus) fooOption {
+		return withConditions(metav1.Condition{Type: kind, Status: status})
+	}
+	observedNow := func(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = foo.Generation }
+	for _, tc := range []struct {
+		name string
+		foo  *v1alpha1.Foo
+		// differs says that the status reads differently from none.
+		differs bool
+	}{
+		{name: "no status", foo: newFoo()},
+		{name: "no condition", foo: newFoo(observedNow)},
+		{name: "Stalled", foo: newFoo(observedNow, condition("Stalled", "True")), differs: true},
+		{name: "not Stalled", foo: newFoo(observedNow, condition("Stalled", "False"))},
+		{name: "Stalled in an earlier spec", foo: newFoo(observed, condition("Stalled", "True"))},
+		{name: "Ready", foo: newFoo(observedNow, condition("Ready", "True")), differs: true},
+		{name: "not Ready", foo: newFoo(observedNow, condition("Ready", "False"))},
+		{name: "another condition", foo: newFoo(observedNow, condition("Audited", "True"))},
+	} {
+		if got := plan.SameReport(tc.foo, newFoo()); got == tc.differs {
+			t.Errorf("%s: SameReport = %t", tc.name, got)
+		}
+	}
+}
+
+// The log has the reason and the message.
+func TestConditionErrorIsAnError(t *testing.T) {
+	err := fmt.Errorf("sync: %w", &plan.ConditionError{Reason: "NotOwned", Message: "not ours"})
+	if got, want := err.Error(), "sync: NotOwned: not ours"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What is written is a copy: the caches' objects are for reading.
+func TestAStepSharesNothingForWritingWithTheCaches(t *testing.T) {
+	foo := newFoo(withReplicas(3), withConditions(metav1.Condition{
+		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0),
+	}))
+	c := play(t, plan.State{Foo: foo})
+	sent := c.step(plan.UpdateStatus).Foo
+	if sent == foo || &sent.Status.Conditions[0] == &foo.Status.Conditions[0] {
+		t.Error("the status is written into the Foo of the cache")
+	}
+	made := c.step(plan.CreateDeployment).Deployment
+	if made.Spec.Replicas == foo.Spec.Replicas {
+		t.Error("the new Deployment has the cached Foo's pointer to replicas: to change one is to change the other")
 	}
 }

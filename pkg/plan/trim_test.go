@@ -28,9 +28,13 @@ func trim(t *testing.T, dep *appsv1.Deployment) *appsv1.Deployment {
 
 func TestTrim(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	dep := newDeployment(foo, foreignData, deleted, pausedByUser, deadlineExceeded, rollout(4, 3, 2), observedAt(5, 6), madeAt(7))
-	stub := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "dep-uid", ResourceVersion: "20"}}
-	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, madeAt(7), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}))
+	dep := newDeployment(foo, foreignData, deleted, pausedByUser, deadlineExceeded, rollout(4, 3, 2), observedAt(5, 6),
+		madeAt(7))
+	stub := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name: "web-1", Namespace: "default", UID: "dep-uid", ResourceVersion: "20",
+	}}
+	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, madeAt(7),
+		ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}))
 	foreignStub := stub.DeepCopy()
 	foreignStub.OwnerReferences = foreign.OwnerReferences
 
@@ -41,8 +45,12 @@ func TestTrim(t *testing.T) {
 	kept.Generation = 6
 	kept.Spec = appsv1.DeploymentSpec{Replicas: new(int32(3)), Paused: true, Selector: dep.Spec.Selector}
 	kept.Spec.Template.Spec.Containers = []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}
-	kept.Status = appsv1.DeploymentStatus{ObservedGeneration: 5, Replicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2,
-		Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}}
+	kept.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: 5, Replicas: 4, UpdatedReplicas: 3, AvailableReplicas: 2,
+		Conditions: []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded",
+		}},
+	}
 
 	another := newDeployment(newFoo(withUID("other")), withoutContainers, withoutLabels)
 	anotherKept := another.DeepCopy()
@@ -54,10 +62,13 @@ func TestTrim(t *testing.T) {
 		dep  *appsv1.Deployment
 		want *appsv1.Deployment
 	}{
-		{"of a Foo's Deployment all that decisions read is kept", dep, kept},
-		{"so is it of another Foo's, which a former self may be", another, anotherKept},
-		{"of a Deployment without owner the names are kept", newDeployment(foo, foreignData, madeAt(7), ownedBy()), stub},
-		{"of a foreign Deployment its owner is kept too", foreign, foreignStub},
+		{name: "of a Foo's Deployment all that decisions read is kept", dep: dep, want: kept},
+		{name: "so is it of another Foo's, which may be an earlier Foo of the name", dep: another, want: anotherKept},
+		{
+			name: "of a Deployment without owner the names are kept",
+			dep:  newDeployment(foo, foreignData, madeAt(7), ownedBy()), want: stub,
+		},
+		{name: "of a foreign Deployment its owner is kept too", dep: foreign, want: foreignStub},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			unchanged(t, foo, tc.dep)
@@ -74,7 +85,8 @@ func TestTrim(t *testing.T) {
 
 func TestTrimPassesOtherObjectsThrough(t *testing.T) {
 	dep := newDeployment(newFoo(), foreignData)
-	for _, obj := range []any{&appsv1.ReplicaSet{}, cache.DeletedFinalStateUnknown{Key: "default/web-1", Obj: dep}, "text", nil} {
+	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web-1", Obj: dep}
+	for _, obj := range []any{&appsv1.ReplicaSet{}, tombstone, "text", nil} {
 		got, err := plan.Trim(obj)
 		if err != nil {
 			t.Errorf("%T: %v", obj, err)
@@ -85,36 +97,42 @@ func TestTrimPassesOtherObjectsThrough(t *testing.T) {
 	}
 }
 
-// Whatever a decision reads must survive, or the controller would see drift that is not there. And caches list
-// in any order.
+// Whatever a decision reads must survive, or the controller would see drift that is not there. And caches list in any
+// order.
 func TestTrimChangesNoDecision(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	someSeen(t, func(t *testing.T, seen plan.Seen) {
+	someStates(t, func(t *testing.T, state plan.State) {
 		type decisions struct {
-			Did    string
-			Create *appsv1.Deployment
-			Patch  *plan.Patch
-			Status *v1alpha1.FooStatus
+			Sent    string
+			Create  *appsv1.Deployment
+			Patch   *plan.Patch
+			Status  *v1alpha1.FooStatus
+			Outcome plan.Outcome
 		}
-		decide := func(seen plan.Seen) decisions {
-			did, status := perform(t, seen, seen.Foo, nil)
-			seen.Live = &plan.Live{Foo: seen.Foo}
-			step := plan.Next(seen)
-			return decisions{did, step.Create, step.Patch, status}
+		decide := func(state plan.State) decisions {
+			c := play(t, state)
+			d := decisions{Sent: c.result(), Status: c.status(), Outcome: c.outcome}
+			if step := c.step(plan.CreateDeployment); step != nil {
+				d.Create = step.Deployment
+			}
+			if step := c.step(plan.PatchDeployment); step != nil {
+				d.Patch = step.Patch
+			}
+			return d
 		}
-		want := decide(seen)
-		if diff := cmp.Diff(want, decide(shuffled(seen, r))); diff != "" {
+		want := decide(state)
+		if diff := cmp.Diff(want, decide(shuffled(state, r)), sameError); diff != "" {
 			t.Errorf("in another order it is decided differently (-first +other):\n%s", diff)
 		}
-		trimmed := seen
-		if trimmed.Named != nil {
-			trimmed.Named = trim(t, seen.Named)
+		trimmed := state
+		if trimmed.Deployment != nil {
+			trimmed.Deployment = trim(t, state.Deployment)
 		}
-		trimmed.Owned = nil
-		for _, dep := range seen.Owned {
-			trimmed.Owned = append(trimmed.Owned, trim(t, dep))
+		trimmed.Previous = nil
+		for _, dep := range state.Previous {
+			trimmed.Previous = append(trimmed.Previous, trim(t, dep))
 		}
-		if diff := cmp.Diff(want, decide(trimmed)); diff != "" {
+		if diff := cmp.Diff(want, decide(trimmed), sameError); diff != "" {
 			t.Errorf("trimmed, it is decided differently (-whole +trimmed):\n%s", diff)
 		}
 	})

@@ -1,0 +1,141 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// What the API server, or nothing, may answer to a write.
+var (
+	resource = appsv1.Resource("deployments")
+	dial     = &net.OpError{
+		Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40123}, Err: errors.New("refused"),
+	}
+	forbidden = apierrors.NewForbidden(resource, "web-1", errors.New("exceeded quota: small"))
+	// noMore is a 422 without details.
+	noMore = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}
+	// badUID is a 400 about the uid.
+	badUID = &apierrors.StatusError{ErrStatus: metav1.Status{
+		Code: 400, Reason: metav1.StatusReasonBadRequest,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid"}}},
+	}}
+)
+
+// invalidFields is a 422 about fields of a Deployment.
+func invalidFields(fields ...string) error {
+	var causes field.ErrorList
+	for _, name := range fields {
+		causes = append(causes, field.Invalid(field.NewPath(name), "x", "field is immutable"))
+	}
+	return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "web-1", causes)
+}
+
+// terminating is the 403 for a create in a namespace that is being deleted.
+func terminating() error {
+	err := apierrors.NewForbidden(resource, "web-1", errors.New("namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// withCode is an answer that has a code and nothing else.
+func withCode(code int32) error { return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code}} }
+
+func TestErrorsAreSorted(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		// What the functions return about it.
+		conflict, unknown, noAnswer, nameMayExist bool
+	}{
+		{name: "a conflict", err: apierrors.NewConflict(resource, "web-1", errors.New("modified")), conflict: true},
+		{
+			name: "the object exists already", err: apierrors.NewAlreadyExists(resource, "web-1"),
+			conflict: true, nameMayExist: true,
+		},
+		{name: "the object is not found", err: apierrors.NewNotFound(resource, "web-1"), conflict: true},
+		{name: "the object has another uid", err: invalidFields("metadata.uid"), conflict: true, nameMayExist: true},
+		{
+			name: "the object has another uid and more", err: invalidFields("spec", "metadata.uid"),
+			conflict: true, nameMayExist: true,
+		},
+		{name: "a field is invalid", err: invalidFields("spec.selector"), nameMayExist: true},
+		{name: "something is invalid, without details", err: noMore, nameMayExist: true},
+		{name: "a bad request about the uid", err: badUID},
+		{name: "a policy or quota refuses", err: forbidden, nameMayExist: true},
+		{name: "the namespace is being deleted", err: terminating()},
+		{name: "the server is busy and did nothing", err: apierrors.NewTooManyRequests("slow down", 1)},
+		{name: "the last code after which nothing was done", err: withCode(499)},
+		{name: "the first code that leaves it open", err: withCode(500), unknown: true},
+		{name: "the server fails", err: apierrors.NewInternalError(errors.New("etcd")), unknown: true},
+		{name: "the server ran out of time", err: apierrors.NewTimeoutError("etcd", 1), unknown: true},
+		{
+			name:    "a proxy in between has no server",
+			err:     apierrors.NewGenericServerResponse(503, "patch", resource, "web-1", "", 1, true),
+			unknown: true,
+		},
+		{name: "time is up", err: context.DeadlineExceeded, unknown: true, noAnswer: true},
+		{name: "the connection is gone", err: errors.New("connection reset by peer"), unknown: true, noAnswer: true},
+		{name: "there is no connection", err: dial, unknown: true, noAnswer: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for wrapped, err := range map[string]error{"": tc.err, " when wrapped": fmt.Errorf("patch: %w", tc.err)} {
+				for name, got := range map[string][2]bool{
+					"isConflict":     {isConflict(err), tc.conflict},
+					"outcomeUnknown": {outcomeUnknown(err), tc.unknown},
+					"noAnswer":       {noAnswer(err), tc.noAnswer},
+					"nameMayExist":   {nameMayExist(err), tc.nameMayExist},
+				} {
+					if got[0] != got[1] {
+						t.Errorf("%s = %t%s, want %t", name, got[0], wrapped, got[1])
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNoErrorIsNoRefusal(t *testing.T) {
+	if isConflict(nil) || noAnswer(nil) || nameMayExist(nil) {
+		t.Errorf("without an error: conflict %t, no answer %t, name may exist %t",
+			isConflict(nil), noAnswer(nil), nameMayExist(nil))
+	}
+}
+
+// Addresses and ports change from try to try, and would cost a write each.
+func TestServerMessage(t *testing.T) {
+	const quota = `deployments.apps "web-1" is forbidden: exceeded quota: small`
+	for _, tc := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{name: "the server's own message", err: forbidden, want: quota},
+		{name: "the server's own message when wrapped", err: withContext(Op{Verb: ReadFoo}, forbidden), want: quota},
+		{name: "no connection", err: dial, want: "the API server gave no answer"},
+		{name: "time is up", err: context.DeadlineExceeded, want: "the API server gave no answer"},
+		{name: "of several the first that is an answer", err: errors.Join(dial, forbidden), want: quota},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, serverMessage(tc.err)); diff != "" {
+				t.Errorf("wrong message (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(ConditionError{Reason: "Refused", Message: tc.want}, reportOf(tc.err)); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
+			}
+		})
+	}
+	own := ConditionError{Reason: "NotOwned", Message: "not ours", Stalled: true}
+	if diff := cmp.Diff(own, reportOf(fmt.Errorf("create: %w", &own))); diff != "" {
+		t.Errorf("an error that is for the status (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+func TestEventOf(t *testing.T) {
+	status := func(reason string, generation int64) *v1alpha1.FooStatus {
+		return &v1alpha1.FooStatus{Conditions: []metav1.Condition{
+			{Type: "Ready", Reason: reason, Message: "2 of 2", ObservedGeneration: generation},
+		}}
+	}
+	nothing := &v1alpha1.FooStatus{}
+	synced := &Event{Type: "Normal", Reason: "Synced", Action: "Sync", Note: "2 of 2"}
+	exists := &Event{Type: "Warning", Reason: "ErrResourceExists", Action: "Create", Note: "2 of 2"}
+	overridden := &Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: "2 of 2"}
+	for _, tc := range []struct {
+		name          string
+		before, after *v1alpha1.FooStatus
+		want          *Event
+	}{
+		{
+			name:   "a Foo becomes ready",
+			before: status("Progressing", 1), after: status("Available", 1), want: synced,
+		},
+		{name: "a Foo is ready in the first sync", before: nothing, after: status("Available", 1), want: synced},
+		{
+			name:   "a Foo is ready again for a new generation",
+			before: status("Available", 1), after: status("Available", 2), want: synced,
+		},
+		{name: "a Foo is still ready", before: status("Available", 1), after: status("Available", 1)},
+		{name: "a Foo is paused while ready", before: status("Available", 1), after: status("Paused", 2)},
+		{
+			name:   "a name turns out to be taken",
+			before: status("Creating", 1), after: status("NotOwned", 1), want: exists,
+		},
+		{name: "a name is taken in the first sync", before: nothing, after: status("NotOwned", 1), want: exists},
+		{
+			name:   "another name is taken too",
+			before: status("NotOwned", 1), after: status("NotOwned", 2), want: exists,
+		},
+		{name: "a name is still taken", before: status("NotOwned", 1), after: status("NotOwned", 1)},
+		{
+			name:   "a name turns out to be another Foo's",
+			before: status("Creating", 1), after: status("NameTaken", 1), want: exists,
+		},
+		{name: "a name is still another Foo's", before: status("NameTaken", 1), after: status("NameTaken", 1)},
+		{
+			name:   "Foos turn out to block each other",
+			before: status("WaitingForName", 1), after: status("NameCycle", 1), want: exists,
+		},
+		{name: "Foos still block each other", before: status("NameCycle", 1), after: status("NameCycle", 1)},
+		{
+			name:   "a Foo with the name turns out to stay",
+			before: status("WaitingForName", 1), after: status("NameTaken", 1), want: exists,
+		},
+		{name: "a name is about to be free", before: status("NameTaken", 1), after: status("WaitingForName", 1)},
+		{name: "a name is about to be free in the first sync", before: nothing, after: status("WaitingForName", 1)},
+		{name: "a Deployment is about to be gone", before: status("Available", 1), after: status("WaitingForDeletion", 1)},
+		{
+			name:   "a field turns out to be overridden",
+			before: status("Available", 1), after: status("FieldsOverridden", 1), want: overridden,
+		},
+		{
+			name:   "a field is overridden in the first sync",
+			before: nothing, after: status("FieldsOverridden", 1), want: overridden,
+		},
+		{
+			name:   "a field of the next generation is overridden too",
+			before: status("FieldsOverridden", 1), after: status("FieldsOverridden", 2), want: overridden,
+		},
+		{
+			name:   "a field is still overridden",
+			before: status("FieldsOverridden", 1), after: status("FieldsOverridden", 1),
+		},
+		{
+			name:   "no field is overridden any more",
+			before: status("FieldsOverridden", 1), after: status("Available", 1), want: synced,
+		},
+		{name: "a Foo is no longer ready", before: status("Available", 1), after: status("Progressing", 1)},
+		{name: "a write is refused", before: status("Creating", 1), after: status("Refused", 1)},
+		{name: "there is nothing to report", before: status("Available", 1), after: nothing},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, eventOf(tc.before, tc.after)); diff != "" {
+				t.Errorf("wrong event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The API server takes notes of at most 1 kB.
+func TestEventOfShortensItsNote(t *testing.T) {
+	for _, tc := range []struct{ name, message, want string }{
+		{name: "1024 characters are kept", message: strings.Repeat("a", 1024), want: strings.Repeat("a", 1024)},
+		{name: "1025 characters are cut", message: strings.Repeat("a", 1025), want: strings.Repeat("a", 1021) + "..."},
+	} {
+		for _, reason := range []string{
+			v1alpha1.ReasonAvailable, v1alpha1.ReasonNotOwned, v1alpha1.ReasonNameTaken, v1alpha1.ReasonNameCycle,
+			v1alpha1.ReasonFieldsOverridden,
+		} {
+			t.Run(tc.name+" of "+reason, func(t *testing.T) {
+				after := &v1alpha1.FooStatus{Conditions: []metav1.Condition{
+					{Type: "Ready", Reason: reason, Message: tc.message},
+				}}
+				if diff := cmp.Diff(tc.want, eventOf(&v1alpha1.FooStatus{}, after).Note); diff != "" {
+					t.Errorf("wrong note (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+func TestDelayAfter(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		first    time.Duration
+		attempts int
+		random   float64
+		want     time.Duration
+	}{
+		{name: "the first", first: firstDelay, attempts: 1, want: 5 * time.Millisecond},
+		{name: "the second", first: firstDelay, attempts: 2, want: 10 * time.Millisecond},
+		{name: "the fourteenth", first: firstDelay, attempts: 14, want: 40960 * time.Millisecond},
+		{name: "the fifteenth", first: firstDelay, attempts: 15, want: time.Minute},
+		{name: "the hundredth", first: firstDelay, attempts: 100, want: time.Minute},
+		{name: "as many as can be counted", first: firstDelay, attempts: math.MaxInt, want: time.Minute},
+		{name: "the first long one", first: firstLongDelay, attempts: 1, want: time.Second},
+		{name: "the sixth long one", first: firstLongDelay, attempts: 6, want: 32 * time.Second},
+		{name: "the seventh long one", first: firstLongDelay, attempts: 7, want: time.Minute},
+		{name: "a random part of a half", first: firstLongDelay, attempts: 1, random: 0.5, want: 900 * time.Millisecond},
+		{name: "a random part of a half of the longest", first: firstDelay, attempts: 99, random: 0.5,
+			want: 54 * time.Second},
+		{name: "almost the whole random part", first: firstLongDelay, attempts: 1, random: 0.999999999,
+			want: 800 * time.Millisecond},
+		{name: "a random part of the shortest", first: firstDelay, attempts: 1, random: 0.25, want: 4750 * time.Microsecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := delayAfter(tc.first, tc.attempts, tc.random); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFirstDelayOf(t *testing.T) {
+	for _, tc := range []struct {
+		verb  Verb
+		quiet bool
+		want  time.Duration
+	}{
+		{verb: CreateDeployment, want: firstDelay},
+		{verb: PatchDeployment, want: firstDelay},
+		{verb: UpdateStatus, want: firstDelay},
+		{verb: WholeSync, want: firstDelay},
+		{verb: DeleteDeployment, want: firstLongDelay},
+		{verb: DeleteDeployment, quiet: true, want: firstDelay},
+		{verb: CreateDeployment, quiet: true, want: firstDelay},
+	} {
+		t.Run(fmt.Sprintf("%s quiet %t", tc.verb, tc.quiet), func(t *testing.T) {
+			if got := firstDelayOf(Op{Verb: tc.verb, Name: "x"}, tc.quiet); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// A few bytes stand for a status: equal for equal statuses only.
+func TestDigest(t *testing.T) {
+	status := v1alpha1.FooStatus{ObservedGeneration: 1, Replicas: 3}
+	if digest(&status) == "" || digest(&status) != digest(status.DeepCopy()) {
+		t.Error("equal statuses have different digests")
+	}
+	other := status
+	other.Replicas = 4
+	if digest(&status) == digest(&other) {
+		t.Error("different statuses have the same digest")
+	}
+}
