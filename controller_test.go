@@ -848,6 +848,24 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	}
 }
 
+// A Foo whose sync panics each time is tried less and less often.
+func TestPanicsInARowBackOff(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	f.random = func() float64 { return 0 }
+	f.api.Intercept(func(*apisim.Request, func() (*http.Response, error)) (*http.Response, error) { panic("again") })
+	for attempt := range 4 {
+		memory := f.recall(webKey)
+		for op, entry := range memory.Ledger { // Time passes.
+			entry.Until = time.Now()
+			memory.Ledger[op] = entry
+		}
+		want := 5 * time.Millisecond << attempt
+		if got := f.syncSafely(f.ctx, webKey); got.Kind != plan.Retry || got.After != want || !errors.Is(got.Err, errPanic) {
+			t.Errorf("attempt %d: outcome = %+v, want a retry after %v", attempt, got, want)
+		}
+	}
+}
+
 func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
 	f.queue.Add(webKey)
