@@ -109,7 +109,8 @@ func ExampleState_Outcome() {
 	// create Deployment example: deployments.apps "example" is forbidden: exceeded quota
 }
 
-// A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this object.
+// A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this
+// object.
 func ExampleDrift() {
 	foo, dep := exampleFoo(), exampleDeployment()
 	fmt.Println("as created:", plan.Drift(dep, foo))

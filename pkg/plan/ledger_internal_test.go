@@ -27,8 +27,14 @@ func TestDelayAfter(t *testing.T) {
 		{name: "the sixth long one", first: firstLongDelay, attempts: 6, want: 32 * time.Second},
 		{name: "the seventh long one", first: firstLongDelay, attempts: 7, want: time.Minute},
 		{name: "a random part of a half", first: firstLongDelay, attempts: 1, random: 0.5, want: 900 * time.Millisecond},
-		{name: "a random part of a half of the longest", first: firstDelay, attempts: 99, random: 0.5, want: 54 * time.Second},
-		{name: "almost the whole random part", first: firstLongDelay, attempts: 1, random: 0.999999999, want: 800 * time.Millisecond},
+		{
+			name: "a random part of a half of the longest", first: firstDelay, attempts: 99, random: 0.5,
+			want: 54 * time.Second,
+		},
+		{
+			name: "almost the whole random part", first: firstLongDelay, attempts: 1, random: 0.999999999,
+			want: 800 * time.Millisecond,
+		},
 		{name: "a random part of the shortest", first: firstDelay, attempts: 1, random: 0.25, want: 4750 * time.Microsecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

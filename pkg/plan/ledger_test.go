@@ -318,7 +318,10 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			ledger: ledger{create: until(1)}, want: []plan.Op{create},
 		},
 		{name: "a create of what is there", state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{create: until(1)}},
-		{name: "a patch of what does not differ", state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{patch: until(1)}},
+		{
+			name:  "a patch of what does not differ",
+			state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{patch: until(1)},
+		},
 		{
 			name: "a patch of what is gone", state: plan.State{Foo: foo}, ledger: ledger{patch: until(1)},
 			want: []plan.Op{again(plan.CreateDeployment, "web-3")},
@@ -400,8 +403,8 @@ func TestASyncThatEndsEarlyDropsNothing(t *testing.T) {
 	}
 }
 
-// An operation that backs off blocks only itself; until then the status has its failure. One that backs off because of a
-// conflict ends the sync: what there is to report is not known before the retry.
+// An operation that backs off blocks only itself; until then the status has its failure. One that backs off because of
+// a conflict ends the sync: what there is to report is not known before the retry.
 func TestWhileAnOperationBacksOff(t *testing.T) {
 	foo, before := newFoo(withReplicas(3)), newFoo(withReplicas(3), observed)
 	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-0", with...)) }
@@ -613,7 +616,7 @@ func TestTheFirstRetryCounts(t *testing.T) {
 	}
 	// Of two entries for one operation the one that ends last.
 	state.Memory.Ledger = ledger{
-		op(plan.PatchDeployment, "web-3"): until(seconds(40)), again(plan.PatchDeployment, "web-3"): {Until: now.Add(seconds(50))},
+		op(plan.PatchDeployment, "web-3"): until(seconds(40)), again(plan.PatchDeployment, "web-3"): until(seconds(50)),
 		op(plan.DeleteDeployment, "web-1"): until(seconds(60)), op(plan.DeleteDeployment, "web-2"): until(seconds(60)),
 	}
 	if diff := cmp.Diff("nothing; Refused; wait in 50s quietly", play(t, state).line()); diff != "" {

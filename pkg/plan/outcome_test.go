@@ -263,7 +263,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 			want:  plan.Outcome{Kind: plan.Terminal},
 		},
 		{
-			name:  "a name that goes to an older Foo",
+			name:  "a name that is reserved for an older Foo",
 			state: plan.State{Foo: foo, Claimants: foos(newFoo(withName("a")))}, want: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
@@ -330,7 +330,8 @@ func TestOutcomeOfSeveralFailures(t *testing.T) {
 	foo := renamed()
 	c := play(t, plan.State{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(5, 5, 5)), Previous: all(earlier(foo, "web-1")),
-	}, fails(plan.PatchDeployment, forbidden), fails(plan.DeleteDeployment, tooMany), fails(plan.UpdateStatus, serverFails))
+	}, fails(plan.PatchDeployment, forbidden), fails(plan.DeleteDeployment, tooMany),
+		fails(plan.UpdateStatus, serverFails))
 	if c.outcome.Kind != plan.Retry || c.outcome.After != 5*time.Millisecond || c.outcome.Quiet {
 		t.Errorf("outcome %+v, want a retry in 5 ms that is logged", c.outcome)
 	}

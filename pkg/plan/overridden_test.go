@@ -16,7 +16,8 @@ import (
 const (
 	overriddenMessage = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3. ` +
 		overriddenEnd
-	overriddenEnd = "Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another controller"
+	overriddenEnd = "Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or another " +
+		"controller"
 	keepsDeleting = `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a ` +
 		"minute. Stop that, or delete this Foo"
 )
@@ -304,7 +305,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: plan.State{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
 		},
 		{
-			name:  "the name goes to another Foo",
+			name:  "the name is reserved for another Foo",
 			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
 		},
 		{

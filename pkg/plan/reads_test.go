@@ -146,8 +146,8 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 				"wait in 0s quietly",
 		},
 		{
-			name: "the cache had none, and there is one", state: stale(nil), found: findsDeployment(newDeployment(foo, available(2))),
-			want: "get Foo, get web-3; Progressing; done",
+			name: "the cache had none, and there is one", state: stale(nil),
+			found: findsDeployment(newDeployment(foo, available(2))), want: "get Foo, get web-3; Progressing; done",
 		},
 		{
 			name: "the cache had one, and there is none", state: stale(newDeployment(foo, scaled(5))),
@@ -210,7 +210,8 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 			want: "get Foo, get web-3, delete web-1, get Foo, get web-3, delete web-2; Available; done",
 		},
 		{
-			name: "the Deployment has lost its replicas", want: "get Foo, get web-3, delete web-1, get Foo, get web-3; Progressing; done",
+			name: "the Deployment has lost its replicas",
+			want: "get Foo, get web-3, delete web-1, get Foo, get web-3; Progressing; done",
 			replies: []reply{
 				findsDeployment(newDeployment(foo)), findsDeployment(newDeployment(foo, available(0))),
 			},

@@ -20,8 +20,8 @@ const (
 	creatingWeb3 = reconciling + `Creating: Creating Deployment "web-3"`
 	waitingGone  = `; Deployment "web-1" is being deleted`
 	undeleted    = `; Deployment "web-1" could not be deleted, trying again: `
-	notMade      = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that name, and is ` +
-		"left alone"
+	notMade      = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that name, ` +
+		"and is left alone"
 	taken3 = stalled + `NameTaken: Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set ` +
 		"another spec.deploymentName here, or change or delete that Foo"
 	older3 = stalled + `NameTaken: Deployment "web-3" goes to Foo "api", which names it too and is older. Set another ` +
@@ -183,7 +183,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			sent:  "nothing", report: stalled + "NotOwned: " + notOwned("web-3", "it has no controller") + kept,
 		},
 		{
-			name:  "the new name goes to an older Foo",
+			name:  "the new name is reserved for an older Foo",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(old)},
 			sent:  "nothing", report: older3 + kept,
 		},
@@ -232,7 +232,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			sent:  readBoth + "delete web-2", report: taken3 + kept,
 		},
 		{
-			name:  "the name was changed twice, and the last one goes to an older Foo",
+			name:  "the name was changed twice, and the last one is reserved for an older Foo",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(between, old)},
 			sent:  "get Foo, delete web-2", report: older3 + kept,
 		},
@@ -566,7 +566,7 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 			want:  delete + ", NameTaken",
 		},
 		{
-			name:  "the new name goes to an older Foo",
+			name:  "the new name is reserved for an older Foo",
 			state: plan.State{Previous: both, Claimants: foos(rival)}, want: "get Foo, delete web-2, NameTaken",
 		},
 		{
@@ -676,7 +676,10 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 	}{
 		{name: "a create beside any needs a read", state: plan.State{Previous: all(old("2"))}, want: read + "create web-1"},
 		{name: "a create beside a copy", state: plan.State{Previous: all(copied(old("4"), "copy"))}, want: "create web-1"},
-		{name: "a create beside one being deleted", state: plan.State{Previous: all(old("4", deleted))}, want: "create web-1"},
+		{
+			name:  "a create beside one being deleted",
+			state: plan.State{Previous: all(old("4", deleted))}, want: "create web-1",
+		},
 		{name: "a patch beside an older one", state: plan.State{Deployment: edited, Previous: all(old("2"))}, want: patch},
 		{
 			name:  "a patch beside one of the same",
@@ -956,7 +959,8 @@ func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 		state.Previous = append(state.Previous, earlier(foo, name))
 	}
 	message := play(t, state).message()
-	if len(message) != 4096 || !strings.HasPrefix(message, `Creating Deployment "web-3"; `) || !strings.HasSuffix(message, "...") {
+	begins := strings.HasPrefix(message, `Creating Deployment "web-3"; `)
+	if len(message) != 4096 || !begins || !strings.HasSuffix(message, "...") {
 		t.Errorf("a message of %d bytes that ends in %q", len(message), message[max(0, len(message)-10):])
 	}
 }
@@ -1024,8 +1028,8 @@ func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	}
 }
 
-// checkDeletion checks that dep was the Foo's to delete, and that of the others one has as much available, or as much as
-// is wanted.
+// checkDeletion checks that dep was the Foo's to delete, and that of the others one has as much available, or as much
+// as is wanted.
 func checkDeletion(t *testing.T, state plan.State, dep *appsv1.Deployment, others []*appsv1.Deployment) {
 	t.Helper()
 	made := state.Foo.DeepCopy()
@@ -1052,7 +1056,7 @@ func checkDeletion(t *testing.T, state plan.State, dep *appsv1.Deployment, other
 
 // What could not be deleted is left alone until its delay ends, and then the key comes back, whatever else there is to
 // do.
-func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
+func TestASyncContinuesWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
 	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
 	none := available(0)

@@ -15,8 +15,8 @@ import (
 const (
 	nameTaken = `Deployment "web-1" belongs to Foo "api", which names it too and had it first. Set another ` +
 		"spec.deploymentName here, or change or delete that Foo"
-	ownerGone = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage collector ` +
-		"has removed it"
+	ownerGone = `Deployment "web-1" belongs to a Foo "api" that is gone, and its name is free when the garbage ` +
+		"collector has removed it"
 	cycleEnd = "give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
 )
 
@@ -173,10 +173,10 @@ func TestEveryMemberOfACycleNamesAll(t *testing.T) {
 	}
 }
 
-// A name that nobody has goes to the oldest of those that name it.
-func TestAFreeNameGoesToTheOldestClaimant(t *testing.T) {
-	const taken = `False Stalled NameTaken: Deployment "web-1" goes to Foo %q, which names it too and is older. Set another ` +
-		"spec.deploymentName here, or change or delete that Foo"
+// A name that nobody has is reserved for the oldest of those that name it.
+func TestAFreeNameIsForTheOldestClaimant(t *testing.T) {
+	const taken = `False Stalled NameTaken: Deployment "web-1" goes to Foo %q, which names it too and is older. Set ` +
+		"another spec.deploymentName here, or change or delete that Foo"
 	foo := newFoo(createdAt(100))
 	claim := func(name string, second int64, with ...fooOption) *v1alpha1.Foo {
 		return named(name, "web-1", append([]fooOption{createdAt(second)}, with...)...)

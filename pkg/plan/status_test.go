@@ -19,10 +19,11 @@ import (
 
 const (
 	// The conditions of a report, in short.
-	available3    = "True Available: 3 of 3 replicas available"
-	reconciling   = "False Reconciling "
-	stalled       = "False Stalled "
-	beingDeleted  = reconciling + `WaitingForDeletion: Deployment "web-1" is being deleted and will be created again when it is gone`
+	available3   = "True Available: 3 of 3 replicas available"
+	reconciling  = "False Reconciling "
+	stalled      = "False Stalled "
+	beingDeleted = reconciling + `WaitingForDeletion: Deployment "web-1" is being deleted and will be created again ` +
+		"when it is gone"
 	pausedPrefix  = "Paused: Nothing is written while spec.paused is true; "
 	notOwnedWeb1  = stalled + "NotOwned: "
 	waitsForSight = reconciling + "Progressing: Waiting for the Deployment controller to see the last change; "
@@ -109,7 +110,10 @@ func TestStatus(t *testing.T) {
 			name: "the Deployment's number counts when the Foo has none", foo: unset,
 			dep: newDeployment(unset, scaled(2), rollout(2, 2, 2)), want: "True Available: 2 of 2 replicas available",
 		},
-		{name: "a Deployment seen at a later generation than the cache has", foo: foo, dep: dep(observedAt(2, 1)), want: available3},
+		{
+			name: "a Deployment seen at a later generation than the cache has", foo: foo, dep: dep(observedAt(2, 1)),
+			want: available3,
+		},
 
 		{
 			name: "paused by a user", foo: foo, dep: dep(pausedByUser, rollout(3, 1, 2)),
@@ -387,8 +391,10 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 			want: at{"Ready": second(0), "Stalled": second(3)},
 		},
 		4: {name: "from False to True", dep: newDeployment(foo), want: at{"Ready": second(4)}},
-		5: {name: "still True", dep: newDeployment(foo, pausedByUser, func(dep *appsv1.Deployment) { dep.Spec.Paused = false },
-			rollout(3, 3, 3)), want: at{"Ready": second(4)}},
+		5: {
+			name: "still True, with another message", dep: newDeployment(foo, rollout(3, 3, 4)),
+			want: at{"Ready": second(4)},
+		},
 		6: {
 			name: "from True to False", dep: newDeployment(foo, scaled(5)), replies: refused,
 			want: at{"Ready": second(6), "Reconciling": second(6)},
@@ -499,8 +505,8 @@ func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 // Pods' names and times are different in every try, and would cost a write each.
 func TestStatusRepeatsNoMessageOfTheDeployment(t *testing.T) {
 	foo := newFoo()
-	for name, condition := range map[string]deploymentOption{"replica failure": replicaFailure, "deadline": deadlineExceeded} {
-		c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, condition)})
+	for name, with := range map[string]deploymentOption{"replica failure": replicaFailure, "deadline": deadlineExceeded} {
+		c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, with)})
 		if len(c.conditions()) != 2 {
 			t.Errorf("%s: %d conditions", name, len(c.conditions()))
 		}

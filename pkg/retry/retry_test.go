@@ -86,7 +86,8 @@ func TestTheCommonLimitDelaysFailures(t *testing.T) {
 func TestTheLongerDelayCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[int](1, 1)
-		for key, want := range []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second, 3 * time.Second, 4 * time.Second} {
+		for key, seconds := range []int{3, 3, 3, 3, 4, 5} {
+			want := time.Duration(seconds) * time.Second
 			if got := retried(l, key, 3*time.Second); got != want {
 				t.Errorf("key %d is delayed by %s, want %s", key, got, want)
 			}
