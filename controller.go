@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -430,13 +431,19 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 }
 
 // fooDeleted queues a Foo that is gone, so that what is remembered of it is dropped, and the Foos that may take its
-// name or its Deployments.
+// name or its Deployments. When the watch missed the deletion, perhaps only its key is known: any Foo of the
+// namespace may be one of them.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.queue.Add(key)
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueClaimants(foo)
 		c.enqueueBlocked(foo)
+		return
+	}
+	foos, _ := c.foos.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
+	for _, foo := range foos {
+		c.enqueueFoo(foo)
 	}
 }
 

@@ -603,6 +603,23 @@ func TestStatusThatIsNotStoredIsReported(t *testing.T) {
 	}
 }
 
+func TestADeletedFooOfWhichOnlyTheKeyIsKnownQueuesAllFoosOfItsNamespace(t *testing.T) {
+	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "other", "other-uid" })
+	elsewhere := newFoo(func(foo *v1alpha1.Foo) { foo.Namespace, foo.UID = "elsewhere", "elsewhere-uid" })
+	f := newFixture(t, objects(other, elsewhere), nil)
+	f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{
+		FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "default/web"},
+	})
+	queued := map[string]bool{}
+	for f.queue.Len() > 0 {
+		key, _ := f.queue.Get()
+		queued[key.String()] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"default/web": true, "default/other": true}, queued); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
 func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
