@@ -21,9 +21,17 @@ run: build ## a local control plane, the controller and an example Foo, shown li
 test: build bin/foo-controller-race ## all tests, those against a local control plane included
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules' . -foos 1000 -schedules 1000
+	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -timeout 15m -run 'TestWalk' ./pkg/plan
 	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
+
+# What takes too long for every day, once for each larger change.
+.PHONY: test-all
+test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules; an hour
+	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
+	@go test -count=1 -timeout 30m -run TestSchedules . -schedules 20000
+	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -timeout 60m ./...
 
 .PHONY: unit
 unit: ## the tests that need no control plane, in seconds

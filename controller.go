@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -216,12 +217,21 @@ func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outc
 	defer func() {
 		if r := recover(); r != nil {
 			klog.FromContext(ctx).Error(nil, "Sync panicked", "panic", r, "stack", string(debug.Stack()))
-			memory, delay := c.recall(key).Panicked(time.Now(), c.random())
-			c.remember(key, memory)
-			outcome = plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: fmt.Errorf("%w: %v", errPanic, r)}
+			outcome = c.recordPanic(key, fmt.Errorf("%w: %v", errPanic, r))
 		}
 	}()
 	return c.syncHandler(ctx, key)
+}
+
+// recordPanic backs off a key whose sync panicked.
+func (c *Controller) recordPanic(key cache.ObjectName, err error) plan.Outcome {
+	now, memory := time.Now(), c.recall(key)
+	if foo, err := c.foos.Foos(key.Namespace).Get(key.Name); err == nil {
+		memory = memory.For(foo, now) // The sync may have panicked before it remembered this generation.
+	}
+	memory, delay := memory.Panicked(now, c.random())
+	c.remember(key, memory)
+	return plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: err}
 }
 
 // syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for
@@ -273,9 +283,9 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	return state
 }
 
-// perform sends the request of a step. After an acknowledged write it notes the version that the caches must reach,
-// since event handlers need that, and sends the event that a new status is worth. It is the only function that
-// writes.
+// perform sends the request of a step. It notes the version that a create, patch or status update returned: the
+// caches must reach it, and event handlers recognize our own writes by it. It also sends the event that a new status
+// is worth.
 func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logger := klog.LoggerWithValues(klog.FromContext(ctx).V(2), "name", step.Name, "rule", step.Rule)
@@ -391,16 +401,15 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
 }
 
-// fooAdded queues a new Foo, and those that wait for a Deployment of its: they may have heard of the
-// Deployment before they could know whose it is.
+// fooAdded queues a new Foo, and the Foos that name a Deployment which it has: the Deployment's event may have come
+// first.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
 	c.enqueueBlocked(foo)
 }
 
-// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. A new
-// spec, or another Foo of the name, is tried at once, whatever failed before. It also concerns those who wait
-// for this Foo's Deployments, or want the same one.
+// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. With a new
+// spec, or another uid, it also queues the Foos that wait for its Deployments or name the same one.
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	if have.ResourceVersion == foo.ResourceVersion {
 		return
@@ -412,7 +421,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		c.enqueueClaimants(have)
 		c.enqueueClaimants(foo)
 	}
-	if renewed || !plan.SameReport(have, foo) { // A ring of Foos is told by each of them.
+	if renewed || !plan.SameReport(have, foo) { // The status of a Foo that waits depends on that of this one.
 		c.enqueueBlocked(have)
 		c.enqueueBlocked(foo)
 	}
@@ -421,13 +430,20 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	}
 }
 
-// fooDeleted queues a Foo that is gone, so that what is remembered of it goes too, and whom that concerns.
+// fooDeleted queues a Foo that is gone, so that what is remembered of it is dropped, and the Foos that may take its
+// name or its Deployments. When the watch missed the deletion, perhaps only its key is known: any Foo of the
+// namespace may be one of them.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.queue.Add(key)
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueClaimants(foo)
 		c.enqueueBlocked(foo)
+		return
+	}
+	foos, _ := c.foos.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
+	for _, foo := range foos {
+		c.enqueueFoo(foo)
 	}
 }
 
@@ -467,12 +483,12 @@ func (c *Controller) blockedBy(foo *v1alpha1.Foo, visited map[types.UID]bool) []
 	})
 }
 
-// deploymentAdded queues whom a Deployment concerns that the cache did not have.
+// deploymentAdded queues the Foos that a new Deployment concerns.
 func (c *Controller) deploymentAdded(dep *appsv1.Deployment) {
 	c.handleObject(dep, c.lastWriter(dep))
 }
 
-// deploymentChanged queues whom a changed Deployment concerns; have may have had another owner.
+// deploymentChanged queues the Foos that a changed Deployment concerns. It may have had another owner before.
 func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	if have.ResourceVersion == dep.ResourceVersion {
 		return
@@ -483,8 +499,8 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	c.handleObject(dep, c.lastWriter(dep))
 }
 
-// deploymentDeleted queues whom a deleted Deployment concerns. When the watch missed the deletion, perhaps
-// only its name is known: not its owner, but still who names it.
+// deploymentDeleted queues the Foos that a deleted Deployment concerns. A tombstone may have only its name, and no
+// owner.
 func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
 	dep := deleted.OptionalObj
 	if dep == nil {
@@ -494,11 +510,11 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 	c.handleObject(dep, nil)
 }
 
-// handleObject queues the Foos that an event of dep concerns: the one that controls it, and those that
-// name it, for which it may be in the way or have just gone out of it. All but writer, which knows already.
+// handleObject queues the Foos that an event of dep concerns: its owner, and the Foos that name it, since it may take
+// their name or have released it. It leaves out writer, the Foo for which this very version was written.
 func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
 	concerned := c.claimants(dep.Namespace, dep.Name)
-	if owner := c.resolveOwner(dep); owner != nil { // Else the owner is gone, or not seen yet and queued when it is.
+	if owner := c.resolveOwner(dep); owner != nil { // An owner that the cache lacks is queued when it is added.
 		concerned = append(concerned, owner)
 	}
 	for _, foo := range concerned {
@@ -508,7 +524,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 	}
 }
 
-// lastWriter returns the Foo that dep is as we wrote it for, nil when somebody else wrote it last.
+// lastWriter returns the Foo for which the controller wrote this very version of dep, nil when somebody else did.
 func (c *Controller) lastWriter(dep *appsv1.Deployment) *v1alpha1.Foo {
 	owner := c.resolveOwner(dep)
 	if owner == nil || !c.writes.IsOwnWrite(cache.MetaObjectToName(owner), deploymentsResource, dep.ResourceVersion) {

@@ -603,6 +603,23 @@ func TestStatusThatIsNotStoredIsReported(t *testing.T) {
 	}
 }
 
+func TestADeletedFooOfWhichOnlyTheKeyIsKnownQueuesAllFoosOfItsNamespace(t *testing.T) {
+	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "other", "other-uid" })
+	elsewhere := newFoo(func(foo *v1alpha1.Foo) { foo.Namespace, foo.UID = "elsewhere", "elsewhere-uid" })
+	f := newFixture(t, objects(other, elsewhere), nil)
+	f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{
+		FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "default/web"},
+	})
+	queued := map[string]bool{}
+	for f.queue.Len() > 0 {
+		key, _ := f.queue.Get()
+		queued[key.String()] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"default/web": true, "default/other": true}, queued); diff != "" {
+		t.Errorf("queued (-want +got):\n%s", diff)
+	}
+}
+
 func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
@@ -845,6 +862,24 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	want := []string{"create deployments web", "create deployments other", "update foos/status other"}
 	if diff := cmp.Diff(want, f.requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// A Foo whose sync panics each time is tried less and less often.
+func TestPanicsInARowBackOff(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	f.random = func() float64 { return 0 }
+	f.api.Intercept(func(*apisim.Request, func() (*http.Response, error)) (*http.Response, error) { panic("again") })
+	for attempt := range 4 {
+		memory := f.recall(webKey)
+		for op, entry := range memory.Ledger { // Time passes.
+			entry.Until = time.Now()
+			memory.Ledger[op] = entry
+		}
+		want := 5 * time.Millisecond << attempt
+		if got := f.syncSafely(f.ctx, webKey); got.Kind != plan.Retry || got.After != want || !errors.Is(got.Err, errPanic) {
+			t.Errorf("attempt %d: outcome = %+v, want a retry after %v", attempt, got, want)
+		}
 	}
 }
 

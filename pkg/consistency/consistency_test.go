@@ -22,8 +22,8 @@ type store string
 
 func (s *store) LastStoreSyncResourceVersion() string { return string(*s) }
 
-// newWrites returns a Writes for Foos and Deployments whose caches have come to 100. The clock stands
-// still until the test moves it.
+// newWrites returns a Writes for Foos and Deployments whose caches have come to 100. The clock stands still until the
+// test moves it.
 func newWrites() (w *Writes, foos, deployments *store, clock *time.Time) {
 	foos, deployments, clock = new(store("100")), new(store("100")), new(time.Unix(0, 0))
 	w = New(storesOf(map[string]Store{"foos": foos, "deployments": deployments}))
@@ -36,173 +36,180 @@ func storesOf(stores map[string]Store) Stores {
 	return func(resource, _ string) Store { return stores[resource] }
 }
 
-// waits asks n times and says how long each answer is.
-func waits(w *Writes, n int) string {
+// checkDelays asks n times and compares the answers.
+func checkDelays(t *testing.T, what string, w *Writes, n int, want string) {
+	t.Helper()
 	var all []time.Duration
 	for range n {
-		all = append(all, w.Wait(key))
+		all = append(all, w.CatchUpDelay(key))
 	}
-	return fmt.Sprint(all)
-}
-
-func wantWaits(t *testing.T, what string, w *Writes, n int, want string) {
-	t.Helper()
-	if got := waits(w, n); got != want {
-		t.Errorf("%s: waits %s, want %s", what, got, want)
+	if got := fmt.Sprint(all); got != want {
+		t.Errorf("%s: delays %s, want %s", what, got, want)
 	}
 }
 
-func TestWaitDoublesUpToASecond(t *testing.T) {
+func TestCatchUpDelayDoublesUpToASecond(t *testing.T) {
 	w, _, _, _ := newWrites()
-	w.Wrote(key, uid, "foos", "101")
-	wantWaits(t, "unseen", w, 12, "[5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1s 1s 1s 1s]")
-	w.Wrote(key, uid, "foos", "102")
-	wantWaits(t, "after another write", w, 3, "[5ms 10ms 20ms]")
+	w.WroteAt(key, uid, "foos", "101")
+	checkDelays(t, "behind", w, 12, "[5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1s 1s 1s 1s]")
+	w.WroteAt(key, uid, "foos", "102")
+	checkDelays(t, "after another write", w, 3, "[5ms 10ms 20ms]")
 }
 
-func TestWaitEndsWhenTheCacheHasCaughtUp(t *testing.T) {
+func TestCatchUpDelayEndsWhenTheCacheHasCaughtUp(t *testing.T) {
 	for _, tc := range []struct {
 		name, written, cached string
 		want                  string
 	}{
-		{"an older version", "101", "100", "[5ms 10ms]"},
-		{"the same version", "101", "101", "[0s 0s]"},
-		{"a newer version", "101", "102", "[0s 0s]"},
-		{"a version with fewer digits, which is older", "100", "99", "[5ms 10ms]"},
-		{"a version with more digits, which is newer", "99", "100", "[0s 0s]"},
-		{"nothing yet, which says nothing", "101", "", "[0s 0s]"},
-		{"a version that is no number", "101", "abc", "[0s 0s]"},
-		{"a version, and the write gave none", "", "100", "[0s 0s]"},
-		{"a version, and the write gave none that is a number", "x1", "100", "[0s 0s]"},
+		{name: "an older version", written: "101", cached: "100", want: "[5ms 10ms]"},
+		{name: "the same version", written: "101", cached: "101", want: "[0s 0s]"},
+		{name: "a newer version", written: "101", cached: "102", want: "[0s 0s]"},
+		{name: "a version with fewer digits, which is older", written: "100", cached: "99", want: "[5ms 10ms]"},
+		{name: "a version with more digits, which is newer", written: "99", cached: "100", want: "[0s 0s]"},
+		{name: "nothing yet, which cannot be compared", written: "101", cached: "", want: "[0s 0s]"},
+		{name: "a version that is no number", written: "101", cached: "abc", want: "[0s 0s]"},
+		{name: "a version, and the write gave none", written: "", cached: "100", want: "[0s 0s]"},
+		{name: "a version, and the write gave none that is a number", written: "x1", cached: "100", want: "[0s 0s]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, foos, _, _ := newWrites()
 			*foos = store(tc.cached)
-			w.Wrote(key, uid, "foos", tc.written)
-			wantWaits(t, "the cache has "+tc.name, w, 2, tc.want)
+			w.WroteAt(key, uid, "foos", tc.written)
+			checkDelays(t, "the cache has "+tc.name, w, 2, tc.want)
 		})
 	}
 }
 
-func TestWaitLooksAtEachResourceByItself(t *testing.T) {
+func TestCatchUpDelayIsForEachResource(t *testing.T) {
 	w, foos, deployments, _ := newWrites()
-	w.Wrote(key, uid, "deployments", "102")
-	w.Wrote(key, uid, "foos", "101")
-	wantWaits(t, "both unseen", w, 1, "[5ms]")
+	w.WroteAt(key, uid, "deployments", "102")
+	w.WroteAt(key, uid, "foos", "101")
+	checkDelays(t, "both behind", w, 1, "[5ms]")
 	*foos = "103"
-	wantWaits(t, "the Deployment unseen", w, 1, "[10ms]")
+	checkDelays(t, "the Deployments behind", w, 1, "[10ms]")
 	*deployments = "101"
-	wantWaits(t, "the Deployment almost seen", w, 1, "[20ms]")
+	checkDelays(t, "the Deployments almost there", w, 1, "[20ms]")
 	*deployments = "102"
-	wantWaits(t, "both seen", w, 1, "[0s]")
+	checkDelays(t, "both there", w, 1, "[0s]")
 	*deployments, *foos = "50", "50"
-	wantWaits(t, "what was seen once stays seen", w, 1, "[0s]")
+	checkDelays(t, "what was reached once stays reached", w, 1, "[0s]")
 
-	w.Wrote(key, uid, "deployments", "104")
-	w.Wrote(key, uid, "foos", "105")
-	wantWaits(t, "both unseen again", w, 1, "[5ms]")
+	w.WroteAt(key, uid, "deployments", "104")
+	w.WroteAt(key, uid, "foos", "105")
+	checkDelays(t, "both behind again", w, 1, "[5ms]")
 	*deployments, *foos = "104", "105"
-	wantWaits(t, "both seen at once", w, 1, "[0s]")
+	checkDelays(t, "both there at once", w, 1, "[0s]")
 
-	w.Wrote(key, uid, "pods", "999")
-	wantWaits(t, "a resource without a cache", w, 1, "[0s]")
+	w.WroteAt(key, uid, "pods", "999")
+	checkDelays(t, "a resource without a cache", w, 1, "[0s]")
 }
 
-func TestWaitIsForTheLatestWriteOfAResource(t *testing.T) {
+func TestCatchUpDelayIsForTheLatestWriteOfAResource(t *testing.T) {
 	w, foos, _, _ := newWrites()
-	w.Wrote(key, uid, "foos", "101")
-	w.Wrote(key, uid, "foos", "102")
+	w.WroteAt(key, uid, "foos", "101")
+	w.WroteAt(key, uid, "foos", "102")
 	*foos = "101"
-	wantWaits(t, "the first write seen", w, 1, "[5ms]")
+	checkDelays(t, "the first write is there", w, 1, "[5ms]")
 	*foos = "102"
-	wantWaits(t, "the second write seen", w, 1, "[0s]")
+	checkDelays(t, "the second write is there", w, 1, "[0s]")
 
-	w.Wrote(key, uid, "foos", "110")
-	wantWaits(t, "a third write", w, 1, "[5ms]")
-	w.Met(key, uid, "foos", "109")
+	w.WroteAt(key, uid, "foos", "110")
+	checkDelays(t, "a third write", w, 1, "[5ms]")
+	w.ObservedAt(key, uid, "foos", "109")
 	*foos = "109"
-	wantWaits(t, "what was met is older than the write", w, 1, "[10ms]")
-	w.Met(key, uid, "foos", "none")
-	wantWaits(t, "what was met cannot be compared", w, 1, "[0s]")
+	checkDelays(t, "what a live read found is older than the write", w, 1, "[10ms]")
+	w.ObservedAt(key, uid, "foos", "none")
+	checkDelays(t, "what a live read found cannot be compared", w, 1, "[0s]")
 }
 
-func TestWaitGivesUpAfterAMinute(t *testing.T) {
+func TestCatchUpDelayEndsAfterAMinute(t *testing.T) {
 	w, _, _, clock := newWrites()
 	*clock = clock.Add(time.Hour) // Between the write and the first question: it does not count.
-	w.Wrote(key, uid, "foos", "101")
-	wantWaits(t, "at first", w, 1, "[5ms]")
+	w.WroteAt(key, uid, "foos", "101")
+	checkDelays(t, "at first", w, 1, "[5ms]")
 	*clock = clock.Add(time.Minute - 1)
-	wantWaits(t, "just before a minute", w, 1, "[10ms]")
+	checkDelays(t, "just before a minute", w, 1, "[10ms]")
 	*clock = clock.Add(1)
-	wantWaits(t, "after a minute", w, 1, "[0s]")
+	checkDelays(t, "after a minute", w, 1, "[0s]")
 	*clock = clock.Add(-time.Minute)
-	wantWaits(t, "given up for good", w, 1, "[0s]")
+	checkDelays(t, "it is not held again", w, 1, "[0s]")
 
 	*clock = clock.Add(time.Hour)
-	w.Wrote(key, uid, "foos", "102")
-	wantWaits(t, "a new write has a minute of its own", w, 1, "[5ms]")
+	w.WroteAt(key, uid, "foos", "102")
+	checkDelays(t, "a new write has a minute of its own", w, 1, "[5ms]")
 }
 
-func TestWritesAreKnownByUID(t *testing.T) {
-	type answer struct {
-		Known bool
-		Wait  time.Duration
+// One name may be that of one object after another.
+func TestWritesAreThoseOfAnObject(t *testing.T) {
+	type state struct {
+		Own   bool // Whether the write 101 of the Foo counts as the object's own.
+		Delay time.Duration
 	}
-	ask := func(w *Writes, uid types.UID) answer { return answer{w.Known(key, uid), w.Wait(key)} }
-	never, unseen, seen := answer{false, 0}, answer{true, 5 * time.Millisecond}, answer{true, 0}
-	again := func(n int, known bool) answer { return answer{known, 5 * time.Millisecond << n} } // Asked n times before.
-
+	const first = 5 * time.Millisecond
 	w, foos, _, _ := newWrites()
 	for _, step := range []struct {
 		name string
 		do   func()
-		uid  types.UID
-		want answer
+		want state
 	}{
-		{"before any write", func() {}, uid, never},
-		{"after a write", func() { w.Wrote(key, uid, "foos", "101") }, uid, unseen},
-		{"another object of the name waits too: the caches it will be read from are the same",
-			func() {}, "other", again(1, false)},
-		{"when the write is seen", func() { *foos = "101" }, uid, seen},
-		{"when the other object is written for", func() { w.Wrote(key, "other", "foos", "102") }, "other", unseen},
-		{"then the first one is forgotten", func() {}, uid, again(1, false)},
-		{"another key is another matter",
-			func() { w.Forget(cache.NewObjectName("default", "api")) }, "other", again(2, true)},
-		{"when it is gone", func() { w.Forget(key) }, "other", never},
+		{name: "before any write", do: func() {}, want: state{}},
+		{
+			name: "after a write", do: func() { w.WroteAt(key, uid, "foos", "101") },
+			want: state{Own: true, Delay: first},
+		},
+		{name: "asked again", do: func() {}, want: state{Own: true, Delay: 2 * first}},
+		{name: "when the cache has it", do: func() { *foos = "101" }, want: state{Own: true}},
+		{
+			name: "when another object of the name is written", do: func() { w.WroteAt(key, "other", "foos", "102") },
+			want: state{Delay: first},
+		},
+		{
+			name: "another key does not count", do: func() { w.Forget(cache.NewObjectName("default", "api")) },
+			want: state{Delay: 2 * first},
+		},
+		{name: "when it is gone", do: func() { w.Forget(key) }, want: state{}},
 	} {
 		step.do()
-		if diff := cmp.Diff(step.want, ask(w, step.uid)); diff != "" {
+		got := state{Own: w.IsOwnWrite(key, "foos", "101"), Delay: w.CatchUpDelay(key)}
+		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
 }
 
-// What an earlier object of the name has written is nothing to wait for.
-func TestWroteForANewUIDDropsTheOldWrites(t *testing.T) {
-	w, foos, _, _ := newWrites()
-	w.Wrote(key, "earlier", "deployments", "900")
-	w.Wrote(key, uid, "foos", "101")
-	*foos = "101"
-	wantWaits(t, "the new object's write seen", w, 1, "[0s]")
+// What was written for an earlier object of the name is not waited for.
+func TestAnotherUIDDropsTheOldWrites(t *testing.T) {
+	for name, record := range map[string]func(*Writes){
+		"a write":     func(w *Writes) { w.WroteAt(key, uid, "foos", "101") },
+		"a live read": func(w *Writes) { w.ObservedAt(key, uid, "foos", "101") },
+	} {
+		w, foos, _, _ := newWrites()
+		w.WroteAt(key, "earlier", "deployments", "900")
+		record(w)
+		*foos = "101"
+		checkDelays(t, name+" of the new object, and the cache has it", w, 1, "[0s]")
+	}
 }
 
-// What somebody else has written and we have met is waited for like our own.
-func TestWaitIsForWhatWasMetToo(t *testing.T) {
+// What others have written and a live read found is waited for like our own.
+func TestCatchUpDelayIsForWhatWasObservedToo(t *testing.T) {
 	w, _, deployments, _ := newWrites()
-	w.Met(key, uid, "deployments", "101")
-	wantWaits(t, "unseen", w, 2, "[5ms 10ms]")
-	w.Met(key, uid, "deployments", "102")
-	wantWaits(t, "after something newer was met", w, 1, "[5ms]")
+	w.ObservedAt(key, uid, "deployments", "101")
+	checkDelays(t, "behind", w, 2, "[5ms 10ms]")
+	w.ObservedAt(key, uid, "deployments", "102")
+	checkDelays(t, "after something newer was found", w, 1, "[5ms]")
 	*deployments = "101"
-	wantWaits(t, "the first one seen", w, 1, "[10ms]")
+	checkDelays(t, "the first one is there", w, 1, "[10ms]")
 	*deployments = "102"
-	wantWaits(t, "both seen", w, 1, "[0s]")
-	w.Met(key, uid, "deployments", "100")
-	wantWaits(t, "what the cache had long before", w, 1, "[0s]")
+	checkDelays(t, "both are there", w, 1, "[0s]")
+	w.ObservedAt(key, uid, "deployments", "100")
+	checkDelays(t, "what the cache had long before", w, 1, "[0s]")
+	w.ObservedAt(key, uid, "foos", "1")
+	checkDelays(t, "what the other cache had long before", w, 1, "[0s]")
 }
 
 // A controller may watch some namespaces, each with caches of its own.
-func TestWaitAsksTheCacheOfTheNamespace(t *testing.T) {
+func TestTheCacheOfTheNamespaceCounts(t *testing.T) {
 	var asked []string
 	ahead, behind := new(store("200")), new(store("50"))
 	w := New(func(resource, namespace string) Store {
@@ -213,24 +220,24 @@ func TestWaitAsksTheCacheOfTheNamespace(t *testing.T) {
 		return ahead
 	})
 	other := cache.NewObjectName("other", "web")
-	w.Wrote(key, uid, "foos", "101")
-	w.Wrote(other, uid, "foos", "101")
-	if got := []time.Duration{w.Wait(key), w.Wait(other)}; !cmp.Equal(got, []time.Duration{firstWait, 0}) {
-		t.Errorf("waits %s", got)
+	w.WroteAt(key, uid, "foos", "101")
+	w.WroteAt(other, uid, "foos", "101")
+	got := []time.Duration{w.CatchUpDelay(key), w.CatchUpDelay(other)}
+	if !cmp.Equal(got, []time.Duration{firstDelay, 0}) {
+		t.Errorf("delays %s", got)
 	}
 	if diff := cmp.Diff([]string{"foos in default", "foos in other"}, asked); diff != "" {
 		t.Errorf("asked for the wrong caches (-want +got):\n%s", diff)
 	}
 }
 
-// Only a write that was acknowledged makes an Echo, and only the last one of its resource and object.
-func TestEchoIsOfTheLastWriteOnly(t *testing.T) {
+// Only a write that was acknowledged is our own, and only the last one of its resource and object.
+func TestIsOwnWriteIsAboutTheLastWriteOnly(t *testing.T) {
 	w, _, _, _ := newWrites()
-	w.Wrote(key, uid, "foos", "101")
-	w.Wrote(key, uid, "deployments", "102")
-	w.Wrote(key, uid, "deployments", "105")
-	w.Met(key, uid, "deployments", "107")
-	w.Doubt(key, uid, "foos")
+	w.WroteAt(key, uid, "foos", "101")
+	w.WroteAt(key, uid, "deployments", "102")
+	w.WroteAt(key, uid, "deployments", "105")
+	w.ObservedAt(key, uid, "deployments", "107")
 	for _, tc := range []struct {
 		name     string
 		key      cache.ObjectName
@@ -238,50 +245,55 @@ func TestEchoIsOfTheLastWriteOnly(t *testing.T) {
 		version  string
 		want     bool
 	}{
-		{"the write", key, "foos", "101", true},
-		{"the last write", key, "deployments", "105", true},
-		{"an earlier write", key, "deployments", "102", false},
-		{"somebody's write in between", key, "deployments", "104", false},
-		{"somebody's write that was met", key, "deployments", "107", false},
-		{"a write to another resource", key, "foos", "105", false},
-		{"a resource that was never written to", key, "pods", "101", false},
-		{"an event without a version", key, "foos", "", false},
-		{"an event without a version of what was never written to", key, "pods", "", false},
-		{"a write for another object", cache.NewObjectName("default", "api"), "foos", "101", false},
-		{"a write for an object in another namespace", cache.NewObjectName("other", "web"), "foos", "101", false},
+		{name: "the write", key: key, resource: "foos", version: "101", want: true},
+		{name: "the last write", key: key, resource: "deployments", version: "105", want: true},
+		{name: "an earlier write", key: key, resource: "deployments", version: "102"},
+		{name: "a write of others in between", key: key, resource: "deployments", version: "104"},
+		{name: "a write of others that was found by a live read", key: key, resource: "deployments", version: "107"},
+		{name: "a write to another resource", key: key, resource: "foos", version: "105"},
+		{name: "a resource that was never written to", key: key, resource: "pods", version: "101"},
+		{name: "an event without a version", key: key, resource: "foos"},
+		{name: "an event without a version of what was never written to", key: key, resource: "pods"},
+		{
+			name: "a write for another object", key: cache.NewObjectName("default", "api"),
+			resource: "foos", version: "101",
+		},
+		{
+			name: "a write for an object in another namespace", key: cache.NewObjectName("other", "web"),
+			resource: "foos", version: "101",
+		},
 	} {
-		if got := w.Echo(tc.key, tc.resource, tc.version); got != tc.want {
-			t.Errorf("%s: Echo = %t, want %t", tc.name, got, tc.want)
+		if got := w.IsOwnWrite(tc.key, tc.resource, tc.version); got != tc.want {
+			t.Errorf("%s: IsOwnWrite = %t, want %t", tc.name, got, tc.want)
 		}
 	}
 
 	for range 2 {
-		if !w.Echo(key, "foos", "101") {
-			t.Error("asked again, or seen by the cache, it is no Echo any more")
+		if !w.IsOwnWrite(key, "foos", "101") {
+			t.Error("asked again, or when the cache has it, it is not our own any more")
 		}
-		w.Wait(key)
+		w.CatchUpDelay(key)
 	}
-	w.Wrote(key, "other", "foos", "110")
-	if w.Echo(key, "deployments", "105") {
-		t.Error("what was written for an earlier object of the name is still an Echo")
+	w.WroteAt(key, "other", "foos", "110")
+	if w.IsOwnWrite(key, "deployments", "105") {
+		t.Error("what was written for an earlier object of the name still counts")
 	}
 	w.Forget(key)
-	if w.Echo(key, "foos", "110") {
-		t.Error("what was written for an object that is gone is still an Echo")
+	if w.IsOwnWrite(key, "foos", "110") {
+		t.Error("what was written for an object that is gone still counts")
 	}
 }
 
-func TestEchoOfAWriteThatGaveNoVersion(t *testing.T) {
+func TestAWriteThatGaveNoVersionIsNobodys(t *testing.T) {
 	w, _, _, _ := newWrites()
-	w.Wrote(key, uid, "foos", "")
-	if w.Echo(key, "foos", "") {
-		t.Error("no version is the echo of no version")
+	w.WroteAt(key, uid, "foos", "")
+	if w.IsOwnWrite(key, "foos", "") {
+		t.Error("an event without a version counts as our own write")
 	}
 }
 
-// When the caches cannot be relied upon, or do not show a write in time, nothing more is written until the API server
-// was asked.
-func TestDoubts(t *testing.T) {
+// A cache that lags for longer than a minute is not acted on until it has what is known to exist.
+func TestIsStale(t *testing.T) {
 	w, foos, _, clock := newWrites()
 	other := cache.NewObjectName("default", "api")
 	for _, step := range []struct {
@@ -289,116 +301,69 @@ func TestDoubts(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"before any write", func() {}, false},
-		{"when the API server was asked for nothing", func() { w.Trust(key, "foos") }, false},
-		{"after a write", func() { w.Wrote(key, uid, "foos", "101") }, false},
-		{"after a doubt", func() { w.Doubt(key, uid, "foos") }, true},
-		{"as long as nobody has looked", func() { w.Wait(key) }, true},
-		{"after a look for another object", func() { w.Trust(other, "foos") }, true},
-		{"after a look at another resource", func() { w.Trust(key, "deployments") }, true},
-		{"after another write all the same", func() { w.Wrote(key, uid, "foos", "102") }, true},
-		{"after something was met all the same", func() { w.Met(key, uid, "foos", "103") }, true},
-		{"after a look", func() { w.Trust(key, "foos") }, false},
-		{"while the cache is behind", func() { w.Wait(key) }, false},
-		{"just before a minute of that", func() { *clock = clock.Add(time.Minute - 1); w.Wait(key) }, false},
-		{"after a minute of that", func() { *clock = clock.Add(1); w.Wait(key) }, true},
-		{"when the cache has come to it after all", func() { *foos = "103"; w.Wait(key) }, true},
-		{"after another look", func() { w.Trust(key, "foos") }, false},
-		{"when the next write is seen in time", func() { w.Wrote(key, uid, "foos", "103"); w.Wait(key) }, false},
-		{"after a doubt about another resource", func() { w.Doubt(key, uid, "deployments") }, false},
-		{"after a doubt about another object", func() { w.Doubt(other, uid, "foos") }, false},
-		{"after a doubt about an earlier object of the name", func() { w.Doubt(key, "earlier", "foos") }, true},
-		{"when the object is another one by now", func() { w.Wrote(key, uid, "foos", "103") }, false},
-		{"when it is gone", func() { w.Doubt(key, uid, "foos"); w.Forget(key) }, false},
+		{name: "before any write", do: func() {}},
+		{name: "after a write", do: func() { w.WroteAt(key, uid, "foos", "102") }},
+		{name: "while the cache is behind", do: func() { w.CatchUpDelay(key) }},
+		{name: "just before a minute of that", do: func() { *clock = clock.Add(time.Minute - 1); w.CatchUpDelay(key) }},
+		{name: "a minute without a question", do: func() { *clock = clock.Add(1) }},
+		{name: "after a minute of that", do: func() { w.CatchUpDelay(key) }, want: true},
+		{name: "asked again", do: func() { w.CatchUpDelay(key) }, want: true},
+		{name: "when the cache has almost come to it", do: func() { *foos = "101" }, want: true},
+		{name: "after another write all the same", do: func() { w.WroteAt(key, uid, "foos", "103") }, want: true},
+		{name: "after a live read all the same", do: func() { w.ObservedAt(key, uid, "foos", "104") }, want: true},
+		{name: "when another object is forgotten", do: func() { w.Forget(other) }, want: true},
+		{name: "when the cache has come to it", do: func() { *foos = "102" }},
+		{name: "it is not stale because of what is newer", do: func() { w.CatchUpDelay(key) }},
+		{name: "it does not become stale by going back", do: func() { *foos = "90" }},
+		{name: "but after a minute again", do: func() { *clock = clock.Add(time.Minute); w.CatchUpDelay(key) }, want: true},
+		{name: "when the versions cannot be compared", do: func() { *foos = "none" }},
+		{name: "that is for good", do: func() { *foos = "90" }},
 	} {
 		step.do()
-		if got := w.Doubts(key, "foos"); got != step.want {
-			t.Fatalf("%s: Doubts = %t, want %t", step.name, got, step.want)
+		if got := w.IsStale(key, "foos"); got != step.want {
+			t.Fatalf("%s: IsStale = %t, want %t", step.name, got, step.want)
 		}
-	}
-	if !w.Doubts(other, "foos") {
-		t.Error("the other object's doubt was forgotten")
+		if w.IsStale(key, "deployments") || w.IsStale(other, "foos") {
+			t.Fatalf("%s: another resource or object is stale", step.name)
+		}
 	}
 }
 
-func TestGivingUpIsADoubtAboutEveryResourceThatIsBehind(t *testing.T) {
+// overdue returns a Writes that has waited a minute for both caches.
+func overdue() (w *Writes, foos, deployments *store) {
+	w, foos, deployments, clock := newWrites()
+	w.WroteAt(key, uid, "foos", "101")
+	w.ObservedAt(key, uid, "deployments", "102")
+	w.CatchUpDelay(key)
+	*clock = clock.Add(time.Minute)
+	w.CatchUpDelay(key)
+	return w, foos, deployments
+}
+
+func TestEveryResourceThatIsBehindBecomesStale(t *testing.T) {
 	for range 20 { // In whatever order they come.
-		w, _, _, clock := newWrites()
-		w.Wrote(key, uid, "foos", "101")
-		w.Wrote(key, uid, "deployments", "102")
-		w.Wait(key)
-		*clock = clock.Add(time.Minute)
-		w.Wait(key)
-		if !w.Doubts(key, "foos") || !w.Doubts(key, "deployments") {
-			t.Fatalf("doubts about the Foos %t, about the Deployments %t, want both",
-				w.Doubts(key, "foos"), w.Doubts(key, "deployments"))
+		w, foos, deployments := overdue()
+		if !w.IsStale(key, "foos") || !w.IsStale(key, "deployments") {
+			t.Fatalf("stale: Foos %t, Deployments %t, want both", w.IsStale(key, "foos"), w.IsStale(key, "deployments"))
+		}
+		*foos, *deployments = "101", "101"
+		if w.IsStale(key, "foos") || !w.IsStale(key, "deployments") {
+			t.Fatalf("stale: Foos %t, Deployments %t, want the latter", w.IsStale(key, "foos"), w.IsStale(key, "deployments"))
 		}
 	}
 }
 
-// That something may have been written for an object, or was met, is enough to know it.
-func TestADoubtMakesAnObjectKnown(t *testing.T) {
-	for name, record := range map[string]func(*Writes){
-		"doubted": func(w *Writes) { w.Doubt(key, uid, "foos") },
-		"met":     func(w *Writes) { w.Met(key, uid, "deployments", "1") },
+func TestWhatIsStaleEndsWithTheObject(t *testing.T) {
+	for name, end := range map[string]func(*Writes){
+		"gone":                    func(w *Writes) { w.Forget(key) },
+		"replaced, and written":   func(w *Writes) { w.WroteAt(key, "other", "foos", "1") },
+		"replaced, and read live": func(w *Writes) { w.ObservedAt(key, "other", "foos", "1") },
 	} {
-		w, _, _, _ := newWrites()
-		record(w)
-		if !w.Known(key, uid) || w.Known(key, "other") {
-			t.Errorf("%s: known %t, another object of the name known %t",
-				name, w.Known(key, uid), w.Known(key, "other"))
+		w, _, _ := overdue()
+		end(w)
+		if w.IsStale(key, "foos") || w.IsStale(key, "deployments") {
+			t.Errorf("the object is %s, and its caches are still stale", name)
 		}
-		wantWaits(t, name, w, 1, "[0s]")
-	}
-}
-
-// A doubt does not make anybody forget what was acknowledged before.
-func TestADoubtKeepsWhatIsToBeWaitedFor(t *testing.T) {
-	w, _, _, _ := newWrites()
-	w.Wrote(key, uid, "foos", "101")
-	w.Doubt(key, uid, "foos")
-	wantWaits(t, "unseen", w, 2, "[5ms 10ms]")
-	w.Trust(key, "foos")
-	wantWaits(t, "after a look", w, 1, "[20ms]")
-}
-
-// Somebody else may write the status too. What we have reported ourselves tells theirs from ours.
-func TestOverwritten(t *testing.T) {
-	type status struct{ Ready, Message string }
-	ours, theirs := status{"True", "all is well"}, status{"False", "no"}
-	other := cache.NewObjectName("default", "api")
-	w, _, _, _ := newWrites()
-	for _, step := range []struct {
-		name   string
-		do     func()
-		status status
-		want   bool
-	}{
-		{"before any write", func() {}, theirs, false},
-		{"when something else was written", func() { w.Wrote(key, uid, "foos", "101") }, theirs, false},
-		{"after a report for another object", func() { w.Reported(other, uid, ours) }, theirs, false},
-		{"after a report, and the cache has it", func() { w.Reported(key, uid, ours) }, ours, false},
-		{"after a report, and the cache has another", func() {}, theirs, true},
-		{"after the next write all the same", func() { w.Wrote(key, uid, "foos", "102") }, theirs, true},
-		{"after the next report, and the cache has it", func() { w.Reported(key, uid, theirs) }, theirs, false},
-		{"after the next report, and the cache has the first", func() {}, ours, true},
-		{"after a report for an earlier object of the name",
-			func() { w.Reported(key, "earlier", ours) }, theirs, false},
-		{"when it is gone", func() { w.Reported(key, uid, ours); w.Forget(key) }, theirs, false},
-	} {
-		step.do()
-		if got := w.Overwritten(key, uid, step.status); got != step.want {
-			t.Errorf("%s: Overwritten = %t, want %t", step.name, got, step.want)
-		}
-	}
-}
-
-// What cannot be told apart from anything is nobody's.
-func TestOverwrittenWhenAReportCannotBeEncoded(t *testing.T) {
-	w, _, _, _ := newWrites()
-	w.Reported(key, uid, func() {})
-	if w.Overwritten(key, uid, "another") {
-		t.Error("overwritten, though it is not known what was reported")
 	}
 }
 
@@ -410,15 +375,10 @@ func TestWritesMayBeUsedConcurrently(t *testing.T) {
 		key := cache.NewObjectName("default", fmt.Sprint("web-", worker))
 		workers.Go(func() {
 			for range 100 {
-				w.Wrote(key, uid, "foos", "101")
-				w.Met(key, uid, "deployments", "101")
-				w.Doubt(key, uid, "foos")
-				if !w.Doubts(key, "foos") || !w.Echo(key, "foos", "101") {
+				w.WroteAt(key, uid, "foos", "101")
+				w.ObservedAt(key, uid, "deployments", "101")
+				if w.IsStale(key, "foos") || !w.IsOwnWrite(key, "foos", "101") || w.CatchUpDelay(key) != firstDelay {
 					t.Errorf("%s: what was recorded is lost", key)
-				}
-				w.Trust(key, "foos")
-				if !w.Known(key, uid) || w.Wait(key) != firstWait {
-					t.Errorf("%s: the write was lost", key)
 				}
 				w.Forget(key)
 			}

@@ -14,7 +14,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	api, leaving := named("api", "web-1"), named("api", "api-2")
 	apis := earlier(api, "web-1")
-	refused := fails(plan.CreateDeployment, tooMany) // So that there is none in every sync.
+	refused := fails(plan.CreateDeployment, tooMany) // So that nothing changes by itself.
 	var got []string
 	for _, state := range []plan.State{
 		{},
@@ -58,7 +58,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 	}, got)
 }
 
-// The event goes with the status that it is about, and with no other request.
+// The event belongs to the status that it is about, and with no other request.
 func TestOnlyAStatusHasAnEvent(t *testing.T) {
 	foo := renamed()
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))})

@@ -16,8 +16,8 @@ import (
 const (
 	// firstDelay is the backoff after a first failure. It doubles up to longestDelay.
 	firstDelay = 5 * time.Millisecond
-	// firstLongDelay is the first backoff of what a person or another controller must change before a retry can
-	// help: a deletion that was refused, or a change that something else keeps undoing.
+	// firstLongDelay takes its place for what a person or another controller must change before a retry can help: a
+	// deletion that was refused, or a change that something else keeps undoing.
 	firstLongDelay = time.Second
 	longestDelay   = time.Minute
 	// jitter is the part of a delay that is random, so that keys which failed together do not come back together.

@@ -26,8 +26,8 @@ type State struct {
 	OwnerChain []*v1alpha1.Foo
 	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
 	Claimants []*v1alpha1.Foo
-	// CacheLags says that a cache lacks, for longer than a minute, a version that is known to exist. Nothing is written
-	// on what such a cache has.
+	// CacheLags says that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
+	// Foo and its Deployment come before every write.
 	CacheLags bool
 	// Now is when this sync began.
 	Now time.Time
@@ -96,18 +96,19 @@ func (s *State) Next() *Step {
 		return nil
 	}
 	s.blocked, s.terminal = nil, false
+	stopped := false
 	for _, rule := range rules {
 		steps, final := rule.wants(s)
 		if step := s.firstAdmitted(rule.name, steps); step != nil || s.end != nil {
 			return step
 		}
-		if final {
+		if stopped = final; stopped {
 			s.terminal = rule.terminal
 			break
 		}
 	}
-	if len(s.blocked) == 0 {
-		s.Memory.StaleDeployment = false // Nothing is left to write: the write without an answer was done.
+	if !stopped && len(s.blocked) == 0 {
+		s.Memory.StaleDeployment = false // The Deployment is as it should be: the write without an answer was done.
 	}
 	return s.firstAdmitted("update status", s.updateStatus())
 }
@@ -194,10 +195,10 @@ func (s *State) restsOn(step *Step) (foo, deployment bool) {
 	switch {
 	case step.isRead():
 		return false, false
-	case s.CacheLags, s.Memory.StaleFoo, s.Memory.StaleDeployment && step.Verb != UpdateStatus:
+	case s.CacheLags, s.Memory.StaleFoo, s.Memory.StaleDeployment:
 		return true, true
 	case step.Verb == DeleteDeployment:
-		return true, s.Deployment != nil // The replacement may have lost replicas since the cache saw it.
+		return true, s.Deployment != nil // It may have lost replicas since the cache saw it.
 	case step.Verb == CreateDeployment:
 		// The cached Foo may be gone already, and a child for an owner that is gone makes a loop with the garbage
 		// collector: it deletes, we create. Only a Foo that never had a Deployment needs no read.

@@ -13,7 +13,7 @@ const (
 	Done Kind = "done"
 	// Retry: something failed; the key comes back after a backoff.
 	Retry Kind = "retry"
-	// Wait: time must pass and no watch event will come; the key comes back after Outcome.After.
+	// Wait: time must pass, and perhaps no watch event will come; the key comes back after Outcome.After.
 	Wait Kind = "wait"
 	// Terminal: no retry can help, only a change of an object.
 	Terminal Kind = "terminal"
@@ -25,7 +25,7 @@ type WaitReason string
 const (
 	// CacheBehind: a cache does not show what was written or read live.
 	CacheBehind WaitReason = "the cache to catch up"
-	// NextStep: the outcome of a write is unknown. The next sync reads whether it was done, and reports.
+	// NextStep: the outcome of a write is unknown, or an object changed during the sync. The next sync sees more.
 	NextStep WaitReason = "the next step"
 	// Backoff: something that is wanted was tried a short time ago.
 	Backoff WaitReason = "the backoff to end"

@@ -298,7 +298,7 @@ func (c conversation) status() *v1alpha1.FooStatus {
 	return nil
 }
 
-// event returns the event that goes with the status, nil when there is none.
+// event returns the event that belongs to the status, nil when there is none.
 func (c conversation) event() *plan.Event {
 	if step := c.step(plan.UpdateStatus); step != nil {
 		return step.Event
@@ -357,7 +357,7 @@ func checkSent(t *testing.T, want, got string) {
 	}
 }
 
-// checkStatus compares the conditions that were sent.
+// checkConditions compares the conditions that were sent.
 func checkConditions(t *testing.T, want, got []metav1.Condition) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {

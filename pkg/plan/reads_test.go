@@ -273,7 +273,11 @@ func TestStaleCaches(t *testing.T) {
 		{
 			name: "of Deployments: what backs off is still wanted", foo: foo, dep: newDeployment(foo, scaled(5)),
 			staleDep: true, remembers: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
-			want: "nothing; Refused; wait in 1ns quietly", stillDep: true,
+			want: "get Foo, get web-1; Refused; wait in 1ns quietly",
+		},
+		{
+			name: "of Deployments: the status of a paused Foo", foo: paused, dep: newDeployment(foo), staleDep: true,
+			want: "get Foo, get web-1; Paused; done",
 		},
 		{
 			name: "of Foos: a first create", foo: foo, staleFoo: true,

@@ -81,6 +81,7 @@ func (s *State) recordRefusedName() {
 	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
 		s.end = &Outcome{Kind: Wait, After: firstDelay, For: CacheBehind, Quiet: true}
 	default: // No event may come when it is deleted before the cache has it. So it is read again.
+		s.Memory.StaleDeployment = false
 		s.fail(op, s.conflict(), false)
 	}
 }
@@ -135,7 +136,8 @@ func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 	}
 }
 
-// recordFailedWrite: after a conflict, or without an answer, the sync ends; after a refusal it goes on with the rest.
+// recordFailedWrite: after a conflict, or when the outcome is unknown, the sync ends without a report. After a
+// refusal it goes on with the rest. A refused create is followed by a read of its name.
 func (s *State) recordFailedWrite(step *Step, err error) {
 	err = withContext(step.Op, err)
 	unknown := outcomeUnknown(err)
@@ -146,20 +148,20 @@ func (s *State) recordFailedWrite(step *Step, err error) {
 		s.recordFailedStatus(err, attempt)
 		return
 	}
-	if unknown || quiet && attempt.Count > 1 { // The cache is not catching up.
+	if step.Verb != DeleteDeployment && (unknown || quiet && attempt.Count > 1) { // The cache is not catching up.
 		s.Memory.StaleDeployment = true
 	}
 	s.nameRefused = step.Verb == CreateDeployment && nameMayExist(err)
 	switch {
-	case unknown: // The next sync finds out whether the write was done.
+	case unknown:
 		s.endEarly(NextStep, firstDelay)
 	case !s.nameRefused:
 		s.endIfQuiet(attempt)
 	}
 }
 
-// recordFailedStatus: before the next try the Foo is read live, unless the status was refused. A status that is not
-// found although the Foo exists cannot be stored at all.
+// recordFailedStatus: the Foo is read live before the next attempt when it may be gone, or the cache does not catch
+// up. A status that is not found although the Foo exists cannot be stored at all.
 func (s *State) recordFailedStatus(err error, attempt Attempt) {
 	notFound := apierrors.IsNotFound(err)
 	if outcomeUnknown(err) || notFound || attempt.Quiet && attempt.Count > 1 {

@@ -17,8 +17,8 @@ const (
 	PatchDeployment  Verb = "patch Deployment"
 	DeleteDeployment Verb = "delete Deployment"
 	UpdateStatus     Verb = "update status of Foo"
-	// WholeSync is no request. Under this verb the ledger has the failures that stop a whole sync: the API server
-	// does not answer, or the sync panicked.
+	// WholeSync is no request. Under this verb the ledger has the failures that stop a whole sync: a live read got no
+	// answer, or the sync panicked.
 	WholeSync Verb = "sync"
 )
 
