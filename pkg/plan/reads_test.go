@@ -324,6 +324,79 @@ func TestStaleCaches(t *testing.T) {
 	}
 }
 
+// While a cache lags for longer than a minute, live reads come before every write, that of the status included. With
+// nothing to write nothing is read.
+func TestACacheThatLags(t *testing.T) {
+	foo, paused, moved := newFoo(withReplicas(3)), newFoo(withReplicas(3), withPaused), renamed()
+	inSync := newFoo(withReplicas(3))
+	inSync.Status = *play(t, plan.State{Foo: foo, Deployment: newDeployment(foo)}).status()
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		reply reply
+		want  string
+	}{
+		{
+			name: "nothing to write", state: plan.State{Foo: inSync, Deployment: newDeployment(foo)},
+			want: "nothing; no report; done",
+		},
+		{
+			name: "a status", state: plan.State{Foo: foo, Deployment: newDeployment(foo)},
+			want: "get Foo, get web-1; Available; done",
+		},
+		{
+			name: "the status of a paused Foo", state: plan.State{Foo: paused, Deployment: newDeployment(foo)},
+			want: "get Foo, get web-1; Paused; done",
+		},
+		{
+			name: "a Foo that is gone", state: plan.State{Foo: foo}, reply: finds(nil),
+			want: "get Foo; no report; done",
+		},
+		{
+			name: "a create that is not wanted any more", state: plan.State{Foo: foo},
+			reply: findsDeployment(newDeployment(foo)), want: "get Foo, get web-1; Available; done",
+		},
+		{
+			name:  "a deletion, and the status after it",
+			state: plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))},
+			want:  "get Foo, get web-3, delete web-1, get Foo, get web-3; Available; done",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.state.CacheLags = true
+			if diff := cmp.Diff(tc.want, play(t, tc.state, tc.reply).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The reads before the status may change everything: what the cache alone asked for is forgotten.
+func TestTheReadsBeforeTheStatusDecide(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	create := op(plan.CreateDeployment, "web-1")
+	for _, tc := range []struct {
+		name      string
+		dep       *appsv1.Deployment
+		remembers ledger
+	}{
+		{name: "a create backs off, and is not wanted", remembers: ledger{create: until(1)}},
+		{name: "the name was another owner's, and is the Foo's", dep: newDeployment(foo, ownedBy())},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: plan.Memory{
+				UID: foo.UID, Generation: foo.Generation, StaleFoo: true, Ledger: tc.remembers,
+			}}, findsDeployment(newDeployment(foo)))
+			if diff := cmp.Diff("get Foo, get web-1; Available; done", c.line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+			if len(c.end.Memory.Ledger) > 0 {
+				t.Errorf("the ledger has %v", c.end.Memory.Ledger)
+			}
+		})
+	}
+}
+
 // A live read has the name of the write that it prepares: when it is refused, that write has failed.
 func TestAReadIsForAWrite(t *testing.T) {
 	foo := renamed()

@@ -516,6 +516,26 @@ func TestStatusRepeatsNoMessageOfTheDeployment(t *testing.T) {
 	}
 }
 
+// The API server takes 32 conditions. The controller's own come first, then the first ones of others.
+func TestStatusHasNoMoreConditionsThanTheAPIServerTakes(t *testing.T) {
+	others := func(n int) []metav1.Condition {
+		var conditions []metav1.Condition
+		for i := range n {
+			conditions = append(conditions, metav1.Condition{
+				Type: fmt.Sprintf("Other%d", i), Status: metav1.ConditionTrue, Reason: "ByHand",
+				LastTransitionTime: metav1.NewTime(now),
+			})
+		}
+		return conditions
+	}
+	for _, tc := range []struct{ others, kept int }{{30, 30}, {31, 30}, {40, 30}} {
+		foo := newFoo(withConditions(others(tc.others)...))
+		want := append(others(tc.kept), conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating",
+			`Creating Deployment "web-1"`)...)
+		checkConditions(t, want, play(t, plan.State{Foo: foo}).conditions())
+	}
+}
+
 func TestReadyReason(t *testing.T) {
 	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Reason: "ByHand"},
 		metav1.Condition{Type: "Ready", Reason: "NameTaken", Message: "it is"}))
@@ -547,6 +567,8 @@ func TestSameReport(t *testing.T) {
 		{name: "Ready", foo: newFoo(observedNow, condition("Ready", "True")), differs: true},
 		{name: "not Ready", foo: newFoo(observedNow, condition("Ready", "False"))},
 		{name: "another condition", foo: newFoo(observedNow, condition("Audited", "True"))},
+		{name: "a reason", foo: newFoo(withConditions(metav1.Condition{Type: "Ready", Reason: "Creating"})), differs: true},
+		{name: "a message", foo: newFoo(withConditions(metav1.Condition{Type: "Ready", Message: "it is"})), differs: true},
 	} {
 		if got := plan.SameReport(tc.foo, newFoo()); got == tc.differs {
 			t.Errorf("%s: SameReport = %t", tc.name, got)
