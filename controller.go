@@ -321,8 +321,8 @@ func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 	return answer
 }
 
-// sendEvent sends an event about foo, or nil. Without the resourceVersion, client-go folds equal ones into one
-// object.
+// sendEvent sends an event about foo, unless it is nil. Without the resourceVersion, client-go folds equal ones into
+// one object.
 func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
 	if event == nil {
 		return
