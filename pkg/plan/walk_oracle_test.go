@@ -1,0 +1,402 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// This file has what must hold in every conversation. An oracle uses the answers that were given, and no function of
+// this package that decides anything.
+
+// A walkStepOracle reports whether step may be sent now.
+type walkStepOracle struct {
+	name  string
+	holds func(c *walkTalk, step *Step) bool
+}
+
+var walkStepOracles = []walkStepOracle{
+	{"at most 5 requests, and 3 for each previous Deployment", fewRequests},
+	{"a write carries uid and resourceVersion", carriesPreconditions},
+	{"nothing is written for a Foo that is gone, recreated, being deleted or renamed", respectsLiveFoo},
+	{"nothing but the status is written for a Foo that is paused or invalid", respectsPause},
+	{"nothing is written after a write with an unknown outcome", stopsWhenUnknown},
+	{"a create waits for a live read of the Foo, and for older claimants", createsForLiveFoo},
+	{"a patch goes to a Deployment of the Foo that nobody has written for a newer spec", patchesItsOwn},
+	{"a patch mentions only fields that the Foo owns", mentionsOwnFields},
+	{"a delete comes after live reads of the Foo and of the replacement", deletesAfterReads},
+	{"a delete goes to a previous Deployment that was made for the Foo", deletesItsOwn},
+	{"a delete takes away no replica that is needed", keepsServing},
+	{"no write is sent twice", notTwice},
+	{"no live read is sent twice without a write between", readsOnce},
+	{"Ready is True only when it is", readyIsTrue},
+	{"the status is about the newest generation", reportsGeneration},
+}
+
+// A walkEndOracle reports whether a conversation may end like this.
+type walkEndOracle struct {
+	name  string
+	holds func(c *walkTalk, outcome Outcome) bool
+}
+
+var walkEndOracles = []walkEndOracle{
+	{"a delay is between 0 and a minute, and 0 only after a failure", delayIsReasonable},
+	{"what was not done comes back", failuresComeBack},
+	{"what was refused is in the condition", failuresAreReported},
+	{"what backs off comes back", backoffsComeBack},
+	{"what backs off is in the condition", backoffsAreReported},
+	{"when it is done another sync sends nothing", staysDone},
+	{"when all answers are good another sync sends nothing", repeatsNothing},
+	{"the objects of caches are not changed", leavesInputsAlone},
+}
+
+func isRead(step *Step) bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
+
+func fewRequests(c *walkTalk, _ *Step) bool {
+	return len(c.said) < 5+3*len(c.world.cached.previous)
+}
+
+func carriesPreconditions(_ *walkTalk, step *Step) bool {
+	switch step.Verb {
+	case PatchDeployment:
+		sent := walkParse(step.Patch).Metadata
+		return sent.UID != "" && sent.ResourceVersion != "" &&
+			sent.UID == step.Deployment.UID && sent.ResourceVersion == step.Deployment.ResourceVersion
+	case DeleteDeployment:
+		return step.Deployment.UID != "" && step.Deployment.ResourceVersion != ""
+	case UpdateStatus:
+		return step.Foo.UID != "" && step.Foo.ResourceVersion != ""
+	}
+	return true
+}
+
+func respectsLiveFoo(c *walkTalk, step *Step) bool { return isRead(step) || !c.fooLost }
+
+func respectsPause(c *walkTalk, step *Step) bool {
+	foo := c.world.cached.foo
+	invalid := foo.Spec.Replicas != nil && *foo.Spec.Replicas < 0
+	return isRead(step) || step.Verb == UpdateStatus || !c.fooPaused && !foo.Spec.Paused && !invalid
+}
+
+func stopsWhenUnknown(c *walkTalk, step *Step) bool { return isRead(step) || !c.unknown }
+
+func createsForLiveFoo(c *walkTalk, step *Step) bool {
+	if step.Verb != CreateDeployment {
+		return true
+	}
+	w := c.world
+	had := w.memory.Wrote || w.cached.foo.Status.ObservedGeneration != 0 || slices.ContainsFunc(w.cached.previous, isNoCopy)
+	older := slices.ContainsFunc(w.rivals, func(rival *v1alpha1.Foo) bool {
+		free := rival.DeletionTimestamp != nil || rival.Spec.Paused || *rival.Spec.Replicas < 0
+		return !free && rival.CreationTimestamp.Before(&w.cached.foo.CreationTimestamp)
+	})
+	return (c.readFoo || !had) && !older
+}
+
+func patchesItsOwn(c *walkTalk, step *Step) bool {
+	if step.Verb != PatchDeployment {
+		return true
+	}
+	dep := step.Deployment
+	newer := dep.Labels[v1alpha1.LabelFooGeneration] > "3" // The generation of the Foo.
+	return walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && (!newer || c.readFoo)
+}
+
+// isNoCopy reports whether dep was made for the Foo under the name that it has.
+func isNoCopy(dep *appsv1.Deployment) bool { return dep.Name != "web-9" }
+
+// walkControls reports whether foo is the controller of dep.
+func walkControls(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
+	return slices.ContainsFunc(dep.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ref.APIVersion == "samplecontroller.k8s.io/v1alpha1" && ref.Kind == "Foo" && ref.UID == foo.UID &&
+			ref.Controller != nil && *ref.Controller
+	})
+}
+
+func mentionsOwnFields(c *walkTalk, step *Step) bool {
+	if step.Verb != PatchDeployment {
+		return true
+	}
+	own := []string{"metadata.uid", "metadata.resourceVersion", "metadata.ownerReferences"}
+	for _, label := range []string{"app.kubernetes.io/managed-by", v1alpha1.LabelMadeFor, v1alpha1.LabelFooGeneration} {
+		own = append(own, "metadata.labels."+label)
+	}
+	if c.world.cached.foo.Spec.Replicas != nil {
+		own = append(own, "spec.replicas")
+	}
+	if c.world.cached.foo.Spec.Image != "" {
+		own = append(own, "spec.template.spec.containers")
+	}
+	patch := walkParse(step.Patch)
+	for _, path := range patch.paths {
+		if !slices.Contains(own, path) {
+			return false
+		}
+	}
+	containers := patch.Spec.Template.Spec.Containers
+	return len(containers) == 0 || len(containers) == 1 && containers[0].Name == ContainerName
+}
+
+func deletesAfterReads(c *walkTalk, step *Step) bool {
+	return step.Verb != DeleteDeployment || c.readFoo && (c.readDeployment || c.world.cached.deployment == nil)
+}
+
+func deletesItsOwn(c *walkTalk, step *Step) bool {
+	if step.Verb != DeleteDeployment {
+		return true
+	}
+	dep := step.Deployment
+	return dep.Name != walkName && isNoCopy(dep) && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil
+}
+
+// keepsServing: the rest must have as many replicas available as the deleted Deployment had, or as the Foo wants. One
+// that served once counts as if a replica were available: it may have lost its pods for a moment.
+func keepsServing(c *walkTalk, step *Step) bool {
+	if step.Verb != DeleteDeployment {
+		return true
+	}
+	had := step.Deployment.Status.AvailableReplicas
+	if walkServedOnce(step.Deployment) {
+		had = max(had, 1)
+	}
+	wanted, rest := had, int32(0)
+	if c.deployment != nil && walkControls(c.world.cached.foo, c.deployment) {
+		if c.deployment.Spec.Replicas != nil {
+			wanted = *c.deployment.Spec.Replicas
+		}
+		if c.deployment.DeletionTimestamp == nil {
+			rest = c.deployment.Status.AvailableReplicas
+		}
+	}
+	if c.world.cached.foo.Spec.Replicas != nil {
+		wanted = *c.world.cached.foo.Spec.Replicas
+	}
+	for _, dep := range c.left {
+		if dep.UID != step.Deployment.UID && dep.DeletionTimestamp == nil {
+			rest += dep.Status.AvailableReplicas
+		}
+	}
+	return rest >= min(wanted, had)
+}
+
+func walkServedOnce(dep *appsv1.Deployment) bool {
+	return slices.ContainsFunc(dep.Status.Conditions, func(condition appsv1.DeploymentCondition) bool {
+		return condition.Type == appsv1.DeploymentProgressing && condition.Status == corev1.ConditionTrue &&
+			condition.Reason == "NewReplicaSetAvailable"
+	})
+}
+
+func notTwice(c *walkTalk, step *Step) bool {
+	return isRead(step) || !slices.ContainsFunc(c.said, func(line walkLine) bool { return line.op == step.Op })
+}
+
+func readsOnce(c *walkTalk, step *Step) bool {
+	return !(step.Verb == ReadFoo && c.readFoo || step.Verb == ReadDeployment && c.readDeployment)
+}
+
+func readyIsTrue(c *walkTalk, step *Step) bool {
+	if step.Verb != UpdateStatus {
+		return true
+	}
+	ready := meta.FindStatusCondition(step.Foo.Status.Conditions, v1alpha1.ConditionReady)
+	return ready == nil || ready.Status != metav1.ConditionTrue || walkIsReady(c, step.Foo, ready.Reason)
+}
+
+// walkIsReady reports whether the Deployment is complete, and as foo says unless the reason says something else.
+func walkIsReady(c *walkTalk, foo *v1alpha1.Foo, reason string) bool {
+	dep := c.deployment
+	if dep == nil || !walkControls(foo, dep) || dep.DeletionTimestamp != nil || dep.Spec.Replicas == nil {
+		return false
+	}
+	asObserved := reason == v1alpha1.ReasonPaused || reason == v1alpha1.ReasonFieldsOverridden
+	if foo.Spec.Replicas != nil && *foo.Spec.Replicas != *dep.Spec.Replicas && !asObserved {
+		return false
+	}
+	image := dep.Spec.Template.Spec.Containers[0].Image
+	if foo.Spec.Image != "" && foo.Spec.Image != image && !asObserved {
+		return false
+	}
+	status, wanted := dep.Status, *dep.Spec.Replicas
+	return status.ObservedGeneration >= dep.Generation && status.UpdatedReplicas >= wanted &&
+		status.AvailableReplicas >= wanted && status.Replicas <= wanted
+}
+
+func reportsGeneration(c *walkTalk, step *Step) bool {
+	return step.Verb != UpdateStatus || step.Foo.Status.ObservedGeneration == c.world.cached.foo.Generation
+}
+
+func comesBack(outcome Outcome) bool { return outcome.Kind == Retry || outcome.Kind == Wait }
+
+func delayIsReasonable(_ *walkTalk, outcome Outcome) bool {
+	if !comesBack(outcome) {
+		return outcome.After == 0
+	}
+	return outcome.After > 0 && outcome.After <= time.Minute || outcome.After == 0 && outcome.Err != nil
+}
+
+func failuresComeBack(c *walkTalk, outcome Outcome) bool {
+	return len(c.failures) == 0 || comesBack(outcome) || c.server.eventDue
+}
+
+// failuresAreReported: a sync that a conflict, a lost answer or another live Foo ends reports nothing. The next one does.
+func failuresAreReported(c *walkTalk, _ Outcome) bool {
+	if c.quiet || c.fooChanged {
+		return true
+	}
+	for op, attempt := range c.state.Memory.Ledger {
+		if attempt.Until.After(walkStart) && (attempt.Quiet || op.Verb == UpdateStatus && c.status == nil) {
+			return true
+		}
+	}
+	for _, failure := range c.failures {
+		if failure.op.Verb != UpdateStatus && !c.reports(failure.op, failure.message) {
+			return false
+		}
+	}
+	return true
+}
+
+// reports reports whether the status that was sent last, or is stored, says that op failed with this message. When
+// somebody has the name that a create was refused for, the status is about that.
+func (c *walkTalk) reports(op Op, message string) bool {
+	if op.Verb == CreateDeployment && c.deployment != nil {
+		return true
+	}
+	status := c.status
+	if status == nil {
+		status = &c.world.cached.foo.Status
+	}
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && strings.Contains(ready.Message, message)
+}
+
+// walkBackingOff returns the entry of the ledger that keeps a wanted operation from being done.
+func walkBackingOff(c *walkTalk) (op Op, attempt Attempt, found bool) {
+	for op, attempt := range c.world.memory.Ledger {
+		wanted := slices.ContainsFunc(c.wanted, func(want Op) bool { return want.Verb == op.Verb && want.Name == op.Name })
+		if op.Verb == WholeSync {
+			wanted = len(c.wanted) > 0
+		}
+		if wanted && attempt.Until.After(walkStart) {
+			return op, attempt, true
+		}
+	}
+	return op, attempt, false
+}
+
+// backoffsComeBack: the key comes back when the delay is over, if not earlier, and nothing was sent meanwhile.
+func backoffsComeBack(c *walkTalk, outcome Outcome) bool {
+	op, attempt, found := walkBackingOff(c)
+	if !found || c.bad > 0 || c.server.eventDue {
+		return true
+	}
+	sent := slices.ContainsFunc(c.said, func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name })
+	return !sent && comesBack(outcome) && !c.at.Add(outcome.After).After(attempt.Until)
+}
+
+func backoffsAreReported(c *walkTalk, _ Outcome) bool {
+	op, attempt, found := walkBackingOff(c)
+	switch {
+	case !found, c.bad > 0, c.server.eventDue, op.Verb == WholeSync:
+		return true
+	case op.Verb == UpdateStatus, attempt.Quiet:
+		return c.status == nil
+	}
+	return c.reports(op, attempt.Report.Message)
+}
+
+// staysDone: no event is due, so what another sync would send is not sent before something else happens.
+func staysDone(c *walkTalk, outcome Outcome) bool {
+	return comesBack(outcome) || c.server.eventDue || c.sendsNothing(2*time.Minute)
+}
+
+// repeatsNothing: a conflict, or a cache that lags, does not end the work.
+func repeatsNothing(c *walkTalk, outcome Outcome) bool {
+	behind := c.world.memory.StaleFoo || c.world.memory.StaleDeployment
+	return c.bad > 0 || c.quiet || c.server.eventDue || behind && comesBack(outcome) || c.sendsNothing(time.Millisecond)
+}
+
+// sendsNothing reports whether a sync sends nothing that begins later, when the caches have caught up. If it does, that
+// is added to the conversation.
+func (c *walkTalk) sendsNothing(later time.Duration) bool {
+	world := walkCaughtUp(c.world, c.server, c.state.Memory)
+	if world == nil {
+		return true
+	}
+	step := world.state(c.at.Add(later)).Next()
+	if step != nil {
+		c.said = append(c.said, walkLine{op: step.Op, rule: step.Rule, reply: "another sync, " + later.String() + " later"})
+	}
+	return step == nil
+}
+
+func leavesInputsAlone(c *walkTalk, _ Outcome) bool {
+	return slices.Equal(c.previousAtStart, c.world.cached.previous)
+}
+
+// A walkFailure is a write that was not done, or that a failed read was for.
+type walkFailure struct {
+	op      Op
+	message string
+}
+
+// note takes what an answer tells about the world.
+func (c *walkTalk) note(step *Step, answer Answer) {
+	if answer.Err != nil {
+		c.noteFailure(step, answer.Err)
+		return
+	}
+	switch step.Verb {
+	case ReadFoo:
+		c.readFoo = true
+		have, live := c.world.cached.foo, answer.Foo
+		c.fooLost = live == nil || live.UID != have.UID || live.DeletionTimestamp != nil ||
+			live.Spec.DeploymentName != have.Spec.DeploymentName
+		c.fooPaused = live != nil && live.Spec.Paused
+		c.fooChanged = c.fooLost || live.Generation != have.Generation
+		return
+	case ReadDeployment:
+		c.readDeployment = true
+		c.deployment = answer.Deployment
+		return
+	case CreateDeployment, PatchDeployment:
+		c.deployment = answer.Deployment
+	case DeleteDeployment:
+		c.left = slices.DeleteFunc(slices.Clone(c.left), func(dep *appsv1.Deployment) bool { return dep.UID == step.Deployment.UID })
+	}
+	c.readFoo, c.readDeployment = false, false
+	c.failures = slices.DeleteFunc(slices.Clone(c.failures), func(failure walkFailure) bool { return failure.op == step.Op })
+}
+
+// noteFailure sorts an error as the API server means it.
+func (c *walkTalk) noteFailure(step *Step, err error) {
+	op := step.Op
+	if isRead(step) {
+		op = step.For
+	} else {
+		c.readFoo, c.readDeployment = false, false
+	}
+	switch status, answered := err.(apierrors.APIStatus); {
+	case err == walkNamespaceTerminating:
+		c.quiet = true
+	case !answered, status.Status().Code >= 500 && !isRead(step):
+		c.unknown, c.quiet = !isRead(step), true
+	case step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
+		return // It is gone.
+	case !isRead(step) && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || err == walkOtherUID):
+		c.quiet = true
+	}
+	message := ""
+	if status, answered := err.(apierrors.APIStatus); answered {
+		message = status.Status().Message
+	}
+	c.failures = append(slices.Clip(c.failures), walkFailure{op, message})
+}
