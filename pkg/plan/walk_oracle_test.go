@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +94,8 @@ func createsForLiveFoo(c *walkTalk, step *Step) bool {
 		return true
 	}
 	w := c.world
-	had := w.memory.Wrote || w.cached.foo.Status.ObservedGeneration != 0 || slices.ContainsFunc(w.cached.previous, isNoCopy)
+	wrote := w.memory.Wrote && w.memory.UID == w.cached.foo.UID
+	had := wrote || w.cached.foo.Status.ObservedGeneration != 0 || slices.ContainsFunc(w.cached.previous, isNoCopy)
 	older := slices.ContainsFunc(w.rivals, func(rival *v1alpha1.Foo) bool {
 		free := rival.DeletionTimestamp != nil || rival.Spec.Paused || *rival.Spec.Replicas < 0
 		return !free && rival.CreationTimestamp.Before(&w.cached.foo.CreationTimestamp)
@@ -106,12 +108,15 @@ func patchesItsOwn(c *walkTalk, step *Step) bool {
 		return true
 	}
 	dep := step.Deployment
-	newer := dep.Labels[v1alpha1.LabelFooGeneration] > "3" // The generation of the Foo.
+	label, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
+	newer := label > c.world.cached.foo.Generation
 	return walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && (!newer || c.readFoo)
 }
 
 // isNoCopy reports whether dep was made for the Foo under the name that it has.
-func isNoCopy(dep *appsv1.Deployment) bool { return dep.Name != "web-9" }
+func isNoCopy(dep *appsv1.Deployment) bool {
+	return dep.Name != "web-9" && dep.Labels[v1alpha1.LabelMadeFor] != ""
+}
 
 // walkControls reports whether foo is the controller of dep.
 func walkControls(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
@@ -154,7 +159,9 @@ func deletesItsOwn(c *walkTalk, step *Step) bool {
 		return true
 	}
 	dep := step.Deployment
-	return dep.Name != walkName && isNoCopy(dep) && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil
+	foo := c.world.cached.foo
+	return dep.Name != foo.Spec.DeploymentName && isNoCopy(dep) && walkControls(foo, dep) &&
+		dep.DeletionTimestamp == nil
 }
 
 // keepsServing: the rest must have as many replicas available as the deleted Deployment had, or as the Foo wants. One
@@ -246,7 +253,8 @@ func failuresComeBack(c *walkTalk, outcome Outcome) bool {
 	return len(c.failures) == 0 || comesBack(outcome) || c.server.eventDue
 }
 
-// failuresAreReported: a sync that a conflict, a lost answer or another live Foo ends reports nothing. The next one does.
+// failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
+// next one does.
 func failuresAreReported(c *walkTalk, _ Outcome) bool {
 	if c.quiet || c.fooChanged {
 		return true
@@ -264,10 +272,12 @@ func failuresAreReported(c *walkTalk, _ Outcome) bool {
 	return true
 }
 
-// reports reports whether the status that was sent last, or is stored, says that op failed with this message. When
-// somebody has the name that a create was refused for, the status is about that.
+// reports reports whether the status that was sent last, or is stored, says that op failed with this message. There is
+// something else to say when somebody has the name, or when the Deployment to patch is gone or not the Foo's any more.
 func (c *walkTalk) reports(op Op, message string) bool {
-	if op.Verb == CreateDeployment && c.deployment != nil {
+	dep := c.deployment
+	patchable := dep != nil && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil
+	if op.Verb == CreateDeployment && dep != nil || op.Verb == PatchDeployment && !patchable {
 		return true
 	}
 	status := c.status
@@ -278,39 +288,53 @@ func (c *walkTalk) reports(op Op, message string) bool {
 	return ready != nil && strings.Contains(ready.Message, message)
 }
 
-// walkBackingOff returns the entry of the ledger that keeps a wanted operation from being done.
-func walkBackingOff(c *walkTalk) (op Op, attempt Attempt, found bool) {
-	for op, attempt := range c.world.memory.Ledger {
-		wanted := slices.ContainsFunc(c.wanted, func(want Op) bool { return want.Verb == op.Verb && want.Name == op.Name })
-		if op.Verb == WholeSync {
-			wanted = len(c.wanted) > 0
-		}
-		if wanted && attempt.Until.After(walkStart) {
-			return op, attempt, true
+// backingOff returns the operations of the ledger that would be sent if they did not back off. If an answer is bad there
+// are none.
+func (c *walkTalk) backingOff() []Op {
+	if c.bad > 0 || c.server.eventDue {
+		return nil
+	}
+	var ops []Op
+	for _, op := range walkOps(c.world.memory.Ledger) {
+		wanted := func(want Op) bool { return op.Verb == WholeSync || want.Verb == op.Verb && want.Name == op.Name }
+		if slices.ContainsFunc(c.wanted, wanted) && c.world.memory.Ledger[op].Until.After(walkStart) {
+			ops = append(ops, op)
 		}
 	}
-	return op, attempt, false
+	return ops
 }
 
-// backoffsComeBack: the key comes back when the delay is over, if not earlier, and nothing was sent meanwhile.
+// alone reports whether nothing else backs off on which it depends whether op is wanted.
+func alone(op Op, backingOff []Op) bool { return op.Verb != DeleteDeployment || len(backingOff) == 1 }
+
+// backoffsComeBack: the key comes back when a delay is over, if not earlier, and nothing is sent before.
 func backoffsComeBack(c *walkTalk, outcome Outcome) bool {
-	op, attempt, found := walkBackingOff(c)
-	if !found || c.bad > 0 || c.server.eventDue {
-		return true
+	ops := c.backingOff()
+	for _, op := range ops {
+		sent := func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name }
+		late := c.at.Add(outcome.After).After(c.world.memory.Ledger[op].Until)
+		if slices.ContainsFunc(c.said, sent) || !comesBack(outcome) || late && alone(op, ops) {
+			return false
+		}
 	}
-	sent := slices.ContainsFunc(c.said, func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name })
-	return !sent && comesBack(outcome) && !c.at.Add(outcome.After).After(attempt.Until)
+	return true
 }
 
 func backoffsAreReported(c *walkTalk, _ Outcome) bool {
-	op, attempt, found := walkBackingOff(c)
-	switch {
-	case !found, c.bad > 0, c.server.eventDue, op.Verb == WholeSync:
-		return true
-	case op.Verb == UpdateStatus, attempt.Quiet:
-		return c.status == nil
+	ops := c.backingOff()
+	_, statusBacksOff := c.world.memory.Ledger[Op{Verb: UpdateStatus, Name: "web"}]
+	for _, op := range ops {
+		attempt := c.world.memory.Ledger[op]
+		switch {
+		case op.Verb == WholeSync, !alone(op, ops):
+			continue
+		case op.Verb == UpdateStatus, attempt.Quiet:
+			return c.status == nil
+		case !c.reports(op, attempt.Report.Message) && !statusBacksOff:
+			return false
+		}
 	}
-	return c.reports(op, attempt.Report.Message)
+	return true
 }
 
 // staysDone: no event is due, so what another sync would send is not sent before something else happens.
@@ -333,7 +357,7 @@ func (c *walkTalk) sendsNothing(later time.Duration) bool {
 	}
 	step := world.state(c.at.Add(later)).Next()
 	if step != nil {
-		c.said = append(c.said, walkLine{op: step.Op, rule: step.Rule, reply: "another sync, " + later.String() + " later"})
+		c.said = append(c.said, walkLine{step.Op, step.Rule, "another sync, " + later.String() + " later"})
 	}
 	return step == nil
 }
@@ -370,10 +394,10 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 	case CreateDeployment, PatchDeployment:
 		c.deployment = answer.Deployment
 	case DeleteDeployment:
-		c.left = slices.DeleteFunc(slices.Clone(c.left), func(dep *appsv1.Deployment) bool { return dep.UID == step.Deployment.UID })
+		c.left = slices.DeleteFunc(slices.Clone(c.left), named(step.Name))
 	}
 	c.readFoo, c.readDeployment = false, false
-	c.failures = slices.DeleteFunc(slices.Clone(c.failures), func(failure walkFailure) bool { return failure.op == step.Op })
+	c.dropFailures(step.Op)
 }
 
 // noteFailure sorts an error as the API server means it.
@@ -391,12 +415,23 @@ func (c *walkTalk) noteFailure(step *Step, err error) {
 		c.unknown, c.quiet = !isRead(step), true
 	case step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
 		return // It is gone.
-	case !isRead(step) && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || err == walkOtherUID):
+	case !isRead(step) && walkIsConflict(err):
 		c.quiet = true
 	}
 	message := ""
 	if status, answered := err.(apierrors.APIStatus); answered {
 		message = status.Status().Message
 	}
-	c.failures = append(slices.Clip(c.failures), walkFailure{op, message})
+	c.dropFailures(op) // The last one counts.
+	c.failures = append(c.failures, walkFailure{op, message})
+}
+
+// walkIsConflict reports whether err says that the object is not as the write supposed.
+func walkIsConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
+		err == walkOtherUID
+}
+
+func (c *walkTalk) dropFailures(op Op) {
+	c.failures = slices.DeleteFunc(slices.Clone(c.failures), func(failure walkFailure) bool { return failure.op == op })
 }

@@ -121,10 +121,10 @@ func (server *walkServer) patch(step *Step) Answer {
 		maps.Copy(dep.Labels, patch.Metadata.Labels)
 	}
 	for _, ref := range patch.Metadata.OwnerReferences { // They are merged by uid.
-		dep.OwnerReferences = slices.DeleteFunc(slices.Clone(dep.OwnerReferences), func(have metav1.OwnerReference) bool {
+		others := slices.DeleteFunc(slices.Clone(dep.OwnerReferences), func(have metav1.OwnerReference) bool {
 			return have.UID == ref.UID
 		})
-		dep.OwnerReferences = append(dep.OwnerReferences, ref)
+		dep.OwnerReferences = append(others, ref)
 	}
 	if patch.Spec.Replicas != nil {
 		dep.Spec.Replicas = patch.Spec.Replicas
@@ -218,7 +218,7 @@ var (
 	walkFooResource        = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "foos"}
 	walkDeploymentResource = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
-	walkConflict     = apierrors.NewConflict(walkDeploymentResource, walkName, errors.New("the object has been modified"))
+	walkConflict     = apierrors.NewConflict(walkDeploymentResource, walkName, errors.New("object was modified"))
 	walkExists       = apierrors.NewAlreadyExists(walkDeploymentResource, walkName)
 	walkNotFound     = apierrors.NewNotFound(walkDeploymentResource, walkName)
 	walkFooGone      = apierrors.NewNotFound(walkFooResource, "web")
@@ -319,22 +319,24 @@ func appears(name string, change func(*appsv1.Deployment)) walkReply {
 
 // changedOnItsWay: what is written is not stored as it was written.
 func changedOnItsWay() walkReply {
-	return walkReply{"good, but changed on its way in", func(server *walkServer, step *Step, cached *walkCaches) Answer {
-		uncapped := server.capped
+	give := func(server *walkServer, step *Step, cached *walkCaches) Answer {
+		before := server.capped
 		server.capped = true
 		answer := server.answer(step, cached)
-		server.capped = uncapped
+		server.capped = before
 		return answer
-	}}
+	}
+	return walkReply{"good, but changed on its way in", give}
 }
 
 func statusDropped() walkReply {
-	return walkReply{"good, but the conditions are dropped", func(server *walkServer, step *Step, cached *walkCaches) Answer {
+	give := func(server *walkServer, step *Step, cached *walkCaches) Answer {
 		pruned := *step
 		pruned.Foo = step.Foo.DeepCopy()
 		pruned.Foo.Status.Conditions = nil
 		return server.answer(&pruned, cached)
-	}}
+	}
+	return walkReply{"good, but the conditions are dropped", give}
 }
 
 func fooDeletedFirst() walkReply {
@@ -362,7 +364,7 @@ var walkBad = map[Verb][]walkReply{
 		failsWith("no answer", walkNoAnswer),
 		{"an older state", func(_ *walkServer, _ *Step, cached *walkCaches) Answer { return Answer{Foo: cached.foo} }},
 		fooDeletedFirst(), afterFoo("recreated", walkRecreated), afterFoo("deleted", walkDeletedFoo),
-		afterFoo("renamed", walkRenamed), afterFoo("paused", func(foo *v1alpha1.Foo) { walkEdited(foo); walkPaused(foo) }),
+		afterFoo("renamed", walkRenamed), afterFoo("paused", walkPausedNow),
 		afterFoo("given another status", walkOtherStatus),
 	},
 	ReadDeployment: {
@@ -378,10 +380,12 @@ var walkBad = map[Verb][]walkReply{
 	},
 	CreateDeployment: append([]walkReply{
 		failsWith("exists", walkExists), failsWith("invalid", walkInvalidSpec), failsWith("not found", walkNotFound),
-		namespaceTerminates(), changedOnItsWay(), appears("an unowned", walkUnowned), appears("our own", walkNotObserved),
+		namespaceTerminates(), changedOnItsWay(),
+		appears("an unowned", walkUnowned), appears("our own", walkNotObserved),
 	}, walkFailures...),
 	PatchDeployment: append([]walkReply{
-		failsWith("not found", walkNotFound), failsWith("another uid", walkOtherUID), failsWith("invalid", walkInvalidSpec),
+		failsWith("not found", walkNotFound), failsWith("another uid", walkOtherUID),
+		failsWith("invalid", walkInvalidSpec),
 		changedOnItsWay(), afterDeployment("is changed", func(*appsv1.Deployment) {}),
 	}, walkFailures...),
 	DeleteDeployment: append([]walkReply{

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -19,17 +21,21 @@ import (
 // The walk plays every conversation that a sync can have with the API server, in a small world.
 //
 // walk_world_test.go has the worlds: all combinations of a Foo, the Deployment of the name, previous Deployments, other
-// Foos that name it, own writes and what backs off. walk_server_test.go has the API server and its answers, good and bad.
+// Foos that name it, own writes and what backs off. walk_server_test.go has the API server with good and bad answers.
 // From each world the walk plays the conversation in which all answers are good, and for every request of it, and every
 // bad answer to that request, the conversation that goes on from there. walk_oracle_test.go has what must hold at each
-// request and at each end. walk_chain_test.go goes on to further syncs.
+// request and at each end. walk_chain_test.go goes on to further syncs. walk_defects_test.go has the known defects.
 //
 // Worlds and answers are fixed, so each run plays the same conversations.
 
 // walkStride: a short run plays one of so many groups of worlds.
 const walkStride = 61
 
-var walkBadAnswers = flag.Int("walk-bad", 1, "how many answers of a conversation may be bad")
+var (
+	walkBadAnswers = flag.Int("walk-bad", 1, "how many answers of a conversation may be bad in TestWalk")
+	walkSample     = flag.Int("walk-sample", 20000, "how many conversations TestWalkSample plays")
+	walkSeed       = flag.Uint64("walk-seed", 1, "which conversations TestWalkSample plays")
+)
 
 // A walkTalk is one conversation, and what the oracles know of it.
 type walkTalk struct {
@@ -57,6 +63,8 @@ type walkTalk struct {
 	unknown, quiet bool
 	// wanted are the writes that are sent in this world when nothing backs off.
 	wanted []Op
+	// later says that this is a sync after the first.
+	later bool
 	// previousAtStart is a copy.
 	previousAtStart []*appsv1.Deployment
 }
@@ -69,6 +77,14 @@ type walkLine struct {
 
 func (line walkLine) String() string {
 	return fmt.Sprintf("%s (%s): %s", line.op, line.rule, line.reply)
+}
+
+// newTalk returns the conversation of a sync in w before its first request.
+func newTalk(w *walkWorld, at time.Time, wanted []Op) *walkTalk {
+	return &walkTalk{
+		world: w, state: w.state(at), server: w.server, at: at, wanted: wanted,
+		deployment: w.cached.deployment, left: w.cached.previous, previousAtStart: slices.Clone(w.cached.previous),
+	}
 }
 
 // clone returns a copy of c that can go on by itself.
@@ -96,10 +112,23 @@ func (c *walkTalk) answer(step *Step, reply *walkReply) {
 type walker struct {
 	maxBad                          int
 	states, conversations, requests int
-	// wrong has the rules that were broken, known how often each known defect broke one.
-	wrong map[string]*walkProblem
-	known map[string]int
+	// wrong has the rules that were broken, wrongLater those that were broken in a later sync.
+	wrong, wrongLater map[string]*walkProblem
+	// known counts how often each of walkDefects broke a rule.
+	known []int
 	spent time.Duration
+	// visited has the states that were followed.
+	visited map[uint64]bool
+	encoder walkEncoder
+	// copies has a copy of each object of a cache, as it was in the beginning.
+	copies map[any]any
+}
+
+func newWalker(maxBad int) *walker {
+	return &walker{
+		maxBad: maxBad, known: make([]int, len(walkDefects)), visited: map[uint64]bool{}, copies: map[any]any{},
+		wrong: map[string]*walkProblem{}, wrongLater: map[string]*walkProblem{},
+	}
 }
 
 // A walkProblem is an oracle that did not hold, with the shortest example.
@@ -112,10 +141,9 @@ type walkProblem struct {
 // that are sent when all answers are good.
 func (walk *walker) play(w *walkWorld, wanted []Op) []Op {
 	walk.states++
-	c := &walkTalk{
-		world: w, state: w.state(walkStart), server: w.server, at: walkStart, wanted: wanted,
-		deployment: w.cached.deployment, left: w.cached.previous, previousAtStart: slices.Clone(w.cached.previous),
-	}
+	walk.copyObjects(w)
+	walk.reorder(w)
+	c := newTalk(w, walkStart, wanted)
 	walk.goOn(c)
 	var sent []Op
 	for _, line := range c.said {
@@ -126,15 +154,60 @@ func (walk *walker) play(w *walkWorld, wanted []Op) []Op {
 	return sent
 }
 
+// copyObjects copies the objects of w that were not met before.
+func (walk *walker) copyObjects(w *walkWorld) {
+	if walk.copies[w.cached.foo] == nil {
+		walk.copies[w.cached.foo] = w.cached.foo.DeepCopy()
+	}
+	for _, dep := range append(slices.Clip(w.cached.previous), w.cached.deployment) {
+		if dep != nil && walk.copies[dep] == nil {
+			walk.copies[dep] = dep.DeepCopy()
+		}
+	}
+}
+
+// changedObjects returns how an object of a cache differs from its copy, "" when none does.
+func (walk *walker) changedObjects() string {
+	for object, was := range walk.copies {
+		if diff := cmp.Diff(was, object); diff != "" {
+			return diff
+		}
+	}
+	return ""
+}
+
+// reorder plays the conversation in which all answers are good twice, with all lists in another order.
+func (walk *walker) reorder(w *walkWorld) {
+	if len(w.cached.previous) < 2 && len(w.rivals) < 2 && len(w.memory.Ledger) < 2 {
+		return
+	}
+	other := *w
+	other.cached.previous, other.rivals = slices.Clone(w.cached.previous), slices.Clone(w.rivals)
+	slices.Reverse(other.cached.previous)
+	slices.Reverse(other.rivals)
+	have, want := newTalk(&other, walkStart, nil), newTalk(w, walkStart, nil)
+	if have.result() != want.result() {
+		walk.note("the order of lists and maps does not matter", have, have.state.Outcome())
+	}
+}
+
+// result plays c with good answers and returns all that comes of it.
+func (c *walkTalk) result() string {
+	for step := c.state.Next(); step != nil; step = c.state.Next() {
+		c.answer(step, &walkGood)
+	}
+	text := fmt.Sprint(c.said, c.state.Outcome())
+	if next := walkCaughtUp(c.world, c.server, c.state.Memory); next != nil {
+		text += string(encodeWorld(nil, next, c.at, false))
+	}
+	return text
+}
+
 // goOn plays c to its end with good answers, and all other conversations that begin like it.
 func (walk *walker) goOn(c *walkTalk) {
 	for step := c.state.Next(); step != nil; step = c.state.Next() {
-		for _, oracle := range walkStepOracles {
-			if !oracle.holds(c, step) {
-				c.said = append(c.said, walkLine{step.Op, step.Rule, "not allowed"})
-				walk.note(oracle.name, c, Outcome{})
-				return
-			}
+		if !walk.allowed(c, step) {
+			return
 		}
 		walk.requests++
 		if c.bad < walk.maxBad {
@@ -150,6 +223,18 @@ func (walk *walker) goOn(c *walkTalk) {
 	walk.end(c)
 }
 
+// allowed asks the oracles whether step may be sent.
+func (walk *walker) allowed(c *walkTalk, step *Step) bool {
+	for _, oracle := range walkStepOracles {
+		if !oracle.holds(c, step) {
+			c.said = append(slices.Clip(c.said), walkLine{step.Op, step.Rule, "not allowed"})
+			walk.note(oracle.name, c, Outcome{})
+			return false
+		}
+	}
+	return true
+}
+
 // end asks what must hold at the end of a conversation.
 func (walk *walker) end(c *walkTalk) {
 	walk.conversations++
@@ -160,54 +245,7 @@ func (walk *walker) end(c *walkTalk) {
 			return
 		}
 	}
-}
-
-// A walkDefect is a known defect of this package: a conversation whose description has all the words may break the rule.
-// Whoever mends a defect removes it here.
-type walkDefect struct {
-	id, rule string
-	words    []string
-}
-
-var walkDefects = []walkDefect{
-	{
-		id: "B1: a delete although fewer replicas are available than the Foo wants", rule: "a delete takes away no replica that is needed",
-		words: []string{"| capped by a policy |", "(delete replaced): not allowed"},
-	}, {
-		id: "B2: what served once is deleted when it has no replica for a moment", rule: "a delete takes away no replica that is needed",
-		words: []string{"| one that never served and one that lost its pods |", "(delete never served): not allowed"},
-	}, {
-		id: "B2: what served once is deleted when it has no replica for a moment", rule: "what backs off comes back",
-		words: []string{"| one that never served and one that lost its pods |", "| delete Deployment web-2 backs off"},
-	}, {
-		id: "B9: a 404 for want of the status subresource counts as done", rule: "what was not done comes back",
-		words: []string{"update status of Foo web (update status): no status subresource"},
-	}, {
-		id: "B9: a status whose conditions are dropped counts as done", rule: "when it is done another sync sends nothing",
-		words: []string{"the conditions are dropped"},
-	}, {
-		id: "W1: the status is written from a cache that is known to lag", rule: "when it is done another sync sends nothing",
-		words: []string{"| a write of the Deployment unseen |", "update status of Foo web (update status): another sync"},
-	}, {
-		id: "W2: what is to be patched a second time in a sync is not reported", rule: "Ready is True only when it is",
-		words: []string{"patch Deployment web-3 (patch drift): good", "the Deployment is scaled"},
-	}, {
-		id:    "W2: what is to be patched a second time in a sync is not reported",
-		rule:  "a delay is between 0 and a minute, and 0 only after a failure",
-		words: []string{"patch Deployment web-3 (patch drift): good"},
-	}, {
-		id:    "W3: a previous Deployment that is being deleted does not count as one that the Foo had",
-		rule:  "a create waits for a live read of the Foo, and for older claimants",
-		words: []string{"in: new Foo | no Deployment | a terminating one |"},
-	}, {
-		id:    "W5: a delete answered by 404 counts as done although the Deployment is there",
-		rule:  "when it is done another sync sends nothing",
-		words: []string{"delete Deployment web-", "): not found", "another sync"},
-	}, {
-		id:    "W4: the status about repeated deletions ends with a delay after which nothing comes back",
-		rule:  "when it is done another sync sends nothing",
-		words: []string{"| create Deployment web-3 again backs off until now", "create Deployment web-3 (create): good"},
-	},
+	walk.follow(c, outcome)
 }
 
 // note collects a problem.
@@ -219,27 +257,30 @@ func (walk *walker) note(rule string, c *walkTalk, outcome Outcome) {
 	}
 	fmt.Fprintf(&text, "\n      %+v", outcome)
 	example := text.String()
-	for _, defect := range walkDefects {
-		if defect.rule == rule && !slices.ContainsFunc(defect.words, func(word string) bool { return !strings.Contains(example, word) }) {
-			walk.known[defect.id+strings.Join(defect.words, "")]++
+	for i, defect := range walkDefects {
+		lacks := func(word string) bool { return !strings.Contains(example, word) }
+		if defect.rule == rule && !slices.ContainsFunc(defect.words, lacks) {
+			walk.known[i]++
 			return
 		}
 	}
-	if walk.wrong[rule] == nil {
-		walk.wrong[rule] = &walkProblem{}
+	wrong := walk.wrong
+	if c.later {
+		wrong = walk.wrongLater
 	}
-	problem := walk.wrong[rule]
+	if wrong[rule] == nil {
+		wrong[rule] = &walkProblem{}
+	}
+	problem := wrong[rule]
 	problem.count++
 	if problem.example == "" || len(example) < len(problem.example) {
 		problem.example = example
 	}
 }
 
-// walkAll plays all worlds, once for all tests.
-var walkAll = sync.OnceValue(func() *walker {
-	walk := &walker{maxBad: *walkBadAnswers, wrong: map[string]*walkProblem{}, known: map[string]int{}}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
-	began := time.Now()
+// walkVisitAll calls visit with every world, and with the writes that are sent in it when nothing backs off. When short
+// is true, it visits a fixed part of the worlds.
+func walkVisitAll(short bool, visit func(w *walkWorld, wanted []Op) (sent []Op)) {
 	var wanted []Op
 	groups := 0 // A group of worlds differs only in what backs off.
 	walkWorlds(func(w *walkWorld) {
@@ -248,13 +289,24 @@ var walkAll = sync.OnceValue(func() *walker {
 			wanted = nil
 			groups++
 		}
-		if testing.Short() && groups%walkStride != 0 {
+		if short && groups%walkStride != 0 {
 			return
 		}
-		if sent := walk.play(w, wanted); first {
+		if sent := visit(w, wanted); first {
 			wanted = sent
 		}
 	})
+}
+
+// walkShort reports whether to play only a part: the race detector makes the walk ten times slower.
+func walkShort() bool { return testing.Short() || raceDetector }
+
+// walkAll plays all worlds, once for all tests.
+var walkAll = sync.OnceValue(func() *walker {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
+	walk := newWalker(*walkBadAnswers)
+	began := time.Now()
+	walkVisitAll(walkShort(), walk.play)
 	walk.spent = time.Since(began)
 	return walk
 })
@@ -264,12 +316,62 @@ func TestWalk(t *testing.T) {
 	seconds := walk.spent.Seconds()
 	t.Logf("%d states, %d conversations, %d requests in %.1f s: %.0f conversations per second",
 		walk.states, walk.conversations, walk.requests, seconds, float64(walk.conversations)/seconds)
-	for _, defect := range walkDefects {
-		if walk.known[defect.id+strings.Join(defect.words, "")] == 0 && !testing.Short() {
-			t.Errorf("known defect %q does not break the rule %q any more: remove it from walkDefects", defect.id, defect.rule)
+	walk.report(t, walk.wrong)
+	for i, defect := range walkDefects {
+		if walk.known[i] == 0 && !walkShort() {
+			t.Errorf("the defect %q does not break %q any more: remove it from walkDefects", defect.id, defect.rule)
 		}
 	}
-	for name, problem := range walk.wrong {
-		t.Errorf("%q does not hold, %d times:\n   %s", name, problem.count, problem.example)
+	if changed := walk.changedObjects(); changed != "" {
+		t.Errorf("an object of a cache was changed: %s", changed)
+	}
+}
+
+// TestWalkEndsQuiet is about the syncs after each conversation of TestWalk.
+func TestWalkEndsQuiet(t *testing.T) {
+	walk := walkAll()
+	t.Logf("%d syncs, until all is quiet", len(walk.visited))
+	walk.report(t, walk.wrongLater)
+}
+
+// TestWalkSample plays conversations in which any number of answers is bad.
+func TestWalkSample(t *testing.T) {
+	var worlds []*walkWorld
+	walkVisitAll(walkShort(), func(w *walkWorld, _ []Op) []Op {
+		worlds = append(worlds, w)
+		return nil
+	})
+	walk := newWalker(0)
+	random := rand.New(rand.NewPCG(*walkSeed, 0))
+	for range *walkSample {
+		c := newTalk(worlds[random.IntN(len(worlds))], walkStart, nil)
+		walk.goOnAtRandom(c, random)
+	}
+	t.Logf("seed %d: %d conversations, %d requests", *walkSeed, walk.conversations, walk.requests)
+	walk.report(t, walk.wrong)
+	walk.report(t, walk.wrongLater)
+}
+
+// goOnAtRandom plays c to its end; one in three answers is bad.
+func (walk *walker) goOnAtRandom(c *walkTalk, random *rand.Rand) {
+	for step := c.state.Next(); step != nil; step = c.state.Next() {
+		if !walk.allowed(c, step) {
+			return
+		}
+		walk.requests++
+		reply, bad := &walkGood, walkBad[step.Verb]
+		if random.IntN(3) == 0 {
+			reply = &bad[random.IntN(len(bad))]
+			c.bad++
+		}
+		c.answer(step, reply)
+	}
+	walk.end(c)
+}
+
+func (walk *walker) report(t *testing.T, wrong map[string]*walkProblem) {
+	t.Helper()
+	for rule, problem := range wrong {
+		t.Errorf("%q does not hold, %d times:\n   %s", rule, problem.count, problem.example)
 	}
 }

@@ -49,7 +49,7 @@ func (w *walkWorld) state(now time.Time) *State {
 		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
 		OwnerChain: walkOwnerChain(w.cached.deployment, &w.cached),
 		Claimants:  append([]*v1alpha1.Foo{foo}, w.rivals...),
-		Now:        now, Memory: w.memory.For(foo, now),
+		Now:        now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
 }
 
@@ -64,7 +64,7 @@ func walkOwnerChain(dep *appsv1.Deployment, cached *walkCaches) []*v1alpha1.Foo 
 			continue
 		}
 		chain := []*v1alpha1.Foo{owner}
-		if slices.ContainsFunc(cached.previous, func(dep *appsv1.Deployment) bool { return dep.Name == owner.Spec.DeploymentName }) {
+		if slices.ContainsFunc(cached.previous, named(owner.Spec.DeploymentName)) {
 			chain = append(chain, cached.foo)
 		}
 		return chain
@@ -72,8 +72,8 @@ func walkOwnerChain(dep *appsv1.Deployment, cached *walkCaches) []*v1alpha1.Foo 
 	return nil
 }
 
-// walkCaughtUp returns the world in which the caches show what server has; nil when the Foo is gone or being deleted, as
-// there is no sync then.
+// walkCaughtUp returns the world in which the caches show what server has. It is nil when there is no sync, because the
+// Foo is gone or being deleted.
 func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
 	foo := server.foo
 	if foo == nil || foo.DeletionTimestamp != nil {
@@ -125,10 +125,11 @@ func walkRival(name, deployment string, second int64, changes ...func(*v1alpha1.
 }
 
 func walkReported(foo *v1alpha1.Foo) {
-	foo.Status = v1alpha1.FooStatus{ObservedGeneration: 2, Replicas: 3, AvailableReplicas: 3, Conditions: []metav1.Condition{{
+	foo.Status = v1alpha1.FooStatus{ObservedGeneration: 2, Replicas: 3, AvailableReplicas: 3}
+	foo.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAvailable,
 		ObservedGeneration: 2, LastTransitionTime: metav1.NewTime(walkStart.Add(-time.Hour)),
-	}}}
+	}}
 }
 
 func walkAbsentFields(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Spec.Image = nil, "" }
@@ -145,6 +146,14 @@ func walkRenamed(foo *v1alpha1.Foo) {
 	walkEdited(foo)
 	foo.Spec.DeploymentName = "web-4"
 }
+
+func walkPausedNow(foo *v1alpha1.Foo) {
+	walkEdited(foo)
+	walkPaused(foo)
+}
+
+// walkRestored: the API server was restored from a backup.
+func walkRestored(foo *v1alpha1.Foo) { foo.Generation, foo.ResourceVersion = 2, "9" }
 
 func walkRecreated(foo *v1alpha1.Foo) {
 	foo.UID, foo.Generation, foo.ResourceVersion, foo.Status = "foo-uid-2", 1, "15", v1alpha1.FooStatus{}
@@ -205,7 +214,9 @@ func walkProgressing(value corev1.ConditionStatus, reason string) func(*appsv1.D
 }
 
 func walkNoRoom(dep *appsv1.Deployment) {
-	dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue}}
+	dep.Status.Conditions = []appsv1.DeploymentCondition{{
+		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+	}}
 }
 
 // walkNeverServed: no replica has been available so far.
@@ -278,8 +289,8 @@ func walkFoos() []walkOption {
 		foo("paused Foo", nil, walkReported, walkPaused),
 		foo("invalid Foo", nil, walkReported, walkInvalid),
 		foo("renamed Foo", walkRenamed, walkReported),
-		foo("Foo paused just now", func(foo *v1alpha1.Foo) { walkEdited(foo); walkPaused(foo) }, walkReported),
-		foo("Foo of an older generation than cached", func(foo *v1alpha1.Foo) { foo.Generation, foo.ResourceVersion = 2, "9" }, walkReported),
+		foo("Foo paused just now", walkPausedNow, walkReported),
+		foo("Foo of an older generation than cached", walkRestored, walkReported),
 		foo("recreated Foo", walkRecreated, walkReported),
 		foo("Foo being deleted", walkDeletedFoo, walkReported),
 		gone,
@@ -318,10 +329,12 @@ func walkNamed() []walkOption {
 		named("as wanted"), named("scaled", walkScaled(9)), named("another image", walkNewImage),
 		named("no labels", walkUnlabelled), named("weak owner reference", walkUnblocked),
 		named("older label", walkGeneration("2")), named("newer label", walkGeneration("4"), walkScaled(9)),
-		named("foreign", walkUnowned), named("owner of another group", walkOtherGroup), named("owner gone", walkEarlierOwner),
+		named("foreign", walkUnowned),
+		named("owner of another group", walkOtherGroup), named("owner gone", walkEarlierOwner),
 		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
 		named("terminating", walkTerminating), named("not observed", walkNotObserved),
-		named("coming up", walkAvailable(1)), stuck, noRoom, capped, named("scaled, without uid", walkScaled(9), walkWithoutUID),
+		named("coming up", walkAvailable(1)), stuck, noRoom, capped,
+		named("scaled, without uid", walkScaled(9), walkWithoutUID),
 	}
 }
 
@@ -362,12 +375,15 @@ func walkEarlier() []walkOption {
 	}
 	lost := walkAvailable(0) // It has the condition of a complete rollout.
 	return []walkOption{
-		previous("no previous"), previous("a serving one", made("web-1")), previous("one that never served", made("web-1", walkNeverServed)),
+		previous("no previous"), previous("a serving one", made("web-1")),
+		previous("one that never served", made("web-1", walkNeverServed)),
 		previous("one that lost its pods", made("web-1", lost)), previous("a copy", made("web-1", walkCopied)),
 		previous("a terminating one", made("web-1", walkTerminating)), undeletable,
 		previous("a serving one and one that never served", made("web-1"), made("web-2", walkNeverServed)),
-		previous("one that never served and one that lost its pods", made("web-1", walkNeverServed), made("web-2", lost)),
-		previous("one with a newer label", made("web-1", walkGeneration("9"))), previous("one without resourceVersion", made("web-1", walkUnversioned)),
+		previous("one that never served and one that lost its pods",
+			made("web-1", walkNeverServed), made("web-2", lost)),
+		previous("one with a newer label", made("web-1", walkGeneration("9"))),
+		previous("one without resourceVersion", made("web-1", walkUnversioned)),
 	}
 }
 
@@ -383,13 +399,15 @@ func walkClaimants() []walkOption {
 		{name: "no claimant", set: func(*walkWorld) {}},
 		claimed("an older claimant", older(), younger), claimed("a younger claimant", younger),
 		claimed("an older claimant being deleted", older(walkDeletedFoo)),
-		claimed("an older claimant paused", older(walkPaused)), claimed("an older claimant invalid", older(walkInvalid)),
+		claimed("an older claimant paused", older(walkPaused)),
+		claimed("an older claimant invalid", older(walkInvalid)),
 	}
 }
 
 // walkOwnWrites: writes of earlier syncs that the caches do not show.
 func walkOwnWrites() []walkOption {
 	mayWrite := func(w *walkWorld) bool { return w.cached.deployment == nil || w.ours() }
+	current := func(w *walkWorld) bool { return w.server.foo == w.cached.foo }
 	return []walkOption{
 		{name: "all writes seen", set: func(*walkWorld) {}},
 		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walkWorld) {
@@ -400,7 +418,7 @@ func walkOwnWrites() []walkOption {
 		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walkWorld) {
 			w.memory.Wrote, w.memory.StaleDeployment = true, true
 		}},
-		{name: "a write of the status unseen", fits: func(w *walkWorld) bool { return w.server.foo == w.cached.foo }, set: func(w *walkWorld) {
+		{name: "a write of the status unseen", fits: current, set: func(w *walkWorld) {
 			w.memory.StaleFoo = true
 			foo := w.server.foo.DeepCopy()
 			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
@@ -414,7 +432,8 @@ var walkWritten = func() func(*v1alpha1.Foo) *appsv1.Deployment {
 	byFoo := map[*v1alpha1.Foo]*appsv1.Deployment{}
 	return func(foo *v1alpha1.Foo) *appsv1.Deployment {
 		if byFoo[foo] == nil {
-			byFoo[foo] = walkDeployment(foo, walkNotObserved, func(dep *appsv1.Deployment) { dep.ResourceVersion = "30" })
+			byFoo[foo] = walkDeployment(foo, walkNotObserved)
+			byFoo[foo].ResourceVersion = "30"
 		}
 		return byFoo[foo]
 	}
@@ -457,13 +476,34 @@ func walkLedgers() []walkOption {
 	add(Op{Verb: WholeSync}, v1alpha1.ReasonRefused, failed)
 	add(Op{Verb: CreateDeployment, Name: walkName, Again: true}, v1alpha1.ReasonCreating, failed, past)
 	add(Op{Verb: PatchDeployment, Name: walkName, Again: true}, v1alpha1.ReasonFieldsOverridden, failed, past)
-	return options
+	writable := func(w *walkWorld) bool {
+		return w.mayWant(Op{Verb: CreateDeployment}) || w.mayWant(Op{Verb: PatchDeployment})
+	}
+	return append(options, walkOption{name: "every operation backs off", set: (*walkWorld).enterAll, fits: writable})
 }
 
 // enter puts an attempt into the ledger.
 func (w *walkWorld) enter(op Op, attempt Attempt) {
 	w.memory.UID, w.memory.Generation = w.cached.foo.UID, w.cached.foo.Generation
 	w.memory.Ledger = map[Op]Attempt{op: attempt}
+}
+
+// enterAll puts all operations that a sync might do into the ledger, with different delays.
+func (w *walkWorld) enterAll() {
+	all := map[Op]Attempt{}
+	report := ConditionError{Reason: v1alpha1.ReasonRefused, Message: walkReport}
+	for i, op := range []Op{
+		{Verb: CreateDeployment, Name: walkName}, {Verb: PatchDeployment, Name: walkName},
+		{Verb: UpdateStatus, Name: "web"},
+		{Verb: DeleteDeployment, Name: "web-1"}, {Verb: DeleteDeployment, Name: "web-2"},
+	} {
+		if w.mayWant(op) {
+			until := walkStart.Add(time.Duration(20-i) * time.Second)
+			w.enter(op, Attempt{Count: 4, Until: until, Report: report})
+			all[op] = w.memory.Ledger[op]
+		}
+	}
+	w.memory.Ledger = all
 }
 
 // mayWant reports whether a sync in w might do op: the ledger has no entry of any other.
