@@ -10,8 +10,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// If Deployment, Trim or Drift forgets a field of FooSpec, the field is never corrected, or corrected in every sync. This
-// file asks all three about every field, including those that are added later.
+// If Deployment, Trim or Drift forgets a field of FooSpec, the field is never corrected, or corrected in every sync.
+// This file asks all three about every field, including those that are added later.
 
 // notOfTheDeployment are the fields that are not a field of the Deployment.
 var notOfTheDeployment = map[string]string{

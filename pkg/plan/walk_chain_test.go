@@ -40,11 +40,11 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 		next.said = append(slices.Clip(c.said), walkLine{
 			reply: fmt.Sprintf("sync after %v, %s", at.Sub(c.at), outcome.Kind),
 		})
-		before := len(next.said)
+		next.first = len(next.said)
 		if !walk.playOut(next) {
 			return
 		}
-		sent := len(next.said) > before
+		sent := len(next.said) > next.first
 		outcome = next.state.Outcome()
 		switch {
 		case syncs == maxChain, sent && done && !c.server.eventDue, !delayIsReasonable(next, outcome):
@@ -70,11 +70,8 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 
 // playOut plays c to its end with good answers. It returns false when an oracle does not hold.
 func (walk *walker) playOut(c *walkTalk) bool {
-	start := len(c.said)
 	for step := c.state.Next(); step != nil; step = c.state.Next() {
-		asked := *c
-		asked.said = c.said[start:]
-		if !walk.allowed(&asked, step) {
+		if !walk.allowed(c, step) {
 			return false
 		}
 		c.answer(step, &walkGood)

@@ -1,7 +1,7 @@
 package plan
 
-// A walkDefect is a known defect of this package: a conversation may break the rule if its description has all the words.
-// Each must still occur. Whoever corrects a defect removes it here.
+// A walkDefect is a known defect of this package: a conversation may break the rule if all the words are in its
+// description. Each must still occur. Whoever corrects a defect removes it here.
 type walkDefect struct {
 	id, rule string
 	words    []string
@@ -11,11 +11,11 @@ var walkDefects = []walkDefect{
 	{
 		id:    "B1: a delete although fewer replicas are available than the Foo wants",
 		rule:  "a delete takes away no replica that is needed",
-		words: []string{"(delete replaced): not allowed"},
+		words: []string{"| capped by a policy |", "(delete replaced): not allowed"},
 	}, {
 		id:    "B2: what served once is deleted when it has no replica for a moment",
 		rule:  "a delete takes away no replica that is needed",
-		words: []string{"(delete never served): not allowed"},
+		words: []string{"| one that never served and one that lost its pods |", "(delete never served): not allowed"},
 	}, {
 		id:    "B2: what served once is deleted when it has no replica for a moment",
 		rule:  "what backs off comes back",

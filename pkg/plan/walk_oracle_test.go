@@ -62,7 +62,7 @@ var walkEndOracles = []walkEndOracle{
 func isRead(step *Step) bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
 
 func fewRequests(c *walkTalk, _ *Step) bool {
-	return len(c.said) < 5+3*len(c.world.cached.previous)
+	return len(c.said)-c.first < 5+3*len(c.world.cached.previous)
 }
 
 func carriesPreconditions(_ *walkTalk, step *Step) bool {
@@ -202,7 +202,8 @@ func walkServedOnce(dep *appsv1.Deployment) bool {
 }
 
 func notTwice(c *walkTalk, step *Step) bool {
-	return isRead(step) || !slices.ContainsFunc(c.said, func(line walkLine) bool { return line.op == step.Op })
+	same := func(line walkLine) bool { return line.op == step.Op }
+	return isRead(step) || !slices.ContainsFunc(c.said[c.first:], same)
 }
 
 func readsOnce(c *walkTalk, step *Step) bool {
@@ -242,15 +243,27 @@ func reportsGeneration(c *walkTalk, step *Step) bool {
 
 func comesBack(outcome Outcome) bool { return outcome.Kind == Retry || outcome.Kind == Wait }
 
-func delayIsReasonable(_ *walkTalk, outcome Outcome) bool {
+// delayIsReasonable: a delay of 0 means that the delay of a failure was over before the last answer came.
+func delayIsReasonable(c *walkTalk, outcome Outcome) bool {
 	if !comesBack(outcome) {
 		return outcome.After == 0
 	}
-	return outcome.After > 0 && outcome.After <= time.Minute || outcome.After == 0 && outcome.Err != nil
+	over := false
+	for _, attempt := range c.state.Memory.Ledger {
+		over = over || !attempt.Until.After(c.at)
+	}
+	return outcome.After > 0 && outcome.After <= time.Minute || outcome.After == 0 && outcome.Err != nil && over
 }
 
 func failuresComeBack(c *walkTalk, outcome Outcome) bool {
-	return len(c.failures) == 0 || comesBack(outcome) || c.server.eventDue
+	for _, failure := range c.failures {
+		attempt, found := c.state.Memory.Ledger[failure.op]
+		late := found && attempt.Until.After(walkStart) && outcome.After > max(attempt.Until.Sub(c.at), firstDelay)
+		if !c.server.eventDue && (!comesBack(outcome) || late) {
+			return false
+		}
+	}
+	return true
 }
 
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
@@ -288,8 +301,8 @@ func (c *walkTalk) reports(op Op, message string) bool {
 	return ready != nil && strings.Contains(ready.Message, message)
 }
 
-// backingOff returns the operations of the ledger that would be sent if they did not back off. If an answer is bad there
-// are none.
+// backingOff returns the operations of the ledger that would be sent if they did not back off. If an answer is bad,
+// there are none.
 func (c *walkTalk) backingOff() []Op {
 	if c.bad > 0 || c.server.eventDue {
 		return nil
@@ -312,7 +325,7 @@ func backoffsComeBack(c *walkTalk, outcome Outcome) bool {
 	ops := c.backingOff()
 	for _, op := range ops {
 		sent := func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name }
-		late := c.at.Add(outcome.After).After(c.world.memory.Ledger[op].Until)
+		late := outcome.After > max(c.world.memory.Ledger[op].Until.Sub(c.at), 0)
 		if slices.ContainsFunc(c.said, sent) || !comesBack(outcome) || late && alone(op, ops) {
 			return false
 		}
@@ -345,6 +358,9 @@ func staysDone(c *walkTalk, outcome Outcome) bool {
 // repeatsNothing: a conflict, or a cache that lags, does not end the work.
 func repeatsNothing(c *walkTalk, outcome Outcome) bool {
 	behind := c.world.memory.StaleFoo || c.world.memory.StaleDeployment
+	for _, attempt := range c.state.Memory.Ledger {
+		behind = behind || attempt.Quiet
+	}
 	return c.bad > 0 || c.quiet || c.server.eventDue || behind && comesBack(outcome) || c.sendsNothing(time.Millisecond)
 }
 
@@ -391,7 +407,10 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 		c.readDeployment = true
 		c.deployment = answer.Deployment
 		return
-	case CreateDeployment, PatchDeployment:
+	case CreateDeployment:
+		c.deployment = answer.Deployment
+		c.dropFailures(Op{Verb: PatchDeployment, Name: step.Name}) // They were of the one before it.
+	case PatchDeployment:
 		c.deployment = answer.Deployment
 	case DeleteDeployment:
 		c.left = slices.DeleteFunc(slices.Clone(c.left), named(step.Name))

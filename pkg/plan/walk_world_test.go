@@ -452,8 +452,8 @@ func walkLedgers() []walkOption {
 			if end != "until now" {
 				attempt.Until = walkStart.Add(10 * time.Second)
 			}
-			if end == "after a conflict" {
-				attempt.Count, attempt.Quiet = 2, true
+			if end == "after a conflict" { // The delays after conflicts are short.
+				attempt.Count, attempt.Quiet, attempt.Until = 2, true, walkStart.Add(10*time.Millisecond)
 			}
 			suffix := ""
 			if op.Again {
