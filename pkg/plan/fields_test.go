@@ -16,14 +16,14 @@ import (
 // notOfTheDeployment are the fields that are not a field of the Deployment.
 var notOfTheDeployment = map[string]string{
 	"DeploymentName": "another name means another Deployment, and the API server allows no Deployment to be renamed",
-	"Paused":         "it says whether the controller writes, not what",
+	"Paused":         "it decides whether the controller writes, not what",
 }
 
 func TestEveryFieldOfTheSpecIsCreatedAndKept(t *testing.T) {
 	foo := fooWithAllFields(t)
 	dep := storedAndCached(t, foo)
 	if drift := Drift(dep, foo); drift != nil {
-		t.Errorf("a new Deployment differs from what its Foo says: %v", drift.Fields)
+		t.Errorf("a new Deployment differs from its Foo: %v", drift.Fields)
 	}
 
 	for field := range reflect.TypeFor[v1alpha1.FooSpec]().Fields() {

@@ -16,8 +16,9 @@ import (
 )
 
 // This file follows a conversation with further syncs, in which all answers are good, until the controller is quiet.
-// Then the other controllers take their turn: pods become available, what is being deleted goes. When nothing moves any
-// more, the Foo must have what it asks for, or say why not. A state that was met before is not followed again.
+// Then the other controllers take their turn: pods become available, and what is being deleted is removed. When nothing
+// changes any more, the Foo must have what it asks for, or its status must give the reason. A state that was met before
+// is not followed again.
 
 // maxChain is how many syncs may follow. Each step of the other controllers begins a few.
 const maxChain = 20
@@ -27,7 +28,7 @@ const walkNeverQuiet = "syncs come to an end"
 // follow plays the syncs after a conversation that ended with outcome.
 func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 	server, memory, at := c.server, c.state.Memory, c.at
-	server.capped, server.undeletable = false, false // What is in the way is put right.
+	server.capped, server.undeletable = false, false // Obstacles are removed.
 	done := !comesBack(outcome)
 	for syncs := 0; ; syncs++ {
 		at = at.Add(outcome.After)
@@ -60,7 +61,7 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 		if !sent && !server.progress(world) {
 			if !walkSettled(world) {
 				c.later = true
-				walk.note("in the end the Foo has what it asks for, or says why not", c, outcome)
+				walk.note("in the end the Foo has what it asks for, or its status gives the reason", c, outcome)
 			}
 			return
 		}
@@ -117,7 +118,7 @@ func (w *walkWorld) unwritable() bool {
 	})
 }
 
-// walkSettled reports whether nothing is left to wish for in w, or the status says what is in the way.
+// walkSettled reports whether the Foo has what it asks for in w, or its status gives the reason.
 func walkSettled(w *walkWorld) bool {
 	foo, dep := w.cached.foo, w.cached.deployment
 	talk := walkTalk{deployment: dep}
@@ -173,8 +174,8 @@ func (e *walkEncoder) flags(values ...bool) {
 	}
 }
 
-// encodeWorld appends all that decides how a sync in w at this time goes on. Versions, and times that have passed, do
-// not count, and of uids only whose they are.
+// encodeWorld appends all that decides what follows from w at this time. Versions, and times that have passed, do not
+// count.
 func encodeWorld(e walkEncoder, w *walkWorld, at time.Time, done bool) walkEncoder {
 	e.flags(done, w.stuck)
 	rivals := slices.Clone(w.rivals)

@@ -52,6 +52,7 @@ var walkEndOracles = []walkEndOracle{
 	{"a delay is between 0 and a minute, and 0 only after a failure", delayIsReasonable},
 	{"what was not done comes back", failuresComeBack},
 	{"what was refused is in the condition", failuresAreReported},
+	{"what was refused is logged", failuresAreLogged},
 	{"what backs off comes back", backoffsComeBack},
 	{"what backs off is in the condition", backoffsAreReported},
 	{"when it is done another sync sends nothing", staysDone},
@@ -218,7 +219,7 @@ func readyIsTrue(c *walkTalk, step *Step) bool {
 	return ready == nil || ready.Status != metav1.ConditionTrue || walkIsReady(c, step.Foo, ready.Reason)
 }
 
-// walkIsReady reports whether the Deployment is complete, and as foo says unless the reason says something else.
+// walkIsReady reports whether the Deployment is complete and, unless the reason allows another one, as foo wants it.
 func walkIsReady(c *walkTalk, foo *v1alpha1.Foo, reason string) bool {
 	dep := c.deployment
 	if dep == nil || !walkControls(foo, dep) || dep.DeletionTimestamp != nil || dep.Spec.Replicas == nil {
@@ -285,8 +286,23 @@ func failuresAreReported(c *walkTalk, _ Outcome) bool {
 	return true
 }
 
-// reports reports whether the status that was sent last, or is stored, says that op failed with this message. There is
-// something else to say when somebody has the name, or when the Deployment to patch is gone or not the Foo's any more.
+// failuresAreLogged: the queue logs the error of a retry that is not quiet.
+func failuresAreLogged(c *walkTalk, outcome Outcome) bool {
+	if c.quiet || c.fooChanged {
+		return true
+	}
+	for _, failure := range c.failures {
+		ours := failure.op.Verb == CreateDeployment && c.deployment != nil // Another sync created it.
+		logged := outcome.Kind == Retry && !outcome.Quiet && strings.Contains(outcome.Err.Error(), failure.message)
+		if !ours && !logged {
+			return false
+		}
+	}
+	return true
+}
+
+// reports returns whether the status that was sent last, or is stored, has the message of the failure of op. Something
+// else is reported when the name is taken, or when the Deployment to patch is gone or not the Foo's any more.
 func (c *walkTalk) reports(op Op, message string) bool {
 	dep := c.deployment
 	patchable := dep != nil && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil
@@ -388,7 +404,7 @@ type walkFailure struct {
 	message string
 }
 
-// note takes what an answer tells about the world.
+// note takes what can be learned from an answer.
 func (c *walkTalk) note(step *Step, answer Answer) {
 	if answer.Err != nil {
 		c.noteFailure(step, answer.Err)
@@ -445,7 +461,7 @@ func (c *walkTalk) noteFailure(step *Step, err error) {
 	c.failures = append(c.failures, walkFailure{op, message})
 }
 
-// walkIsConflict reports whether err says that the object is not as the write supposed.
+// walkIsConflict reports whether err means that the object is not as the write supposed.
 func walkIsConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
 		err == walkOtherUID

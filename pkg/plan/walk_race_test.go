@@ -2,5 +2,5 @@
 
 package plan
 
-// raceDetector says whether these tests were built with the race detector.
+// raceDetector is whether these tests were built with the race detector.
 const raceDetector = true

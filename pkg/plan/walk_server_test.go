@@ -26,9 +26,9 @@ type walkServer struct {
 	foo         *v1alpha1.Foo // Nil when it is gone.
 	deployments []*appsv1.Deployment
 	writes      int
-	// capped says that a policy sets replicas to 1 on the way in, undeletable that deletions are refused.
+	// capped means that a policy sets replicas to 1 on the way in, undeletable that deletions are refused.
 	capped, undeletable bool
-	// eventDue says that the caches lack a change that the controller does not know to be its own. Its event will
+	// eventDue means that the caches lack a change that the controller does not know to be its own. Its event will
 	// bring the key back.
 	eventDue bool
 }

@@ -23,8 +23,8 @@ import (
 // walk_world_test.go has the worlds: all combinations of a Foo, the Deployment of the name, previous Deployments, other
 // Foos that name it, own writes and what backs off. walk_server_test.go has the API server with good and bad answers.
 // From each world the walk plays the conversation in which all answers are good, and for every request of it, and every
-// bad answer to that request, the conversation that goes on from there. walk_oracle_test.go has what must hold at each
-// request and at each end. walk_chain_test.go goes on to further syncs. walk_defects_test.go has the known defects.
+// bad answer to that request, the conversation that follows. walk_oracle_test.go has what must hold at each
+// request and at each end. walk_chain_test.go has the syncs after that. walk_defects_test.go has the known defects.
 //
 // Worlds and answers are fixed, so each run plays the same conversations.
 
@@ -47,24 +47,24 @@ type walkTalk struct {
 	bad    int
 	at     time.Time // Of the last answer.
 
-	// readFoo and readDeployment say what was read live since the last write.
+	// readFoo and readDeployment are what was read live since the last write.
 	readFoo, readDeployment bool
-	// fooLost says that a live read found the Foo gone, recreated, being deleted or renamed.
+	// fooLost means that a live read found the Foo gone, recreated, being deleted or renamed.
 	fooLost, fooPaused bool
-	// fooChanged says that a live read found a Foo with another spec, or one of the above.
+	// fooChanged means that a live read found a Foo with another spec, or one of the above.
 	fooChanged bool
 	// deployment is the one of the name, and left are the previous ones, as they were seen last.
 	deployment *appsv1.Deployment
 	left       []*appsv1.Deployment
 	// status is the one that was sent last.
 	status *v1alpha1.FooStatus
-	// failures are the writes that were not done. unknown says that one of them may have been, quiet that one of them
+	// failures are the writes that were not done. unknown means that one of them may have been, quiet that one of them
 	// ends the sync without a report.
 	failures       []walkFailure
 	unknown, quiet bool
 	// wanted are the writes that are sent in this world when nothing backs off.
 	wanted []Op
-	// later says that this is a sync after the first.
+	// later means that this is a sync after the first.
 	later bool
 	// previousAtStart is a copy.
 	previousAtStart []*appsv1.Deployment
@@ -194,7 +194,7 @@ func (walk *walker) reorder(w *walkWorld) {
 
 // result plays c with good answers and returns all that comes of it.
 func (c *walkTalk) result() string {
-	const tooMany = 50 // An oracle says so.
+	const tooMany = 50 // There is an oracle for that.
 	for step := c.state.Next(); step != nil && len(c.said) < tooMany; step = c.state.Next() {
 		c.answer(step, &walkGood)
 	}

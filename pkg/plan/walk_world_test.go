@@ -29,7 +29,7 @@ type walkWorld struct {
 	// rivals are the other Foos that name the Deployment.
 	rivals []*v1alpha1.Foo
 	memory Memory
-	// stuck says that the Deployments make no progress by themselves.
+	// stuck means that the Deployments make no progress by themselves.
 	stuck bool
 }
 
@@ -449,7 +449,9 @@ func walkLedgers() []walkOption {
 	add := func(op Op, reason string, when ...string) {
 		for _, end := range when {
 			attempt := Attempt{Count: 4, Until: walkStart, Report: ConditionError{Reason: reason, Message: walkReport}}
-			if end != "until now" {
+			if end == "until now" {
+				attempt.Count = 20 // One more, and the delay is the longest.
+			} else {
 				attempt.Until = walkStart.Add(10 * time.Second)
 			}
 			if end == "after a conflict" { // The delays after conflicts are short.
