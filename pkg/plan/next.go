@@ -27,7 +27,7 @@ type State struct {
 	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
 	Claimants []*v1alpha1.Foo
 	// CacheLags means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
-	// Foo and its Deployment come before every write.
+	// Foo and its Deployment come before the first write.
 	CacheLags bool
 	// Now is when this sync began.
 	Now time.Time

@@ -81,7 +81,7 @@ func (s *State) waitUntil(attempt *Attempt) *Outcome {
 	return outcome
 }
 
-// left returns how much is left of the delay of attempt, which may be nil.
+// left returns how much is left of the delay of attempt, which may be nil: 0 when it has ended during this sync.
 func (s *State) left(attempt *Attempt) time.Duration {
 	if attempt == nil {
 		return 0

@@ -68,7 +68,7 @@ func (s *State) recordDeployment(answer Answer) {
 // clearStale ends the rule that live reads come first, once they have been made.
 func (s *State) clearStale() {
 	if s.fresh.foo && (s.fresh.deployment || !validName(s.Foo)) {
-		s.Memory.StaleFoo, s.Memory.StaleDeployment = false, false
+		s.Memory.StaleFoo, s.Memory.StaleDeployment, s.CacheLags = false, false, false
 	}
 }
 

@@ -65,7 +65,7 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 			}
 			return
 		}
-		c.server.eventDue = !sent
+		c.server.eventDue = c.server.eventDue || !sent
 	}
 }
 
@@ -245,7 +245,7 @@ func (e *walkEncoder) deployment(dep *appsv1.Deployment) {
 		int64(status.UpdatedReplicas), int64(status.AvailableReplicas))
 	for _, ref := range dep.OwnerReferences {
 		e.text(ref.APIVersion, ref.Kind, string(ref.UID))
-		e.flags(isTrue(ref.Controller), isTrue(ref.BlockOwnerDeletion))
+		e.flags(isSet(ref.Controller), isSet(ref.BlockOwnerDeletion))
 	}
 	for _, condition := range status.Conditions {
 		e.text(string(condition.Type), string(condition.Status), condition.Reason)

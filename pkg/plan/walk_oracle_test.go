@@ -49,7 +49,7 @@ type walkEndOracle struct {
 }
 
 var walkEndOracles = []walkEndOracle{
-	{"a delay is between 0 and a minute, and 0 only after a failure", delayIsReasonable},
+	{"a delay is between 0 and a minute, and 0 only when another one has ended", delayIsReasonable},
 	{"what was not done comes back", failuresComeBack},
 	{"what was refused is in the condition", failuresAreReported},
 	{"what was refused is logged", failuresAreLogged},
@@ -253,7 +253,7 @@ func delayIsReasonable(c *walkTalk, outcome Outcome) bool {
 	for _, attempt := range c.state.Memory.Ledger {
 		over = over || !attempt.Until.After(c.at)
 	}
-	return outcome.After > 0 && outcome.After <= time.Minute || outcome.After == 0 && outcome.Err != nil && over
+	return outcome.After > 0 && outcome.After <= time.Minute || outcome.After == 0 && over
 }
 
 func failuresComeBack(c *walkTalk, outcome Outcome) bool {

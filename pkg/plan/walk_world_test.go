@@ -49,6 +49,7 @@ func (w *walkWorld) state(now time.Time) *State {
 		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
 		OwnerChain: walkOwnerChain(w.cached.deployment, &w.cached),
 		Claimants:  append([]*v1alpha1.Foo{foo}, w.rivals...),
+		CacheLags:  w.server.ahead,
 		Now:        now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
 }
@@ -79,7 +80,7 @@ func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
 	if foo == nil || foo.DeletionTimestamp != nil {
 		return nil
 	}
-	server.eventDue = false
+	server.eventDue, server.ahead = false, false
 	next := &walkWorld{options: w.options, server: server, rivals: w.rivals, memory: memory, stuck: w.stuck}
 	if foo.Spec.DeploymentName != walkName {
 		next.rivals = nil
@@ -411,7 +412,7 @@ func walkOwnWrites() []walkOption {
 	return []walkOption{
 		{name: "all writes seen", set: func(*walkWorld) {}},
 		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walkWorld) {
-			w.memory.Wrote, w.memory.StaleDeployment = true, true
+			w.memory.Wrote, w.server.ahead = true, true
 			w.server.deployments = slices.DeleteFunc(slices.Clone(w.server.deployments), named(walkName))
 			w.server.deployments = append(w.server.deployments, walkWritten(w.cached.foo))
 		}},
@@ -419,7 +420,7 @@ func walkOwnWrites() []walkOption {
 			w.memory.Wrote, w.memory.StaleDeployment = true, true
 		}},
 		{name: "a write of the status unseen", fits: current, set: func(w *walkWorld) {
-			w.memory.StaleFoo = true
+			w.server.ahead = true
 			foo := w.server.foo.DeepCopy()
 			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
 			w.server.foo = foo
