@@ -349,6 +349,10 @@ func TestACacheThatLags(t *testing.T) {
 			want: "get Foo, get web-1; Paused; done",
 		},
 		{
+			name: "the status of a Foo with an invalid name, which is not read", want: "get Foo; Invalid; terminal",
+			state: plan.State{Foo: newFoo(withDeploymentName("Web"))},
+		},
+		{
 			name: "a Foo that is gone", state: plan.State{Foo: foo}, reply: finds(nil),
 			want: "get Foo; no report; done",
 		},
