@@ -59,7 +59,7 @@ var errPanic = errors.New("sync panicked")
 // Foo's status.
 //
 // Events of both kinds become keys of Foos on one queue. A worker takes a key and observes what the caches have under
-// it. From then on package plan decides: it returns the next request, the Controller sends it, and the answer goes
+// it. From then on package plan decides: it returns the next request, the Controller sends it, and the answer returns
 // back into the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a
 // plan.Memory and its own recent writes; everything else is observed again.
 type Controller struct {
@@ -245,7 +245,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
 	for step := state.Next(); step != nil; step = state.Next() {
-		state.Record(step, c.perform(ctx, step), time.Now()) // One request; its answer goes back into the plan.
+		state.Record(step, c.perform(ctx, step), time.Now()) // One request; its answer returns to the plan.
 	}
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
@@ -257,7 +257,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 // exist or is being deleted: a write now would race with the garbage collector.
 func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
-	if err != nil { // A lister fails only when there is none.
+	if err != nil { // A lister fails only with NotFound.
 		c.forget(key)
 		return nil
 	}
@@ -321,8 +321,8 @@ func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 	return answer
 }
 
-// sendEvent sends an event about foo; nil is none. Without the resourceVersion, client-go folds equal ones into one
-// object.
+// sendEvent sends an event about foo, unless it is nil. Without the resourceVersion, client-go folds equal ones into
+// one object.
 func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
 	if event == nil {
 		return
@@ -546,7 +546,7 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 		if owner.DeletionTimestamp != nil || owner.Spec.DeploymentName == dep.Name {
 			return chain
 		}
-		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil when there is none.
+		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil if it does not exist.
 		if dep != nil && plan.Owns(foo, dep) {
 			return append(chain, foo)
 		}
@@ -554,7 +554,7 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 	return chain
 }
 
-// resolveOwner returns the cached Foo that controls dep, nil when there is none.
+// resolveOwner returns the cached Foo that controls dep, or nil.
 func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 	ref := plan.FooReference(dep)
 	if ref == nil {

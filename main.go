@@ -42,7 +42,7 @@ import (
 )
 
 const (
-	// writeTimeout is how long a write may take. client-go tells it to the API server too, so that a write
+	// writeTimeout is how long a write may take. client-go sends it to the API server too, so that a write
 	// that we have given up seldom lands later; where it does, preconditions make it harmless.
 	writeTimeout = 10 * time.Second
 	// flushTimeout is how long a stop waits for events to be sent.
@@ -177,7 +177,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 			"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n")
 		fs.PrintDefaults()
 	}
-	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "`file` that says how to reach the cluster")
+	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the cluster")
 	fs.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
 	fs.StringVar(&opts.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
 	fs.IntVar(&opts.workers, "workers", 16, "`number` of Foos synced at the same time")
@@ -271,7 +271,7 @@ func (w warnings) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// version returns the version that the build was told of, or what Go knows of the sources.
+// version returns the version that was set at build time, or the one that Go recorded.
 func version() string {
 	if buildVersion != "" {
 		return buildVersion

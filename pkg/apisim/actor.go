@@ -15,23 +15,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// retryAfter is when an actor tries again what did not work.
+// retryAfter is the delay after which an actor retries a failed request.
 const retryAfter = time.Second
 
-// An actor looks at what is stored, and acts by requests like any client: interceptors see them, and the trace.
+// An actor is a simulated controller or user. It reads the stored objects directly, but writes by requests like any
+// client, so interceptors and the trace see its writes.
 type actor struct {
 	server *Server
 	user   string
 	lag    time.Duration // How long it takes to see a change.
-	seen   int64         // The version up to which it has looked.
+	seen   int64         // The version up to which it has seen changes.
 }
 
-// changes returns what has changed since the last call, longer ago than the lag; or what there is, when history does
-// not go back so far. It waits for something to return, but, unless that is zero, only until an actor wants to be
-// woken in any case.
+// changes returns the changes since the last call that are older than the lag. If the history does not reach back so
+// far, it returns the current objects instead. It waits until there is a change or, unless until is zero, until then.
 func (a *actor) changes(ctx context.Context, until time.Time, kinds ...*resource) ([]*Revision, error) {
 	for {
-		revisions, next, wake := a.look(kinds)
+		revisions, next, wake := a.visibleChanges(kinds)
 		if len(revisions) > 0 {
 			return revisions, context.Cause(ctx)
 		}
@@ -39,7 +39,7 @@ func (a *actor) changes(ctx context.Context, until time.Time, kinds ...*resource
 		if !next.IsZero() && (due.IsZero() || next.Before(due)) {
 			due = next
 		}
-		if err := awake(ctx, due, wake); err != nil {
+		if err := waitForChange(ctx, due, wake); err != nil {
 			return nil, err
 		}
 		if !until.IsZero() && !time.Now().Before(until) {
@@ -48,8 +48,8 @@ func (a *actor) changes(ctx context.Context, until time.Time, kinds ...*resource
 	}
 }
 
-// awake waits for a moment, if there is one, or for a change.
-func awake(ctx context.Context, due time.Time, wake <-chan struct{}) error {
+// waitForChange waits for a change or, unless due is zero, until due.
+func waitForChange(ctx context.Context, due time.Time, wake <-chan struct{}) error {
 	var timeout <-chan time.Time
 	if !due.IsZero() {
 		timer := time.NewTimer(max(time.Until(due), 0))
@@ -66,15 +66,16 @@ func awake(ctx context.Context, due time.Time, wake <-chan struct{}) error {
 	}
 }
 
-// look returns what can be seen by now, when there will be more to see, and what is closed at the next change.
-func (a *actor) look(kinds []*resource) (seen []*Revision, next time.Time, wake <-chan struct{}) {
+// visibleChanges returns the changes that are older than the lag, the time at which the next one will be, and a channel
+// that is closed at the next change.
+func (a *actor) visibleChanges(kinds []*resource) (seen []*Revision, next time.Time, wake <-chan struct{}) {
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
 	horizon, upTo := time.Now().Add(-a.lag), a.server.version
 	behind := slices.ContainsFunc(kinds, func(r *resource) bool { return a.seen < r.dropped })
 	for _, r := range kinds {
 		revisions := r.since(a.seen)
-		if behind { // Of all kinds: what has gone may have left something behind in another.
+		if behind { // For all kinds, because a deletion that was missed may concern objects of another kind.
 			revisions = r.sorted()
 		}
 		for _, rev := range revisions {
@@ -90,7 +91,7 @@ func (a *actor) look(kinds []*resource) (seen []*Revision, next time.Time, wake 
 	}
 	slices.SortFunc(seen, func(a, b *Revision) int { return cmp.Compare(a.Version, b.Version) })
 	a.seen = max(a.seen, upTo)
-	return seen, next, waiting(&a.server.wake)
+	return seen, next, nextChange(&a.server.wake)
 }
 
 // pause waits for d.
@@ -108,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// path returns where an object is, or all of a namespace when there is no name.
+// path returns the path of an object or, without a name, of all objects of a namespace.
 func (r *resource) path(namespace, name, subresource string) string {
 	path := "/apis/" + r.gvk.Group + "/" + r.gvk.Version
 	if r.gvk.Group == "" {
@@ -125,7 +126,7 @@ func (r *resource) path(namespace, name, subresource string) string {
 	return path
 }
 
-// do makes a request. An error is what a client would get.
+// do sends a request. It returns the error that a client would get.
 func (a *actor) do(ctx context.Context, method, path, contentType string, body any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -151,7 +152,7 @@ func (a *actor) do(ctx context.Context, method, path, contentType string, body a
 	return &apierrors.StatusError{ErrStatus: *status}
 }
 
-// get returns an object as it is stored, nil when there is none.
+// get returns a stored object, nil if it does not exist.
 func (a *actor) get(r *resource, namespace, name string) runtime.Object {
 	if rev := a.server.find(r, r.key(namespace, name)); rev != nil {
 		return rev.Object

@@ -25,7 +25,7 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// act runs actors while do does something and a minute passes, and returns what the trace has then.
+// act runs actors, calls do, lets a minute pass, and returns the trace.
 func act(t *testing.T, s *apisim.Server, do func(r *requester), actors ...func(ctx context.Context)) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -45,7 +45,7 @@ func owned(name, refs string) string {
 	return fmt.Sprintf(`POST configmaps {"metadata":{"name":%q,"ownerReferences":[%s]}}`, name, refs)
 }
 
-// ref returns a reference to an owner, with more fields if there are.
+// ref returns a reference to an owner, with additional fields.
 func ref(apiVersion, kind string, owner metav1.Object, more string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q%s}`,
 		apiVersion, kind, owner.GetName(), owner.GetUID(), more)
@@ -75,8 +75,8 @@ func TestGarbageCollector(t *testing.T) {
 				r.do(`DELETE deployments/web`)
 			},
 			want: []string{
-				"1.000s delete configmaps default/a (gone): 200, version 7",
-				"1.000s delete configmaps default/b (gone): 200, version 8",
+				"1.000s delete configmaps default/a (deleted): 200, version 7",
+				"1.000s delete configmaps default/b (deleted): 200, version 8",
 			},
 		},
 		{
@@ -89,8 +89,8 @@ func TestGarbageCollector(t *testing.T) {
 				r.do(`DELETE deployments/web`)
 			},
 			want: []string{
-				"11.000s delete configmaps default/a (gone): 200, version 7",
-				"12.000s delete configmaps default/b (gone): 200, version 8",
+				"11.000s delete configmaps default/a (deleted): 200, version 7",
+				"12.000s delete configmaps default/b (deleted): 200, version 8",
 			},
 		},
 		{
@@ -101,8 +101,8 @@ func TestGarbageCollector(t *testing.T) {
 				r.do(`DELETE deployments/web {"propagationPolicy":"Foreground"}`)
 			},
 			want: []string{
-				"1.000s delete configmaps default/a (gone): 200, version 6",
-				"2.000s patch deployments default/web (gone): 200, version 7",
+				"1.000s delete configmaps default/a (deleted): 200, version 6",
+				"2.000s patch deployments default/web (deleted): 200, version 7",
 			},
 		},
 		{
@@ -117,11 +117,11 @@ func TestGarbageCollector(t *testing.T) {
 				r.do(`MERGE configmaps/b {"metadata":{"finalizers":null}}`)
 			},
 			want: []string{
-				"1.000s delete configmaps default/a (gone): 200, version 7",
+				"1.000s delete configmaps default/a (deleted): 200, version 7",
 				"1.000s delete configmaps default/b (metadata.deletionGracePeriodSeconds none -> 0, " +
 					"metadata.deletionTimestamp none -> " +
 					"2000-01-01T00:00:01Z): 200, version 8",
-				"11.000s patch deployments default/web (gone): 200, version 10",
+				"11.000s patch deployments default/web (deleted): 200, version 10",
 			},
 		},
 		{
@@ -138,26 +138,26 @@ func TestGarbageCollector(t *testing.T) {
 					"metadata.ownerReferences[370cabd5-0000-4000-8000-000000000002].name web -> none, " +
 					"metadata.ownerReferences[370cabd5-0000-4000-8000-000000000002].uid 370cabd5-0000-4000-8000-000000000002 -> " +
 					"none): 200, version 6",
-				"1.000s patch deployments default/web (gone): 200, version 7",
+				"1.000s patch deployments default/web (deleted): 200, version 7",
 			},
 			left: 1,
 		},
 		{
-			name: "an owner that never was",
+			name: "an owner that never existed",
 			do: func(r *requester) {
 				r.do(owned("a", `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"x"}`))
 			},
-			want: []string{"1.000s delete configmaps default/a (gone): 200, version 4"},
+			want: []string{"1.000s delete configmaps default/a (deleted): 200, version 4"},
 		},
 		{
-			name: "an owner of a kind that nobody knows",
+			name: "an owner of a kind that is not registered",
 			do: func(r *requester) {
 				r.do(owned("a", `{"apiVersion":"batch/v1","kind":"Job","name":"web","uid":"x"}`))
 			},
 			left: 1,
 		},
 		{
-			name: "one of two owners goes",
+			name: "one of two owners is deleted",
 			do: func(r *requester) {
 				r.do(aDeployment)
 				r.do(`POST configmaps {"metadata":{"name":"a"}}`)
@@ -193,7 +193,7 @@ func TestGarbageCollector(t *testing.T) {
 	}
 }
 
-// by returns what somebody did, of a trace.
+// by returns the lines of one user in a trace.
 func by(user, trace string) []string {
 	var lines []string
 	for line := range strings.Lines(trace) {
@@ -204,7 +204,7 @@ func by(user, trace string) []string {
 	return lines
 }
 
-func TestActorsTryAgain(t *testing.T) {
+func TestActorsRetryFailedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		broken := 3
@@ -226,7 +226,7 @@ func TestActorsTryAgain(t *testing.T) {
 	})
 }
 
-// What has gone before the collector has seen it, and is forgotten, may have left something behind in another kind.
+// An owner may be deleted, and its deletion compacted, before the collector has seen it. Its dependents are garbage.
 func TestGarbageIsCollectedAfterACompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
@@ -281,9 +281,9 @@ func TestNamespaceTermination(t *testing.T) {
 			}
 		}, func(ctx context.Context) { apisim.RunNamespaces(ctx, s, time.Second) })
 		want := []string{
-			"1.000s deletecollection configmaps -n n (n/a gone; n/held metadata.deletionGracePeriodSeconds none -> 0, " +
+			"1.000s deletecollection configmaps -n n (n/a deleted; n/held metadata.deletionGracePeriodSeconds none -> 0, " +
 				"metadata.deletionTimestamp none -> 2000-01-01T00:00:01Z): 200, version 8",
-			"31.000s update namespaces/finalize n (gone): 200, version 10",
+			"31.000s update namespaces/finalize n (deleted): 200, version 10",
 		}
 		if diff := cmp.Diff(want, by("namespace-controller", trace)); diff != "" {
 			t.Errorf("what it did (-want +got):\n%s\n%s", diff, trace)
@@ -291,8 +291,8 @@ func TestNamespaceTermination(t *testing.T) {
 	})
 }
 
-// statusWords puts the status of a Deployment into a line.
-func statusWords(s *apisim.Server) string {
+// statusLine describes the status of a Deployment in one line.
+func statusLine(s *apisim.Server) string {
 	dep, ok := s.Object(deployments, "default", "web").(*appsv1.Deployment)
 	if !ok {
 		return "none"
@@ -344,7 +344,7 @@ func TestDeployments(t *testing.T) {
 			{"", 20 * time.Second, "observed 4 of 4, 5 replicas, 5 updated, 5 available" + yes + done},
 			{"DELETE deployments/web", 20 * time.Second, "none"},
 		}},
-		{name: "a rollout that does not get anywhere", steps: []step{
+		{name: "a rollout that exceeds its deadline", steps: []step{
 			{`POST deployments {"metadata":{"name":"web","annotations":{"never":"yes"}},` +
 				`"spec":{"progressDeadlineSeconds":60}}`, 59 * time.Second,
 				"observed 1 of 1, 1 replicas, 1 updated, 0 available" + no + moving},
@@ -359,7 +359,7 @@ func TestDeployments(t *testing.T) {
 			{`MERGE deployments/web {"spec":{"paused":false}}`, 20 * time.Second,
 				"observed 2 of 2, 1 replicas, 1 updated, 1 available" + yes + done},
 		}},
-		{name: "pods that are refused", steps: []step{
+		{name: "pods that a quota refuses", steps: []step{
 			{`POST deployments {"metadata":{"name":"web","annotations":{"failure":"exceeded quota"}}}`,
 				20 * time.Second,
 				"observed 1 of 1, 0 replicas, 0 updated, 0 available ReplicaFailure=True/FailedCreate" + no + moving},
@@ -376,7 +376,7 @@ func TestDeployments(t *testing.T) {
 							r.do(step.do)
 						}
 						time.Sleep(step.after)
-						if diff := cmp.Diff(step.want, statusWords(s)); diff != "" {
+						if diff := cmp.Diff(step.want, statusLine(s)); diff != "" {
 							t.Errorf("%s, %s later (-want +got):\n%s", step.do, step.after, diff)
 						}
 					}
@@ -392,9 +392,9 @@ func TestDeployments(t *testing.T) {
 	}
 }
 
-// What a Deployment controller has begun counts only when it is written down: here the first report of a new template,
-// whose pods are refused, is lost.
-func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
+// A rollout starts only when its status is written. Here the first status write for a new pod template, whose pods are
+// refused, is lost.
+func TestARolloutWhoseStatusWriteIsLostStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		var lose atomic.Bool
@@ -415,13 +415,13 @@ func TestDeploymentsForgetAReportThatIsLost(t *testing.T) {
 			apisim.RunDeployments(ctx, s, apisim.Rollouts{Failure: failure})
 		})
 		want := "observed 2 of 2, 2 replicas, 0 updated, 2 available"
-		if got := statusWords(s); lose.Load() || !strings.HasPrefix(got, want) {
+		if got := statusLine(s); lose.Load() || !strings.HasPrefix(got, want) {
 			t.Errorf("%s, want %s\n%s", got, want, s.Trace())
 		}
 	})
 }
 
-func TestDeploymentsGoOnWhereAnotherControllerEnded(t *testing.T) {
+func TestDeploymentsContinueTheRolloutOfAnotherController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		how := apisim.Rollouts{Available: func(*appsv1.Deployment) time.Duration { return 90 * time.Second }}
@@ -435,7 +435,7 @@ func TestDeploymentsGoOnWhereAnotherControllerEnded(t *testing.T) {
 		dep := s.Object(deployments, "default", "web").(*appsv1.Deployment)
 		got := dep.Annotations["deployment.kubernetes.io/revision"]
 		if got != "1" || dep.Status.AvailableReplicas != 2 {
-			t.Errorf("revision %s, %s", got, statusWords(s))
+			t.Errorf("revision %s, %s", got, statusLine(s))
 		}
 	})
 }
@@ -467,7 +467,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// With one P the same seed makes the same trace: nothing in the server depends on the order of a map or on chance.
+// With GOMAXPROCS=1 the same seed produces the same trace: nothing in the server depends on the order of a map.
 func TestARunIsRepeatedExactly(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var traces []string
@@ -484,7 +484,7 @@ func TestARunIsRepeatedExactly(t *testing.T) {
 	}
 }
 
-// randomRun has a user edit Deployments, and what they own, with all actors at work. It returns the trace.
+// randomRun lets a user edit Deployments and their dependents while all actors run. It returns the trace.
 func randomRun(t *testing.T, seed int64) string {
 	s := apisim.New(kinds()...)
 	client := clientOf(s, "alice")
@@ -522,7 +522,7 @@ func randomRun(t *testing.T, seed int64) string {
 		})
 }
 
-func TestActorsOfKindsThatAreNotThereReturn(t *testing.T) {
+func TestActorsOfUnregisteredKindsReturn(t *testing.T) {
 	s := apisim.New()
 	apisim.RunNamespaces(t.Context(), s, 0)
 	apisim.RunDeployments(t.Context(), s, apisim.Rollouts{})

@@ -11,31 +11,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// An Admission is a write that admission has to decide about.
+// An Admission is a write that passes through admission.
 type Admission struct {
 	Operation   string // CREATE, UPDATE or DELETE.
 	User        string
 	Resource    schema.GroupVersionResource
 	Subresource string
 	Namespace   string
-	Name        string // Empty when it is yet to be generated.
-	// Object is what is to be stored, nil with DELETE. Functions given to Admit may change it. At the scale
-	// subresource it is a Scale, and so is Old.
+	Name        string // Empty if the server will generate it.
+	// Object is the new object, nil for DELETE. Functions given to Admit may change it. At the scale subresource it is
+	// a Scale, and so is Old.
 	Object runtime.Object
-	Old    runtime.Object // What is stored, nil with CREATE. Not to be modified.
+	Old    runtime.Object // The stored object, nil for CREATE. It must not be modified.
 	DryRun bool
 }
 
-// Admit adds a function to the mutating admission, where a write may be changed or, with an error, refused: before
-// it is validated. An update may be seen more than once. No lock is held.
+// Admit adds a function to the mutating admission, which runs before validation. The function may change a write, or
+// refuse it with an error. It may be called more than once for an update. No lock is held.
 func (s *Server) Admit(f func(*Admission) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mutating = append(slices.Clip(s.mutating), f)
 }
 
-// Review adds a function to the validating admission, where a write that is valid may be refused with an error, as
-// by a policy or a quota. No lock is held.
+// Review adds a function to the validating admission, which runs after validation. The function may refuse a write with
+// an error, as a policy or a quota does. No lock is held.
 func (s *Server) Review(f func(*Admission) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *call) review(operation string, obj, old runtime.Object) error {
 	return nil
 }
 
-// admitNamespace refuses what is to be created where there is no namespace, or one that is being deleted.
+// admitNamespace refuses a create if the namespace does not exist or is being deleted.
 func (c *call) admitNamespace(operation string, obj runtime.Object) error {
 	namespaces := c.server.namespaces()
 	if namespaces == nil || c.kind.ClusterScoped || operation == "DELETE" {
@@ -109,7 +109,7 @@ func (c *call) admitNamespace(operation string, obj runtime.Object) error {
 	return err
 }
 
-// forbidden words a refusal by admission.
+// forbidden returns the error with which admission refuses a write.
 func forbidden(gr schema.GroupResource, obj runtime.Object, name string, why error) *apierrors.StatusError {
 	if name == "" {
 		name = "Unknown"

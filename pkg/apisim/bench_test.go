@@ -14,8 +14,8 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// BenchmarkRequests is what a controller costs: one operation creates a Deployment, patches it and writes its status
-// through a real client, and an informer hears of all three.
+// BenchmarkRequests measures the requests of a controller. One operation creates a Deployment, patches it and writes
+// its status through a real client, while an informer watches.
 func BenchmarkRequests(b *testing.B) {
 	s := apisim.New(kinds()...)
 	s.KeepTrace(0)

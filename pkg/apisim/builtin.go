@@ -16,10 +16,10 @@ import (
 )
 
 // This file and builtin_deployments.go have the kinds that come with Kubernetes and that many controllers work with.
-// hack/conformance holds all but Events against a real server. Others are as easily made: a Kind is a value.
+// hack/conformance compares all of them except Events with a real server. Tests can define other kinds in the same way.
 
-// Namespaces returns the kind of Namespaces of v1. With it registered there is the namespace "default", objects can
-// only be created in namespaces that exist, and RunNamespaces empties those that are deleted.
+// Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists, objects can be
+// created only in existing namespaces, and RunNamespaces deletes the contents of terminating ones.
 func Namespaces() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Object: &corev1.Namespace{},
@@ -27,7 +27,7 @@ func Namespaces() Kind {
 	}
 }
 
-// Events returns the kind of Events of events.k8s.io/v1, without a real server's rules.
+// Events returns the kind of Events of events.k8s.io/v1, without the validation of a real server.
 func Events() Kind {
 	return Kind{
 		Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
@@ -35,7 +35,7 @@ func Events() Kind {
 	}
 }
 
-// ConfigMaps returns the kind of ConfigMaps of v1, with a real server's rules.
+// ConfigMaps returns the kind of ConfigMaps of v1, with the validation of a real server.
 func ConfigMaps() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap",
@@ -45,7 +45,7 @@ func ConfigMaps() Kind {
 			errs := finalizerNames(&cm.ObjectMeta)
 			if old != nil {
 				errs = append(errs, configMapUpdate(cm, old.(*corev1.ConfigMap))...)
-				// A real server looks at all of it again.
+				// A real server validates all metadata again.
 				name := validation.NameIsDNSSubdomain
 				errs = append(errs,
 					validation.ValidateObjectMeta(&cm.ObjectMeta, true, name, field.NewPath("metadata"))...)
@@ -94,7 +94,7 @@ func configMapKeys(cm *corev1.ConfigMap) field.ErrorList {
 	return errs
 }
 
-// finalizerNames is what the built-in kinds demand of finalizers beyond the rules for all: to have a domain.
+// finalizerNames checks the rule that only built-in kinds have for finalizers: their names must have a domain.
 func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents,
 		metav1.FinalizerDeleteDependents}
@@ -109,8 +109,8 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 	return errs
 }
 
-// Leases returns the kind of Leases of coordination.k8s.io/v1, with a real server's rules for what leader election
-// writes.
+// Leases returns the kind of Leases of coordination.k8s.io/v1, with the validation of a real server for the fields that
+// leader election writes.
 func Leases() Kind {
 	return Kind{
 		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease",

@@ -16,9 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Deployments returns the kind of Deployments of apps/v1, with the defaults and rules of a real server for everything
-// but the inside of the pod template: of that it looks at labels, annotations, restartPolicy, and the names and images
-// of containers.
+// Deployments returns the kind of Deployments of apps/v1, with the defaults and the validation of a real server. In the
+// pod template it validates only labels, annotations, restartPolicy, and the names and images of containers.
 func Deployments() Kind {
 	return Kind{
 		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment",
@@ -54,7 +53,7 @@ func Deployments() Kind {
 	}
 }
 
-// defaultDeployment fills in what a real server does.
+// defaultDeployment sets the defaults of a real server.
 func defaultDeployment(spec *appsv1.DeploymentSpec) {
 	orDefault(&spec.Replicas, 1)
 	orDefault(&spec.RevisionHistoryLimit, 10)
@@ -79,7 +78,7 @@ func defaultDeployment(spec *appsv1.DeploymentSpec) {
 	}
 }
 
-// pullPolicy is when an image is pulled: the latest one always.
+// pullPolicy returns the default pull policy of an image. The image "latest" is always pulled.
 func pullPolicy(image string) corev1.PullPolicy {
 	name := image[strings.LastIndex(image, "/")+1:]
 	if tagged := strings.ContainsAny(name, ":@"); tagged && !strings.HasSuffix(name, ":latest") {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A call is a request for a resource that is being answered.
+// A call is a request for a resource while the server answers it.
 type call struct {
 	server   *Server
 	request  *Request
@@ -26,8 +26,7 @@ type call struct {
 	warnings []string
 }
 
-// An answer is what a call ends in when it does not end in an error. Just one of revision, object, encoded and
-// stream is set.
+// An answer is the result of a call that succeeds. Exactly one of revision, object, encoded and stream is set.
 type answer struct {
 	code     int
 	revision *Revision
@@ -54,14 +53,14 @@ func (s *Server) serve(r *Request) (*http.Response, error) {
 	c := &call{server: s, request: r, kind: kind}
 	got, err := c.answer()
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, cause) {
-		return nil, cause // The client has given up, and hears nothing.
+		return nil, cause // The client has given up and gets no response.
 	}
-	response, words := s.respond(r, got, err)
-	s.traceServed(r, response, words)
+	response, result := s.respond(r, got, err)
+	s.traceServed(r, response, result)
 	return response, nil
 }
 
-// notFound is the answer to a path that leads nowhere, which is not an API object.
+// notFound is the response to an unknown path. Its body is not an API object.
 func notFound(r *Request) *http.Response {
 	body := io.NopCloser(bytes.NewBufferString("404 page not found\n"))
 	return response(r, http.StatusNotFound, "text/plain; charset=utf-8", body)
@@ -98,7 +97,7 @@ func (c *call) answer() (*answer, error) {
 	return nil, apierrors.NewMethodNotSupported(c.kind.gr, c.request.Verb)
 }
 
-// options decodes the query into one of metav1's options, and checks it.
+// options decodes the query into one of the option types of metav1, and validates it.
 func options[T runtime.Object](c *call, into T, kind string, validate func(T) field.ErrorList) (T, error) {
 	err := metainternalversionscheme.ParameterCodec.DecodeParameters(c.request.Query, metav1.SchemeGroupVersion, into)
 	if err != nil {
@@ -110,7 +109,7 @@ func options[T runtime.Object](c *call, into T, kind string, validate func(T) fi
 	return into, nil
 }
 
-// respond encodes an answer, or an error, and puts it into words.
+// respond encodes an answer or an error, and describes it for the trace.
 func (s *Server) respond(r *Request, got *answer, err error) (*http.Response, string) {
 	media := acceptedMedia(r, s.byPath[r.Resource])
 	if err != nil {
@@ -126,10 +125,10 @@ func (s *Server) respond(r *Request, got *answer, err error) (*http.Response, st
 	answered := response(r, got.code, string(media), io.NopCloser(bytes.NewReader(body)))
 	answered.ContentLength = int64(len(body))
 	for _, warning := range got.warnings {
-		text, _ := json.Marshal(warning) // A string always can be.
+		text, _ := json.Marshal(warning) // Encoding a string cannot fail.
 		answered.Header.Add("Warning", "299 - "+string(text))
 	}
-	return answered, outcome(got.code, "", got.at(r))
+	return answered, outcome(got.code, "", got.resourceVersion(r))
 }
 
 func (s *Server) respondError(r *Request, media media, err error) (*http.Response, string) {
@@ -146,8 +145,9 @@ func (s *Server) respondError(r *Request, media media, err error) (*http.Respons
 	return answered, outcome(int(status.Code), status.Reason, "") + ": " + shorten(status.Message, 120)
 }
 
-// at returns the resourceVersion that an answer tells of, or, when something was deleted, that of the deletion.
-func (a *answer) at(r *Request) string {
+// resourceVersion returns the resourceVersion of the object or list in an answer. For a delete it returns the version
+// of the deletion.
+func (a *answer) resourceVersion(r *Request) string {
 	switch n := len(r.committed); {
 	case a.version != "":
 		return a.version

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// changes says in which fields two objects differ: "spec.replicas 3 -> 5, spec.paused none -> true". Times are left out
-// when there is anything else.
+// changes returns the fields in which two objects differ: "spec.replicas 3 -> 5, spec.paused none -> true". It leaves
+// out times if other fields differ too.
 func changes(before, after runtime.Object) string {
 	const most, longest = 8, 60
 	have, want := leaves(before), leaves(after)
 	all := maps.Clone(have)
 	maps.Copy(all, want)
-	var words, times []string
+	var diffs, times []string
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		from, was := have[path]
 		to, is := want[path]
@@ -33,15 +33,15 @@ func changes(before, after runtime.Object) string {
 			times = append(times, change)
 			continue
 		}
-		words = append(words, change)
+		diffs = append(diffs, change)
 	}
-	if len(words) == 0 {
-		words = times
+	if len(diffs) == 0 {
+		diffs = times
 	}
-	if len(words) > most {
-		words = append(words[:most], fmt.Sprintf("and %d more", len(words)-most))
+	if len(diffs) > most {
+		diffs = append(diffs[:most], fmt.Sprintf("and %d more", len(diffs)-most))
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(diffs, ", ")
 }
 
 func shorten(s string, longest int) string {
@@ -51,7 +51,7 @@ func shorten(s string, longest int) string {
 	return s[:longest] + "..."
 }
 
-// leaves returns the values in an object by their paths, without what changes with every write.
+// leaves returns the values in an object by their paths, without the resourceVersion, which every write changes.
 func leaves(obj runtime.Object) map[string]string {
 	found := map[string]string{}
 	fields, err := content(obj)
@@ -83,7 +83,7 @@ func collect(found map[string]string, path string, value any) {
 	}
 }
 
-// label names an element of a list by what tells it from others, where there is something.
+// label returns the path element of an item in a list: its uid, name or type, or else its index.
 func label(i int, element any) string {
 	fields, _ := element.(map[string]any)
 	for _, key := range []string{"uid", "name", "type"} {

@@ -6,8 +6,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// deleteCollection deletes what is selected, one object after the other. Like a real server's it may be left
-// half done, and answers with what there was.
+// deleteCollection deletes the selected objects one after the other, and returns them. As in a real server, an error
+// may occur after some of them are deleted.
 func (c *call) deleteCollection() (*answer, error) {
 	listOpts, selected, err := c.listOptions()
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *call) deleteCollection() (*answer, error) {
 		return nil, err
 	}
 	for _, rev := range page.items {
-		// Each has its own call: a collection may be that of all namespaces.
+		// Each object has its own call, because the collection may contain several namespaces.
 		one := *c.request
 		one.Namespace = rev.Namespace
 		single := &call{server: c.server, request: &one, kind: c.kind, dryRun: c.dryRun}

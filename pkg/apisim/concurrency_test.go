@@ -14,9 +14,9 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// TestManyAtOnce has users who count, each in a key of its own of the same object, with and without optimistic
-// locking. Nothing is lost, and a watch sees every version once.
-func TestManyAtOnce(t *testing.T) {
+// Each of several users counts in its own key of the same object, with and without optimistic locking. No write is
+// lost, and a watch sees every version once.
+func TestConcurrentWrites(t *testing.T) {
 	const users, edits = 8, 20
 	s := apisim.New(kinds()...)
 	api := clientOf(s, "alice").CoreV1().ConfigMaps("default")

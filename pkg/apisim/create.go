@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// nameAttempts is how often a real server tries another generated name when one is taken.
+// nameAttempts is how many generated names a real server tries until one is free.
 const nameAttempts = 8
 
 func (c *call) create() (*answer, error) {
@@ -26,7 +26,7 @@ func (c *call) create() (*answer, error) {
 		return nil, err
 	}
 	c.dryRun = len(opts.DryRun) > 0
-	obj, err := c.sent(opts.FieldValidation)
+	obj, err := c.bodyObject(opts.FieldValidation)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c *call) create() (*answer, error) {
 	return &answer{code: http.StatusCreated, revision: rev, warnings: c.warnings}, nil
 }
 
-// insert stores a new object, which it owns.
+// insert stores a new object. The caller must not use obj afterwards.
 func (c *call) insert(obj runtime.Object) (*Revision, error) {
 	if err := c.admit("CREATE", obj, nil); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	if err := c.review("CREATE", obj, nil); err != nil {
 		return nil, err
 	}
-	// A dry run does not come so far as to look at the version.
+	// A real server does not check the version in a dry run.
 	version := m.GetResourceVersion()
 	if !c.dryRun && version != "" && version != "0" && strings.Trim(version, "0123456789") == "" {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
@@ -100,7 +100,7 @@ func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	}
 }
 
-// commit stores obj unless the call is a dry run. It returns nil when the object has changed since have was read.
+// commit stores obj unless the call is a dry run. It returns nil if the object has changed since have was read.
 func (c *call) commit(key string, have *Revision, obj runtime.Object) (*Revision, error) {
 	if !c.dryRun {
 		return c.server.commit(c.kind, key, have, obj, c.request)
@@ -116,7 +116,8 @@ func (c *call) commit(key string, have *Revision, obj runtime.Object) (*Revision
 	return c.server.newRevision(c.kind, "", obj, before)
 }
 
-// alreadyExists says that the name is taken. Real servers take any name for generated when there is a generateName.
+// alreadyExists returns the error for a name that is taken. As in real servers, the error claims that the name was
+// generated whenever the object has a generateName.
 func (c *call) alreadyExists(m metav1.Object, have *Revision) error {
 	err := apierrors.NewAlreadyExists(c.kind.gr, m.GetName())
 	if m.GetGenerateName() != "" {
@@ -128,7 +129,7 @@ func (c *call) alreadyExists(m metav1.Object, have *Revision) error {
 	return err
 }
 
-// wipeSystemFields removes what a client cannot decide about a new object.
+// wipeSystemFields clears the fields of a new object that a client cannot set.
 func wipeSystemFields(m metav1.Object) {
 	m.SetCreationTimestamp(metav1.Time{})
 	m.SetUID("")
@@ -137,7 +138,7 @@ func wipeSystemFields(m metav1.Object) {
 	m.SetSelfLink("")
 }
 
-// inNamespace puts an object in the namespace of the request. It is an error when it says to be in another.
+// inNamespace sets the namespace of an object to that of the request. It returns an error if the object has another.
 func (c *call) inNamespace(obj runtime.Object) error {
 	m, want := accessor(obj), c.request.Namespace
 	switch have := m.GetNamespace(); {
@@ -151,7 +152,7 @@ func (c *call) inNamespace(obj runtime.Object) error {
 	return nil
 }
 
-// dropDuplicateOwners removes owner references that come twice, with a warning.
+// dropDuplicateOwners removes duplicate owner references and adds a warning.
 func (c *call) dropDuplicateOwners(obj runtime.Object, when string) {
 	var kept []metav1.OwnerReference
 	var duplicates []string

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// bodyMedia returns what the body of the request is in.
+// bodyMedia returns the media type of the request body.
 func (c *call) bodyMedia() (media, error) {
 	header := c.request.HTTP.Header.Get("Content-Type")
 	if header == "" {
@@ -31,8 +31,8 @@ func (c *call) bodyMedia() (media, error) {
 	return "", unsupportedMediaType(c.medias())
 }
 
-// sent returns the object in the body, with its defaults.
-func (c *call) sent(fieldValidation string) (runtime.Object, error) {
+// bodyObject returns the object in the request body, with its defaults.
+func (c *call) bodyObject(fieldValidation string) (runtime.Object, error) {
 	obj := c.kind.empty()
 	if err := c.decodeBody(obj, fieldValidation); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 		fallthrough
 	default:
 		if c.kind.Custom && want == c.kind.gvk {
-			err = needsKind(body)
+			err = checkHasKind(body)
 		}
 		if err == nil {
 			kind, err = c.decodeJSON(body, into, fieldValidation)
@@ -82,24 +82,24 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 	return nil
 }
 
-// needsKind says that the body does not tell its kind, which that of a custom resource must.
-func needsKind(body []byte) error {
-	var told struct {
+// checkHasKind returns an error if the body has no kind. Bodies of custom resources must have one.
+func checkHasKind(body []byte) error {
+	var header struct {
 		Kind *string `json:"kind"`
 	}
-	if json.Unmarshal(body, &told) == nil && told.Kind == nil {
+	if json.Unmarshal(body, &header) == nil && header.Kind == nil {
 		return fmt.Errorf("Object 'Kind' is missing in '%s'", body)
 	}
 	return nil
 }
 
-// decodeJSON reads an object and returns what kind it says to be. Fields that the kind does not have are an
-// error, a warning or nothing, as the client wants it.
+// decodeJSON reads an object and returns the kind in its type metadata. The client chooses whether unknown fields are
+// an error, a warning, or ignored.
 func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation string) (schema.GroupVersionKind, error) {
 	want := into.GetObjectKind().GroupVersionKind()
 	serializer := c.server.strict
 	if fieldValidation == metav1.FieldValidationIgnore {
-		serializer = c.server.lax
+		serializer = c.server.lenient
 	}
 	obj, kind, err := serializer.Decode(body, &want, into)
 	if kind == nil {
@@ -118,7 +118,7 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 	return *kind, err
 }
 
-// decodeError says, in a real server's words, that the body is not what it should be.
+// decodeError returns the error of a real server for a body that cannot be decoded.
 func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVersionKind, body []byte) error {
 	want := into.GetObjectKind().GroupVersionKind().Kind
 	if want == "" {

@@ -30,7 +30,7 @@ func (c *call) delete() (*answer, error) {
 	return obj, nil
 }
 
-// deleteOptions reads the options from the body or, when there is none, from the query.
+// deleteOptions reads the options from the body or, without a body, from the query.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	if len(c.request.Body) > 0 {
@@ -47,7 +47,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	return opts, nil
 }
 
-// decodeDeleteOptions reads the body, which clients of custom resources may send as protobuf, too.
+// decodeDeleteOptions reads the body. Clients of custom resources may send it as protobuf, too.
 func (c *call) decodeDeleteOptions(opts *metav1.DeleteOptions) error {
 	var err error
 	if c.request.HTTP.Header.Get("Content-Type") == string(mediaBinary) {
@@ -61,8 +61,8 @@ func (c *call) decodeDeleteOptions(opts *metav1.DeleteOptions) error {
 	return nil
 }
 
-// deleteObject deletes an object or, when something has to happen first, marks it to be. It returns what to
-// answer, and whether the object is gone.
+// deleteObject deletes an object. If the object has finalizers, it only sets the deletion timestamp. It returns the
+// answer, and whether the object was removed.
 func (c *call) deleteObject(name string, opts *metav1.DeleteOptions) (*answer, bool, error) {
 	key := c.kind.key(c.request.Namespace, name)
 	for {
@@ -82,13 +82,13 @@ func (c *call) deleteObject(name string, opts *metav1.DeleteOptions) (*answer, b
 			return nil, false, err
 		}
 		if obj := c.markDeleted(have.Object, opts); obj != nil {
-			rev, err := c.commitMark(key, have, obj)
+			rev, err := c.commitMarked(key, have, obj)
 			if err != nil || rev != nil {
 				return &answer{revision: rev}, false, err
 			}
 			continue
 		}
-		if err := c.forgottenVersion(key, have.Object, opts); err != nil {
+		if err := c.lostPrecondition(key, have.Object, opts); err != nil {
 			return nil, false, err
 		}
 		rev, err := c.commit(key, have, nil)
@@ -98,8 +98,8 @@ func (c *call) deleteObject(name string, opts *metav1.DeleteOptions) (*answer, b
 	}
 }
 
-// commitMark stores an object that is being deleted, unless it already was and nothing has changed.
-func (c *call) commitMark(key string, have *Revision, obj runtime.Object) (*Revision, error) {
+// commitMarked stores an object that is being deleted, unless it already is and nothing changes.
+func (c *call) commitMarked(key string, have *Revision, obj runtime.Object) (*Revision, error) {
 	marked, err := c.server.newRevision(c.kind, "", obj, nil)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (c *call) checkPreconditions(obj runtime.Object, opts *metav1.DeleteOptions
 	if want == nil {
 		return nil
 	}
-	resource := schema.GroupResource{Group: c.kind.gvk.Group, Resource: c.kind.gvk.Kind} // So do real servers.
+	resource := schema.GroupResource{Group: c.kind.gvk.Group, Resource: c.kind.gvk.Kind} // As in real servers.
 	if want.UID != nil && *want.UID != m.GetUID() {
 		return apierrors.NewConflict(resource, m.GetName(),
 			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
@@ -129,9 +129,9 @@ func (c *call) checkPreconditions(obj runtime.Object, opts *metav1.DeleteOptions
 	return nil
 }
 
-// forgottenVersion is a fault of real servers: when a policy takes the last finalizers away, what is deleted then
-// is held against no version at all in place of the one in the preconditions, and found to be another.
-func (c *call) forgottenVersion(key string, obj runtime.Object, opts *metav1.DeleteOptions) error {
+// lostPrecondition reproduces a bug of real servers. If the propagation policy removes the last finalizers, the server
+// compares the stored version with an empty one instead of the one in the preconditions, and so reports a conflict.
+func (c *call) lostPrecondition(key string, obj runtime.Object, opts *metav1.DeleteOptions) error {
 	m := accessor(obj)
 	if len(m.GetFinalizers()) == 0 || opts.Preconditions == nil || opts.Preconditions.ResourceVersion == nil {
 		return nil
@@ -140,7 +140,7 @@ func (c *call) forgottenVersion(key string, obj runtime.Object, opts *metav1.Del
 	return apierrors.NewConflict(c.kind.gr, m.GetName(), storageError(c.storageKey(key), why))
 }
 
-// markDeleted returns obj as it waits for its finalizers, nil when there are none to wait for.
+// markDeleted returns obj with a deletion timestamp, nil if it has no finalizers and can be removed at once.
 func (c *call) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) runtime.Object {
 	finalizers := c.kind.finalizersFor(accessor(obj).GetFinalizers(), opts)
 	if len(finalizers) == 0 {
@@ -159,7 +159,7 @@ func (c *call) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) runti
 	return obj
 }
 
-// deletedStatus is what a server answers when an object is gone.
+// deletedStatus is the body of the response to a delete that removes an object.
 func (c *call) deletedStatus(obj runtime.Object) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},

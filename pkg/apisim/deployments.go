@@ -19,31 +19,31 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Rollouts says how RunDeployments behaves. The zero value rolls out everything at once.
+// Rollouts configures RunDeployments. The zero value completes every rollout at once.
 type Rollouts struct {
 	// Lag is how long the controller takes to see a change.
 	Lag time.Duration
-	// Available returns how long after a change of the pod template, or of the number of replicas to more, the new
-	// replicas take to be available; negative for never. Default: at once. minReadySeconds come on top.
+	// Available returns how long new replicas take to become available after a change of the pod template or after a
+	// scale-up. A negative duration means never. minReadySeconds are added. Default: at once.
 	Available func(dep *appsv1.Deployment) time.Duration
-	// Failure returns why pods cannot be created, as the quota's message, or nothing. Default: nothing. When it says
-	// something else, the controller sees it only at the next change of the Deployment.
+	// Failure returns why pods cannot be created, for example the message of a quota, or "". Default: "". The
+	// controller calls it only when the Deployment changes or a time of its rollout is due.
 	Failure func(dep *appsv1.Deployment) string
 }
 
-// RunDeployments is a Deployment controller: it keeps the status of every Deployment as a real one does, with
-// observedGeneration, the numbers of replicas and the conditions Available, Progressing and ReplicaFailure; and the
-// annotation with the revision. There are no ReplicaSets and no Pods; old replicas serve until all new ones are
-// available, and there is no surge. It returns when ctx ends, at once when Deployments are not registered.
-func RunDeployments(ctx context.Context, s *Server, how Rollouts) {
+// RunDeployments is a Deployment controller. It maintains the status of every Deployment as a real one does:
+// observedGeneration, the numbers of replicas, the conditions Available, Progressing and ReplicaFailure. It also sets
+// the annotation with the revision. There are no ReplicaSets, no Pods and no surge: old replicas serve until all new
+// ones are available. It returns when ctx ends, or at once if Deployments are not registered.
+func RunDeployments(ctx context.Context, s *Server, behavior Rollouts) {
 	kind := s.byPath[appsv1.SchemeGroupVersion.WithResource("deployments")]
 	if kind == nil {
 		return
 	}
-	c := &deployer{
-		actor:    actor{server: s, user: "deployment-controller", lag: how.Lag},
+	c := &deploymentController{
+		actor:    actor{server: s, user: "deployment-controller", lag: behavior.Lag},
 		kind:     kind,
-		how:      how,
+		behavior: behavior,
 		rollouts: map[types.UID]*rollout{},
 	}
 	for {
@@ -55,26 +55,26 @@ func RunDeployments(ctx context.Context, s *Server, how Rollouts) {
 	}
 }
 
-// A deployer is the Deployment controller.
-type deployer struct {
+// A deploymentController is the controller that RunDeployments runs.
+type deploymentController struct {
 	actor
 	kind     *resource
-	how      Rollouts
+	behavior Rollouts
 	rollouts map[types.UID]*rollout
 }
 
-// A rollout is what the controller remembers of a Deployment.
+// A rollout is the state that the controller keeps for a Deployment.
 type rollout struct {
 	namespace, name string
-	template        string    // The hash of the template that it has made pods of.
-	revision        int       // How many templates there were.
-	replicas        int32     // How many it has made.
-	began           time.Time // When it last began to make some.
-	due             time.Time // When to look again without a change. Zero for never.
+	template        string    // The hash of the pod template that was rolled out last.
+	revision        int       // The number of pod templates so far.
+	replicas        int32     // The number of replicas that were created.
+	startTime       time.Time // When the last creation of replicas began.
+	due             time.Time // The time of the next sync that no change triggers. Zero for none.
 }
 
-// next returns when there is something to do without a change.
-func (c *deployer) next() time.Time {
+// next returns the time of the next sync that no change triggers, zero for none.
+func (c *deploymentController) next() time.Time {
 	var next time.Time
 	for _, r := range c.rollouts {
 		if !r.due.IsZero() && (next.IsZero() || r.due.Before(next)) {
@@ -84,8 +84,8 @@ func (c *deployer) next() time.Time {
 	return next
 }
 
-// sync brings the status of the Deployments that have changed, or are due, up to date.
-func (c *deployer) sync(ctx context.Context, revisions []*Revision) {
+// sync updates the status of the Deployments that have changed or are due.
+func (c *deploymentController) sync(ctx context.Context, revisions []*Revision) {
 	var todo []types.UID
 	for _, rev := range revisions {
 		uid := accessor(rev.Object).GetUID()
@@ -108,78 +108,78 @@ func (c *deployer) sync(ctx context.Context, revisions []*Revision) {
 	for _, uid := range slices.Compact(todo) {
 		r := c.rollouts[uid]
 		if r == nil {
-			continue // Gone since.
+			continue // Deleted by a later revision.
 		}
 		dep, ok := c.get(c.kind, r.namespace, r.name).(*appsv1.Deployment)
 		if !ok || dep.UID != uid || dep.DeletionTimestamp != nil {
 			r.due = time.Time{}
 			continue
 		}
-		if err := c.report(ctx, dep, r); err != nil {
+		if err := c.updateStatus(ctx, dep, r); err != nil {
 			r.due = now.Add(retryAfter)
 		}
 	}
 }
 
-// revisionKey is the annotation that counts the pod templates which were rolled out.
+// revisionKey is the annotation that counts the pod templates that were rolled out.
 const revisionKey = "deployment.kubernetes.io/revision"
 
-// report writes the status of a Deployment when it is not what it should be. With it goes the one annotation that
-// the controller owns, which is why that is no new generation.
-func (c *deployer) report(ctx context.Context, dep *appsv1.Deployment, r *rollout) error {
-	began := *r // What begins with a report that fails has not begun.
-	status := c.status(dep, &began, time.Now())
-	revision := strconv.Itoa(began.revision)
-	counted := began.template == "" || dep.Annotations[revisionKey] == revision
-	if counted && equality.Semantic.DeepEqual(&dep.Status, status) {
-		*r = began
+// updateStatus writes the status of a Deployment if it changes. The same write sets the annotation with the revision,
+// so that the annotation does not start a new generation.
+func (c *deploymentController) updateStatus(ctx context.Context, dep *appsv1.Deployment, r *rollout) error {
+	updated := *r // A copy, because a rollout whose status cannot be written has not started.
+	status := c.status(dep, &updated, time.Now())
+	revision := strconv.Itoa(updated.revision)
+	hasRevision := updated.template == "" || dep.Annotations[revisionKey] == revision
+	if hasRevision && equality.Semantic.DeepEqual(&dep.Status, status) {
+		*r = updated
 		return nil
 	}
 	dep = dep.DeepCopy()
 	dep.Status = *status
-	if began.template != "" {
+	if updated.template != "" {
 		metav1.SetMetaDataAnnotation(&dep.ObjectMeta, revisionKey, revision)
 	}
 	err := c.do(ctx, http.MethodPut, c.kind.path(dep.Namespace, dep.Name, "status"), string(mediaJSON), dep)
 	if err == nil {
-		*r = began
+		*r = updated
 	}
 	return err
 }
 
-// status returns what the status of a Deployment should be, and takes note of what begins.
-func (c *deployer) status(dep *appsv1.Deployment, r *rollout, now time.Time) *appsv1.DeploymentStatus {
+// status returns the status that a Deployment should have, and updates its rollout.
+func (c *deploymentController) status(dep *appsv1.Deployment, r *rollout, now time.Time) *appsv1.DeploymentStatus {
 	status := dep.Status.DeepCopy()
 	desired := int32(1)
 	if dep.Spec.Replicas != nil {
 		desired = *dep.Spec.Replicas
 	}
 	hash := templateHash(&dep.Spec.Template)
-	begun := status.UpdatedReplicas == desired || dep.Annotations[revisionKey] != ""
-	if r.template == "" && status.ObservedGeneration == dep.Generation && begun {
-		r.template, r.replicas, r.began = hash, status.Replicas, now // By another controller, before this one.
+	rolledOut := status.UpdatedReplicas == desired || dep.Annotations[revisionKey] != ""
+	if r.template == "" && status.ObservedGeneration == dep.Generation && rolledOut {
+		r.template, r.replicas, r.startTime = hash, status.Replicas, now // Another controller has rolled it out before.
 	}
 	if n, err := strconv.Atoi(dep.Annotations[revisionKey]); err == nil {
 		r.revision = max(r.revision, n)
 	}
 	status.ObservedGeneration = dep.Generation
 	failure := ""
-	if c.how.Failure != nil {
-		failure = c.how.Failure(dep)
+	if c.behavior.Failure != nil {
+		failure = c.behavior.Failure(dep)
 	}
 	setFailure(status, failure, now)
 	if dep.Spec.Paused && r.template != hash {
-		hash = r.template // What is paused may still be scaled.
+		hash = r.template // A paused Deployment can still be scaled.
 	}
 	if r.template != hash || r.replicas < desired {
-		r.began = now
+		r.startTime = now
 	}
 	if r.template != hash {
 		r.revision++
 	}
 	fresh := r.template == hash && hash != ""
 	r.template, r.replicas = hash, desired
-	if hash == "" { // Paused from the beginning.
+	if hash == "" { // The Deployment was created paused.
 		r.replicas, desired = 0, 0
 	}
 	c.count(status, dep, r, desired, fresh, failure, now)
@@ -187,15 +187,15 @@ func (c *deployer) status(dep *appsv1.Deployment, r *rollout, now time.Time) *ap
 	return status
 }
 
-// count sets the numbers of replicas, and when they change next.
-func (c *deployer) count(status *appsv1.DeploymentStatus, dep *appsv1.Deployment, r *rollout, desired int32, fresh bool,
-	failure string, now time.Time) {
+// count sets the numbers of replicas, and the time of their next change.
+func (c *deploymentController) count(status *appsv1.DeploymentStatus, dep *appsv1.Deployment, r *rollout,
+	desired int32, fresh bool, failure string, now time.Time) {
 	takes := time.Duration(0)
-	if c.how.Available != nil {
-		takes = c.how.Available(dep)
+	if c.behavior.Available != nil {
+		takes = c.behavior.Available(dep)
 	}
 	minReady := time.Duration(dep.Spec.MinReadySeconds) * time.Second
-	ready := r.began.Add(takes + minReady)
+	ready := r.startTime.Add(takes + minReady)
 	status.Replicas, status.UpdatedReplicas = desired, desired
 	r.due = time.Time{}
 	switch {
@@ -219,7 +219,7 @@ func (c *deployer) count(status *appsv1.DeploymentStatus, dep *appsv1.Deployment
 }
 
 // conditions sets Available and Progressing.
-func (c *deployer) conditions(s *appsv1.DeploymentStatus, dep *appsv1.Deployment, r *rollout, desired int32,
+func (c *deploymentController) conditions(s *appsv1.DeploymentStatus, dep *appsv1.Deployment, r *rollout, desired int32,
 	now time.Time) {
 	available := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable",
@@ -252,15 +252,15 @@ func (c *deployer) conditions(s *appsv1.DeploymentStatus, dep *appsv1.Deployment
 	setCondition(s, progressing, now)
 }
 
-// deadlineOf returns when a rollout has taken too long, zero for never.
+// deadlineOf returns when the progress deadline of a rollout is exceeded.
 func deadlineOf(dep *appsv1.Deployment, r *rollout) time.Time {
 	if dep.Spec.ProgressDeadlineSeconds == nil {
-		return r.began.Add(10 * time.Minute)
+		return r.startTime.Add(10 * time.Minute)
 	}
-	return r.began.Add(time.Duration(*dep.Spec.ProgressDeadlineSeconds) * time.Second)
+	return r.startTime.Add(time.Duration(*dep.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
-// setFailure says that pods cannot be created, or no longer does.
+// setFailure sets the condition ReplicaFailure, or removes it if failure is empty.
 func setFailure(status *appsv1.DeploymentStatus, failure string, now time.Time) {
 	if failure == "" {
 		status.Conditions = slices.DeleteFunc(status.Conditions, func(c appsv1.DeploymentCondition) bool {
@@ -273,7 +273,7 @@ func setFailure(status *appsv1.DeploymentStatus, failure string, now time.Time) 
 	}, now)
 }
 
-// setCondition replaces a condition when it says something else than before.
+// setCondition replaces a condition if its status, reason or message changes.
 func setCondition(status *appsv1.DeploymentStatus, cond appsv1.DeploymentCondition, now time.Time) {
 	stamp := metav1.NewTime(now).Rfc3339Copy()
 	cond.LastUpdateTime, cond.LastTransitionTime = stamp, stamp
@@ -292,7 +292,7 @@ func setCondition(status *appsv1.DeploymentStatus, cond appsv1.DeploymentConditi
 	status.Conditions[i] = cond
 }
 
-// maxUnavailable returns how many replicas may be missing of a Deployment that counts as available.
+// maxUnavailable returns how many replicas of an available Deployment may be unavailable.
 func maxUnavailable(dep *appsv1.Deployment, desired int32) int32 {
 	if dep.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return 0
@@ -311,7 +311,7 @@ func maxUnavailable(dep *appsv1.Deployment, desired int32) int32 {
 func templateHash(template *corev1.PodTemplateSpec) string {
 	encoded, err := json.Marshal(template)
 	if err != nil {
-		panic("apisim: " + err.Error()) // It has been encoded before.
+		panic("apisim: " + err.Error()) // Impossible: it was encoded before.
 	}
 	h := fnv.New32a()
 	h.Write(encoded)

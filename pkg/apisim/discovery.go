@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// discover answers what is not about a resource: which kinds there are, and the version.
+// discover answers requests for discovery, for the version and for the health of the server.
 func (s *Server) discover(r *Request) (*http.Response, error) {
 	if r.HTTP.Method != http.MethodGet {
 		return notFound(r), nil

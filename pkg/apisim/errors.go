@@ -24,19 +24,19 @@ const (
 		"up in the list."
 )
 
-// Refuse makes an error the answer to the request, for an interceptor: one of apierrors' constructors says with
-// which code and reason, any other error is an internal one.
+// Refuse returns the response to a request that an interceptor refuses with err. An error of apierrors has its own code
+// and reason; any other error becomes an internal error.
 func (r *Request) Refuse(err error) (*http.Response, error) {
-	response, words := r.server.respond(r, nil, err)
-	r.refusal = served{response, words}
+	response, result := r.server.respond(r, nil, err)
+	r.refusal = served{response, result}
 	return response, nil
 }
 
-// statusOf returns what a server answers for an error.
+// statusOf returns the Status that a server responds with for an error.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
-		// A real server has no reason to offer either when an error is not made for answers.
+		// A real server sets no reason either if the error is no API error.
 		return &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
 			Code: http.StatusInternalServerError, Message: err.Error(),
@@ -53,19 +53,19 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// preconditionFailed says that a field is not what a precondition asks for.
+// preconditionFailed returns the message for a field that does not match a precondition.
 func preconditionFailed(name string, want, have any) string {
 	return fmt.Sprintf("Precondition failed: %s in precondition: %v, %s in object meta: %v", name, want, name, have)
 }
 
-// storageError words a precondition that failed as it comes out of the real server's storage.
+// storageError returns the error of a real server's storage for a failed precondition.
 func storageError(key, message string) error {
 	return fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
 		key, message)
 }
 
-// storageKey is how an error from the real server's storage names a key. A dry run does not get to where the prefix
-// of all keys is added.
+// storageKey returns a key as errors of a real server's storage show it. In a dry run, the prefix of all keys is
+// missing because the server adds it later.
 func (c *call) storageKey(key string) string {
 	if c.dryRun {
 		return strings.TrimPrefix(c.kind.keyPrefix+key, "/registry")
@@ -82,7 +82,7 @@ func unsupportedMediaType(accepted []string) *apierrors.StatusError {
 	}}
 }
 
-// unknownPatchType is what a real server answers for a patch in no media type for patches at all.
+// unknownPatchType returns the error of a real server for a patch whose media type is not one of patches.
 func unknownPatchType() error {
 	err := unsupportedMediaType(nil)
 	err.ErrStatus.Message = "415: Unsupported Media Type"
@@ -97,7 +97,7 @@ func notAcceptable(accepted []string) error {
 	}}
 }
 
-// tooLarge is what comes of a resourceVersion from the future, after a wait in vain.
+// tooLarge returns the error for a resourceVersion that does not exist yet, after the server has waited for it.
 func tooLarge(wanted, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
@@ -106,7 +106,7 @@ func tooLarge(wanted, current int64) error {
 	return err
 }
 
-// badVersion is a resourceVersion in a query that is not a number. What a server answers depends on the verb.
+// badVersion is the error for a resourceVersion in a query that is not a number. The response depends on the verb.
 type badVersion struct {
 	errors field.ErrorList
 }

@@ -16,7 +16,7 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// configMapServer knows just enough for the examples.
+// configMapServer returns a server for the examples.
 func configMapServer() *apisim.Server {
 	return apisim.New(apisim.Namespaces(), apisim.ConfigMaps())
 }
@@ -25,8 +25,8 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// A controller that labels ConfigMaps, driven by a real informer. In a test it would run in a testing/synctest
-// bubble, where it takes no time.
+// A controller that labels ConfigMaps, with a real informer. A test would run it in a bubble of testing/synctest, where
+// it takes no time.
 func Example() {
 	s := configMapServer()
 	client := kubernetes.NewForConfigOrDie(s.Config("labeler"))
@@ -69,7 +69,7 @@ func Example() {
 	// 4 MODIFIED a by labeler
 }
 
-// A request is carried out, but its answer is lost: whoever tries again without a look finds the name taken.
+// The server executes a request, but its response is lost. A client that retries finds the name taken.
 func ExampleServer_Intercept() {
 	s := configMapServer()
 	lost := false
@@ -91,7 +91,7 @@ func ExampleServer_Intercept() {
 	// true configmaps "a" already exists
 }
 
-// After a compaction nobody can go on from where they were.
+// After a compaction, clients cannot continue at older versions.
 func ExampleServer_Compact() {
 	s := configMapServer()
 	ctx := context.Background()
@@ -109,7 +109,7 @@ func ExampleServer_Compact() {
 	s.Compact()
 	_, err = api.List(ctx, metav1.ListOptions{Limit: 1, Continue: page.Continue})
 	fmt.Println(apierrors.IsResourceExpired(err))
-	// A watch learns it from its first event.
+	// A watch reports it with its first event.
 	w, err := api.Watch(ctx, metav1.ListOptions{ResourceVersion: page.ResourceVersion})
 	if err != nil {
 		fmt.Println(err)
@@ -124,7 +124,7 @@ func ExampleServer_Compact() {
 	// ERROR too old resource version: 4 (5)
 }
 
-// A quota has the words of a real server's.
+// A quota returns the message of a real server.
 func ExampleServer_Review() {
 	s := configMapServer()
 	s.Review(apisim.Quota(s, "small", configMaps, 1))

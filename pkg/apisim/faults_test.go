@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 				"(the server: 201, version 3)\n",
 		},
 		{
-			name: "late",
+			name: "a late request",
 			fault: func(r *apisim.Request, next next) (*http.Response, error) {
 				if err := r.Sleep(2 * time.Second); err != nil {
 					return nil, err
@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 			want: "    2.000s alice: create configmaps -n default (a): 201, version 3\n",
 		},
 		{
-			name: "too late",
+			name: "a request that times out",
 			fault: func(r *apisim.Request, next next) (*http.Response, error) {
 				if err := r.Sleep(20 * time.Second); err != nil {
 					return nil, err
@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 			want: "   10.000s alice: create configmaps -n default: no answer: context deadline exceeded\n",
 		},
 		{
-			name: "twice",
+			name: "a request that is sent twice",
 			fault: func(_ *apisim.Request, next next) (*http.Response, error) {
 				if _, err := next(); err != nil {
 					return nil, err
@@ -75,7 +75,7 @@ func TestFaults(t *testing.T) {
 				"configmaps \"a\" already exists (the server: 201, version 3) (the server: 409 AlreadyExists: configmaps \"a\" already exists)\n",
 		},
 		{
-			name: "refused",
+			name: "a refused request",
 			fault: func(r *apisim.Request, _ next) (*http.Response, error) {
 				return r.Refuse(apierrors.NewServerTimeout(r.Resource.GroupResource(), r.Verb, 0))
 			},
@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-				// See the trace.
+				// The trace has the error.
 				_, _ = clientOf(s, "alice").CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{})
 				if diff := cmp.Diff(test.want, s.Trace()); diff != "" {
 					t.Errorf("trace (-want +got):\n%s", diff)
@@ -124,7 +124,7 @@ func TestInterceptorsAreNested(t *testing.T) {
 	}
 }
 
-func TestClientThatHasGivenUpIsNotServed(t *testing.T) {
+func TestARequestIsNotServedAfterTheClientGaveUp(t *testing.T) {
 	s := apisim.New(kinds()...)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -184,13 +184,13 @@ func TestAdmission(t *testing.T) {
 			want: `403 Forbidden: admission webhook "no.example.com" denied the request: no`,
 		},
 		{
-			name:   "a webhook that says nothing",
+			name:   "a webhook without a message",
 			mutate: func(*apisim.Admission) error { return apisim.DeniedByWebhook("no.example.com", "") },
 			when:   `MERGE deployments/web {"spec":{"replicas":7}}`,
 			want:   `403 Forbidden: admission webhook "no.example.com" denied the request without explanation`,
 		},
 		{
-			name:   "a webhook that is not there",
+			name:   "a webhook that cannot be reached",
 			mutate: func(*apisim.Admission) error { return apisim.WebhookFailed("no.example.com", errReset) },
 			when:   `PUT deployments/web/scale {"metadata":{"name":"web"},"spec":{"replicas":7}}`,
 			want: `500 InternalError: Internal error occurred: failed calling webhook "no.example.com": failed to ` +
@@ -198,7 +198,7 @@ func TestAdmission(t *testing.T) {
 				"connection reset by peer\n<nil> <nil>",
 		},
 		{
-			name: "what changes nothing after all",
+			name: "an admission that reverts the change",
 			mutate: func(a *apisim.Admission) error {
 				a.Object.(metav1.Object).SetLabels(nil)
 				return nil
@@ -217,14 +217,14 @@ func TestAdmission(t *testing.T) {
 			if test.review != nil {
 				s.Review(test.review(s))
 			}
-			if diff := cmp.Diff(test.want, r.words(test.when)); diff != "" {
+			if diff := cmp.Diff(test.want, r.result(test.when)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.when, diff)
 			}
 		})
 	}
 }
 
-func TestTraceKeepsTheLast(t *testing.T) {
+func TestTraceKeepsTheLastLines(t *testing.T) {
 	s := apisim.New(kinds()...)
 	s.KeepTrace(2)
 	for i := range 10 {
@@ -258,7 +258,7 @@ func TestTraceOfChanges(t *testing.T) {
     0.000s test: create deployments -n default (other): 201, version 5
     0.000s test: deletecollection deployments -n default (default/other metadata.deletionGracePeriodSeconds none ` +
 			`-> 0, ` +
-			`metadata.deletionTimestamp none -> 2000-01-01T00:00:00Z, metadata.generation 1 -> 2; default/web gone): 200, ` +
+			`metadata.deletionTimestamp none -> 2000-01-01T00:00:00Z, metadata.generation 1 -> 2; default/web deleted): 200, ` +
 			`version 7
 `
 		if diff := cmp.Diff(want, s.Trace()); diff != "" {
@@ -269,9 +269,9 @@ func TestTraceOfChanges(t *testing.T) {
 
 func TestRegistration(t *testing.T) {
 	for name, wrong := range map[string][]apisim.Kind{
-		"nothing":            {{}},
-		"twice":              {widgetKind, widgetKind},
-		"an object of a nil": {{Resource: configMaps, Kind: "ConfigMap"}},
+		"nothing":                      {{}},
+		"a request that is sent twice": {widgetKind, widgetKind},
+		"an object of a nil":           {{Resource: configMaps, Kind: "ConfigMap"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// RunGarbageCollector deletes objects whose owners are gone, and does what propagation policies ask for before an
-// owner goes: it deletes dependents (foreground), or takes their owner references away (orphan). It sees a change
-// after lag. References to kinds that are not registered are taken for good. It returns when ctx ends.
+// RunGarbageCollector deletes objects whose owners do not exist. Before an owner is removed, it applies the propagation
+// policy: it deletes the dependents (foreground), or removes their owner references (orphan). It sees a change after
+// lag. It assumes that owners of unregistered kinds exist. It returns when ctx ends.
 func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 	g := &collector{
 		actor:      actor{server: s, user: "garbage-collector", lag: lag},
@@ -31,23 +31,24 @@ func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 			return
 		}
 		for _, rev := range revisions {
-			g.note(rev)
+			g.observe(rev)
 		}
 		retry = time.Time{}
-		if g.work(ctx); len(g.queue) > 0 {
+		if g.processQueue(ctx); len(g.queue) > 0 {
 			retry = time.Now().Add(retryAfter)
 		}
 	}
 }
 
-// A collector is the garbage collector. Its graph has what it has seen; what it does, it decides by what is stored.
+// A collector is the garbage collector. Its graph comes from the changes that it has seen. Before it acts, it reads the
+// stored objects.
 type collector struct {
 	actor
 	dependents map[types.UID]map[item]bool // By the uid of an owner.
-	queue      []item                      // What to look at.
+	queue      []item                      // The objects to process.
 }
 
-// An item is an object, there or not.
+// An item identifies an object, which may not exist.
 type item struct {
 	kind            *resource
 	namespace, name string
@@ -61,21 +62,21 @@ func itemOf(rev *Revision) item {
 	return item{rev.kind, rev.Namespace, rev.Name}
 }
 
-// note takes a change into the graph, and into the queue what may have to be done about it.
-func (g *collector) note(rev *Revision) {
+// observe updates the graph with a change, and enqueues the objects that the change concerns.
+func (g *collector) observe(rev *Revision) {
 	it := itemOf(rev)
 	if rev.Before != nil {
 		for _, ref := range accessor(rev.Before).GetOwnerReferences() {
 			delete(g.dependents[ref.UID], it)
-			g.lookAtOwner(it, ref) // It may have waited for just this reference to go.
+			g.enqueueWaitingOwner(it, ref) // The owner may have waited for the removal of this reference.
 		}
 	}
 	m := accessor(rev.Object)
 	if rev.Type == watch.Deleted {
-		g.look(m.GetUID())
+		g.enqueueDependents(m.GetUID())
 		delete(g.dependents, m.GetUID())
 		for _, ref := range m.GetOwnerReferences() {
-			g.lookAtOwner(it, ref)
+			g.enqueueWaitingOwner(it, ref)
 		}
 		return
 	}
@@ -84,7 +85,7 @@ func (g *collector) note(rev *Revision) {
 			g.dependents[ref.UID] = map[item]bool{}
 		}
 		g.dependents[ref.UID][it] = true
-		g.lookAtOwner(it, ref)
+		g.enqueueWaitingOwner(it, ref)
 	}
 	if len(m.GetOwnerReferences()) > 0 || m.GetDeletionTimestamp() != nil {
 		g.enqueue(it)
@@ -97,30 +98,30 @@ func (g *collector) enqueue(it item) {
 	}
 }
 
-// look puts the dependents of an owner into the queue.
-func (g *collector) look(owner types.UID) {
-	for _, it := range g.of(owner) {
+// enqueueDependents enqueues the dependents of an owner.
+func (g *collector) enqueueDependents(owner types.UID) {
+	for _, it := range g.dependentsOf(owner) {
 		g.enqueue(it)
 	}
 }
 
-// lookAtOwner puts an owner that may wait for it into the queue.
-func (g *collector) lookAtOwner(it item, ref metav1.OwnerReference) {
+// enqueueWaitingOwner enqueues the owner of it, if the owner waits for the deletion of its dependents.
+func (g *collector) enqueueWaitingOwner(it item, ref metav1.OwnerReference) {
 	owner, known := g.find(it, ref)
 	if known && owner != nil && waitsForDependents(accessor(owner)) {
 		g.enqueue(item{g.kindOf(ref), accessor(owner).GetNamespace(), ref.Name})
 	}
 }
 
-// of returns the dependents of an owner in a stable order.
-func (g *collector) of(owner types.UID) []item {
+// dependentsOf returns the dependents of an owner in a stable order.
+func (g *collector) dependentsOf(owner types.UID) []item {
 	return slices.SortedFunc(maps.Keys(g.dependents[owner]), func(a, b item) int {
 		return cmp.Compare(a.key(), b.key())
 	})
 }
 
-// work does what the queue asks for. What did not work stays in it.
-func (g *collector) work(ctx context.Context) {
+// processQueue processes the objects in the queue. An object whose processing fails stays in the queue.
+func (g *collector) processQueue(ctx context.Context) {
 	queue := g.queue
 	g.queue = nil
 	for _, it := range queue {
@@ -147,16 +148,16 @@ func (g *collector) process(ctx context.Context, it item) error {
 	return nil
 }
 
-// collect deletes an object that has owners, none of which is there.
+// collect deletes an object if none of its owners exists. If some of them exist, it removes the other references.
 func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error {
-	var solid, gone, waiting []metav1.OwnerReference
+	var solid, dangling, waiting []metav1.OwnerReference
 	for _, ref := range m.GetOwnerReferences() {
 		owner, known := g.find(it, ref)
 		switch {
 		case !known:
 			solid = append(solid, ref)
 		case owner == nil:
-			gone = append(gone, ref)
+			dangling = append(dangling, ref)
 		case waitsForDependents(accessor(owner)):
 			waiting = append(waiting, ref)
 		default:
@@ -164,14 +165,14 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 		}
 	}
 	switch {
-	case len(gone)+len(waiting) == 0:
+	case len(dangling)+len(waiting) == 0:
 		return nil
 	case len(solid) > 0:
 		return g.setOwners(ctx, it, m, solid)
 	}
 	policy := metav1.DeletePropagationBackground
 	switch {
-	case len(waiting) > 0 && len(g.of(m.GetUID())) > 0:
+	case len(waiting) > 0 && len(g.dependentsOf(m.GetUID())) > 0:
 		policy = metav1.DeletePropagationForeground
 	case slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents):
 		policy = metav1.DeletePropagationOrphan
@@ -185,9 +186,9 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 	})
 }
 
-// orphan takes the owner away from the dependents of an object, and then lets it go.
+// orphan removes the owner references to an object from its dependents, and then the finalizer of the object.
 func (g *collector) orphan(ctx context.Context, it item, m metav1.Object) error {
-	for _, dependent := range g.of(m.GetUID()) {
+	for _, dependent := range g.dependentsOf(m.GetUID()) {
 		obj := g.get(dependent.kind, dependent.namespace, dependent.name)
 		if obj == nil {
 			continue
@@ -202,13 +203,14 @@ func (g *collector) orphan(ctx context.Context, it item, m metav1.Object) error 
 			return err
 		}
 	}
-	return g.release(ctx, it, m, metav1.FinalizerOrphanDependents)
+	return g.removeFinalizer(ctx, it, m, metav1.FinalizerOrphanDependents)
 }
 
-// foreground lets an object go when no dependent is left that blocks it.
+// foreground deletes the dependents of an object. When none of them blocks the deletion of the object any more, it
+// removes the finalizer of the object.
 func (g *collector) foreground(ctx context.Context, it item, m metav1.Object) error {
 	blocked := false
-	for _, dependent := range g.of(m.GetUID()) {
+	for _, dependent := range g.dependentsOf(m.GetUID()) {
 		obj := g.get(dependent.kind, dependent.namespace, dependent.name)
 		if obj == nil {
 			continue
@@ -221,13 +223,13 @@ func (g *collector) foreground(ctx context.Context, it item, m metav1.Object) er
 		}
 	}
 	if blocked {
-		return nil // The deletion of the last dependent brings it here again.
+		return nil // The deletion of the last dependent enqueues the object again.
 	}
-	return g.release(ctx, it, m, metav1.FinalizerDeleteDependents)
+	return g.removeFinalizer(ctx, it, m, metav1.FinalizerDeleteDependents)
 }
 
-// release takes a finalizer away.
-func (g *collector) release(ctx context.Context, it item, m metav1.Object, finalizer string) error {
+// removeFinalizer removes a finalizer.
+func (g *collector) removeFinalizer(ctx context.Context, it item, m metav1.Object, finalizer string) error {
 	kept := slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return f == finalizer })
 	return g.patch(ctx, it, m, "finalizers", kept)
 }
@@ -236,7 +238,7 @@ func (g *collector) setOwners(ctx context.Context, it item, m metav1.Object, ref
 	return g.patch(ctx, it, m, "ownerReferences", refs)
 }
 
-// patch sets a field of an object's metadata, provided that the object is still as it was.
+// patch sets a field of an object's metadata. The uid and the resourceVersion of m are preconditions.
 func (g *collector) patch(ctx context.Context, it item, m metav1.Object, field string, value any) error {
 	body := map[string]any{"metadata": map[string]any{
 		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(), field: value,
@@ -244,7 +246,7 @@ func (g *collector) patch(ctx context.Context, it item, m metav1.Object, field s
 	return g.do(ctx, http.MethodPatch, it.kind.path(it.namespace, it.name, ""), string(types.MergePatchType), body)
 }
 
-// find returns the owner that a reference names, nil when it is gone; and whether its kind is known at all.
+// find returns the owner that a reference names, nil if it does not exist, and whether its kind is registered.
 func (g *collector) find(it item, ref metav1.OwnerReference) (owner runtime.Object, known bool) {
 	kind := g.kindOf(ref)
 	if kind == nil {
@@ -257,7 +259,7 @@ func (g *collector) find(it item, ref metav1.OwnerReference) (owner runtime.Obje
 	return owner, true
 }
 
-// kindOf returns the kind of an owner, nil when it is not registered. Any version of its group will do.
+// kindOf returns the kind of an owner, nil if it is not registered. The version of the reference does not matter.
 func (g *collector) kindOf(ref metav1.OwnerReference) *resource {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -271,7 +273,7 @@ func (g *collector) kindOf(ref metav1.OwnerReference) *resource {
 	return nil
 }
 
-// waitsForDependents says whether an object is being deleted in the foreground.
+// waitsForDependents reports whether an object is being deleted in the foreground.
 func waitsForDependents(m metav1.Object) bool {
 	return m.GetDeletionTimestamp() != nil && slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }

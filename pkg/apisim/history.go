@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Version returns the last resourceVersion that was given.
+// Version returns the resourceVersion of the last change.
 func (s *Server) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version
 }
 
-// Objects returns what is stored of a kind, by namespace and name, nothing when the kind is not registered. The
-// objects must not be modified.
+// Objects returns the stored objects of a kind, sorted by namespace and name. It returns none if the kind is not
+// registered. The objects must not be modified.
 func (s *Server) Objects(gvr schema.GroupVersionResource) []runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *Server) Objects(gvr schema.GroupVersionResource) []runtime.Object {
 	return objects
 }
 
-// Object returns a stored object, nil when there is none. It must not be modified.
+// Object returns a stored object, nil if it does not exist. It must not be modified.
 func (s *Server) Object(gvr schema.GroupVersionResource, namespace, name string) runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +45,8 @@ func (s *Server) Object(gvr schema.GroupVersionResource, namespace, name string)
 	return rev.Object
 }
 
-// History returns, oldest first, every change since the last compaction of objects of these kinds, or of all kinds.
-// The revisions must not be modified.
+// History returns every change of objects of these kinds since the last compaction, oldest first. Without arguments it
+// returns the changes of all kinds. The revisions must not be modified.
 func (s *Server) History(gvrs ...schema.GroupVersionResource) []*Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *Server) History(gvrs ...schema.GroupVersionResource) []*Revision {
 	return revisions
 }
 
-// Committed returns what the request has changed, in order: for an interceptor, when next has returned. It is empty
-// when the request was refused, and when it changed nothing. The revisions must not be modified.
+// Committed returns the changes that the request has made, in order. An interceptor calls it after next has returned.
+// It is empty if the request was refused or changed nothing. The revisions must not be modified.
 func (r *Request) Committed() []*Revision {
 	r.server.mu.Lock()
 	defer r.server.mu.Unlock()

@@ -14,57 +14,57 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Kind is one kind of object that a Server knows, and how it behaves. Only Resource, Kind and Object are
-// required. All functions must be free of side effects, as they may be called again for one request when another
-// one came in between. Those in Fields must not use the server, which holds its lock meanwhile.
+// A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required. All functions must be
+// free of side effects, because the server may call them again for a request if another request changes the object
+// meanwhile. The functions in Fields must not use the server, because the server calls them with its lock held.
 type Kind struct {
-	Resource schema.GroupVersionResource // In a path, such as apps/v1, deployments.
-	Kind     string                      // In an object, such as Deployment.
+	Resource schema.GroupVersionResource // As in a path, such as apps/v1, deployments.
+	Kind     string                      // As in an object, such as Deployment.
 	// Object is an empty object of the Go type, a pointer to a struct with JSON tags, or an
 	// *unstructured.Unstructured. Fields that the type does not have are pruned, with a warning.
 	Object runtime.Object
 
-	ClusterScoped bool   // Its objects are in no namespace.
-	Status        bool   // It has a status subresource, and writes elsewhere leave the status alone.
+	ClusterScoped bool   // Its objects have no namespace.
+	Status        bool   // It has a status subresource, and other writes do not change the status.
 	Scale         *Scale // It has a scale subresource.
 
-	// Custom says that it behaves as a CustomResourceDefinition's kind does: JSON only, no strategic merge
-	// patch, no update without a resourceVersion, a status write changes nothing but the status, the generation
-	// counts every change outside metadata and status.
+	// Custom makes it behave like the kind of a CustomResourceDefinition: JSON only, no strategic merge patch, no
+	// update without a resourceVersion, a status write changes only the status, the generation counts every change
+	// outside metadata and status.
 	Custom bool
-	// AllowCreateOnUpdate says that a PUT creates what is not there, as with Leases and Events.
+	// AllowCreateOnUpdate lets a PUT create the object if it does not exist, as with Leases and Events.
 	AllowCreateOnUpdate bool
-	// RequireVersion says that an update without a resourceVersion is refused, as with Leases. Custom implies it.
+	// RequireVersion refuses an update without a resourceVersion, as with Leases. Custom implies it.
 	RequireVersion bool
-	// IgnorePropagation says that no finalizer is ever set for a propagation policy, as with Events.
+	// IgnorePropagation ignores propagation policies, so that no finalizer is set for them, as with Events.
 	IgnorePropagation bool
 
-	// Default fills in what is missing in an object that came in or is about to be stored.
+	// Default sets the defaults of an object that was received or is about to be stored.
 	Default func(obj runtime.Object)
 	// PrepareCreate changes an object that is about to be created, before it is validated.
 	PrepareCreate func(obj runtime.Object)
 	// PrepareUpdate changes an object that is about to replace old, before it is validated.
 	PrepareUpdate func(obj, old runtime.Object)
-	// PrepareStatus changes an object that came in at the status subresource. It runs after spec was taken from
-	// old. With Custom everything but the status is taken from old, and PrepareStatus is not called.
+	// PrepareStatus changes an object that was sent to the status subresource. It runs after the spec was copied from
+	// old. With Custom, everything except the status is copied from old, and PrepareStatus is not called.
 	PrepareStatus func(obj, old runtime.Object)
-	// NewGeneration says whether what an update outside the status subresource changes counts as a new generation.
-	// Without it: with Custom, whatever is outside metadata and status; otherwise the spec, provided that there
-	// is a status subresource. Without either the generation stays 0.
+	// NewGeneration reports whether an update outside the status subresource starts a new generation. The default with
+	// Custom is every change outside metadata and status. The default of other kinds with a status subresource is every
+	// change of the spec. Otherwise the generation stays 0.
 	NewGeneration func(obj, old runtime.Object) bool
-	// Validate returns what is wrong with an object about to be created, when old is nil, or to replace old. The
-	// metadata has been looked at already.
+	// Validate returns the errors of an object that is about to replace old, or to be created if old is nil. The
+	// server validates the metadata itself.
 	Validate func(obj, old runtime.Object) field.ErrorList
-	// ValidateStatus does the same at the status subresource. With Custom, Validate is asked there when it is nil.
+	// ValidateStatus does the same at the status subresource. With Custom, nil means Validate.
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
-	// ValidateName tells what is wrong with a name, or with the prefix of one. Default: a DNS subdomain.
+	// ValidateName validates a name or the prefix of a name. The default accepts DNS subdomains.
 	ValidateName validation.ValidateNameFunc
-	// Fields are what field selectors may name besides metadata.name and metadata.namespace.
+	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace.
 	Fields map[string]func(obj runtime.Object) string
 }
 
-// A Scale tells where the scale subresource finds its fields, as paths such as ".spec.replicas". What a real server
-// has against negative numbers in custom resources is for Validate to say.
+// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". A real server refuses negative
+// numbers in custom resources; here Validate must do that.
 type Scale struct {
 	SpecReplicas   string // An integer. Required.
 	StatusReplicas string // An integer. Required.
@@ -72,7 +72,7 @@ type Scale struct {
 	Selector string
 }
 
-// A resource is a registered Kind with its objects. The Server's lock guards what can change.
+// A resource is a registered Kind with its objects. The lock of the Server guards the fields that can change.
 type resource struct {
 	Kind
 	gvk schema.GroupVersionKind
@@ -85,12 +85,13 @@ type resource struct {
 	order   []string             // The keys of live in order, nil when somebody has to sort them again.
 	history []*Revision          // Every revision since the last compaction, in order.
 	dropped int64                // The newest version that was compacted away.
-	base    *link                // Before the first of history. Watches go from link to link.
-	tail    *link                // The last of history, or base.
-	wake    chan struct{}        // Closed at the next commit. Nil when nobody waits.
+	base    *link                // The link before the first change in history. Watches follow the links.
+	tail    *link                // The link of the last change in history, or base.
+	wake    chan struct{}        // Closed at the next commit. Nil if nobody waits.
 }
 
-// A link is a change and the next one. Who holds one keeps what comes after it from being forgotten.
+// A link is a change in a linked list. A pointer to a link keeps all later changes in memory, so that an open watch can
+// send them after a compaction.
 type link struct {
 	revision *Revision
 	next     *link // Nil in the last.
@@ -127,7 +128,7 @@ func newResource(k Kind) (*resource, error) {
 	return r, nil
 }
 
-// empty returns a new object of the kind with nothing in it.
+// empty returns a new, empty object of the kind.
 func (r *resource) empty() runtime.Object {
 	obj := r.Object.DeepCopyObject()
 	obj.GetObjectKind().SetGroupVersionKind(r.gvk)
@@ -140,7 +141,7 @@ func (r *resource) setDefaults(obj runtime.Object) {
 	}
 }
 
-// key returns what an object is stored under. Keys sort as a real server's.
+// key returns the key of a stored object. Keys sort as in a real server.
 func (r *resource) key(namespace, name string) string {
 	if r.ClusterScoped {
 		return name
@@ -156,12 +157,12 @@ func (r *resource) listed(encoded []byte) []byte {
 	return encoded
 }
 
-// isNamespaces says whether the objects are the namespaces that others live in.
+// isNamespaces reports whether the kind is Namespace.
 func (r *resource) isNamespaces() bool {
 	return r.gr == schema.GroupResource{Resource: "namespaces"}
 }
 
-// subresources names those that the kind has.
+// hasSubresource reports whether the kind has a subresource. Every kind has the subresource "", the object itself.
 func (r *resource) hasSubresource(name string) bool {
 	switch name {
 	case "", "status":
@@ -174,7 +175,7 @@ func (r *resource) hasSubresource(name string) bool {
 	return false
 }
 
-// accessor returns the metadata of an object of a registered kind, which newResource has checked to be there.
+// accessor returns the metadata of an object of a registered kind. newResource has checked that the kind has metadata.
 func accessor(obj runtime.Object) metav1.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -183,7 +184,7 @@ func accessor(obj runtime.Object) metav1.Object {
 	return m
 }
 
-// steps splits a path such as ".spec.replicas".
-func steps(path string) []string {
+// fieldsOfPath splits a path such as ".spec.replicas".
+func fieldsOfPath(path string) []string {
 	return strings.Split(strings.TrimPrefix(path, "."), ".")
 }

@@ -56,7 +56,7 @@ func (w *Widget) DeepCopyObject() runtime.Object {
 	return &other
 }
 
-// kinds are all that the tests register.
+// kinds are the kinds that the tests register.
 func kinds() []apisim.Kind {
 	return []apisim.Kind{
 		apisim.Namespaces(),
@@ -72,7 +72,7 @@ func kinds() []apisim.Kind {
 	}
 }
 
-// deploymentKind is that of Deployments, but for most rules: requests can be short.
+// deploymentKind is the kind of Deployments without most of its validation, so that requests can be short.
 func deploymentKind() apisim.Kind {
 	kind := apisim.Deployments()
 	kind.ValidateStatus = nil

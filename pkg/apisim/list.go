@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// listOptions reads what to list or watch.
+// listOptions reads the options of a list or a watch.
 func (c *call) listOptions() (*internalversion.ListOptions, *selection, error) {
 	opts := &internalversion.ListOptions{}
 	err := metainternalversionscheme.ParameterCodec.DecodeParameters(c.request.Query, metav1.SchemeGroupVersion, opts)
@@ -46,16 +46,16 @@ func (c *call) list() (*answer, error) {
 	return &answer{code: http.StatusOK, encoded: encoded, version: page.meta.ResourceVersion}, err
 }
 
-// page finds what to list.
+// page returns the requested page of a list.
 func (c *call) page(opts *internalversion.ListOptions, selected *selection) (*page, error) {
 	if _, single := selected.fields.RequiresExactMatch("metadata.name"); single && opts.Continue == "" {
-		opts.Limit = 0 // As a real server, which looks the one object up then.
+		opts.Limit = 0 // A real server gets the one object by its name and ignores the limit.
 	}
 	at, exact, after, err := listVersion(opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.server.reach(c.request.Context(), at); err != nil {
+	if err := c.server.waitForVersion(c.request.Context(), at); err != nil {
 		return nil, err
 	}
 	s := c.server
@@ -66,13 +66,13 @@ func (c *call) page(opts *internalversion.ListOptions, selected *selection) (*pa
 	}
 	version, revisions := s.version, []*Revision(nil)
 	if exact {
-		version, revisions = at, c.kind.at(at)
+		version, revisions = at, c.kind.revisionsAt(at)
 	} else {
 		revisions = c.kind.sorted()
 	}
 	limit := opts.Limit
 	if opts.ResourceVersion == "0" {
-		limit = 0 // As from a real server's cache.
+		limit = 0 // A real server answers from its cache and ignores the limit.
 	}
 	if after != "" {
 		if c.request.Namespace != "" && !c.kind.ClusterScoped {
@@ -86,7 +86,7 @@ func (c *call) page(opts *internalversion.ListOptions, selected *selection) (*pa
 	return c.kind.cut(revisions, selected, limit, version)
 }
 
-// listVersion returns from which version to list: exactly, or not older than that; and after which key.
+// listVersion returns the version to list at, whether it must be exact or may be newer, and the key to continue after.
 func listVersion(opts *internalversion.ListOptions) (at int64, exact bool, after string, err error) {
 	if opts.Continue != "" {
 		after, at, err = decodeContinue(opts.Continue)
@@ -108,7 +108,8 @@ func listVersion(opts *internalversion.ListOptions) (at int64, exact bool, after
 	return at, exact, "", nil
 }
 
-// listTooOld says that history does not go back so far. A list that had begun may be continued with what is there now.
+// listTooOld returns the error for a version that was compacted. Its continue token lets a client continue a list with
+// the current objects.
 func (c *call) listTooOld(opts *internalversion.ListOptions, after string) error {
 	if opts.Continue == "" {
 		return apierrors.NewResourceExpired(listExpired)

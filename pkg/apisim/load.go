@@ -7,10 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Load stores copies of objects as they are, in place of what there is under their names, as somebody does who
-// restores a backup: nothing is admitted, defaulted or validated, and uids, generations, timestamps and statuses
-// stay. So a test can begin with what no client could create. Each object gets the next resourceVersion. An error
-// says that the Go type of an object is none of a registered Kind's, and which; those before it are stored.
+// Load stores copies of objects without admission, defaults and validation, as the restore of a backup does. It
+// replaces objects with the same names. Uids, generations, timestamps and statuses do not change, and each object gets
+// the next resourceVersion. So a test can begin with objects that no client could create.
+//
+// Load returns an error if the Go type of an object belongs to no registered Kind. The objects before it are stored.
 func (s *Server) Load(objects ...runtime.Object) error {
 	for _, obj := range objects {
 		r := s.kindOf(obj)
@@ -25,7 +26,7 @@ func (s *Server) Load(objects ...runtime.Object) error {
 			server: s,
 		}
 		key := r.key(m.GetNamespace(), m.GetName())
-		for stored := (*Revision)(nil); stored == nil; { // Once more when somebody else was faster.
+		for stored := (*Revision)(nil); stored == nil; { // Again after a conflict.
 			var err error
 			if stored, err = s.commit(r, key, s.find(r, key), obj, by); err != nil {
 				return fmt.Errorf("load %s: %w", key, err)
@@ -35,7 +36,7 @@ func (s *Server) Load(objects ...runtime.Object) error {
 	return nil
 }
 
-// kindOf returns the kind that obj is of, nil when it is not registered.
+// kindOf returns the kind of obj, nil if it is not registered.
 func (s *Server) kindOf(obj runtime.Object) *resource {
 	for _, r := range s.kinds {
 		gvk := obj.GetObjectKind().GroupVersionKind()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A media is a content type.
+// A media is a media type for a body.
 type media string
 
 const (
@@ -20,10 +20,10 @@ const (
 	mediaBinary = media(runtime.ContentTypeProtobuf)
 )
 
-// binaryPrefix is what objects in protobuf begin with.
+// binaryPrefix is the beginning of every object in protobuf.
 var binaryPrefix = []byte{0x6b, 0x38, 0x73, 0x00}
 
-// marshaler is what types have that can be sent as protobuf.
+// marshaler is implemented by types that can be sent as protobuf.
 type marshaler interface{ Marshal() ([]byte, error) }
 type unmarshaler interface{ Unmarshal([]byte) error }
 
@@ -40,27 +40,28 @@ func isUnstructured(obj runtime.Object) bool {
 	return is
 }
 
-// speaksBinary says whether the kind can be sent as protobuf.
-func (r *resource) speaksBinary() bool {
+// supportsProtobuf reports whether the kind can be sent as protobuf.
+func (r *resource) supportsProtobuf() bool {
 	_, can := r.Object.(marshaler)
 	return can && !r.Custom
 }
 
-// medias are the content types that are understood in the request.
+// medias returns the media types that the server accepts for the request.
 func (c *call) medias() []string {
 	types := []string{string(mediaJSON), string(mediaYAML)}
-	if speaksBinary(c.request, c.kind) {
+	if allowsProtobuf(c.request, c.kind) {
 		types = append(types, string(mediaBinary))
 	}
 	return types
 }
 
-// speaksBinary says whether the request may be made and answered in protobuf. A Scale is no custom resource.
-func speaksBinary(r *Request, kind *resource) bool {
-	return kind != nil && (kind.speaksBinary() || r.Subresource == "scale" && kind.Scale != nil)
+// allowsProtobuf reports whether the request and its response may be protobuf. A Scale may be, because it is no custom
+// resource.
+func allowsProtobuf(r *Request, kind *resource) bool {
+	return kind != nil && (kind.supportsProtobuf() || r.Subresource == "scale" && kind.Scale != nil)
 }
 
-// accepted picks what to answer in. It is empty when the client understands none of what there is.
+// accepted returns the media type of the response, "" if the client accepts none that the server has.
 func accepted(r *Request, kind *resource) media {
 	header := r.HTTP.Header.Get("Accept")
 	if header == "" {
@@ -72,7 +73,7 @@ func accepted(r *Request, kind *resource) media {
 			continue // Tables and objects reduced to their metadata are not simulated.
 		}
 		switch {
-		case name == string(mediaBinary) && speaksBinary(r, kind):
+		case name == string(mediaBinary) && allowsProtobuf(r, kind):
 			return mediaBinary
 		case name == string(mediaJSON), name == "*/*", name == "application/*":
 			return mediaJSON
@@ -88,7 +89,7 @@ func (c *call) accepts() (media, error) {
 	return "", notAcceptable(c.medias())
 }
 
-// acceptedMedia is what to answer in, whatever the client accepts.
+// acceptedMedia returns the media type of the response. It is JSON if the client accepts none that the server has.
 func acceptedMedia(r *Request, kind *resource) media {
 	if m := accepted(r, kind); m != "" {
 		return m

@@ -24,7 +24,7 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// TestClients does with real clients what controllers do, in each of the media types that they speak.
+// TestClients uses real clients as controllers do, once for each media type that clients support.
 func TestClients(t *testing.T) {
 	for _, contentType := range []string{"", "application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -64,7 +64,7 @@ func useDeployments(t *testing.T, client kubernetes.Interface, store cache.Store
 		synctest.Wait()
 		obj, found, _ := store.GetByKey("default/web")
 		if diff := cmp.Diff(dep, obj); !found || diff != "" {
-			t.Errorf("what the informer has (-answered +told):\n%s", diff)
+			t.Errorf("wrong objects in the informer (-responses +informer):\n%s", diff)
 		}
 	}
 	dep := &appsv1.Deployment{ObjectMeta: objectMeta("web"), Spec: appsv1.DeploymentSpec{
@@ -180,7 +180,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-func TestNobodySpeaksThat(t *testing.T) {
+func TestAnUnknownMediaTypeIsRefused(t *testing.T) {
 	s := apisim.New(kinds()...)
 	config := s.Config("alice")
 	config.AcceptContentTypes = "application/json;as=Table;g=meta.k8s.io;v=v1"

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nextUID returns a uid that no object had. Uids are the same in every run.
+// nextUID returns a uid that was not used before. Uids are the same in every run.
 func (s *Server) nextUID() types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -15,8 +15,8 @@ func (s *Server) nextUID() types.UID {
 	return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", scatter(s.uids), s.uids))
 }
 
-// nextName returns a name that begins with prefix. As a real server it adds five characters, and cuts prefix to
-// leave room for them.
+// nextName returns a name that begins with prefix. Like a real server, it adds five characters and shortens a prefix
+// that leaves no room for them.
 func (s *Server) nextName(prefix string) string {
 	const (
 		longest  = 63 - 5
@@ -36,7 +36,7 @@ func (s *Server) nextName(prefix string) string {
 	return string(name)
 }
 
-// scatter spreads small numbers, so that neighbours look different.
+// scatter hashes n, so that consecutive numbers result in different names.
 func scatter(n int) uint32 {
 	h := fnv.New32a()
 	fmt.Fprint(h, n)

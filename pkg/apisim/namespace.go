@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// prepareNamespace makes a new namespace active, and has it wait for its content when it is deleted.
+// prepareNamespace makes a new namespace active and adds the finalizer that delays its deletion until it is empty.
 func prepareNamespace(obj runtime.Object) {
 	namespace, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -24,7 +24,7 @@ func prepareNamespace(obj runtime.Object) {
 	}
 }
 
-// labelNamespace gives a namespace the label that every one has.
+// labelNamespace sets the label that every namespace has.
 func labelNamespace(obj runtime.Object) {
 	labels := map[string]string{corev1.LabelMetadataName: accessor(obj).GetName()}
 	for key, value := range accessor(obj).GetLabels() {
@@ -35,14 +35,14 @@ func labelNamespace(obj runtime.Object) {
 	accessor(obj).SetLabels(labels)
 }
 
-// holdsContent says whether a namespace waits for its content to be deleted.
+// holdsContent reports whether a namespace must not be removed before its contents.
 func holdsContent(obj runtime.Object) bool {
 	namespace, ok := obj.(*corev1.Namespace)
 	return ok && len(namespace.Spec.Finalizers) > 0
 }
 
-// terminate begins to delete a namespace, which goes when its content has. It returns nil when the namespace may go,
-// or has changed meanwhile.
+// terminate sets the deletion timestamp of a namespace, which is removed when its contents are. It returns nil if the
+// namespace can be removed now, or has changed meanwhile.
 func (c *call) terminate(key string, have *Revision, opts *metav1.DeleteOptions) (*Revision, error) {
 	m := accessor(have.Object)
 	namespace, ok := have.Object.(*corev1.Namespace)

@@ -21,7 +21,7 @@ type page struct {
 	items []*Revision
 }
 
-// cut makes a page of the first revisions that are selected.
+// cut returns a page with the first selected revisions.
 func (r *resource) cut(revisions []*Revision, selected *selection, limit, version int64) (*page, error) {
 	p := &page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(version, 10)}}
 	var more int64
@@ -30,10 +30,10 @@ func (r *resource) cut(revisions []*Revision, selected *selection, limit, versio
 			continue
 		}
 		if limit > 0 && int64(len(p.items)) == limit {
-			more++ // Selected or not: a server that stops here does not know.
+			more++ // Whether selected or not, because a real server does not read beyond the limit.
 			continue
 		}
-		if selected.has(rev.Object) {
+		if selected.matches(rev.Object) {
 			p.items = append(p.items, rev)
 		}
 	}
@@ -52,7 +52,7 @@ func (r *resource) cut(revisions []*Revision, selected *selection, limit, versio
 	return p, nil
 }
 
-// encode returns the list as it is sent.
+// encode returns the encoded list.
 func (p *page) encode(r *resource, m media) ([]byte, error) {
 	kind := r.gvk.GroupVersion().WithKind(r.gvk.Kind + "List")
 	if m == mediaBinary {
@@ -83,13 +83,14 @@ func (p *page) encode(r *resource, m media) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// lastPage is the metadata of a list of custom resources that is at its end: its continue token is there, and empty.
+// lastPage is the metadata of the last page of custom resources. It has an empty continue token, where other lists have
+// none.
 type lastPage struct {
 	metav1.ListMeta
 	Continue string `json:"continue"`
 }
 
-// encodeBinary makes use of that every list has its metadata in field 1 and its items in field 2.
+// encodeBinary returns the list in protobuf. Every list has its metadata in field 1 and its items in field 2.
 func (p *page) encodeBinary(kind schema.GroupVersionKind) ([]byte, error) {
 	metadata, err := p.meta.Marshal()
 	if err != nil {
@@ -106,7 +107,7 @@ func (p *page) encodeBinary(kind schema.GroupVersionKind) ([]byte, error) {
 	return envelope(kind, raw)
 }
 
-// appendField appends a field of protobuf that has a length.
+// appendField appends a length-delimited field of protobuf.
 func appendField(raw []byte, number int, value []byte) []byte {
 	const lengthDelimited = 2
 	raw = binary.AppendUvarint(raw, uint64(number<<3|lengthDelimited))
@@ -114,7 +115,7 @@ func appendField(raw []byte, number int, value []byte) []byte {
 	return append(raw, value...)
 }
 
-// A continueToken says where a list goes on. Its form is a real server's.
+// A continueToken is the position where a list continues, in the format of a real server.
 type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -124,7 +125,7 @@ type continueToken struct {
 func encodeContinue(start string, version int64) string {
 	encoded, err := json.Marshal(continueToken{"meta.k8s.io/v1", version, start})
 	if err != nil {
-		panic("apisim: " + err.Error()) // There is nothing in it that could fail.
+		panic("apisim: " + err.Error()) // Impossible: it has only strings and numbers.
 	}
 	return base64.RawURLEncoding.EncodeToString(encoded)
 }

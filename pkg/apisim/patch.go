@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// patchTypes are what the kind can be patched with.
+// patchTypes returns the types of patches that the kind supports.
 func (r *resource) patchTypes() []string {
 	known := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if !r.Custom {
@@ -30,7 +30,7 @@ func (r *resource) patchTypes() []string {
 	return known
 }
 
-// patchType reads the type of a patch from the request.
+// patchType returns the type of the patch in the request.
 func (c *call) patchType() (types.PatchType, error) {
 	name, _, err := mime.ParseMediaType(c.request.HTTP.Header.Get("Content-Type"))
 	switch types.PatchType(name) {
@@ -83,7 +83,7 @@ func (c *call) patchOptions() (types.PatchType, *metav1.PatchOptions, error) {
 	return patchType, opts, nil
 }
 
-// patched returns what the patch in the body makes of old, in into.
+// patched applies the patch in the body to old and stores the result in into.
 func (c *call) patched(old, into runtime.Object, patchType types.PatchType, fieldValidation string) (runtime.Object,
 	error) {
 	want := into.GetObjectKind().GroupVersionKind()
@@ -117,7 +117,7 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 		return err
 	}
 	if c.kind.Custom && c.request.Subresource == "status" {
-		after = asKind(after, into) // Nothing but the status counts.
+		after = asKind(after, into) // Only the status matters.
 	}
 	kind, err := c.decodeJSON(after, into, fieldValidation)
 	if err == nil && kind != into.GetObjectKind().GroupVersionKind() {
@@ -132,11 +132,11 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	return invalidPatch(string(after), err)
 }
 
-// asKind makes the kind and version of what is encoded those of obj.
+// asKind replaces the kind and version of an encoded object by those of obj.
 func asKind(encoded []byte, obj runtime.Object) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(encoded, &fields) != nil {
-		return encoded // Whoever decodes it says what is wrong.
+		return encoded // Decoding it returns the error.
 	}
 	version, kind := obj.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
 	fields["apiVersion"], fields["kind"] = json.RawMessage(strconv.Quote(version)), json.RawMessage(strconv.Quote(kind))

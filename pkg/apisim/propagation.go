@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// finalizersFor returns the finalizers of an object that is deleted with these options: those it has, with what
-// the garbage collector has to do first.
+// finalizersFor returns the finalizers of an object that is deleted with these options: its own, and those for the
+// garbage collector.
 func (r *resource) finalizersFor(have []string, opts *metav1.DeleteOptions) []string {
 	if r.IgnorePropagation {
 		return withoutCollector(have)
@@ -33,7 +33,7 @@ func withoutCollector(finalizers []string) []string {
 	})
 }
 
-// propagation says what the garbage collector has to do before an object may go.
+// propagation returns what the garbage collector must do before the object can be removed.
 func propagation(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	//lint:ignore SA1019 Clients may still send it.
 	if dependents := opts.OrphanDependents; dependents != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// freshness is how long a real server waits for a resourceVersion from the future.
-const freshness = 3 * time.Second
+// versionTimeout is how long a real server waits for a resourceVersion that does not exist yet.
+const versionTimeout = 3 * time.Second
 
 func (c *call) get() (*answer, error) {
 	opts, err := options(c, &metav1.GetOptions{}, "GetOptions", func(*metav1.GetOptions) field.ErrorList { return nil })
@@ -22,7 +22,7 @@ func (c *call) get() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.server.reach(c.request.Context(), version); err != nil {
+	if err := c.server.waitForVersion(c.request.Context(), version); err != nil {
 		return nil, err
 	}
 	rev := c.server.find(c.kind, c.kind.key(c.request.Namespace, c.request.Name))
@@ -32,8 +32,8 @@ func (c *call) get() (*answer, error) {
 	return &answer{code: http.StatusOK, revision: rev}, nil
 }
 
-// reach waits for a version, as long as a real server does.
-func (s *Server) reach(ctx context.Context, version int64) error {
+// waitForVersion waits until the server has a version, but not longer than a real server does.
+func (s *Server) waitForVersion(ctx context.Context, version int64) error {
 	var timeout <-chan time.Time
 	for {
 		s.mu.Lock()
@@ -42,10 +42,10 @@ func (s *Server) reach(ctx context.Context, version int64) error {
 			s.mu.Unlock()
 			return nil
 		}
-		wake := waiting(&s.wake)
+		wake := nextChange(&s.wake)
 		s.mu.Unlock()
 		if timeout == nil {
-			timer := time.NewTimer(freshness)
+			timer := time.NewTimer(versionTimeout)
 			defer timer.Stop()
 			timeout = timer.C
 		}

@@ -25,7 +25,7 @@ func listOptions(version string) metav1.ListOptions {
 	return metav1.ListOptions{ResourceVersion: version}
 }
 
-// listed says what a list has in it.
+// listed describes the items of a list.
 func listed(code int, answer map[string]any) string {
 	if code != 200 {
 		return refusalWords(code, answer)
@@ -50,31 +50,33 @@ func TestReads(t *testing.T) {
 		when    string
 		want    string
 	}{
-		{name: "what there is", when: "GET configmaps", want: "b@6 at 7"},
+		{name: "the current objects", when: "GET configmaps", want: "b@6 at 7"},
 		{name: "from any version", when: "GET configmaps?resourceVersion=0&limit=1", want: "b@6 at 7"},
 		{
-			name: "exactly what there was", when: "GET configmaps?resourceVersion=4&resourceVersionMatch=Exact",
+			name: "exactly an earlier version", when: "GET configmaps?resourceVersion=4&resourceVersionMatch=Exact",
 			want: "a@3 b@4 at 4",
 		},
 		{
-			name: "what there was, in part", when: "GET configmaps?resourceVersion=4&limit=1", want: "a@3 at 4, 1 more",
+			name: "the first page of an earlier version",
+			when: "GET configmaps?resourceVersion=4&limit=1", want: "a@3 at 4, 1 more",
 		},
-		{name: "not older than", when: "GET configmaps?resourceVersion=4&resourceVersionMatch=NotOlderThan",
+		{name: "not older than a version", when: "GET configmaps?resourceVersion=4&resourceVersionMatch=NotOlderThan",
 			want: "b@6 at 7"},
 		{
-			name: "from the future", when: "GET configmaps?resourceVersion=8",
+			name: "a version that does not exist yet", when: "GET configmaps?resourceVersion=8",
 			want: "504 Timeout: Timeout: Too large resource version: 8, current: 7\nResourceVersionTooLarge <nil>",
 		},
 		{
-			name: "from the past", compact: true, when: "GET configmaps?resourceVersion=4&resourceVersionMatch=Exact",
+			name: "a version that was compacted", compact: true,
+			when: "GET configmaps?resourceVersion=4&resourceVersionMatch=Exact",
 			want: "410 Expired: The resourceVersion for the provided list is too old.",
 		},
-		{name: "what was there when it was forgotten", compact: true, when: "GET configmaps?resourceVersion=7&limit=5",
+		{name: "the version of the compaction", compact: true, when: "GET configmaps?resourceVersion=7&limit=5",
 			want: "b@6 at 7"},
 		{name: "labels", when: "GET configmaps?labelSelector=color=blue", want: " at 7"},
 		{name: "fields", when: "GET widgets?fieldSelector=spec.color=green", want: "w@5 at 7"},
 		{
-			name: "what is no selector", when: "GET configmaps?labelSelector=a=b=c",
+			name: "a malformed selector", when: "GET configmaps?labelSelector=a=b=c",
 			want: "400 BadRequest: found '=', expected: ',' or 'end of string'",
 		},
 		{
@@ -85,11 +87,11 @@ func TestReads(t *testing.T) {
 			name: "an unknown field", when: "GET configmaps?fieldSelector=data=3",
 			want: `400 BadRequest: "data" is not a known field selector: only "metadata.name", "metadata.namespace"`,
 		},
-		{name: "what is no version", when: "GET configmaps?resourceVersion=x",
+		{name: "a malformed version", when: "GET configmaps?resourceVersion=x",
 			want: "400 BadRequest: invalid resource version: " +
 				`resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
 		{
-			name: "what is no token", when: "GET configmaps?continue=x",
+			name: "a malformed token", when: "GET configmaps?continue=x",
 			want: "400 BadRequest: invalid continue token: continue key is not valid: illegal base64 data at input " +
 				"byte 0",
 		},
@@ -109,7 +111,7 @@ func TestReads(t *testing.T) {
 				"(version meta.k8s.io/v1)",
 		},
 		{
-			name: "a token that leads astray",
+			name: "a token with a relative path",
 			when: "GET configmaps?continue=" + token(`{"v":"meta.k8s.io/v1","rv":3,"start":"../x"}`),
 			want: "400 BadRequest: invalid continue token: continue key is not valid: ../x",
 		},
@@ -124,10 +126,10 @@ func TestReads(t *testing.T) {
 				"resourceVersionMatch is " +
 				"forbidden unless resourceVersion is provided\nFieldValueForbidden resourceVersionMatch",
 		},
-		{name: "a path to nowhere", when: "GET configmaps/b/status", want: "404 <nil>: 404 page not found"},
-		{name: "an object that there is not", when: "GET configmaps/x", want: `404 NotFound: configmaps "x" not found`},
+		{name: "an unknown path", when: "GET configmaps/b/status", want: "404 <nil>: 404 page not found"},
+		{name: "an object that does not exist", when: "GET configmaps/x", want: `404 NotFound: configmaps "x" not found`},
 		{
-			name: "an object from the future", when: "GET configmaps/b?resourceVersion=8",
+			name: "an object at a version that does not exist yet", when: "GET configmaps/b?resourceVersion=8",
 			want: "504 Timeout: Timeout: Too large resource version: 8, current: 7\nResourceVersionTooLarge <nil>",
 		},
 	} {
@@ -142,7 +144,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// afterThePast returns a server on which past has happened, and whoever makes requests.
+// afterThePast returns a server after the requests of past, and a requester for it.
 func afterThePast(t *testing.T, compacted bool) (*apisim.Server, *requester) {
 	s := apisim.New(kinds()...)
 	r := &requester{t, s}
@@ -159,7 +161,7 @@ func token(words string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(words))
 }
 
-func TestWhatWasThereAtTheCompaction(t *testing.T) {
+func TestListsAtTheVersionOfTheCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}
@@ -250,7 +252,7 @@ func TestReadWaitsForItsVersion(t *testing.T) {
 	})
 }
 
-func TestViewsOfWhatIsStored(t *testing.T) {
+func TestObjectsAndHistory(t *testing.T) {
 	s, _ := afterThePast(t, false)
 	var got []string
 	for _, rev := range s.History(configMaps, widgets) {

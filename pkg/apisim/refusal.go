@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Quota returns a function for Server.Review that lets there be only hard objects of a kind in each namespace, as a
-// ResourceQuota of that name does with "count/<resource>".
+// Quota returns a function for Server.Review that limits the number of objects of a kind in each namespace to hard, as
+// a ResourceQuota with "count/<resource>" does. name is the name of the quota.
 func Quota(s *Server, name string, gvr schema.GroupVersionResource, hard int) func(*Admission) error {
 	return func(a *Admission) error {
 		if a.Operation != "CREATE" || a.Resource != gvr || a.Subresource != "" {
@@ -31,12 +31,12 @@ func Quota(s *Server, name string, gvr schema.GroupVersionResource, hard int) fu
 	}
 }
 
-// Forbidden words a refusal by a plugin of admission, such as the quota: 403, reason Forbidden.
+// Forbidden returns the error of an admission plugin, such as the quota: 403, reason Forbidden.
 func (a *Admission) Forbidden(why error) error {
 	return forbidden(a.Resource.GroupResource(), a.Object, a.Name, why)
 }
 
-// DeniedByPolicy words a refusal by a ValidatingAdmissionPolicy: 422, reason Invalid. The message is the policy's.
+// DeniedByPolicy returns the error of a ValidatingAdmissionPolicy with this message: 422, reason Invalid.
 func (a *Admission) DeniedByPolicy(policy, binding, message string) error {
 	why := fmt.Errorf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", policy, binding, message)
 	err := forbidden(a.Resource.GroupResource(), a.Object, a.Name, why)
@@ -46,7 +46,7 @@ func (a *Admission) DeniedByPolicy(policy, binding, message string) error {
 	return err
 }
 
-// DeniedByWebhook words a refusal by a webhook, as most make it: 403, reason Forbidden. The message is the webhook's.
+// DeniedByWebhook returns the error of a webhook that refuses a request with this message: 403, reason Forbidden.
 func DeniedByWebhook(webhook, message string) error {
 	denied := fmt.Sprintf("admission webhook %q denied the request", webhook)
 	if message == "" {
@@ -59,7 +59,7 @@ func DeniedByWebhook(webhook, message string) error {
 	}}
 }
 
-// WebhookFailed words that a webhook could not be asked: 500, reason InternalError.
+// WebhookFailed returns the error for a webhook that cannot be reached: 500, reason InternalError.
 func WebhookFailed(webhook string, why error) error {
 	return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: failed to call webhook: %w", webhook, why))
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Request is what a client sent, as interceptors see it. Fields are for reading.
+// A Request is a request of a client, as interceptors see it. Its fields must not be modified.
 type Request struct {
 	Number      int       // Counts from 1, in the order in which requests arrived.
 	Time        time.Time // When it arrived.
@@ -22,7 +22,7 @@ type Request struct {
 	Resource    schema.GroupVersionResource
 	Subresource string // status, scale, finalize or empty.
 	Namespace   string
-	Name        string // Empty for a create, too.
+	Name        string // Empty for a collection and for a create.
 	Query       url.Values
 	Body        []byte
 	HTTP        *http.Request // Its body has been read.
@@ -31,20 +31,20 @@ type Request struct {
 	path      []string
 	committed []*Revision
 	entry     *entry
-	refusal   served // The last answer that Refuse made.
+	refusal   served // The last response that Refuse returned.
 }
 
-// Context returns the request's context: it ends when the client gives up.
+// Context returns the context of the request, which ends when the client gives up.
 func (r *Request) Context() context.Context {
 	return r.HTTP.Context()
 }
 
-// Sleep waits, for an interceptor, as long as d. It returns early with the context's error when the client gives up.
+// Sleep delays an interceptor by d. It returns early with the error of the context if the client gives up.
 func (r *Request) Sleep(d time.Duration) error {
 	return pause(r.Context(), d)
 }
 
-// String names the request in kubectl's words: "patch deployments/status default/web".
+// String describes the request in the style of kubectl: "patch deployments/status default/web".
 func (r *Request) String() string {
 	what := r.Resource.Resource
 	if r.Subresource != "" {
@@ -68,12 +68,12 @@ func fullName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// request reads what came in. It is an error when the body cannot be read.
+// request reads a request. It returns an error if the body cannot be read.
 func (s *Server) request(r *http.Request, user string) (*Request, error) {
 	req := &Request{Time: time.Now(), User: user, HTTP: r, Query: r.URL.Query(), server: s}
 	if r.Body != nil {
 		body, err := io.ReadAll(r.Body)
-		_ = r.Body.Close() // There is nothing more to be had from it.
+		_ = r.Body.Close() // The body was read, so an error does not matter.
 		if err != nil {
 			return nil, fmt.Errorf("read the body of the request: %w", err)
 		}
@@ -88,7 +88,7 @@ func (s *Server) request(r *http.Request, user string) (*Request, error) {
 	return req, nil
 }
 
-// resolve takes the path apart. Resource stays empty when it is none of a resource's.
+// resolve parses the path. Resource stays empty if the path is not that of a resource.
 func (r *Request) resolve(s *Server) {
 	parts := r.path
 	var gv schema.GroupVersion
@@ -101,7 +101,7 @@ func (r *Request) resolve(s *Server) {
 		r.Verb = strings.ToLower(r.HTTP.Method)
 		return
 	}
-	// A namespace and its subresources look like something in the namespace.
+	// The path of a subresource of a namespace looks like that of a resource in the namespace.
 	own := []string{"status", "finalize"}
 	inNamespace := parts[0] == "namespaces" && len(parts) >= 3 && !slices.Contains(own, parts[2])
 	if inNamespace {

@@ -17,9 +17,9 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// A requester makes requests that tables spell like "MERGE deployments/web/status {...}": a method or a type of
-// patch, a path below the namespace "default", and a body, in which $uid and $version are the stored object's, and
-// $widget or $gadget say that it is of that kind.
+// A requester makes requests that tables write as "MERGE deployments/web/status {...}": a method or a type of patch, a
+// path below the namespace "default", and a body. In the body, $uid and $version are those of the stored object, and
+// $widget or $gadget is replaced by the type metadata of that kind.
 type requester struct {
 	t      *testing.T
 	server *apisim.Server
@@ -39,13 +39,13 @@ var methods = map[string][2]string{
 	"APPLY":     {http.MethodPatch, "application/apply-patch+yaml"},
 }
 
-// resources are where the paths of tables lead.
+// resources are the resources for the paths of the tables.
 var resources = map[string]schema.GroupVersionResource{
 	"namespaces": namespaces, "configmaps": configMaps, "deployments": deployments, "leases": leases,
 	"events": events, "widgets": widgets, "gadgets": gadgets,
 }
 
-// do makes a request and returns the code and what was answered.
+// do makes a request and returns the code and the body of the response.
 func (r *requester) do(request string) (int, map[string]any) {
 	r.t.Helper()
 	response := r.send(request)
@@ -97,7 +97,7 @@ func (r *requester) send(request string) *http.Response {
 	return response
 }
 
-// stored returns the object that the path leads to.
+// stored returns the stored object for a path.
 func (r *requester) stored(path []string) runtime.Object {
 	if len(path) < 2 {
 		return nil
@@ -105,8 +105,8 @@ func (r *requester) stored(path []string) runtime.Object {
 	return r.server.Object(resources[path[0]], "default", path[1])
 }
 
-// words says what came of a request: the code, and what is wrong, or what became of the object.
-func (r *requester) words(request string) string {
+// result describes the result of a request: the code, and the error or the change of the object.
+func (r *requester) result(request string) string {
 	r.t.Helper()
 	_, rest, _ := strings.Cut(request, " ")
 	rest, _, _ = strings.Cut(rest, " ")
@@ -122,7 +122,7 @@ func (r *requester) words(request string) string {
 	case before == nil && after == nil:
 		return fmt.Sprint(code)
 	case after == nil:
-		return fmt.Sprintf("%d gone", code)
+		return fmt.Sprintf("%d deleted", code)
 	case before == nil:
 		return fmt.Sprintf("%d new %s", code, metaWords(after))
 	case before == after:

@@ -16,26 +16,27 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A Revision is one change of one object. It and what it points to must not be modified.
+// A Revision is one change of one object. It and the objects in it must not be modified.
 type Revision struct {
-	Version   int64           // The resourceVersion that the change got.
+	Version   int64           // The resourceVersion of the change.
 	Time      time.Time       // When it was committed.
 	Type      watch.EventType // Added, Modified or Deleted.
 	Resource  schema.GroupVersionResource
 	Namespace string
 	Name      string
-	Object    runtime.Object // As it is since, or, when it was deleted, as it was, with the version of its deletion.
-	Before    runtime.Object // As it was, nil when it was added.
-	User      string         // Who asked for it.
-	Request   int            // The number of the request that asked for it.
+	Object    runtime.Object // The new object. For a deletion, the last state with the version of the deletion.
+	Before    runtime.Object // The object before the change, nil if it was added.
+	User      string         // The user of the request.
+	Request   int            // The number of the request.
 
 	kind    *resource
 	encoded []byte // JSON.
-	// undefaulted says that what a real server stores of a new custom resource lacks the defaults of its status: it
-	// fills them in when it reads. The next write stores them, and so is a change even if it changes nothing else.
-	undefaulted bool
-	binary      func() ([]byte, error)
-	departed    func() *Revision
+	// missingDefaults is true for a new custom resource that a real server stores without the defaults of its status,
+	// which it adds when it reads the object. The next write stores the defaults, so it is a change even if it changes
+	// nothing else.
+	missingDefaults bool
+	binary          func() ([]byte, error)
+	asDeleted       func() *Revision
 }
 
 func (s *Server) newRevision(r *resource, kind watch.EventType, obj, before runtime.Object) (*Revision, error) {
@@ -48,18 +49,18 @@ func (s *Server) newRevision(r *resource, kind watch.EventType, obj, before runt
 		Object: obj, Before: before, kind: r, encoded: encoded,
 	}
 	rev.binary = sync.OnceValues(func() ([]byte, error) { return encodeBinary(r.gvk, obj) })
-	rev.departed = sync.OnceValue(func() *Revision {
-		gone, err := s.newRevision(r, watch.Deleted, withVersion(before, rev.Version), before)
+	rev.asDeleted = sync.OnceValue(func() *Revision {
+		deleted, err := s.newRevision(r, watch.Deleted, withVersion(before, rev.Version), before)
 		if err != nil {
-			panic("apisim: " + err.Error()) // It has been encoded before, with another version.
+			panic("apisim: " + err.Error()) // Impossible: it was encoded before with another version.
 		}
-		gone.Version = rev.Version
-		return gone
+		deleted.Version = rev.Version
+		return deleted
 	})
 	return rev, nil
 }
 
-// withVersion returns obj with another resourceVersion. The two may share what is in them.
+// withVersion returns a copy of obj with another resourceVersion. The copy may share data with obj.
 func withVersion(obj runtime.Object, version int64) runtime.Object {
 	var other runtime.Object
 	if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -73,15 +74,15 @@ func withVersion(obj runtime.Object, version int64) runtime.Object {
 	return other
 }
 
-// find returns the current revision of an object, nil if there is none.
+// find returns the current revision of an object, nil if the object does not exist.
 func (s *Server) find(r *resource, key string) *Revision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return r.live[key]
 }
 
-// commit stores obj in place of have, which is nil when obj is new. A nil obj deletes. It returns nil when the
-// object has changed since have was read. It owns obj from then on.
+// commit replaces have by obj. A nil have creates the object, a nil obj deletes it. It returns nil if the object has
+// changed since have was read. The caller must not use obj afterwards.
 func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Object, by *Request) (*Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 		return nil, err
 	}
 	rev.Version, rev.Time, rev.User, rev.Request = version, time.Now(), by.User, by.Number
-	rev.undefaulted = have == nil && r.Custom && r.Status && hasStatus(obj)
+	rev.missingDefaults = have == nil && r.Custom && r.Status && hasStatus(obj)
 	s.version = version
 	if kind != watch.Modified {
 		r.order = nil
@@ -115,14 +116,14 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 	r.tail = r.tail.next
 	by.committed = append(by.committed, rev)
 	if by.HTTP != nil {
-		s.entryOf(by) // Here, so that the trace has writes in the order of their versions.
+		s.entryOf(by) // Adds the entry now, so that the trace has writes in the order of their versions.
 	}
-	s.tell(r)
+	s.notifyWaiters(r)
 	return rev, nil
 }
 
-// tell wakes whoever waits for a change of r, or of anything. The lock is held.
-func (s *Server) tell(r *resource) {
+// notifyWaiters wakes the goroutines that wait for a change of r or of any resource. The caller holds the lock.
+func (s *Server) notifyWaiters(r *resource) {
 	for _, wake := range []*chan struct{}{&r.wake, &s.wake} {
 		if *wake != nil {
 			close(*wake)
@@ -131,15 +132,15 @@ func (s *Server) tell(r *resource) {
 	}
 }
 
-// waiting returns a channel that is closed at the next change. The lock is held.
-func waiting(wake *chan struct{}) <-chan struct{} {
+// nextChange returns a channel that is closed at the next change. The caller holds the lock.
+func nextChange(wake *chan struct{}) <-chan struct{} {
 	if *wake == nil {
 		*wake = make(chan struct{})
 	}
 	return *wake
 }
 
-// sorted returns the current revisions in the order of their keys. The lock is held.
+// sorted returns the current revisions in the order of their keys. The caller holds the lock.
 func (r *resource) sorted() []*Revision {
 	if r.order == nil {
 		r.order = make([]string, 0, len(r.live))
@@ -155,13 +156,13 @@ func (r *resource) sorted() []*Revision {
 	return revisions
 }
 
-// since returns the revisions after version. The lock is held.
+// since returns the revisions after version. The caller holds the lock.
 func (r *resource) since(version int64) []*Revision {
 	first := sort.Search(len(r.history), func(i int) bool { return r.history[i].Version > version })
 	return r.history[first:]
 }
 
-// linkAt returns the link after which there is what has happened since version. The lock is held.
+// linkAt returns the link of the last change up to version. The caller holds the lock.
 func (r *resource) linkAt(version int64) *link {
 	at := r.base
 	for at.next != nil && at.next.revision.Version <= version {
@@ -170,14 +171,14 @@ func (r *resource) linkAt(version int64) *link {
 	return at
 }
 
-// at returns the revisions that were current at version, in the order of their keys. It must not be older than
-// the last compaction. The lock is held.
-func (r *resource) at(version int64) []*Revision {
+// revisionsAt returns the revisions that were current at version, in the order of their keys. The version must not be
+// older than the last compaction. The caller holds the lock.
+func (r *resource) revisionsAt(version int64) []*Revision {
 	later := r.since(version)
 	if len(later) == 0 {
 		return r.sorted()
 	}
-	// What is newer than version is undone: an object was what it was before its first later change.
+	// Objects that have not changed since version.
 	then := make(map[string]*Revision, len(r.live))
 	for key, rev := range r.live {
 		if rev.Version <= version {
@@ -191,7 +192,7 @@ func (r *resource) at(version int64) []*Revision {
 			delete(then, key)
 		}
 	}
-	// An object not touched between the compaction and version, but since.
+	// Objects that changed after version, but not between the compaction and version.
 	seen := map[string]bool{}
 	for _, rev := range later {
 		key := r.key(rev.Namespace, rev.Name)
@@ -213,11 +214,11 @@ func (r *resource) at(version int64) []*Revision {
 	return revisions
 }
 
-// previous makes a revision again of the object before rev, which has been compacted away.
+// previous restores the revision before rev, which was compacted.
 func (rev *Revision) previous() *Revision {
 	encoded, err := json.Marshal(rev.Before)
 	if err != nil {
-		panic("apisim: " + err.Error()) // It has been encoded before.
+		panic("apisim: " + err.Error()) // Impossible: it was encoded before.
 	}
 	version, _ := strconv.ParseInt(accessor(rev.Before).GetResourceVersion(), 10, 64)
 	before := &Revision{

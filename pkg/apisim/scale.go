@@ -22,7 +22,7 @@ import (
 
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// noReplicas stands for a number of replicas that is not set.
+// noReplicas is the value of spec.replicas if the object does not have it.
 const noReplicas = math.MinInt32
 
 func emptyScale() *autoscalingv1.Scale {
@@ -82,7 +82,7 @@ func (c *call) patchScale() (*answer, error) {
 	})
 }
 
-// storeScale changes an object by way of its scale.
+// storeScale changes an object through its scale.
 func (c *call) storeScale(uid types.UID, change change) (*answer, error) {
 	got, err := c.store(uid, false, func(old runtime.Object) (runtime.Object, error) {
 		before, err := c.kind.scaleOf(old)
@@ -135,7 +135,7 @@ func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
 	return nil
 }
 
-// content takes an object apart.
+// content returns the fields of an object.
 func content(obj runtime.Object) (map[string]any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.DeepCopy().Object, nil
@@ -153,11 +153,11 @@ func (r *resource) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	if err != nil {
 		return nil, err
 	}
-	replicas, found, err := unstructured.NestedInt64(fields, steps(r.Scale.SpecReplicas)...)
+	replicas, found, err := unstructured.NestedInt64(fields, fieldsOfPath(r.Scale.SpecReplicas)...)
 	if !found {
 		replicas = noReplicas
 	}
-	current, _, currentErr := unstructured.NestedInt64(fields, steps(r.Scale.StatusReplicas)...)
+	current, _, currentErr := unstructured.NestedInt64(fields, fieldsOfPath(r.Scale.StatusReplicas)...)
 	selector, selectorErr := selectorOf(fields, r.Scale.Selector)
 	if err := errors.Join(err, currentErr, selectorErr); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func selectorOf(fields map[string]any, path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	value, _, err := unstructured.NestedFieldNoCopy(fields, steps(path)...)
+	value, _, err := unstructured.NestedFieldNoCopy(fields, fieldsOfPath(path)...)
 	if err != nil {
 		return "", err
 	}
@@ -202,14 +202,14 @@ func selectorOf(fields map[string]any, path string) (string, error) {
 	return parsed.String(), nil
 }
 
-// scaled returns old with the replicas, and the resourceVersion if there is one, of scale.
+// scaled returns old with the replicas of scale and, unless it is empty, the resourceVersion of scale.
 func (r *resource) scaled(old runtime.Object, scale *autoscalingv1.Scale) (runtime.Object, error) {
 	fields, err := content(old)
 	if err != nil {
 		return nil, err
 	}
 	replicas := int64(scale.Spec.Replicas)
-	if err := unstructured.SetNestedField(fields, replicas, steps(r.Scale.SpecReplicas)...); err != nil {
+	if err := unstructured.SetNestedField(fields, replicas, fieldsOfPath(r.Scale.SpecReplicas)...); err != nil {
 		return nil, err
 	}
 	obj := r.empty()

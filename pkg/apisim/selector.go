@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A selection is which objects of a kind a list or a watch is about.
+// A selection selects the objects of a list or a watch.
 type selection struct {
 	kind      *resource
 	namespace string // Empty for all.
@@ -18,7 +18,7 @@ type selection struct {
 	fields    fields.Selector
 }
 
-// selection reads which objects the request is about.
+// selection returns the selection of the request.
 func (c *call) selection(opts *internalversion.ListOptions) (*selection, error) {
 	s := &selection{
 		kind: c.kind, namespace: c.request.Namespace, labels: opts.LabelSelector, fields: opts.FieldSelector,
@@ -55,13 +55,13 @@ func (r *resource) checkField(name string) error {
 	return fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, name)
 }
 
-// everything says whether it leaves nothing out but other namespaces.
+// everything reports whether all objects of the namespace are selected.
 func (s *selection) everything() bool {
 	return s.labels.Empty() && s.fields.Empty()
 }
 
-// has says whether it is about obj, which may be nil.
-func (s *selection) has(obj runtime.Object) bool {
+// matches reports whether obj is selected. A nil obj is not.
+func (s *selection) matches(obj runtime.Object) bool {
 	if obj == nil {
 		return false
 	}
@@ -72,7 +72,7 @@ func (s *selection) has(obj runtime.Object) bool {
 	return s.fields.Empty() || s.fields.Matches(fieldsOf{s.kind, obj})
 }
 
-// fieldsOf are the fields of an object that a selector may name.
+// fieldsOf are the fields of an object that a field selector may use.
 type fieldsOf struct {
 	kind *resource
 	obj  runtime.Object

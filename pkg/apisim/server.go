@@ -17,21 +17,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Server is a simulated API server. It is an http.RoundTripper, may be used by any number of goroutines, and
-// has none of its own. Make one with New, and make it inside the bubble when it is used in testing/synctest.
+// A Server is a simulated API server. It is an http.RoundTripper. It may be used concurrently and has no goroutines of
+// its own. Make one with New. A test with testing/synctest must make it inside the bubble.
 type Server struct {
 	kinds   []*resource // In the order of New.
 	byPath  map[schema.GroupVersionResource]*resource
 	scheme  *runtime.Scheme
-	strict  runtime.Serializer // Reads JSON, and complains of unknown fields.
-	lax     runtime.Serializer // Reads JSON.
+	strict  runtime.Serializer // Reads JSON and returns an error for unknown fields.
+	lenient runtime.Serializer // Reads JSON.
 	started time.Time
 
-	mu           sync.Mutex // Guards what follows, and resources. Never held while anybody waits.
-	version      int64      // The last resourceVersion given.
-	compacted    int64      // What is older than that is forgotten.
-	requests     int        // How many there were.
-	uids, names  int        // How many were given.
+	mu           sync.Mutex // Guards the fields below and the resources. It is never held during a wait.
+	version      int64      // The resourceVersion of the last change.
+	compacted    int64      // Older versions are not available.
+	requests     int        // The number of requests so far.
+	uids, names  int        // How many were generated.
 	wake         chan struct{}
 	interceptors []func(*Request, func() (*http.Response, error)) (*http.Response, error)
 	onEvents     []func(*Watch, Event) error
@@ -40,8 +40,8 @@ type Server struct {
 	trace        trace
 }
 
-// New returns an API server that knows these kinds and stores nothing but the namespace "default" (when Namespaces
-// are registered). It panics when a Kind lacks what it must have, or comes twice.
+// New returns an API server with these kinds. It is empty except for the namespace "default", which exists if
+// Namespaces are registered. New panics if a Kind lacks a required field or is registered twice.
 func New(kinds ...Kind) *Server {
 	s := &Server{
 		byPath:  map[schema.GroupVersionResource]*resource{},
@@ -65,7 +65,7 @@ func New(kinds ...Kind) *Server {
 		}
 	}
 	s.scheme.AddKnownTypeWithName(scaleKind, &autoscalingv1.Scale{})
-	s.strict, s.lax = jsonSerializer(s.scheme, true), jsonSerializer(s.scheme, false)
+	s.strict, s.lenient = jsonSerializer(s.scheme, true), jsonSerializer(s.scheme, false)
 	if r := s.namespaces(); r != nil {
 		s.createDefaultNamespace(r)
 	}
@@ -92,21 +92,20 @@ func (s *Server) namespaces() *resource {
 	return s.byPath[corev1.SchemeGroupVersion.WithResource("namespaces")]
 }
 
-// RoundTrip answers a request in place of a network and a server. The body of the answer to a watch blocks its
-// reader until there is an event, the request's context ends or somebody closes it. An error is what an
-// interceptor returned, or the context's.
+// RoundTrip answers a request. The body of the response to a watch blocks its reader until there is an event, the
+// context of the request ends, or the body is closed. An error comes from an interceptor or from the context.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	user, _, _ := strings.Cut(r.UserAgent(), "/")
 	return s.roundTrip(r, user)
 }
 
-// Config returns the configuration of a client of the server. The trace and the interceptors know its requests
-// by the name of the user. There is no limit to their rate. It may be modified.
+// Config returns the configuration of a client of the server. The trace and the interceptors show user with its
+// requests. The rate of its requests is not limited. The configuration may be modified.
 func (s *Server) Config(user string) *rest.Config {
 	return &rest.Config{Host: "http://apisim", Transport: &connection{server: s, user: user}, QPS: -1, UserAgent: user}
 }
 
-// A connection knows who makes requests.
+// A connection is the transport of one user.
 type connection struct {
 	server *Server
 	user   string
@@ -116,27 +115,27 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.server.roundTrip(r, c.user)
 }
 
-// Intercept adds a function that every request passes through, inside those added before. It may wait, answer
-// in place of the server (Request.Refuse), call next and return what that does, call next and then lose the
-// answer, or call it again as a network that repeats itself. No lock is held.
+// Intercept adds a function that every request passes through, after the functions that were added before. The function
+// may wait, answer in place of the server with Request.Refuse, call next and return its result, call next and lose the
+// response, or call next twice, as a network that sends a request twice. No lock is held.
 func (s *Server) Intercept(f func(r *Request, next func() (*http.Response, error)) (*http.Response, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.interceptors = append(slices.Clip(s.interceptors), f)
 }
 
-// InterceptEvents adds a function that is called before an event goes out on a watch, by the goroutine that
-// reads the watch. It may wait, which holds up later events of that watch; an error breaks the stream, and the
-// event is not told on it. No lock is held.
+// InterceptEvents adds a function that is called before an event is sent on a watch, by the goroutine that reads the
+// watch. The function may wait, which delays the later events of that watch. An error breaks the watch before the event
+// is sent. No lock is held.
 func (s *Server) InterceptEvents(f func(w *Watch, e Event) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onEvents = append(slices.Clip(s.onEvents), f)
 }
 
-// Compact forgets history, as a real server does every few minutes: new watches and lists from an older version, and
-// continue tokens, are answered that they are expired. Open watches go on, and tell what they have yet to tell; one
-// that an event interceptor breaks cannot be resumed where it was, though.
+// Compact drops the history, as a real server does every few minutes. Afterwards, new watches and lists at older
+// versions fail with the reason Expired, and so do continue tokens. Open watches continue and send all their events.
+// But a watch that an event interceptor breaks cannot be resumed at an older version.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

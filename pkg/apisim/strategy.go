@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// section returns a top-level field of an object, such as Spec. What it does not have is not valid.
+// section returns a top-level field of an object, such as Spec. The value is not valid if the object has no such field.
 func section(obj runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }
 
-// sections names the top-level fields that the kinds of Kubernetes have: in Go, and in JSON.
+// sections has the JSON names of the top-level fields that most kinds have.
 var sections = map[string]string{"Spec": "spec", "Status": "status"}
 
-// copySection makes a top-level field what it is in another object of the type. What it points to is shared: the
-// other object is never modified.
+// copySection copies a top-level field from another object of the same type. The copy may share data with the other
+// object, which is never modified.
 func copySection(to, from runtime.Object, name string) {
 	if u, ok := to.(*unstructured.Unstructured); ok {
 		value, found := from.(*unstructured.Unstructured).Object[sections[name]]
@@ -38,7 +38,7 @@ func copySection(to, from runtime.Object, name string) {
 	}
 }
 
-// clearStatus empties the status.
+// clearStatus removes the status.
 func clearStatus(obj runtime.Object) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")
@@ -49,7 +49,7 @@ func clearStatus(obj runtime.Object) {
 	}
 }
 
-// hasStatus says whether anything is in the status.
+// hasStatus reports whether the status is not empty.
 func hasStatus(obj runtime.Object) bool {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object["status"] != nil
@@ -58,27 +58,27 @@ func hasStatus(obj runtime.Object) bool {
 	return status.IsValid() && !status.IsZero()
 }
 
-// newGeneration says whether the kind counts what changes from old to obj as a new generation.
+// newGeneration reports whether the change from old to obj starts a new generation.
 func (r *resource) newGeneration(obj, old runtime.Object) bool {
 	switch {
 	case r.NewGeneration != nil:
 		return r.NewGeneration(obj, old)
 	case r.Custom:
-		return !sameBesides(obj, old)
+		return !equalOutsideMetadata(obj, old)
 	case r.Status && !r.isNamespaces() && !isUnstructured(obj) && section(obj, "Spec").IsValid():
 		return !equality.Semantic.DeepEqual(section(obj, "Spec").Interface(), section(old, "Spec").Interface())
 	}
 	return false
 }
 
-// counts says whether the kind has generations at all.
-func (r *resource) counts() bool {
+// hasGenerations reports whether the kind has generations.
+func (r *resource) hasGenerations() bool {
 	return r.Custom || r.NewGeneration != nil ||
 		r.Status && !r.isNamespaces() && !isUnstructured(r.Object) && section(r.Object, "Spec").IsValid()
 }
 
-// sameBesides says whether two objects are equal outside their metadata.
-func sameBesides(a, b runtime.Object) bool {
+// equalOutsideMetadata reports whether two objects are equal except for their metadata.
+func equalOutsideMetadata(a, b runtime.Object) bool {
 	if u, ok := a.(*unstructured.Unstructured); ok {
 		x, y := maps.Clone(u.Object), maps.Clone(b.(*unstructured.Unstructured).Object)
 		delete(x, "metadata")
@@ -98,7 +98,7 @@ func sameBesides(a, b runtime.Object) bool {
 	return true
 }
 
-// prepareCreate clears what a client may not set in a new object.
+// prepareCreate clears the fields of a new object that a client may not set.
 func (r *resource) prepareCreate(obj runtime.Object) {
 	if r.isNamespaces() {
 		prepareNamespace(obj)
@@ -107,7 +107,7 @@ func (r *resource) prepareCreate(obj runtime.Object) {
 	}
 	m := accessor(obj)
 	m.SetManagedFields(nil)
-	if r.counts() {
+	if r.hasGenerations() {
 		m.SetGeneration(1)
 	}
 	if r.PrepareCreate != nil {
@@ -115,7 +115,7 @@ func (r *resource) prepareCreate(obj runtime.Object) {
 	}
 }
 
-// prepareUpdate takes from old what an update, or one of a subresource, may not change.
+// prepareUpdate copies the fields from old that an update of the object or of the subresource may not change.
 func (r *resource) prepareUpdate(obj, old runtime.Object, subresource string) runtime.Object {
 	m := accessor(obj)
 	m.SetManagedFields(nil)
@@ -150,7 +150,7 @@ func (r *resource) prepareUpdate(obj, old runtime.Object, subresource string) ru
 	return obj
 }
 
-// keepSystemFields takes from old what the server alone decides.
+// keepSystemFields copies the fields from old that only the server sets.
 func keepSystemFields(obj, old metav1.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
@@ -166,8 +166,8 @@ func keepSystemFields(obj, old metav1.Object) {
 	}
 }
 
-// validateCreate returns what is wrong with a new object. Real servers look at the metadata twice, and the second
-// time only when there was nothing wrong the first.
+// validateCreate returns the errors of a new object. Like a real server, it validates the metadata twice, the second
+// time only if there was no error before.
 func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, r.ValidateName, metadata)
@@ -180,8 +180,8 @@ func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	return validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
 }
 
-// validateUpdate returns what is wrong with an object that is to replace old. As in real servers, what is wrong
-// with the metadata comes twice.
+// validateUpdate returns the errors of an object that is to replace old. As in real servers, errors of the metadata are
+// reported twice.
 func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)

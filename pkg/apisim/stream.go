@@ -17,35 +17,35 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A stream is the body of the answer to a watch. Its reader does the work, so that nothing runs that nobody waits for.
+// A stream is the body of the response to a watch. It has no goroutine: Read does the work.
 type stream struct {
-	server    *Server
-	kind      *resource
-	selected  *selection
-	ctx       context.Context
-	media     media
-	bookmarks bool
-	ends      time.Time
-	beats     time.Time // When the next bookmark is due.
+	server       *Server
+	kind         *resource
+	selected     *selection
+	ctx          context.Context
+	media        media
+	bookmarks    bool
+	ends         time.Time
+	nextBookmark time.Time // When the next bookmark is due.
 
 	closing sync.Once
 	closed  chan struct{}
 
-	// What follows belongs to the reader.
-	watch   Watch
-	wants   int64 // Waits for this version before anything else.
-	initial bool  // Begins with what there is.
-	told    int64 // Everything up to this version has been told.
-	at      *link // Where that is in the history.
-	pending []Event
-	buffer  []byte
-	failed  bool  // Nothing comes after what is pending.
-	done    error // What to return when the buffer is empty.
+	// Only the reader uses the fields below.
+	watch       Watch
+	minVersion  int64 // The initial events wait for this version.
+	initial     bool  // The initial events are not queued yet.
+	sentVersion int64 // All events up to this version are sent or pending.
+	position    *link // The link of the last change that was queued.
+	pending     []Event
+	buffer      []byte
+	failed      bool  // The watch ends after the pending events.
+	done        error // Read returns it when the buffer is empty.
 }
 
 // begin decides where the watch starts.
 func (w *stream) begin(opts *internalversion.ListOptions, from int64) {
-	timeout := longestWatch
+	timeout := defaultWatchTimeout
 	if seconds := opts.TimeoutSeconds; seconds != nil && *seconds > 0 {
 		timeout = time.Duration(*seconds) * time.Second
 	}
@@ -53,37 +53,38 @@ func (w *stream) begin(opts *internalversion.ListOptions, from int64) {
 	w.ends = now.Add(timeout)
 	w.schedule(now)
 	if send := opts.SendInitialEvents; send != nil && *send {
-		w.initial, w.wants = true, from
+		w.initial, w.minVersion = true, from
 	}
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	w.at = w.kind.tail
+	w.position = w.kind.tail
 	switch {
-	case w.initial && w.wants <= w.server.version:
-		w.tellAll()
+	case w.initial && w.minVersion <= w.server.version:
+		w.queueInitialEvents()
 	case w.initial:
 	case from == 0:
-		w.told = w.server.version // Whoever does not say where, and does not want what there is, begins now.
+		w.sentVersion = w.server.version // Without a version and without initial events, the watch begins now.
 	case from < w.server.compacted:
 		w.expire(from)
 	default:
-		w.at = w.kind.linkAt(from)
+		w.position = w.kind.linkAt(from)
 	}
 }
 
 // schedule sets when the next bookmark is due.
 func (w *stream) schedule(now time.Time) {
-	w.beats = now.Add(heartbeat)
-	if last := w.ends.Add(-farewell); last.After(now) && last.Before(w.beats) {
-		w.beats = last
+	w.nextBookmark = now.Add(bookmarkInterval)
+	if last := w.ends.Add(-lastBookmarkLead); last.After(now) && last.Before(w.nextBookmark) {
+		w.nextBookmark = last
 	}
 }
 
-// tellAll begins with everything there is, and a bookmark that says so. The lock is held.
-func (w *stream) tellAll() {
-	w.initial, w.told, w.at = false, w.server.version, w.kind.tail
+// queueInitialEvents queues an event for each existing object, and the bookmark that ends the initial events. The
+// caller holds the lock.
+func (w *stream) queueInitialEvents() {
+	w.initial, w.sentVersion, w.position = false, w.server.version, w.kind.tail
 	for _, rev := range w.kind.sorted() {
-		if w.selected.has(rev.Object) {
+		if w.selected.matches(rev.Object) {
 			w.pending = append(w.pending,
 				Event{Type: watch.Added, Version: rev.Version, Object: rev.Object, revision: rev})
 		}
@@ -97,18 +98,18 @@ func (w *stream) tellAll() {
 
 func (w *stream) bookmark() Event {
 	obj := w.kind.empty()
-	accessor(obj).SetResourceVersion(strconv.FormatInt(w.told, 10))
-	return Event{Type: watch.Bookmark, Version: w.told, Object: obj}
+	accessor(obj).SetResourceVersion(strconv.FormatInt(w.sentVersion, 10))
+	return Event{Type: watch.Bookmark, Version: w.sentVersion, Object: obj}
 }
 
-// expire ends the watch because history does not go back to version.
+// expire ends the watch because version was compacted.
 func (w *stream) expire(version int64) {
 	w.fail(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", version, w.server.compacted)))
 }
 
 // fail ends the watch with an error event.
 func (w *stream) fail(err error) {
-	w.pending = append(w.pending, Event{Type: watch.Error, Version: w.told, Status: statusOf(err)})
+	w.pending = append(w.pending, Event{Type: watch.Error, Version: w.sentVersion, Status: statusOf(err)})
 	w.failed = true
 }
 
@@ -118,11 +119,11 @@ func (w *stream) Read(p []byte) (int, error) {
 		if w.done != nil {
 			return 0, w.done
 		}
-		if w.done = w.over(); w.done != nil {
+		if w.done = w.endError(); w.done != nil {
 			continue
 		}
 		if len(w.pending) > 0 {
-			w.done = w.tell()
+			w.done = w.sendNext()
 			continue
 		}
 		w.done = w.wait()
@@ -132,8 +133,9 @@ func (w *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// over says why the watch has ended, whatever it has yet to tell: but why it failed is told also when its time is over.
-func (w *stream) over() error {
+// endError returns the error that ends the watch, nil if it continues. It does not wait for pending events. But the
+// event of a failure is sent even after the timeout of the watch.
+func (w *stream) endError() error {
 	select {
 	case <-w.closed:
 		return errClosed
@@ -153,17 +155,17 @@ func (w *stream) Close() error {
 	return nil
 }
 
-// wait blocks until there is something to tell, or the watch ends.
+// wait blocks until there is an event, or the watch ends.
 func (w *stream) wait() error {
 	if w.failed {
 		return io.EOF
 	}
 	s := w.server
 	s.mu.Lock()
-	w.gather()
-	wake := waiting(&w.kind.wake)
+	w.queueChanges()
+	wake := nextChange(&w.kind.wake)
 	if w.initial {
-		wake = waiting(&s.wake)
+		wake = nextChange(&s.wake)
 	}
 	version := s.version
 	s.mu.Unlock()
@@ -180,7 +182,7 @@ func (w *stream) wait() error {
 	select {
 	case <-wake:
 	case <-timer.C:
-		w.beat(version)
+		w.timedOut(version)
 	case <-w.closed:
 		return errClosed
 	case <-w.ctx.Done():
@@ -189,62 +191,62 @@ func (w *stream) wait() error {
 	return nil
 }
 
-// errClosed is what a reader gets that closed the body itself.
+// errClosed is the error of a Read after Close.
 var errClosed = errors.New("http: read on closed response body")
 
-// due returns how long until something happens without a change.
+// due returns the time until the watch must do something without a change.
 func (w *stream) due(now time.Time) time.Duration {
 	due := w.ends
 	switch {
 	case w.initial:
-		due = w.watch.Request.Time.Add(freshness)
-	case w.bookmarks && w.beats.Before(due):
-		due = w.beats
+		due = w.watch.Request.Time.Add(versionTimeout)
+	case w.bookmarks && w.nextBookmark.Before(due):
+		due = w.nextBookmark
 	}
 	return max(due.Sub(now), 0)
 }
 
-// beat tells how far the watch is when that is due.
-func (w *stream) beat(version int64) {
+// timedOut queues a bookmark if one is due. It ends a watch that has waited too long for its first version.
+func (w *stream) timedOut(version int64) {
 	now := time.Now()
 	if w.initial {
-		w.fail(tooLarge(w.wants, version))
+		w.fail(tooLarge(w.minVersion, version))
 		w.initial = false
 		return
 	}
-	if now.Before(w.beats) || !now.Before(w.ends) {
+	if now.Before(w.nextBookmark) || !now.Before(w.ends) {
 		return
 	}
 	w.server.mu.Lock()
-	w.gather()
-	w.told = max(w.told, w.server.version)
+	w.queueChanges()
+	w.sentVersion = max(w.sentVersion, w.server.version)
 	w.server.mu.Unlock()
 	w.pending = append(w.pending, w.bookmark())
 	w.schedule(now)
 }
 
-// gather takes note of what has happened since. The lock is held.
-func (w *stream) gather() {
+// queueChanges queues events for the changes since the last call. The caller holds the lock.
+func (w *stream) queueChanges() {
 	if w.initial {
-		if w.wants <= w.server.version {
-			w.tellAll()
+		if w.minVersion <= w.server.version {
+			w.queueInitialEvents()
 		}
 		return
 	}
-	for w.at.next != nil {
-		w.at = w.at.next
-		if w.at.revision.Version <= w.told {
-			continue // The watch is from a version that was yet to come.
+	for w.position.next != nil {
+		w.position = w.position.next
+		if w.position.revision.Version <= w.sentVersion {
+			continue // The watch began at a version that did not exist yet.
 		}
-		w.told = w.at.revision.Version
-		if event, is := w.selected.event(w.at.revision); is {
+		w.sentVersion = w.position.revision.Version
+		if event, is := w.selected.event(w.position.revision); is {
 			w.pending = append(w.pending, event)
 		}
 	}
 }
 
-// tell puts the next event into the buffer.
-func (w *stream) tell() error {
+// sendNext encodes the next event into the buffer.
+func (w *stream) sendNext() error {
 	event := w.pending[0]
 	w.server.mu.Lock()
 	interceptors := w.server.onEvents
@@ -255,14 +257,14 @@ func (w *stream) tell() error {
 		}
 	}
 	w.pending = w.pending[1:]
-	w.watch.Told++
+	w.watch.Sent++
 	w.server.traceEvent(&w.watch, event)
 	encoded, err := w.encode(event)
 	w.buffer = encoded
 	return err
 }
 
-// encode returns an event as it is sent.
+// encode returns an encoded event.
 func (w *stream) encode(event Event) ([]byte, error) {
 	payload := &answer{revision: event.revision, object: event.Object}
 	if event.Status != nil {
@@ -285,7 +287,7 @@ func (w *stream) encode(event Event) ([]byte, error) {
 	return append(line, "}\n"...), nil
 }
 
-// frame returns an event in protobuf: its length, and then the event without an envelope.
+// frame returns an event in protobuf: the length, and then the event without an envelope.
 func frame(kind watch.EventType, obj []byte) ([]byte, error) {
 	raw, err := (&metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: obj}}).Marshal()
 	if err != nil {

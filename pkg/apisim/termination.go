@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunNamespaces deletes what is in namespaces that are being deleted, and lets them go when they are empty. It sees
-// a change after lag. The conditions that a real server reports meanwhile are left out. It returns when ctx ends, at
-// once when Namespaces are not registered.
+// RunNamespaces deletes the contents of namespaces that are being deleted, and removes their finalizer when they are
+// empty. It sees a change after lag. It does not set the conditions of a real server. It returns when ctx ends, or at
+// once if Namespaces are not registered.
 func RunNamespaces(ctx context.Context, s *Server, lag time.Duration) {
 	a := &actor{server: s, user: "namespace-controller", lag: lag}
 	if s.namespaces() == nil {
@@ -28,22 +28,22 @@ func RunNamespaces(ctx context.Context, s *Server, lag time.Duration) {
 			if !ok || namespace.DeletionTimestamp == nil || !holdsContent(namespace) {
 				continue
 			}
-			if err := a.empty(ctx, namespace); err != nil {
+			if err := a.deleteContents(ctx, namespace); err != nil {
 				retry = time.Now().Add(retryAfter)
 			}
 		}
 	}
 }
 
-// empty deletes what is in a namespace, or lets it go when there is nothing.
-func (a *actor) empty(ctx context.Context, namespace *corev1.Namespace) error {
+// deleteContents deletes the objects in a namespace, or removes the finalizer of the namespace if there are none.
+func (a *actor) deleteContents(ctx context.Context, namespace *corev1.Namespace) error {
 	left := 0
 	for _, kind := range a.server.kinds {
 		if kind.ClusterScoped {
 			continue
 		}
-		if fresh, waiting := a.contents(kind, namespace.Name); fresh == 0 {
-			left += waiting
+		if active, terminating := a.contents(kind, namespace.Name); active == 0 {
+			left += terminating
 			continue
 		}
 		policy := metav1.DeletePropagationBackground
@@ -51,29 +51,29 @@ func (a *actor) empty(ctx context.Context, namespace *corev1.Namespace) error {
 		if err := a.do(ctx, http.MethodDelete, kind.path(namespace.Name, "", ""), string(mediaJSON), opts); err != nil {
 			return err
 		}
-		fresh, waiting := a.contents(kind, namespace.Name)
-		left += fresh + waiting
+		active, terminating := a.contents(kind, namespace.Name)
+		left += active + terminating
 	}
 	if left > 0 {
-		return nil // The next change in it brings the namespace here again.
+		return nil // The next change in the namespace triggers another attempt.
 	}
 	done := namespace.DeepCopy()
 	done.Spec.Finalizers = nil
 	return a.do(ctx, http.MethodPut, a.server.namespaces().path("", done.Name, "finalize"), string(mediaJSON), done)
 }
 
-// contents counts the objects in a namespace: those that nobody has deleted, and those that wait for a finalizer.
-func (a *actor) contents(kind *resource, namespace string) (fresh, waiting int) {
+// contents counts the objects of a kind in a namespace: the active ones and those that are being deleted.
+func (a *actor) contents(kind *resource, namespace string) (active, terminating int) {
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
 	for _, rev := range kind.live {
 		switch {
 		case rev.Namespace != namespace:
 		case accessor(rev.Object).GetDeletionTimestamp() == nil:
-			fresh++
+			active++
 		default:
-			waiting++
+			terminating++
 		}
 	}
-	return fresh, waiting
+	return active, terminating
 }

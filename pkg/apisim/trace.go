@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A trace is what happened. The server's lock guards it.
+// A trace records the requests to the server. The lock of the server guards it.
 type trace struct {
 	entries []*entry
 	keep    int // How many entries to keep, negative for all.
@@ -20,31 +20,31 @@ type trace struct {
 	writer  io.Writer
 }
 
-// An entry is what the trace has of a request, or a note.
+// An entry is a request or a note in the trace.
 type entry struct {
-	at      time.Time
-	who     string
-	what    string // Of a note.
-	request *Request
-	written []*Revision
-	served  []served // What the server answered, once for each time that it was asked.
-	got     string   // What the client got.
-	ended   bool
+	at       time.Time
+	user     string
+	text     string // Of a note.
+	request  *Request
+	written  []*Revision
+	served   []served // What the server answered, once for each time that it was asked.
+	received string   // What the client got.
+	ended    bool
 }
 
-// served is an answer of the server.
+// served is a response of the server.
 type served struct {
 	response *http.Response
-	words    string
+	result   string
 }
 
-// Trace returns all that has happened, one line a request:
+// Trace returns the trace, with one line for each request:
 //
 //	1.250s alice: patch deployments default/web (spec.replicas 3 -> 5): 200, version 17
 //
-// That is the time since New, who, what in kubectl's words, what it changed, and the answer with the resourceVersion
-// that came with it. Requests are in the order in which the server answered them, so that writes are in the order
-// of their versions. When the client got something else than the server's answer, both are told.
+// A line has the time since New, the user, the request, the fields that it changed, and the response with its
+// resourceVersion. Requests are in the order in which the server answered them, so writes are in the order of their
+// versions. If the client received something else than the response of the server, the line has both.
 func (s *Server) Trace() string {
 	s.mu.Lock()
 	entries := slices.Clone(s.trace.entries)
@@ -59,16 +59,16 @@ func (s *Server) Trace() string {
 	return b.String()
 }
 
-// TraceTo writes each line of the trace to w, too, when its request has been answered. Errors of w are ignored. It
-// stands in the way of all requests, and must not make any.
+// TraceTo also writes each line of the trace to w when its request has been answered. Errors of w are ignored. A Write
+// blocks all requests, and must not make any itself.
 func (s *Server) TraceTo(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trace.writer = w
 }
 
-// KeepTrace keeps only the last n lines, and for a while up to as many more. They hold on to the objects they tell of,
-// which Compact would have let go. Negative for all, which is the default.
+// KeepTrace makes the trace keep only the last n lines, and temporarily up to twice as many. The lines keep their
+// objects in memory, even after Compact. A negative n keeps all lines, which is the default.
 func (s *Server) KeepTrace(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Server) KeepTrace(n int) {
 	s.trace.trim()
 }
 
-// TraceEvents says whether events that go out on watches are in the trace, a line each. By default they are not.
+// TraceEvents adds a line to the trace for each event that is sent on a watch. The default is off.
 func (s *Server) TraceEvents(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *Server) TraceEvents(on bool) {
 func (s *Server) Note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write(s.trace.add(&entry{at: time.Now(), what: fmt.Sprintf(format, args...), ended: true}))
+	s.write(s.trace.add(&entry{at: time.Now(), text: fmt.Sprintf(format, args...), ended: true}))
 }
 
 func (t *trace) add(e *entry) *entry {
@@ -104,31 +104,31 @@ func (t *trace) trim() {
 	}
 }
 
-// write passes a complete entry on. The lock is held.
+// write writes a complete entry to the writer. The caller holds the lock.
 func (s *Server) write(e *entry) {
 	if s.trace.writer != nil {
-		_, _ = io.WriteString(s.trace.writer, e.line(s.started)) // There is nobody to tell.
+		_, _ = io.WriteString(s.trace.writer, e.line(s.started)) // TraceTo documents that errors are ignored.
 	}
 }
 
-// traceServed notes what the server answered. Unless it has written something, here is the request's place.
-func (s *Server) traceServed(r *Request, response *http.Response, words string) {
+// traceServed records a response of the server. It adds the entry of the request, unless a commit has added it before.
+func (s *Server) traceServed(r *Request, response *http.Response, result string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entryOf(r)
-	e.served = append(e.served, served{response, words})
+	e.served = append(e.served, served{response, result})
 	e.written = r.committed
 }
 
-// entryOf returns the entry of a request. The lock is held.
+// entryOf returns the entry of a request. The caller holds the lock.
 func (s *Server) entryOf(r *Request) *entry {
 	if r.entry == nil {
-		r.entry = s.trace.add(&entry{at: time.Now(), who: r.User, request: r})
+		r.entry = s.trace.add(&entry{at: time.Now(), user: r.User, request: r})
 	}
 	return r.entry
 }
 
-// traceAnswer notes what the client got in the end.
+// traceAnswer records the response that the client received.
 func (s *Server) traceAnswer(r *Request, response *http.Response, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,26 +136,26 @@ func (s *Server) traceAnswer(r *Request, response *http.Response, err error) {
 	i := slices.IndexFunc(e.served, func(one served) bool { return one.response == response })
 	switch {
 	case err != nil:
-		e.got = "no answer: " + err.Error()
+		e.received = "no answer: " + err.Error()
 	case i >= 0:
-		e.got = e.served[i].words
+		e.received = e.served[i].result
 	case r.refusal.response == response:
-		e.got = r.refusal.words
+		e.received = r.refusal.result
 	default:
-		e.got = outcome(response.StatusCode, "", "")
+		e.received = outcome(response.StatusCode, "", "")
 	}
 	e.ended = true
 	s.write(e)
 }
 
-// traceEvent notes an event that goes out.
+// traceEvent records an event that is sent.
 func (s *Server) traceEvent(w *Watch, event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.trace.events {
 		return
 	}
-	what := fmt.Sprintf("%s: told %s", w.Resource.Resource, event.Type)
+	what := fmt.Sprintf("%s: sent %s", w.Resource.Resource, event.Type)
 	switch {
 	case event.Status != nil:
 		what += ": " + event.Status.Message
@@ -164,30 +164,30 @@ func (s *Server) traceEvent(w *Watch, event Event) {
 		what += " " + fullName(m.GetNamespace(), m.GetName())
 	}
 	what += fmt.Sprintf(", version %d", event.Version)
-	s.write(s.trace.add(&entry{at: time.Now(), who: w.User, what: what, ended: true}))
+	s.write(s.trace.add(&entry{at: time.Now(), user: w.User, text: what, ended: true}))
 }
 
-// outcome puts an answer into words.
+// outcome describes a response.
 func outcome(code int, reason metav1.StatusReason, version string) string {
-	words := fmt.Sprint(code)
+	result := fmt.Sprint(code)
 	if reason != "" {
-		words += " " + string(reason)
+		result += " " + string(reason)
 	}
 	if version != "" && version != "0" {
-		words += ", version " + version
+		result += ", version " + version
 	}
-	return words
+	return result
 }
 
-// line returns the entry as it is read.
+// line returns the line of the entry.
 func (e *entry) line(started time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%9.3fs ", e.at.Sub(started).Seconds())
-	if e.who != "" {
-		b.WriteString(e.who + ": ")
+	if e.user != "" {
+		b.WriteString(e.user + ": ")
 	}
 	if e.request == nil {
-		return b.String() + e.what + "\n"
+		return b.String() + e.text + "\n"
 	}
 	b.WriteString(e.request.String())
 	if changed := e.changed(); changed != "" {
@@ -196,27 +196,27 @@ func (e *entry) line(started time.Time) string {
 	switch {
 	case !e.ended:
 		b.WriteString(": not answered yet")
-	case len(e.served) == 1 && e.served[0].words == e.got:
-		b.WriteString(": " + e.got)
+	case len(e.served) == 1 && e.served[0].result == e.received:
+		b.WriteString(": " + e.received)
 	default:
-		b.WriteString(": " + e.got)
+		b.WriteString(": " + e.received)
 		for _, one := range e.served {
-			b.WriteString(" (the server: " + one.words + ")")
+			b.WriteString(" (the server: " + one.result + ")")
 		}
 	}
 	return b.String() + "\n"
 }
 
-// changed says what the request has changed.
+// changed describes the changes of the request.
 func (e *entry) changed() string {
 	var all []string
 	for _, rev := range e.written {
 		name := fullName(rev.Namespace, rev.Name)
 		switch {
 		case rev.Type == watch.Deleted && len(e.written) > 1:
-			all = append(all, name+" gone")
+			all = append(all, name+" deleted")
 		case rev.Type == watch.Deleted:
-			all = append(all, "gone")
+			all = append(all, "deleted")
 		case rev.Type == watch.Added && e.request.Name == "":
 			all = append(all, rev.Name)
 		case rev.Type == watch.Modified && len(e.written) > 1:
@@ -226,7 +226,7 @@ func (e *entry) changed() string {
 		}
 	}
 	wrote := slices.Contains([]string{"update", "patch", "delete"}, e.request.Verb)
-	if len(e.written) == 0 && wrote && len(e.served) > 0 && strings.HasPrefix(e.served[len(e.served)-1].words, "200") {
+	if len(e.written) == 0 && wrote && len(e.served) > 0 && strings.HasPrefix(e.served[len(e.served)-1].result, "200") {
 		return "nothing"
 	}
 	return strings.Join(all, "; ")

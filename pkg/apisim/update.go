@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A change makes the object that is to be stored from the one that is, which is nil when there is none. It
-// returns one that it does not share with anybody.
+// A change returns the new object for a stored one. The old object is nil if it does not exist. The new object must not
+// share data with others.
 type change func(old runtime.Object) (runtime.Object, error)
 
 func (c *call) update() (*answer, error) {
@@ -26,7 +26,7 @@ func (c *call) update() (*answer, error) {
 		return nil, err
 	}
 	c.dryRun = len(opts.DryRun) > 0
-	obj, err := c.sent(opts.FieldValidation)
+	obj, err := c.bodyObject(opts.FieldValidation)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (c *call) checkName(obj runtime.Object) error {
 	}
 }
 
-// store changes the object that the path names, again when it was changed by others meanwhile. A uid is compared
-// with the stored object's.
+// store changes the object that the path names. After a conflict with another write, it tries again. Unless it is
+// empty, uid must be that of the stored object.
 func (c *call) store(uid types.UID, mayCreate bool, change change) (*answer, error) {
 	key := c.kind.key(c.request.Namespace, c.request.Name)
 	for {
@@ -106,21 +106,21 @@ func (c *call) createOnUpdate(change change) (*Revision, error) {
 			return nil, err
 		}
 	}
-	if !c.dryRun { // Which answers with what it was sent.
+	if !c.dryRun { // A dry run responds with the version that the client sent.
 		accessor(obj).SetResourceVersion("")
 	}
 	return c.insertOnce(obj)
 }
 
-// replace stores what change makes of have. It returns nil when the object has changed since have was read, and
-// have when nothing changes.
+// replace applies change to have and stores the result. It returns nil if the object has changed since have was read,
+// and have if nothing changes.
 func (c *call) replace(key string, have *Revision, change change) (*Revision, error) {
 	old, subresource := have.Object, c.request.Subresource
 	obj, err := change(old)
 	if err != nil {
 		return nil, err
 	}
-	if subresource != "scale" { // A change of the scale has been admitted as such.
+	if subresource != "scale" { // storeScale has called admission with the Scale.
 		if err := c.admit("UPDATE", obj, old); err != nil {
 			return nil, err
 		}
@@ -147,20 +147,20 @@ func (c *call) replace(key string, have *Revision, change change) (*Revision, er
 			return nil, err
 		}
 	}
-	if c.deletesItself(obj, old) {
+	if c.completesDeletion(obj, old) {
 		return c.finish(key, have, obj)
 	}
 	written, err := c.server.newRevision(c.kind, "", obj, nil)
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Equal(written.encoded, have.encoded) && !have.undefaulted {
+	if bytes.Equal(written.encoded, have.encoded) && !have.missingDefaults {
 		return have, nil
 	}
 	return c.commit(key, have, obj)
 }
 
-// checkVersion compares the resourceVersion of obj with the stored object's, and fills it in where it may be left out.
+// checkVersion compares the resourceVersion of obj with that of the stored object, and sets it if obj has none.
 func (c *call) checkVersion(obj, old runtime.Object) error {
 	have, want := accessor(old).GetResourceVersion(), accessor(obj).GetResourceVersion()
 	if want == "" {
@@ -182,17 +182,17 @@ func (c *call) checkVersion(obj, old runtime.Object) error {
 	return nil
 }
 
-// deletesItself says whether an update takes the last finalizer from an object that is being deleted.
-func (c *call) deletesItself(obj, old runtime.Object) bool {
+// completesDeletion reports whether an update removes the last finalizer of an object that is being deleted.
+func (c *call) completesDeletion(obj, old runtime.Object) bool {
 	grace := accessor(old).GetDeletionGracePeriodSeconds()
 	return len(accessor(obj).GetFinalizers()) == 0 && accessor(old).GetDeletionTimestamp() != nil &&
 		(grace == nil || *grace == 0) && (!c.kind.isNamespaces() || !holdsContent(obj))
 }
 
-// finish deletes an object, and returns for an answer what the client made of it.
+// finish removes an object, and returns the object of the client's update for the answer.
 func (c *call) finish(key string, have *Revision, obj runtime.Object) (*Revision, error) {
-	gone, err := c.commit(key, have, nil)
-	if gone == nil || err != nil {
+	deleted, err := c.commit(key, have, nil)
+	if deleted == nil || err != nil {
 		return nil, err
 	}
 	return c.server.newRevision(c.kind, "", obj, have.Object)

@@ -8,22 +8,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A User is somebody who does things now and then, for RunUser.
+// A User makes random edits at random times. See RunUser.
 type User struct {
-	Name string // In the trace.
-	// Rand decides what is done and when. Nobody else may use it meanwhile.
+	Name string // The name in the trace.
+	// Rand chooses the edits and their times. Nothing else may use it while RunUser runs.
 	Rand *rand.Rand
-	// Pause is how long there is between two edits on average: each time it is between nothing and twice that.
+	// Pause is the average pause between two edits. Each pause is random, between zero and twice Pause.
 	Pause time.Duration
-	// Edits are what the user may do. Those that come more than once are more likely. An edit that is refused is
-	// what users have to live with: the error goes into the trace.
+	// Edits are the edits to choose from. An edit that is listed more than once is more likely. The error of an edit
+	// is added to the trace, and the user continues.
 	Edits []func(ctx context.Context, config *rest.Config, random *rand.Rand) error
-	// Times is how many edits there are. 0: until the context ends.
+	// Times is the number of edits. 0 means that the user continues until the context ends.
 	Times int
 }
 
-// RunUser does what the user does, through a client like any other's. It returns when there are no more edits to
-// make, or ctx ends.
+// RunUser makes the edits of the user, through an ordinary client. It returns after the last edit, or when ctx ends.
 func RunUser(ctx context.Context, s *Server, user User) {
 	config := s.Config(user.Name)
 	for done := 0; len(user.Edits) > 0 && (user.Times == 0 || done < user.Times); done++ {

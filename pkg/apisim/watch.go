@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// longestWatch is when a watch ends whose client did not say. Real servers roll dice for 30 to 60 minutes.
-	longestWatch = 45 * time.Minute
-	// heartbeat is how often a watch that wants bookmarks gets one.
-	heartbeat = time.Minute
-	// farewell is how long before its end a watch gets a last bookmark.
-	farewell = 2 * time.Second
+	// defaultWatchTimeout is the duration of a watch without a timeout. Real servers choose 30 to 60 minutes at random.
+	defaultWatchTimeout = 45 * time.Minute
+	// bookmarkInterval is the time between two bookmarks of a watch that asks for bookmarks.
+	bookmarkInterval = time.Minute
+	// lastBookmarkLead is the time between the last bookmark of a watch and its end.
+	lastBookmarkLead = 2 * time.Second
 )
 
 // A Watch is an open watch, as event interceptors see it.
@@ -24,17 +24,17 @@ type Watch struct {
 	User      string
 	Resource  schema.GroupVersionResource
 	Namespace string // Empty for all.
-	// Told counts the events that went out on it, bookmarks included.
-	Told int
+	// Sent counts the events that were sent on it, including bookmarks.
+	Sent int
 }
 
-// An Event is what a watch is about to tell.
+// An Event is an event that a watch is about to send.
 type Event struct {
 	Type    watch.EventType
-	Version int64 // Of what happened. A bookmark's says up to where the watch is.
-	// Object is not to be modified. Of a bookmark it has nothing but a version. With an error it is nil.
+	Version int64 // The version of the change. A bookmark has the version up to which all events are sent.
+	// Object must not be modified. The object of a bookmark has only a version. An error has none.
 	Object runtime.Object
-	Status *metav1.Status // Of an error.
+	Status *metav1.Status // Only of an error.
 
 	revision *Revision
 }
@@ -46,11 +46,11 @@ func (c *call) watch() (*answer, error) {
 	}
 	from, err := parseVersion(opts.ResourceVersion)
 	if err != nil {
-		return nil, err // As it is: a real server has no words for it here.
+		return nil, err // A real server adds no context to this error.
 	}
 	w := &stream{
 		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}),
-		media: acceptedMedia(c.request, c.kind), bookmarks: opts.AllowWatchBookmarks, told: from,
+		media: acceptedMedia(c.request, c.kind), bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
 		watch: Watch{
 			Request: c.request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
 		},
@@ -59,21 +59,21 @@ func (c *call) watch() (*answer, error) {
 	return &answer{stream: w}, nil
 }
 
-// event returns what a change means to somebody who sees only what is selected.
+// event returns the event of a change for a watch with this selection, and whether there is one.
 func (s *selection) event(rev *Revision) (Event, bool) {
 	event := Event{Type: rev.Type, Version: rev.Version, Object: rev.Object, revision: rev}
 	if s.everything() && (s.namespace == "" || s.namespace == rev.Namespace) {
 		return event, true
 	}
-	is, was := rev.Type != watch.Deleted && s.has(rev.Object), s.has(rev.Before)
+	is, was := rev.Type != watch.Deleted && s.matches(rev.Object), s.matches(rev.Before)
 	switch {
 	case is && was:
 		event.Type = watch.Modified
 	case is:
 		event.Type = watch.Added
 	case was && rev.Type != watch.Deleted:
-		gone := rev.departed()
-		event = Event{Type: watch.Deleted, Version: rev.Version, Object: gone.Object, revision: gone}
+		deleted := rev.asDeleted()
+		event = Event{Type: watch.Deleted, Version: rev.Version, Object: deleted.Object, revision: deleted}
 	case !was:
 		return Event{}, false
 	}

@@ -18,8 +18,8 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// told reads a watch until it ends, or for as long as it takes, and returns what it told.
-func told(r *requester, request string, during time.Duration) []string {
+// received reads a watch until it ends, or for the given duration, and returns its events.
+func received(r *requester, request string, during time.Duration) []string {
 	r.t.Helper()
 	response := r.send(request)
 	if response.StatusCode != 200 {
@@ -80,7 +80,7 @@ func eventWords(line []byte) string {
 	return words
 }
 
-// a, b and c are in versions 3, 4 and 5, b is red since 6, a is gone with 7.
+// a, b and c are created in versions 3, 4 and 5. b turns red in 6. a is deleted in 7.
 var past = []string{
 	`POST configmaps {"metadata":{"name":"a","labels":{"color":"red"}}}`,
 	`POST configmaps {"metadata":{"name":"b","labels":{"color":"blue"}}}`,
@@ -89,7 +89,7 @@ var past = []string{
 	`DELETE configmaps/a`,
 }
 
-// While a watch is open, b turns blue again with 8, w gets color red with 9, and d comes with 10.
+// While a watch is open, b turns blue again in 8, w gets the color red in 9, and d is created in 10.
 var meanwhile = []string{
 	`MERGE configmaps/b {"metadata":{"labels":{"color":"blue"}}}`,
 	`MERGE widgets/w {"spec":{"color":"red"}}`,
@@ -108,7 +108,7 @@ func TestWatches(t *testing.T) {
 			want: []string{"ADDED b@4", "MODIFIED b@6", "DELETED a@7", "MODIFIED b@8", "ADDED d@10"},
 		},
 		{
-			name: "from no version begins with what there is", when: "GET configmaps?watch=1",
+			name: "without a version it begins with the current objects", when: "GET configmaps?watch=1",
 			want: []string{"ADDED b@6", "MODIFIED b@8", "ADDED d@10"},
 		},
 		{
@@ -143,27 +143,27 @@ func TestWatches(t *testing.T) {
 			want: []string{"MODIFIED b@8", "ADDED d@10", "BOOKMARK @10", "end"},
 		},
 		{
-			name: "from a version that is forgotten", compact: true, when: "GET configmaps?watch=1&resourceVersion=6",
+			name: "from a version that was compacted", compact: true, when: "GET configmaps?watch=1&resourceVersion=6",
 			want: []string{"ERROR 410 Expired: too old resource version: 6 (7)", "end"},
 		},
 		{
-			name: "from the version that is not quite forgotten", compact: true,
+			name: "from the version of the compaction", compact: true,
 			when: "GET configmaps?watch=1&resourceVersion=7",
 			want: []string{"MODIFIED b@8", "ADDED d@10"},
 		},
 		{
-			name: "WatchList from the future",
+			name: "WatchList at a version that does not exist yet",
 			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=11",
 			want: []string{"ERROR 504 Timeout: Timeout: Too large resource version: 11, current: 10 " +
 				"ResourceVersionTooLarge", "end"},
 		},
 		{
-			name: "WatchList from a future that comes",
+			name: "WatchList at a version that comes to exist",
 			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9",
 			want: []string{"ADDED b@8", "ADDED d@10"},
 		},
-		{name: "from what is no version", when: "GET configmaps?watch=1&resourceVersion=x", want: []string{"500"}},
-		{name: "what is no selector", when: "GET configmaps?watch=1&labelSelector=a=b=c", want: []string{"400"}},
+		{name: "from a malformed version", when: "GET configmaps?watch=1&resourceVersion=x", want: []string{"500"}},
+		{name: "a malformed selector", when: "GET configmaps?watch=1&labelSelector=a=b=c", want: []string{"400"}},
 		{name: "an unknown field", when: "GET configmaps?watch=1&fieldSelector=a=b", want: []string{"400"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestWatches(t *testing.T) {
 						r.do(request)
 					}
 				})
-				got := told(r, test.when, 2*time.Minute+time.Second)
+				got := received(r, test.when, 2*time.Minute+time.Second)
 				if diff := cmp.Diff(test.want, got); diff != "" {
 					t.Errorf("%s (-want +got):\n%s\n%s", test.when, diff, s.Trace())
 				}
@@ -186,7 +186,7 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-func TestCompactionLeavesOpenWatches(t *testing.T) {
+func TestOpenWatchesSurviveACompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}
@@ -205,11 +205,11 @@ func TestCompactionLeavesOpenWatches(t *testing.T) {
 			}
 		})
 		want := []string{"ADDED a@3", "ADDED b@4", "MODIFIED b@6", "DELETED a@7"}
-		if diff := cmp.Diff(want, told(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour/2)); diff != "" {
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour/2)); diff != "" {
 			t.Errorf("a watch that is behind (-want +got):\n%s", diff)
 		}
 		want = []string{"ERROR 410 Expired: too old resource version: 4 (7)", "end"}
-		if diff := cmp.Diff(want, told(r, "GET configmaps?watch=1&resourceVersion=4", time.Hour)); diff != "" {
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=4", time.Hour)); diff != "" {
 			t.Errorf("a new watch from there (-want +got):\n%s", diff)
 		}
 		others.Wait()
@@ -221,7 +221,7 @@ func TestEventsCanBreakAWatch(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}
 		s.InterceptEvents(func(w *apisim.Watch, e apisim.Event) error {
-			if w.Told == 1 {
+			if w.Sent == 1 {
 				return errors.New("connection reset by peer")
 			}
 			return nil
@@ -230,7 +230,7 @@ func TestEventsCanBreakAWatch(t *testing.T) {
 			r.do(request)
 		}
 		want := []string{"ADDED a@3", "connection reset by peer", "end"}
-		if diff := cmp.Diff(want, told(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour)); diff != "" {
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour)); diff != "" {
 			t.Errorf("a broken watch (-want +got):\n%s", diff)
 		}
 	})
@@ -247,13 +247,13 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		cancel()
 		for event := range w.ResultChan() { // Ends, or the bubble is stuck.
 			if event.Type != watch.Error {
-				t.Errorf("told %v after the client had left", event)
+				t.Errorf("sent %v after the client had gone away", event)
 			}
 		}
 	})
 }
 
-func TestAWatchFromTheFutureTellsNothingOlder(t *testing.T) {
+func TestAWatchFromAFutureVersionSendsNoOlderEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}
@@ -265,14 +265,14 @@ func TestAWatchFromTheFutureTellsNothingOlder(t *testing.T) {
 			}
 		})
 		want := []string{"MODIFIED b@6", "DELETED a@7"}
-		if diff := cmp.Diff(want, told(r, "GET configmaps?watch=1&resourceVersion=5", time.Hour/2)); diff != "" {
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=5", time.Hour/2)); diff != "" {
 			t.Errorf("(-want +got):\n%s\n%s", diff, s.Trace())
 		}
 		others.Wait()
 	})
 }
 
-// A watch that lags behind the writes ends in time all the same.
+// A watch that lags behind the writes ends at its timeout nevertheless.
 func TestAWatchThatLagsEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
@@ -286,7 +286,7 @@ func TestAWatchThatLagsEndsInTime(t *testing.T) {
 			}
 		})
 		began := time.Now()
-		lines := told(r, "GET configmaps?watch=1&resourceVersion=2&timeoutSeconds=10", time.Hour)
+		lines := received(r, "GET configmaps?watch=1&resourceVersion=2&timeoutSeconds=10", time.Hour)
 		if took := time.Since(began); took > 12*time.Second || lines[len(lines)-1] != "end" {
 			t.Errorf("after %s: %q", took, lines)
 		}
@@ -294,8 +294,8 @@ func TestAWatchThatLagsEndsInTime(t *testing.T) {
 	})
 }
 
-// Who gives up while the server waits for a version hears of that, and not of an error of the server.
-func TestARequestThatIsGivenUpIsNotAnswered(t *testing.T) {
+// A client that gives up while the server waits for a version gets the error of its context.
+func TestACancelledRequestReturnsTheErrorOfItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := clientOf(apisim.New(kinds()...), "alice")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -315,13 +315,13 @@ func TestTraceOfEvents(t *testing.T) {
 		s.TraceEvents(true)
 		r := &requester{t, s}
 		r.do(past[0])
-		told(r, "GET configmaps?watch=1&timeoutSeconds=90&allowWatchBookmarks=true", time.Hour)
+		received(r, "GET configmaps?watch=1&timeoutSeconds=90&allowWatchBookmarks=true", time.Hour)
 		want := "    0.000s test: create configmaps -n default (a): 201, version 3\n" +
 			"    0.000s test: watch configmaps -n default: 200\n" +
-			"    0.000s test: configmaps: told ADDED default/a, version 3\n" +
-			"    0.000s test: configmaps: told BOOKMARK, version 3\n" +
-			"   60.000s test: configmaps: told BOOKMARK, version 3\n" +
-			"   88.000s test: configmaps: told BOOKMARK, version 3\n"
+			"    0.000s test: configmaps: sent ADDED default/a, version 3\n" +
+			"    0.000s test: configmaps: sent BOOKMARK, version 3\n" +
+			"   60.000s test: configmaps: sent BOOKMARK, version 3\n" +
+			"   88.000s test: configmaps: sent BOOKMARK, version 3\n"
 		if diff := cmp.Diff(want, s.Trace()); diff != "" {
 			t.Errorf("trace (-want +got):\n%s", diff)
 		}

@@ -34,13 +34,13 @@ var writes = []struct {
 		want: `409 AlreadyExists: configmaps "a" already exists`,
 	},
 	{
-		name:  "a name is taken that might have been generated",
+		name:  "a name is taken although the object has a generateName",
 		given: []string{aConfigMap}, when: `POST configmaps {"metadata":{"name":"a","generateName":"a"}}`,
 		want: `409 AlreadyExists: configmaps "a" already exists, the server was not able to generate a unique name ` +
 			`for the object`,
 	},
 	{
-		name:  "a name is taken by what is being deleted",
+		name:  "a name is taken by an object that is being deleted",
 		given: []string{`POST configmaps {"metadata":{"name":"a","finalizers":["x/y"]}}`, `DELETE configmaps/a`},
 		when:  aConfigMap,
 		want:  `409 AlreadyExists: object is being deleted: configmaps "a" already exists`,
@@ -64,12 +64,12 @@ var writes = []struct {
 		want: "400 BadRequest: the namespace of the provided object does not match the namespace sent on the request",
 	},
 	{
-		name: "a version of an object that is new",
+		name: "a new object with a version",
 		when: `POST configmaps {"metadata":{"name":"a","resourceVersion":"5"}}`,
 		want: "500 <nil>: resourceVersion should not be set on objects to be created",
 	},
 	{
-		name: "what is no object", when: `POST configmaps nonsense`,
+		name: "a body that is no object", when: `POST configmaps nonsense`,
 		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get " +
 			"version/kind; json parse error: invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)",
 	},
@@ -101,14 +101,14 @@ var writes = []struct {
 			"be of type string: \"array\"\nFieldValueTypeInvalid spec.color",
 	},
 	{
-		name: "a custom kind's list that is none",
+		name: "a custom kind's list with a value that is no list",
 		when: `POST widgets {$widget,"metadata":{"name":"w","finalizers":true}}`,
 		want: "422 Invalid: Widget.example.com \"w\" is invalid: metadata.finalizers: Invalid value: \"bool\": " +
 			"metadata.finalizers in " +
 			"body must be of type array: \"bool\"\nFieldValueTypeInvalid metadata.finalizers",
 	},
 	{
-		name: "nothing", when: `POST configmaps`,
+		name: "an empty body", when: `POST configmaps`,
 		want: "400 BadRequest: the object provided is unrecognized (must be of type ConfigMap): couldn't get " +
 			"version/kind; json parse error: unexpected end of JSON input (<empty>)",
 	},
@@ -121,7 +121,7 @@ var writes = []struct {
 			"string \"json:\\\"kind,omitempty\\\"\" } (5b2261206c6973742074686174206973206d75636820746f6f206c6f6e67 ...)",
 	},
 	{
-		name: "a content type that nobody speaks", when: `TEXT configmaps {}`,
+		name: "an unknown content type", when: `TEXT configmaps {}`,
 		want: "415 UnsupportedMediaType: the body of the request was in an unknown format - accepted media types " +
 			"include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
 	},
@@ -129,7 +129,7 @@ var writes = []struct {
 		name: "YAML", when: "YAML configmaps metadata: {name: a}", want: "201",
 	},
 	{
-		name: "fields that are unknown, to somebody strict",
+		name: "unknown fields, with strict validation",
 		when: `POST configmaps?fieldValidation=Strict {"metadata":{"name":"a"},"dat":{}}`,
 		want: `400 BadRequest: ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: ` +
 			`unknown field "dat"`,
@@ -138,7 +138,7 @@ var writes = []struct {
 		name: "a dry run", when: `POST configmaps?dryRun=All {"metadata":{"name":"a"}}`, want: "201",
 	},
 	{
-		name: "a dry run of a kind that there is not", when: `POST configmaps?dryRun=Some {"metadata":{"name":"a"}}`,
+		name: "an unknown kind of dry run", when: `POST configmaps?dryRun=Some {"metadata":{"name":"a"}}`,
 		want: "422 Invalid: CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: " +
 			"supported values: \"All\"\nFieldValueNotSupported dryRun",
 	},
@@ -149,7 +149,7 @@ var writes = []struct {
 
 	// Update.
 	{
-		name: "an update of nothing", when: `PUT configmaps/a {"metadata":{"name":"a"}}`,
+		name: "an update of an object that does not exist", when: `PUT configmaps/a {"metadata":{"name":"a"}}`,
 		want: `404 NotFound: configmaps "a" not found`,
 	},
 	{
@@ -174,12 +174,12 @@ var writes = []struct {
 		want: `409 Conflict: Operation cannot be fulfilled on configmaps "a": ` + anObjectMod,
 	},
 	{
-		name:  "an update with what is no version",
+		name:  "an update with a malformed version",
 		given: []string{aConfigMap}, when: `PUT configmaps/a {"metadata":{"name":"a","resourceVersion":"x"}}`,
 		want: `500 <nil>: strconv.ParseUint: parsing "x": invalid syntax`,
 	},
 	{
-		name:  "an update of another object of the name",
+		name:  "an update with the uid of another object",
 		given: []string{aConfigMap}, when: `PUT configmaps/a {"metadata":{"name":"a","uid":"x"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on configmaps "a": StorageError: invalid object, Code: 4, ` +
 			`Key: /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID ` +
@@ -201,25 +201,25 @@ var writes = []struct {
 		want: "200 written generation 2",
 	},
 	{
-		name:  "an update of labels is not",
+		name:  "an update of labels is no new generation",
 		given: []string{aDeployment},
 		when:  `PUT deployments/web {"metadata":{"name":"web","labels":{"a":"b"}},"spec":{"replicas":2}}`,
 		want:  "200 written generation 1",
 	},
 	{
-		name:  "an update leaves the status alone",
+		name:  "an update does not change the status",
 		given: []string{aDeployment},
 		when:  `PUT deployments/web {"metadata":{"name":"web"},"spec":{"replicas":2},"status":{"replicas":7}}`,
 		want:  "200 unchanged",
 	},
 	{
-		name:  "an update of the status leaves the spec alone",
+		name:  "an update of the status does not change the spec",
 		given: []string{aDeployment},
 		when:  `PUT deployments/web/status {"metadata":{"name":"web"},"spec":{"replicas":9},"status":{"replicas":7}}`,
 		want:  "200 written generation 1",
 	},
 	{
-		name:  "an update of a custom kind's status leaves the metadata alone",
+		name:  "an update of a custom kind's status does not change the metadata",
 		given: []string{aWidget, `MERGE widgets/w {}`},
 		when: `PUT widgets/w/status {$widget,"metadata":{"name":"w","resourceVersion":"$version","labels":{"a":"b"}},` +
 			`"status":{"phase":"Pending"}}`,
@@ -236,7 +236,7 @@ var writes = []struct {
 		name: "a PUT creates a Lease", when: `PUT leases/l {"metadata":{"name":"l"}}`, want: "201 new generation 0",
 	},
 	{
-		name: "a PUT of a Lease that was another", when: `PUT leases/l {"metadata":{"name":"l","uid":"x"}}`,
+		name: "a PUT of a Lease with the uid of another object", when: `PUT leases/l {"metadata":{"name":"l","uid":"x"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on leases.coordination.k8s.io "l": StorageError: invalid ` +
 			`object, Code: 4, ` +
 			`Key: /registry/leases/default/l, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in ` +
@@ -244,7 +244,7 @@ var writes = []struct {
 			`UID in object meta: `,
 	},
 	{
-		name: "a PUT of a Lease with what is no version",
+		name: "a PUT of a Lease with a malformed version",
 		when: `PUT leases/l {"metadata":{"name":"l","resourceVersion":"x"}}`,
 		want: `500 <nil>: strconv.ParseUint: parsing "x": invalid syntax`,
 	},
@@ -273,7 +273,8 @@ var writes = []struct {
 
 	// Patch.
 	{
-		name: "a patch of nothing", when: `MERGE configmaps/a {}`, want: `404 NotFound: configmaps "a" not found`,
+		name: "a patch of an object that does not exist", when: `MERGE configmaps/a {}`,
+		want: `404 NotFound: configmaps "a" not found`,
 	},
 	{
 		name:  "a patch that changes nothing",
@@ -292,7 +293,7 @@ var writes = []struct {
 		want: `409 Conflict: Operation cannot be fulfilled on deployments.apps "web": ` + anObjectMod,
 	},
 	{
-		name:  "a patch of another object of the name",
+		name:  "a patch with the uid of another object",
 		given: []string{aDeployment}, when: `STRATEGIC deployments/web {"metadata":{"uid":"x"}}`,
 		want: `422 Invalid: Deployment.apps "web" is invalid: metadata.uid: Invalid value: "x": field is immutable` +
 			"\nFieldValueInvalid metadata.uid\nFieldValueInvalid metadata.uid",
@@ -320,7 +321,7 @@ var writes = []struct {
 		want: "422 Invalid: the server rejected our request due to an error in our request",
 	},
 	{
-		name:  "a patch of no type",
+		name:  "a patch of an unknown type",
 		given: []string{aConfigMap}, when: `PATCH configmaps/a {}`,
 		want: "415 UnsupportedMediaType: 415: Unsupported Media Type",
 	},
@@ -332,7 +333,7 @@ var writes = []struct {
 			"\nFieldValueInvalid patch",
 	},
 	{
-		name:  "a strategic patch that makes no sense",
+		name:  "a strategic patch with an unknown directive",
 		given: []string{aDeployment}, when: `STRATEGIC deployments/web {"metadata":{"$patch":"sideways"}}`,
 		want: "500 <nil>: unknown patch type: sideways in map: map[$patch:sideways]",
 	},
@@ -342,14 +343,14 @@ var writes = []struct {
 		want: "400 BadRequest: invalid patch format of retainKeys",
 	},
 	{
-		name:  "a strategic patch with what is unknown, of somebody strict",
+		name:  "a strategic patch with an unknown field, with strict validation",
 		given: []string{aConfigMap}, when: `STRATEGIC configmaps/a?fieldValidation=Strict {"dat":{}}`,
 		want: `422 Invalid:  "" is invalid: patch: Invalid value: "map[dat:map[]]": strict decoding error: unknown ` +
 			`field "dat"` +
 			"\nFieldValueInvalid patch",
 	},
 	{
-		name:  "a strategic patch with what is unknown",
+		name:  "a strategic patch with an unknown field",
 		given: []string{aConfigMap}, when: `STRATEGIC configmaps/a {"dat":{}}`, want: "200 unchanged",
 	},
 	{
@@ -368,24 +369,25 @@ var writes = []struct {
 		want: "400 BadRequest: the name of the object (b) does not match the name on the URL (a)",
 	},
 	{
-		name:  "a patch that is none",
+		name:  "a malformed patch",
 		given: []string{aConfigMap}, when: `MERGE configmaps/a [`,
 		want: "400 BadRequest: error decoding patch: unexpected end of JSON input",
 	},
 
 	// Delete.
 	{
-		name: "a deletion of nothing", when: `DELETE configmaps/a`, want: `404 NotFound: configmaps "a" not found`,
+		name: "a deletion of an object that does not exist", when: `DELETE configmaps/a`,
+		want: `404 NotFound: configmaps "a" not found`,
 	},
 	{
-		name: "a deletion", given: []string{aConfigMap}, when: `DELETE configmaps/a`, want: "200 gone",
+		name: "a deletion", given: []string{aConfigMap}, when: `DELETE configmaps/a`, want: "200 deleted",
 	},
 	{
-		name:  "a dry deletion",
+		name:  "a dry run of a deletion",
 		given: []string{aConfigMap}, when: `DELETE configmaps/a?dryRun=All`, want: "200 unchanged",
 	},
 	{
-		name:  "a deletion of another object of the name",
+		name:  "a deletion with the uid of another object",
 		given: []string{aDeployment}, when: `DELETE deployments/web {"preconditions":{"uid":"x"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on Deployment.apps "web": the UID in the precondition (x) ` +
 			`does not match the ` +
@@ -400,10 +402,10 @@ var writes = []struct {
 			`match the ResourceVersion in record (3). The object might have been modified`,
 	},
 	{
-		name:  "a deletion of just this",
+		name:  "a deletion with preconditions that match",
 		given: []string{aDeployment},
 		when:  `DELETE deployments/web {"preconditions":{"uid":"$uid","resourceVersion":"$version"}}`,
-		want:  "200 gone",
+		want:  "200 deleted",
 	},
 	{
 		name:  "a deletion in the foreground waits",
@@ -417,7 +419,7 @@ var writes = []struct {
 		want:  "200 unchanged",
 	},
 	{
-		name:  "a second deletion that changes its mind",
+		name:  "a second deletion with another policy",
 		given: []string{aDeployment, `DELETE deployments/web {"propagationPolicy":"Foreground"}`},
 		when:  `DELETE deployments/web {"propagationPolicy":"Orphan"}`,
 		want:  "200 written generation 2 deleting orphan",
@@ -426,10 +428,10 @@ var writes = []struct {
 		name:  "Events have no propagation",
 		given: []string{`POST events {"metadata":{"name":"e"}}`},
 		when:  `DELETE events/e {"propagationPolicy":"Foreground"}`,
-		want:  "200 gone",
+		want:  "200 deleted",
 	},
 	{
-		name: "the old way to say it", given: []string{aDeployment},
+		name: "the deprecated orphanDependents", given: []string{aDeployment},
 		when: `DELETE deployments/web {"orphanDependents":true}`,
 		want: "200 written generation 2 deleting orphan",
 	},
@@ -440,7 +442,7 @@ var writes = []struct {
 		want:  "200 written generation 2 deleting x/y",
 	},
 	{
-		name:  "no finalizer may be added to what is being deleted",
+		name:  "no finalizer may be added to an object that is being deleted",
 		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`, `DELETE deployments/web`},
 		when:  `MERGE deployments/web {"metadata":{"finalizers":["x/y","x/z"]}}`,
 		want: "422 Invalid: Deployment.apps \"web\" is invalid: metadata.finalizers: Forbidden: no new finalizers " +
@@ -448,12 +450,12 @@ var writes = []struct {
 			"[]string{\"x/z\"}\nFieldValueForbidden metadata.finalizers\nFieldValueForbidden metadata.finalizers",
 	},
 	{
-		name:  "the last finalizer goes, and so does the object",
+		name:  "removing the last finalizer removes the object",
 		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`, `DELETE deployments/web`},
-		when:  `MERGE deployments/web {"metadata":{"finalizers":null}}`, want: "200 gone",
+		when:  `MERGE deployments/web {"metadata":{"finalizers":null}}`, want: "200 deleted",
 	},
 	{
-		name: "a policy that there is not", given: []string{aDeployment},
+		name: "an unknown policy", given: []string{aDeployment},
 		when: `DELETE deployments/web {"propagationPolicy":"Sideways"}`,
 		want: "422 Invalid: DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: " +
 			"\"Sideways\": supported values: " +
@@ -464,12 +466,12 @@ var writes = []struct {
 	},
 
 	{
-		name:  "another old way to say it, in the foreground",
+		name:  "the deprecated orphanDependents=false, in the foreground",
 		given: []string{`POST deployments {"metadata":{"name":"web","finalizers":["x/y"]}}`},
 		when:  `DELETE deployments/web {"orphanDependents":false}`, want: "202 written generation 2 deleting x/y",
 	},
 	{
-		name:  "options that are none",
+		name:  "malformed options",
 		given: []string{aDeployment}, when: `DELETE deployments/web []`,
 		want: "400 BadRequest: json: cannot unmarshal array into Go value of type v1.DeleteOptions",
 	},
@@ -488,7 +490,7 @@ var writes = []struct {
 		want:  `409 Conflict: Operation cannot be fulfilled on deployments.apps "web": ` + anObjectMod,
 	},
 	{
-		name:  "a scale that is no number of replicas",
+		name:  "a scale with negative replicas",
 		given: []string{aDeployment}, when: `MERGE deployments/web/scale {"spec":{"replicas":-1}}`,
 		want: "422 Invalid: Scale.autoscaling \"web\" is invalid: spec.replicas: Invalid value: -1: must be greater " +
 			"than or equal to 0\n" +
@@ -500,13 +502,13 @@ var writes = []struct {
 		want: "200 written generation 2",
 	},
 	{
-		name:  "a scale of another object of the name",
+		name:  "a scale with the uid of another object",
 		given: []string{aDeployment}, when: `MERGE deployments/web/scale {"metadata":{"uid":"x"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on deployments/scale.apps "web": Precondition failed: UID ` +
 			`in precondition: x, UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
 	},
 	{
-		name:  "a scale that a patch leaves open",
+		name:  "a patch of a scale without replicas",
 		given: []string{`POST widgets {$widget,"metadata":{"name":"w"},"spec":{}}`}, when: `MERGE widgets/w/scale {}`,
 		want: `400 BadRequest: the spec replicas field ".spec.size" cannot be empty`,
 	},
@@ -516,7 +518,7 @@ var writes = []struct {
 		want: "405 MethodNotAllowed: delete is not supported on resources of kind \"deployments.apps\"",
 	},
 	{
-		name:  "a scale that is not set",
+		name:  "a scale without replicas",
 		given: []string{`POST widgets {$widget,"metadata":{"name":"w"},"spec":{}}`}, when: `GET widgets/w/scale`,
 		want: `500 InternalError: Internal error occurred: the spec replicas field ".spec.size" does not ` +
 			`exist` + "\n<nil> <nil>",
@@ -528,7 +530,7 @@ var writes = []struct {
 		want: "200 unchanged",
 	},
 	{
-		name: "a namespace that may not go", when: `DELETE namespaces/default`,
+		name: "a namespace that may not be deleted", when: `DELETE namespaces/default`,
 		want: `403 Forbidden: namespaces "default" is forbidden: this namespace may not be deleted`,
 	},
 	{
@@ -536,26 +538,27 @@ var writes = []struct {
 		when: `DELETE namespaces/n`, want: "200 written generation 0 deleting",
 	},
 	{
-		name: "another namespace of the name", given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
+		name: "a deletion with the uid of another namespace", given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
 		when: `DELETE namespaces/n {"preconditions":{"uid":"x"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: UID in ` +
 			`precondition: x, UID in object meta: 370cabd5-0000-4000-8000-000000000002`,
 	},
 	{
-		name: "another version of the namespace", given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
-		when: `DELETE namespaces/n {"preconditions":{"resourceVersion":"1"}}`,
+		name:  "a deletion with another version of the namespace",
+		given: []string{`POST namespaces {"metadata":{"name":"n"}}`},
+		when:  `DELETE namespaces/n {"preconditions":{"resourceVersion":"1"}}`,
 		want: `409 Conflict: Operation cannot be fulfilled on namespaces "n": Precondition failed: ResourceVersion ` +
 			`in precondition: 1, ResourceVersion in object meta: 3`,
 	},
 	{
-		name:  "a namespace that is going",
+		name:  "a second deletion of a namespace",
 		given: []string{`POST namespaces {"metadata":{"name":"n"}}`, `DELETE namespaces/n`},
 		when:  `DELETE namespaces/n`, want: "200 unchanged",
 	},
 	{
-		name:  "a namespace without content goes",
+		name:  "a namespace without contents is removed",
 		given: []string{`POST namespaces {"metadata":{"name":"n"}}`, `DELETE namespaces/n`},
-		when:  `PUT namespaces/n/finalize {"metadata":{"name":"n"}}`, want: "200 gone",
+		when:  `PUT namespaces/n/finalize {"metadata":{"name":"n"}}`, want: "200 deleted",
 	},
 }
 
@@ -570,7 +573,7 @@ func TestWrites(t *testing.T) {
 						t.Fatalf("%s: %d %v", given, code, answer)
 					}
 				}
-				if diff := cmp.Diff(test.want, r.words(test.when)); diff != "" {
+				if diff := cmp.Diff(test.want, r.result(test.when)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s\n%s", test.when, diff, s.Trace())
 				}
 			})
@@ -578,7 +581,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-func TestServerDecidesAlone(t *testing.T) {
+func TestClientsCannotSetSystemFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)
 		r := &requester{t, s}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// wrongType returns what the schema of a custom resource says of a value of a wrong type, nil when err is about
-// something else. Built-in kinds cannot be decoded then, and say so in Go's words.
+// wrongType returns the schema error of a custom resource for a value of a wrong type, nil if err is another error. For
+// built-in kinds, servers return the error of Go's decoder instead.
 func (c *call) wrongType(err error, into runtime.Object) error {
 	var wrong *json.UnmarshalTypeError
 	if !c.kind.Custom || into.GetObjectKind().GroupVersionKind() != c.kind.gvk || !errors.As(err, &wrong) {
@@ -26,7 +26,7 @@ func (c *call) wrongType(err error, into runtime.Object) error {
 	return apierrors.NewInvalid(c.kind.gvk.GroupKind(), name, field.ErrorList{field.TypeInvalid(path, have, detail)})
 }
 
-// schemaType names a Go type in the words of a schema.
+// schemaType returns the name that a schema has for a Go type.
 func schemaType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:

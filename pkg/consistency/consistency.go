@@ -24,16 +24,16 @@ const (
 	maxHold = time.Minute
 )
 
-// A Store says how far a cache has come. Every cache.Store is one.
+// A Store reports how far a cache has come. Every cache.Store is one.
 type Store interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// Stores returns the cache that has the objects of a resource in a namespace, nil when there is none.
+// Stores returns the cache that has the objects of a resource in a namespace, or nil.
 type Stores func(resource, namespace string) Store
 
 // Writes remembers the acknowledged writes made for each object that a controller reconciles. It may be used
-// concurrently, but for one key only by the worker that has the key; IsOwnWrite by everybody.
+// concurrently, except that one key is only for the worker that has the key; IsOwnWrite by everybody.
 type Writes struct {
 	stores Stores
 	now    func() time.Time
@@ -87,7 +87,7 @@ func (w *Writes) IsOwnWrite(key cache.ObjectName, resource, resourceVersion stri
 	return o != nil && resourceVersion != "" && o.written[resource] == resourceVersion
 }
 
-// owner returns the record of the object, a new one when there was none or one of another uid.
+// owner returns the record of the object, or a new one for a new object or uid.
 func (w *Writes) owner(key cache.ObjectName, uid types.UID) *ownerRecord {
 	o := w.owners[key]
 	if o == nil || o.uid != uid {
@@ -167,7 +167,7 @@ func (w *Writes) Forget(key cache.ObjectName) {
 	delete(w.owners, key)
 }
 
-// reached reports whether the cache of resource in namespace has come to version, or cannot say.
+// reached reports whether the cache of resource in namespace has come to version, or the versions cannot be compared.
 func (w *Writes) reached(resource, namespace, version string) bool {
 	store := w.stores(resource, namespace)
 	if store == nil {

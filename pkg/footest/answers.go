@@ -23,8 +23,8 @@ import (
 
 var errNoAnswer = errors.New("dial tcp 10.0.0.1:443: i/o timeout")
 
-// refusalOf returns what answers a request with an error of this kind and message. The kinds are those of the step
-// "refuse".
+// refusalOf returns a function that makes the error for a refused request, with this kind and message. The kinds are
+// those of the step "refuse".
 func refusalOf(kind, message, resource string) (func(name string) error, error) {
 	gr := resourceOf(resource).GroupResource()
 	reason := errors.New(message)
@@ -62,7 +62,7 @@ func terminating(gr schema.GroupResource, name string) error {
 	return err
 }
 
-// reasonOf returns the reason of an answer that is an error, "" for any other.
+// reasonOf returns the reason of an answer that is an error, "" for a success.
 func reasonOf(answer *http.Response) string {
 	if answer.StatusCode < http.StatusBadRequest {
 		return ""

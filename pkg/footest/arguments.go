@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// none is the value that removes the field that it is given for.
+// none is the value of an argument that removes a field.
 const none = "-"
 
-// arguments are the words behind those of a step, and the values given as key=value. All must be used.
+// arguments are the words after the name of a step, and the values given as key=value. A step must use all of them.
 type arguments struct {
 	words  []string
 	values map[string]string
@@ -63,7 +63,7 @@ func (a arguments) number(key string, otherwise int32) int32 {
 	return int32(n)
 }
 
-// unused returns an error for an argument that no step asked for.
+// unused returns an error if the step has not used an argument.
 func (a arguments) unused() error {
 	for _, word := range append(slices.Sorted(maps.Keys(a.values)), a.words...) {
 		if !a.used[word] {

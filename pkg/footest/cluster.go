@@ -21,16 +21,15 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// A cluster is what stands behind the clients in scenarios: a simulated API server with the Foos and Deployments of one
-// namespace. Requests of users are carried out as they are. Those of a controller are described for the output, and may
-// be refused.
+// A cluster is the simulated API server of a scenario, with the Foos and Deployments of one namespace. It serves the
+// requests of users unchanged. It describes the requests of a controller for the output, and may refuse them.
 type cluster struct {
 	*apisim.Server
-	// users are the clients of everybody other than the controllers, by resource.
+	// users are the clients of everybody except the controllers, by resource.
 	users map[string]rest.Interface
 	// refusals answer requests of controllers in place of the API server.
 	refusals []*refusal
-	// terminating says that the namespace is being deleted.
+	// terminating is true while the namespace is being deleted.
 	terminating bool
 	// overrides change each Deployment that a controller writes, as a mutating admission policy does.
 	overrides []func(*appsv1.Deployment)
@@ -39,15 +38,15 @@ type cluster struct {
 // A refusal answers requests of one verb for one resource, or one object.
 type refusal struct {
 	verb, resource string
-	name           string // Empty for all.
+	name           string // Empty for all objects.
 	answer         func(name string) error
-	done           bool // The request is carried out all the same.
-	once           bool
+	done           bool // The API server executes the request nevertheless.
+	once           bool // Only the next such request is answered.
 }
 
 func newCluster() *cluster {
 	foos := FooKind()
-	foos.Validate, foos.ValidateStatus = nil, nil // Foos may have been stored before there were rules.
+	foos.Validate, foos.ValidateStatus = nil, nil // Foos may have been stored before validation existed.
 	c := &cluster{Server: apisim.New(foos, apisim.Deployments())}
 	const user = "user"
 	c.users = map[string]rest.Interface{
@@ -87,7 +86,7 @@ func (c *cluster) add(resource string, obj object) error {
 	return request.Do(context.Background()).Error()
 }
 
-// edit changes an object, or its subresource, as somebody other than the controller does.
+// edit updates an object or its subresource as a user does.
 func (c *cluster) edit(resource, subresource, name string, edit func(object)) error {
 	have, ok := c.Object(resourceOf(resource), namespace, name).(object)
 	if !ok {
@@ -122,10 +121,10 @@ func (c *cluster) collectGarbage() {
 func (c *cluster) serve(from *apisim.Request, r *request) (*http.Response, error) {
 	refused := c.refused(r)
 	if refused == nil {
-		return c.carryOut(r)
+		return c.execute(r)
 	}
 	if refused.done {
-		answer, err := c.carryOut(r)
+		answer, err := c.execute(r)
 		if err != nil || answer.StatusCode >= http.StatusBadRequest {
 			return answer, err
 		}
@@ -141,7 +140,8 @@ func (c *cluster) serve(from *apisim.Request, r *request) (*http.Response, error
 	return answer, err
 }
 
-func (c *cluster) carryOut(r *request) (*http.Response, error) {
+// execute passes r on to the API server.
+func (c *cluster) execute(r *request) (*http.Response, error) {
 	answer, err := r.do()
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (c *cluster) carryOut(r *request) (*http.Response, error) {
 	return answer, nil
 }
 
-// refused returns what the scenario answers to such a request, nil when the API server does.
+// refused returns the refusal that answers such a request, nil if the API server answers it.
 func (c *cluster) refused(r *request) *refusal {
 	i := slices.IndexFunc(c.refusals, func(f *refusal) bool {
 		return f.verb == r.verb && f.resource == r.resource && (f.name == "" || f.name == r.name)
@@ -174,7 +174,7 @@ func resourceOf(resource string) schema.GroupVersionResource {
 	return deploymentResource
 }
 
-// newDeployment returns a Deployment as somebody makes it: with the two labels that the upstream sample sets.
+// newDeployment returns a Deployment as a user creates it, with the two labels that the upstream sample sets.
 func newDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": name}
 	return &appsv1.Deployment{

@@ -28,13 +28,13 @@ type controllerUnderTest struct {
 	env     *env
 	ctx     context.Context
 	subject *Subject
-	// name is empty when there is no other.
+	// name is empty if this is the only controller.
 	name   string
 	caches map[string]*cacheUnderTest // By resource.
-	// copies are of the cached objects, as they were put into the caches.
+	// copies are copies of the cached objects from the time when they were cached. They show whether a sync changed one.
 	copies map[object]object
 	queue  *queue
-	// synced is how the last sync ended.
+	// synced is the result of the last sync.
 	synced Synced
 }
 
@@ -44,11 +44,11 @@ type cacheUnderTest struct {
 	notify func(notification)
 	// version is the version up to which the cache has seen changes.
 	version int64
-	// paused says that the cache does not follow.
+	// paused is true while the cache sees no changes.
 	paused bool
 }
 
-// start starts a controller whose caches have what is there.
+// start starts a controller. Its caches have all existing objects.
 func (e *env) start(name string) *controllerUnderTest {
 	c := &controllerUnderTest{env: e, name: name, copies: map[object]object{}}
 	c.ctx = klog.NewContext(e.ctx, klog.Logger{})
@@ -99,7 +99,7 @@ func (c *controllerUnderTest) serve(from *apisim.Request, next func() (*http.Res
 	return answer, err
 }
 
-// updateCaches brings the caches that follow up to date, and calls the controller's handlers.
+// updateCaches brings the caches that are not paused up to date, and calls the handlers of the controller.
 func (c *controllerUnderTest) updateCaches() {
 	for _, change := range c.env.cluster.changes() {
 		cached := c.caches[change.Resource.Resource]
@@ -142,8 +142,8 @@ func (c *controllerUnderTest) notify(cached *cacheUnderTest, n notification) {
 	c.queue.addCollected()
 }
 
-// list does what an informer does at its start, and after it lost its watch: it takes what is there now, and does not
-// see what happened to it meanwhile.
+// list does what an informer does at its start and when it has to list again: it replaces its cache by the existing
+// objects. Handlers do not see the changes between the two lists.
 func (c *controllerUnderTest) list(resource string, initial bool) {
 	cached := c.caches[resource]
 	had := map[string]object{}
@@ -169,17 +169,17 @@ func (c *controllerUnderTest) list(resource string, initial bool) {
 	}
 }
 
-// cachedCopy returns what a cache keeps of obj, and remembers it as it is now.
+// cachedCopy returns the object that a cache stores for obj, and keeps a copy of it for checkUnchanged.
 func (c *controllerUnderTest) cachedCopy(obj runtime.Object) object {
-	kept, err := plan.Trim(obj.DeepCopyObject())
+	trimmed, err := plan.Trim(obj.DeepCopyObject())
 	if err != nil {
 		panic(err)
 	}
-	c.copies[kept.(object)] = kept.(object).DeepCopyObject().(object)
-	return kept.(object)
+	c.copies[trimmed.(object)] = trimmed.(object).DeepCopyObject().(object)
+	return trimmed.(object)
 }
 
-// sync lets the worker take the next key.
+// sync makes the worker process the next key.
 func (c *controllerUnderTest) sync() {
 	c.env.quiet = true
 	c.queue.delayed, c.synced = nil, Synced{}

@@ -9,8 +9,8 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// SimulateDay has Foos edited at random for a day, each of them six times on average. There are no faults, but users
-// who edit what the controller is about to write.
+// SimulateDay simulates a day in which users edit Foos at random, each Foo six times on average. Requests do not fail,
+// but users may edit a Deployment that the controller is about to write.
 func SimulateDay(t *testing.T, newRunner NewRunner, foos int) {
 	WithoutErrorDelays(t)
 	began := time.Now()

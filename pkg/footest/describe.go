@@ -20,18 +20,18 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// A request is what a controller sends to the API server.
+// A request is a request of a controller.
 type request struct {
 	verb, resource, name string
-	// line describes it in the output.
+	// line describes the request in the output.
 	line string
 	do   func() (*http.Response, error)
 	body []byte
-	// flaw is what is wrong with it: no controller should send that.
+	// flaw is the reason why no controller should send the request, nil for a correct one.
 	flaw error
 }
 
-// describe describes what a client sends.
+// describe describes a request of a controller.
 func (c *cluster) describe(from *apisim.Request, next func() (*http.Response, error)) *request {
 	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next, body: from.Body}
 	switch from.Verb + from.Subresource {
@@ -48,7 +48,7 @@ func (c *cluster) describe(from *apisim.Request, next func() (*http.Response, er
 		r.flaw = r.describeDelete(from)
 		return r // A delete has no field manager.
 	default:
-		r.line, r.flaw = from.String(), errors.New("nobody expects it")
+		r.line, r.flaw = from.String(), errors.New("a Foo controller does not send such requests")
 	}
 	if manager := from.Query.Get("fieldManager"); manager != controllerName && r.flaw == nil {
 		r.flaw = fmt.Errorf("its field manager is %q", manager)
@@ -74,7 +74,7 @@ func (r *request) describeDelete(from *apisim.Request) error {
 		return err
 	}
 	if options.PropagationPolicy == nil || *options.PropagationPolicy != metav1.DeletePropagationBackground {
-		return errors.New("it is not in the background")
+		return errors.New("its propagation policy is not Background")
 	}
 	if p := options.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
 		return errors.New("it lacks a uid or resourceVersion")
@@ -82,7 +82,7 @@ func (r *request) describeDelete(from *apisim.Request) error {
 	return nil
 }
 
-// describePatch shows what a patch mentions of the stored Deployment: each field, its value there and in the patch.
+// describePatch shows each field of a patch, with its value in the stored Deployment and in the patch.
 func (c *cluster) describePatch(r *request, from *apisim.Request) error {
 	have, want := map[string]string{}, map[string]string{}
 	var patch any
@@ -110,7 +110,7 @@ func (c *cluster) describePatch(r *request, from *apisim.Request) error {
 	}
 	r.line = fmt.Sprintf("patch deployment %s %s", from.Name, strings.Join(fields, ", "))
 	if from.HTTP.Header.Get("Content-Type") != string(types.StrategicMergePatchType) || !identified {
-		return errors.New("it is of another type, or lacks a uid or resourceVersion")
+		return errors.New("it is no strategic merge patch, or lacks a uid or resourceVersion")
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ var shortPath = strings.NewReplacer(
 	"spec.replicas", "replicas",
 )
 
-// flatten adds to leaves what is at path and below.
+// flatten adds the values at path and below to leaves.
 func flatten(path string, value any, leaves map[string]string) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -161,8 +161,8 @@ func describeOwner(ref map[string]any) string {
 	return line
 }
 
-// describeStatusUpdate shows a status that is about to be written in one line. When its conditions are as before, the
-// line has the other fields that differ.
+// describeStatusUpdate shows the status of an update in one line. If the conditions do not change, the line has the
+// other fields that do.
 func (c *cluster) describeStatusUpdate(r *request, from *apisim.Request) error {
 	r.verb = "status"
 	foo := &v1alpha1.Foo{}
@@ -198,8 +198,8 @@ func describeNumbers(have, want *v1alpha1.FooStatus) string {
 	return fmt.Sprintf(" (%s)", strings.Join(changes, ", "))
 }
 
-// describeStatus returns the conditions in one line. All of them should have the reason and message of Ready; one that
-// has others is shown with them.
+// describeStatus returns the conditions in one line. All of them should have the reason and message of Ready. A
+// condition with another reason or message is shown with it.
 func describeStatus(status *v1alpha1.FooStatus) string {
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {

@@ -14,7 +14,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file has the steps in which somebody creates or edits Foos and Deployments.
+// This file has the steps in which a user creates or edits Foos and Deployments.
 
 // editMeta edits labels and finalizers.
 func editMeta(obj object, args arguments) {
@@ -47,7 +47,7 @@ func editLabel(labels map[string]string, label, value string) {
 	}
 }
 
-// foo creates a Foo, or edits the one that there is.
+// foo creates a Foo, or edits it if it exists.
 func (e *env) foo(args arguments) error {
 	foo := e.cluster.foo(args.word(0))
 	if foo != nil {
@@ -77,11 +77,11 @@ func editFoo(foo *v1alpha1.Foo, args arguments) {
 	}
 }
 
-// deployment creates a Deployment as somebody other than the controller.
+// deployment creates a Deployment as a user.
 func (e *env) deployment(args arguments) error {
 	dep := newDeployment(args.word(0))
 	if owner, ok := args.value("owner"); ok {
-		dep.Spec.Selector.MatchLabels["controller"] = owner // The Deployment's pods have the same map.
+		dep.Spec.Selector.MatchLabels["controller"] = owner // The pod template has the same map.
 		dep.OwnerReferences = []metav1.OwnerReference{e.ownerReference(owner, args)}
 	}
 	e.editDeployment(dep, args)
@@ -113,7 +113,7 @@ func (e *env) ownerReference(owner string, args arguments) metav1.OwnerReference
 	return ref
 }
 
-// editAll edits the Deployments that the words of args name, or a subresource of theirs.
+// editAll edits the Deployments that args name, or a subresource of them.
 func (e *env) editAll(subresource string, args arguments, edit func(object, arguments)) error {
 	for i := range args.words {
 		name := args.word(i)
@@ -148,14 +148,15 @@ func (e *env) editDeployment(obj object, args arguments) {
 	}
 }
 
-// copyDeployment creates a Deployment like another one, under another name.
+// copyDeployment creates a copy of a Deployment under another name.
 func (e *env) copyDeployment(args arguments) error {
 	dep := e.cluster.deployment(args.word(0)).DeepCopy()
 	dep.Name, dep.UID, dep.Status = args.word(1), "", appsv1.DeploymentStatus{}
 	return e.cluster.add(deploymentsResource, dep)
 }
 
-// rollout reports on a Deployment as the Deployment controller does: all replicas are there, unless args give others.
+// rollout writes the status of a Deployment as the Deployment controller does. All replicas are available unless args
+// give other numbers.
 func (e *env) rollout(args arguments) error {
 	one := arguments{words: []string{args.word(0)}, used: args.used}
 	return e.editAll("status", one, func(obj object, _ arguments) {
@@ -176,7 +177,7 @@ func rolloutStatus(dep *appsv1.Deployment, args arguments) appsv1.DeploymentStat
 	progressing := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated",
 	}
-	// Complete once, complete until there is another pod template.
+	// A rollout that was complete once stays complete until the pod template changes.
 	wasComplete := slices.ContainsFunc(dep.Status.Conditions, func(cond appsv1.DeploymentCondition) bool {
 		return cond.Reason == "NewReplicaSetAvailable"
 	})

@@ -25,15 +25,15 @@ type env struct {
 	blocks int
 	// syncs are the syncs of this block that sent a request or an event.
 	syncs []syncLog
-	// resumeAt is when a sync that continues after its next-step delay is due, zero when there is none.
+	// resumeAt is when a sync continues after its next-step delay. It is zero if no sync waits for its next step.
 	resumeAt time.Time
-	// quiet says that the present sync has sent nothing so far.
+	// quiet is true until the current sync sends something.
 	quiet bool
 	// shown are the lines that steps of this block showed.
 	shown []string
 }
 
-// A syncLog is what a sync of a Foo sent, line by line.
+// A syncLog has a line for each request and event that a sync of a Foo sent.
 type syncLog struct {
 	foo   string
 	lines []string
@@ -108,7 +108,8 @@ func (e *env) playBlock(script string) []string {
 	return output
 }
 
-// output returns what the syncs of this block sent, what was shown, and which Foos come back after a delay.
+// output returns the lines of the syncs of this block, the lines that were shown, and the Foos that are requeued after
+// a delay.
 func (e *env) output() []string {
 	var output []string
 	for i := 0; i < len(e.syncs); {
@@ -133,14 +134,14 @@ func (e *env) output() []string {
 func (e *env) runUntilIdle() {
 	for round := 0; e.runOnce(); round++ {
 		if round == 1000 {
-			e.problem("the controllers do not come to rest")
+			e.problem("the controllers do not become idle")
 			return
 		}
 	}
 }
 
-// runOnce lets each controller sync once, before any of them sees what the others did, and reports whether there was
-// something to do.
+// runOnce lets each controller sync once, before any of them sees the writes of the others. It reports whether a key
+// was queued.
 func (e *env) runOnce() bool {
 	for _, c := range e.controllers {
 		c.updateCaches()
@@ -160,9 +161,9 @@ func (e *env) runOnce() bool {
 	return busy
 }
 
-// checkIdempotent syncs every Foo once more: that must send nothing. It leaves out a controller whose caches are
-// behind, since that one may have to read again, and a namespace that is being deleted, where every try ends the same
-// and none is made without a cause.
+// checkIdempotent syncs every Foo once more, which must send nothing. It skips a controller with stale caches, which
+// may have to read live again. It also skips a namespace that is being deleted, where every attempt fails and each sync
+// may try again.
 func (e *env) checkIdempotent() {
 	e.syncs = nil
 	if e.cluster.terminating {
@@ -170,7 +171,7 @@ func (e *env) checkIdempotent() {
 	}
 	for _, c := range e.controllers {
 		if !c.behind() {
-			c.queueAll()
+			c.enqueueAll()
 		}
 	}
 	e.runUntilIdle()
@@ -179,7 +180,7 @@ func (e *env) checkIdempotent() {
 	}
 }
 
-// passTime lets time pass, and the controllers work whenever the delay of a key is over, until enough returns true.
+// passTime lets time pass until enough returns true. Whenever the delay of a key is over, the controllers run.
 func (e *env) passTime(enough func(next time.Time) bool) {
 	for {
 		e.runUntilIdle()
@@ -191,7 +192,7 @@ func (e *env) passTime(enough func(next time.Time) bool) {
 	}
 }
 
-// nextDue returns the next time at which a key comes back.
+// nextDue returns the next time at which a key is requeued.
 func (e *env) nextDue() (next time.Time, found bool) {
 	for _, c := range e.controllers {
 		if due, ok := c.queue.nextDue(); ok && (!found || due.Before(next)) {
@@ -201,7 +202,7 @@ func (e *env) nextDue() (next time.Time, found bool) {
 	return next, found
 }
 
-// log adds a line to the log of the present sync of c.
+// log adds a line to the log of the current sync of c.
 func (e *env) log(c *controllerUnderTest, format string, args ...any) {
 	if e.quiet {
 		e.quiet = false
@@ -211,8 +212,8 @@ func (e *env) log(c *controllerUnderTest, format string, args ...any) {
 	last.lines = append(last.lines, c.line(format, args...))
 }
 
-// queueAll queues every Foo that there is.
-func (c *controllerUnderTest) queueAll() {
+// enqueueAll enqueues every Foo.
+func (c *controllerUnderTest) enqueueAll() {
 	for _, foo := range c.env.cluster.Objects(fooResource) {
 		c.queue.Add(cache.MetaObjectToName(foo.(object)))
 	}

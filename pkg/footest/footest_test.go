@@ -16,7 +16,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// TestInvariantsNoticeWrongWrites has the controller make writes that it must not make: a simulation has to notice.
+// TestInvariantsNoticeWrongWrites checks that a simulation fails if the controller makes a write that it must not make.
 func TestInvariantsNoticeWrongWrites(t *testing.T) {
 	newFoo := func(edit func(*v1alpha1.Foo)) *v1alpha1.Foo {
 		foo := &v1alpha1.Foo{
@@ -37,10 +37,10 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		foo     func(*v1alpha1.Foo)
-		deleted bool // The Foo.
+		deleted bool // The Foo is deleted.
 		write   watch.EventType
 		edit    func(*appsv1.Deployment)
-		soon    bool // The Foo has only just become what it is.
+		soon    bool // The Foo changed a moment before the write.
 		want    string
 	}{
 		{name: "the Deployment that the Foo names is created", write: watch.Added, edit: asIs},
@@ -57,7 +57,7 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 		},
 		{name: "the Foo is gone", deleted: true, write: watch.Modified, edit: asIs, want: "its Foo is gone"},
 		{
-			name: "it belongs to nobody", write: watch.Modified, want: "it is no Foo's",
+			name: "it has no owner", write: watch.Modified, want: "no Foo owns it",
 			edit: func(dep *appsv1.Deployment) { dep.OwnerReferences = nil },
 		},
 		{
@@ -96,7 +96,7 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 	}
 }
 
-func TestFooKindHasTheRulesOfTheCustomResourceDefinition(t *testing.T) {
+func TestFooKindValidatesAsTheCustomResourceDefinition(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		spec v1alpha1.FooSpec

@@ -13,8 +13,7 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
-// An idleInformer is never started. It keeps the handlers that the controller registers, so that the player decides
-// when they are called.
+// An idleInformer is never started. It stores the handlers that the controller registers, and the player calls them.
 type idleInformer[T cache.Object] struct {
 	cache.TypedSharedIndexInformer[T]
 	handlers []cache.TypedResourceEventHandler[T]
@@ -26,12 +25,12 @@ func (i *idleInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventH
 	return i.TypedSharedIndexInformer.AddTypedEventHandler(handler, options...)
 }
 
-// A notification is what an informer calls its handlers for.
+// A notification is a change that an informer calls its handlers for.
 type notification struct {
-	// before is what the cache had, nil for nothing.
+	// before is the object that the cache had, nil for none.
 	before, obj object
 	deleted     bool
-	// initial says that obj is of the first list.
+	// initial is true for an object of the first list.
 	initial bool
 }
 

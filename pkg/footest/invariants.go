@@ -17,8 +17,8 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// notConverged returns what is not as it should be when nothing has happened for long: each Foo has its one Deployment,
-// with the fields that the Foo sets, and is Available.
+// notConverged returns the violations of the final state: each Foo owns exactly one Deployment, which has the fields
+// that the Foo sets, and each Foo is Available.
 func (s *simulation) notConverged() []string {
 	var wrong []string
 	deployments := map[types.UID][]*appsv1.Deployment{}
@@ -40,12 +40,12 @@ func (s *simulation) notConverged() []string {
 		}
 	}
 	for _, orphans := range deployments {
-		wrong = append(wrong, "Deployment "+orphans[0].Name+" has an owner that is gone")
+		wrong = append(wrong, "Deployment "+orphans[0].Name+" has an owner that does not exist")
 	}
 	return wrong
 }
 
-// difference returns what is wrong with a Foo and the Deployments that it owns, "" for nothing.
+// difference returns the first difference between a Foo and the Deployments that it owns, "" for none.
 func difference(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -69,8 +69,8 @@ func difference(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 	return ""
 }
 
-// violations checks all writes of the controller, and returns those that it should not have made, given what there was
-// a while before: nobody can know what has only just happened.
+// violations checks all writes of the controller and returns those that it should not have made. A change from a moment
+// before a write does not count, because the controller could not know it yet.
 func (s *simulation) violations() []string {
 	i := &invariants{
 		lag:  s.lag,
@@ -97,7 +97,7 @@ type invariants struct {
 	observed    map[types.UID]int64 // The generations that statuses of Foos were written for.
 }
 
-// foo returns what is wrong with a change of a Foo, "" for nothing.
+// foo returns the invariant that a change of a Foo violates, "" for none.
 func (i *invariants) foo(rev *apisim.Revision) string {
 	foo := rev.Object.(*v1alpha1.Foo)
 	i.foos[foo.UID] = append(i.foos[foo.UID], rev)
@@ -108,14 +108,14 @@ func (i *invariants) foo(rev *apisim.Revision) string {
 	i.observed[foo.UID] = foo.Status.ObservedGeneration
 	switch now := foo.Status.ObservedGeneration; {
 	case !equality.Semantic.DeepEqual(before.Spec, foo.Spec) || !equality.Semantic.DeepEqual(before.Labels, foo.Labels):
-		return "more than the status is changed"
+		return "it changes more than the status"
 	case now < last || now > foo.Generation:
 		return fmt.Sprintf("observedGeneration %d after %d, of %d", now, last, foo.Generation)
 	}
 	return ""
 }
 
-// deployment returns what is wrong with a change of a Deployment, "" for nothing.
+// deployment returns the invariant that a change of a Deployment violates, "" for none.
 func (i *invariants) deployment(rev *apisim.Revision) string {
 	dep := rev.Object.(*appsv1.Deployment)
 	if rev.User != controllerName {
@@ -123,7 +123,7 @@ func (i *invariants) deployment(rev *apisim.Revision) string {
 	}
 	owner := metav1.GetControllerOf(dep)
 	if owner == nil || len(i.foos[owner.UID]) == 0 {
-		return "it is no Foo's"
+		return "no Foo owns it"
 	}
 	generation, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
 	before := i.generations[dep.UID]
@@ -134,10 +134,10 @@ func (i *invariants) deployment(rev *apisim.Revision) string {
 	return i.unwanted(rev, dep, i.foos[owner.UID])
 }
 
-// unwanted returns why a Foo, of which changes are the revisions, did not want a change of its Deployment, "" when it
-// did or when that has only just changed.
+// unwanted returns why a Foo did not ask for a change of its Deployment. changes are the revisions of the Foo. It
+// returns "" if the Foo asked for the change, or if the Foo changed a moment before.
 func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, changes []*apisim.Revision) string {
-	// Deletions rest on a live read, but may be tried a few times after it.
+	// A deletion follows a live read, but may be retried a few times after that read.
 	const sinceRead = 10 * time.Second
 	known, deleted := i.lag, rev.Type == watch.Deleted
 	if deleted {
@@ -161,7 +161,7 @@ func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, chan
 	return ""
 }
 
-// specSince returns when a Foo got its present spec, or was deleted. changes are its revisions.
+// specSince returns when a Foo got its current spec, or was deleted. changes are the revisions of the Foo.
 func specSince(changes []*apisim.Revision) time.Time {
 	last := changes[len(changes)-1]
 	if last.Type == watch.Deleted {

@@ -26,9 +26,9 @@ type object interface {
 	runtime.Object
 }
 
-// FooKind is what the CustomResourceDefinition makes of Foos, with its rules. A test that wants Foos which were stored
-// before there were rules sets Validate and ValidateStatus to nil. The conformance test compares this kind with a real
-// API server that has the CustomResourceDefinition.
+// FooKind returns Foos as the CustomResourceDefinition defines them, with its validation. A test with Foos that were
+// stored before validation existed sets Validate and ValidateStatus to nil. The conformance test compares this kind
+// with a real API server that has the CustomResourceDefinition.
 func FooKind() apisim.Kind {
 	return apisim.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},

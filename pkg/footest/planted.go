@@ -11,12 +11,12 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// plantedFaults are faults around the controller that a scenario has to notice.
+// plantedFaults are faults around the controller that a scenario must notice.
 var plantedFaults = []struct {
 	name      string
 	onRequest func(*env, *request)
-	differs   bool   // From the output that is wanted.
-	problem   string // Part of what else is reported, "" for nothing.
+	differs   bool   // The output differs from the wanted one.
+	problem   string // Part of the problem that is reported, "" for none.
 }{
 	{name: "none", onRequest: func(*env, *request) {}},
 	{
@@ -48,7 +48,7 @@ var plantedFaults = []struct {
 	},
 }
 
-// loseStatus answers a write of a status, and does not store it.
+// loseStatus acknowledges a write of a status without storing it.
 func loseStatus(_ *env, r *request) {
 	if r.verb != "status" {
 		return
@@ -64,8 +64,8 @@ func changeCachedFoo(e *env, _ *request) {
 	foo.Labels = map[string]string{"changed": "yes"}
 }
 
-// RunScenariosWithFaults plays a small scenario with faults planted into what surrounds the controller, and fails when
-// the player does not notice one of them.
+// RunScenariosWithFaults plays a small scenario once for each planted fault. It fails if the player does not notice
+// one.
 func RunScenariosWithFaults(t *testing.T, newSubject NewSubject) {
 	const text = "foo web deployment=web-1\n----\n" +
 		"create deployment web-1 replicas=1 image=nginx:latest\n" +

@@ -13,24 +13,24 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// A queue is the controller's queue, which also records when keys come back.
+// A queue is the queue of a controller. It also records when keys are requeued.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	retries workqueue.TypedRateLimiter[cache.ObjectName]
-	// key was handed out last.
+	// key is the key that Get returned last.
 	key cache.ObjectName
-	// collecting says that keys which are added go to collected first.
+	// collecting makes Add append keys to collected instead of queueing them.
 	collecting bool
 	collected  []cache.ObjectName
-	// due are the times at which keys come back.
+	// due are the times at which keys are requeued.
 	due map[time.Time]bool
-	// delayed is the delay that the present sync asked for, nil for none.
+	// delayed is the delay that the current sync asked for, nil for none.
 	delayed *time.Duration
 	// delays are the delays of keys that have not succeeded since.
 	delays map[cache.ObjectName]delay
 }
 
-// A delay is the time that a key stays away, as the output describes it.
+// A delay is the time until a key is requeued, as the output describes it.
 type delay struct {
 	until time.Time
 	line  string
@@ -59,7 +59,7 @@ func (q *queue) Add(key cache.ObjectName) {
 	q.TypedRateLimitingInterface.Add(key)
 }
 
-// addCollected adds what was collected, by name.
+// addCollected adds the collected keys in the order of their names.
 func (q *queue) addCollected() {
 	q.collecting = false
 	slices.SortFunc(q.collected, compareNames)
@@ -69,7 +69,7 @@ func (q *queue) addCollected() {
 	q.collected = nil
 }
 
-// AddRateLimited does what client-go's queue does, by way of our AddAfter.
+// AddRateLimited does what client-go's queue does. It calls the AddAfter below, which records the delay.
 func (q *queue) AddRateLimited(key cache.ObjectName) {
 	q.AddAfter(key, q.retries.When(key))
 }
@@ -79,7 +79,7 @@ func (q *queue) AddAfter(key cache.ObjectName, after time.Duration) {
 	q.TypedRateLimitingInterface.AddAfter(key, after)
 }
 
-// nextDue returns the next time at which a key comes back.
+// nextDue returns the next time at which a key is requeued.
 func (q *queue) nextDue() (next time.Time, found bool) {
 	for due := range q.due {
 		switch {
@@ -92,7 +92,7 @@ func (q *queue) nextDue() (next time.Time, found bool) {
 	return next, found
 }
 
-// recordDelay notes when the key of the last sync comes back, and why.
+// recordDelay records when the key of the last sync is requeued, and why.
 func (c *controllerUnderTest) recordDelay() {
 	key := c.queue.key
 	if c.synced.Outcome.Kind != plan.Wait {
@@ -104,14 +104,14 @@ func (c *controllerUnderTest) recordDelay() {
 	after := *c.queue.delayed
 	until, line := time.Now().Add(after), fmt.Sprintf("%s is tried again within %v", key.Name, after)
 	switch c.synced.Outcome.For {
-	case plan.NextStep: // Part of what the controller is doing, and no delay that a user sees.
+	case plan.NextStep: // The sync continues at once. A user does not notice this delay.
 		c.env.resumeAt = until
 		return
 	case plan.CacheBehind:
 		line = key.Name + " waits for the caches"
 	}
 	c.queue.due[until] = true
-	// A delay that ends at the same time, or reads the same, is the one that has been shown.
+	// A delay with the same end or the same text is already in the output.
 	if have := c.queue.delays[key]; !have.until.Equal(until) && have.line != line {
 		c.queue.delays[key] = delay{until: until, line: line}
 	}

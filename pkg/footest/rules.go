@@ -12,8 +12,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// validateFoo has the rules of the CustomResourceDefinition: those of the schema, those of a scale, and then the
-// schema's expressions, unless an error of another rule keeps the server from evaluating them.
+// validateFoo has the rules of the CustomResourceDefinition in the order of the server: the schema, the scale, and then
+// the expressions of the schema, which the server does not evaluate after certain other errors.
 func validateFoo(obj, old runtime.Object) field.ErrorList {
 	foo, spec := obj.(*v1alpha1.Foo), field.NewPath("spec")
 	var errs field.ErrorList
@@ -69,7 +69,7 @@ func belowMinimum(field string) string {
 	return field + " in body should be greater than or equal to 0"
 }
 
-// notChecked is what a real server adds when errors keep it from evaluating expressions.
+// notChecked is the error that a real server adds if it does not evaluate the expressions because of other errors.
 var notChecked = field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
 	"correct the existing errors to complete validation")
 

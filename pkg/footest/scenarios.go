@@ -11,12 +11,15 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// RunScenarios plays the files that match pattern, and compares what happens with their outputs. With rewrite it
-// writes the outputs into the files instead.
+// RunScenarios plays the files that match pattern and compares the results with the outputs in the files. With rewrite
+// it writes the results into the files instead.
 //
-// A scenario also fails, whatever its output is, when after a block one more sync of every Foo sends anything, when a
-// sync changes a cached object or panics, when a write lacks what it must carry, and when it makes a difference
-// whether the event of a write comes before its answer or after it.
+// In addition to a wrong output, each of these fails a scenario:
+//
+//   - One more sync of every Foo after a block sends a request or an event.
+//   - A sync changes a cached object, or panics.
+//   - A write lacks a precondition or the field manager.
+//   - The result depends on whether the watch event of a write comes before or after the answer to the write.
 func RunScenarios(t *testing.T, pattern string, newSubject NewSubject, rewrite bool) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -52,13 +55,13 @@ func runScenario(t *testing.T, file string, newSubject NewSubject, rewrite bool)
 	}
 }
 
-// compareBlocks compares two forms of a scenario, block by block.
+// compareBlocks compares two versions of a scenario, block by block.
 func compareBlocks(t *testing.T, when, want, got string) {
 	t.Helper()
-	wanted, gotten := blocksOf(want), blocksOf(got)
-	for i := range wanted {
-		if wanted[i] != gotten[i] {
-			t.Errorf("when %s, block %d is\n%s\n\nwant\n%s\n", when, i+1, gotten[i], wanted[i])
+	wantBlocks, gotBlocks := blocksOf(want), blocksOf(got)
+	for i := range wantBlocks {
+		if wantBlocks[i] != gotBlocks[i] {
+			t.Errorf("when %s, block %d is\n%s\n\nwant\n%s\n", when, i+1, gotBlocks[i], wantBlocks[i])
 		}
 	}
 }
@@ -66,8 +69,8 @@ func compareBlocks(t *testing.T, when, want, got string) {
 // blocksOf returns the blocks of a scenario: empty lines separate them.
 func blocksOf(text string) []string { return strings.Split(strings.TrimSpace(text), "\n\n") }
 
-// WithoutErrorDelays removes, for this test, the handlers of errors that delay the caller by the real clock: in a
-// bubble their delay would be the age of the bubble's clock, many years.
+// WithoutErrorDelays removes, for this test, the error handlers that delay their caller according to the real clock.
+// The clock of a bubble is many years behind the real one, so they would delay the caller for years.
 func WithoutErrorDelays(t *testing.T) {
 	all := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = all[:1]
@@ -82,9 +85,10 @@ var delayLines = regexp.MustCompile(`\n(.* waits for the caches|.* is tried agai
 // A player plays scenarios in one way.
 type player struct {
 	newSubject NewSubject
-	// eventsFirst has a controller's caches see what it writes before it gets the answer. Both orders happen.
+	// eventsFirst makes the caches of a controller see its write before it gets the answer. Real clusters have both
+	// orders.
 	eventsFirst bool
-	// onRequest, unless nil, sees each request before it is served.
+	// onRequest, unless nil, is called with each request before it is served.
 	onRequest func(*env, *request)
 }
 

@@ -18,11 +18,11 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// SimulateSchedules plays schedules, and logs how many it played in a second.
+// SimulateSchedules runs schedules, and logs how many it ran in a second.
 //
-// A schedule is what one seed makes of the same small cluster: three Foos that are edited ten times, while requests
-// and watch events are late, some requests fail, watches break, and the controller is restarted once. It ends as a day
-// does.
+// A schedule is a short simulation of three Foos that are edited ten times. Its seed decides which edits happen, which
+// requests and watch events are late, which requests fail, and which watches break. The controller is restarted once.
+// The checks at the end are those of SimulateDay.
 func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
 	WithoutErrorDelays(t)
 	began := time.Now()
@@ -44,7 +44,7 @@ func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
 	t.Logf("%d schedules, %.0f in a second, with GOMAXPROCS=%d", schedules, rate, runtime.GOMAXPROCS(0))
 }
 
-// runSchedule runs a schedule as a subtest: a bubble that fails ends its goroutine.
+// runSchedule runs a schedule as a subtest, because a bubble that fails ends its goroutine.
 func runSchedule(t *testing.T, newRunner NewRunner, seed int64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { schedule(t, newRunner, seed) })
@@ -72,8 +72,8 @@ func schedule(t *testing.T, newRunner NewRunner, seed int64) {
 	s.checkEnd(t, u, 10*time.Minute)
 }
 
-// faults happen to the requests and watches of a controller. What happens to which of them follows from the seed,
-// whenever and in whatever order they come.
+// faults are injected into the requests and watches of a controller. The seed decides which of them fail and how. It
+// does not matter when and in which order they arrive.
 type faults struct {
 	seed int64
 
@@ -87,7 +87,7 @@ var (
 	errBroken = errors.New("something broke")
 )
 
-// random returns a source of randomness for the next request or event of this description.
+// random returns the source of random numbers for the next request or event with this description.
 func (f *faults) random(description string) *rand.Rand {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (f *faults) happens(random *rand.Rand) bool {
 	return true
 }
 
-// request delays requests of the controller, and has some of them fail.
+// request delays the requests of the controller and lets some of them fail.
 func (f *faults) request(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	if r.User != controllerName || r.Verb == "watch" {
 		return next()

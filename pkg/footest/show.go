@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file has the steps that put objects into the output.
+// This file has the steps that add objects to the output.
 
 func (e *env) show(format string, args ...any) {
 	e.shown = append(e.shown, fmt.Sprintf(format, args...))
@@ -57,7 +57,7 @@ func (e *env) showDeployment(args arguments) error {
 	return nil
 }
 
-// shortUID returns the part of a uid that counts: the simulated API server numbers objects at the end of it.
+// shortUID returns the end of a uid, in which the simulated API server counts the objects.
 func shortUID(uid types.UID) string {
 	n, _ := strconv.ParseUint(string(uid)[strings.LastIndex(string(uid), "-")+1:], 16, 64)
 	return fmt.Sprintf("uid-%d", n)

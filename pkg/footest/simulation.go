@@ -24,17 +24,17 @@ import (
 	"example.com/foo-controller/pkg/recorder"
 )
 
-// A simulation is a simulated cluster with the controller in it. The controller is wired as main does it, with
-// client-go's own clients, informers and queue. It lives in a bubble of testing/synctest.
+// A simulation is a simulated cluster in which the controller runs. As in main, the controller has the clients, the
+// informers and the queue of client-go. Everything runs in a bubble of testing/synctest.
 type simulation struct {
 	api *apisim.Server
 	ctx context.Context
-	// newRunner makes a controller, which then has this number of workers.
+	// newRunner makes a controller. It runs with this number of workers.
 	newRunner NewRunner
 	workers   int
-	// lag is how long it may take until the controller has seen a change.
+	// lag is the longest time until the controller sees a change.
 	lag time.Duration
-	// stopController stops the controller that runs, and waits for it.
+	// stopController stops the controller and waits for its end.
 	stopController func()
 	// cancel stops everything else.
 	cancel context.CancelFunc
@@ -46,8 +46,8 @@ type simulation struct {
 	needless []string
 }
 
-// startSimulation starts the controller, a Deployment controller that has replicas available a second after they are
-// wanted, and a garbage collector.
+// startSimulation starts the controller, a garbage collector, and a Deployment controller whose replicas are available
+// after a second.
 func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	s := &simulation{
@@ -65,10 +65,10 @@ func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation
 	return s
 }
 
-// stop stops everything, and waits for it.
+// stop stops everything and waits for its end.
 func (s *simulation) stop(t testing.TB) {
 	if t.Failed() {
-		t.Log("what happened last:\n" + s.api.Trace())
+		t.Log("the last requests and events:\n" + s.api.Trace())
 	}
 	s.stopController()
 	s.cancel()
@@ -118,8 +118,8 @@ func (s *simulation) runController(t testing.TB) {
 	}
 }
 
-// count counts the writes of the controller. A write that succeeded and changed nothing was needless; events are up to
-// client-go, which refreshes a series of equal ones.
+// count counts the writes of the controller. A write that succeeds and changes nothing is needless. Events do not count
+// as needless, because client-go decides when it updates a series of equal events.
 func (s *simulation) count(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	answer, err := next()
 	if r.User != controllerName || r.HTTP.Method == http.MethodGet {
@@ -135,8 +135,8 @@ func (s *simulation) count(r *apisim.Request, next func() (*http.Response, error
 	return answer, err
 }
 
-// checkEnd resumes all Foos, waits until the longest backoff is over, and checks the result, all writes, and that
-// nothing more is written for as long as quiet.
+// checkEnd resumes all Foos, waits until the longest backoff is over, and checks the final state and all writes. Then
+// it checks that the controller writes nothing for the duration quiet.
 func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	for i := range u.foos {
 		if err := u.patchFoo(s.ctx, fooName(i), `{"paused":false}`); err != nil {
@@ -161,8 +161,8 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	}
 }
 
-// objectWrites returns the numbers of writes so far, apart from events: client-go refreshes the Event object of a
-// series once more, minutes after the last event.
+// objectWrites returns the numbers of writes so far, without events, because client-go updates the Event of a series
+// once more, minutes after the last event.
 func (s *simulation) objectWrites() map[string]int {
 	writes := maps.Clone(s.writes)
 	delete(writes, "create events")
@@ -170,9 +170,12 @@ func (s *simulation) objectWrites() map[string]int {
 	return writes
 }
 
-// checkWrites compares how often the controller wrote with how often there was a reason to.
+// checkWrites checks that the controller wrote at most once for each reason to write.
 func (s *simulation) checkWrites(t *testing.T, u *users) {
-	patches := u.edits[scale] + u.edits[setImage] + u.edits[resume] + u.edits[letGo] + u.edits[editDeployment]
+	patches := 0
+	for _, edit := range []userEdit{scale, setImage, resume, unsetReplicas, editDeployment} {
+		patches += u.edits[edit]
+	}
 	changes := u.foos // Each change of a Deployment, and of a Foo by a user, may change a status.
 	for _, rev := range s.api.History(fooResource, deploymentResource) {
 		if rev.Resource == deploymentResource || rev.User != controllerName {

@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// steps are what can be done in a scenario, by the words that a line begins with. Of two that fit, the one
-// with more words counts.
+// steps are the steps of a scenario. The beginning of a line selects the step; the longest match counts.
 var steps = []struct {
 	words string
 	do    func(e *env, args arguments) error
@@ -75,7 +74,7 @@ func StepWords() []string {
 	return all
 }
 
-// step does what a line of a scenario asks for.
+// step executes a line of a scenario.
 func (e *env) step(line string) error {
 	best := -1
 	for i, step := range steps {
@@ -93,8 +92,8 @@ func (e *env) step(line string) error {
 	return errors.Join(steps[best].do(e, args), args.unused())
 }
 
-// caches calls do for the caches that the words of args name, by resource, by controller, or both: all when
-// there are none.
+// caches calls do for the caches that args select, by resource, by controller, or both. Without a selection it calls do
+// for all caches.
 func (e *env) caches(args arguments, do func(c *controllerUnderTest, resource string)) error {
 	named := func(c *controllerUnderTest) bool { return args.has(c.name) }
 	one := slices.ContainsFunc(e.controllers, named)
@@ -113,8 +112,8 @@ func (e *env) caches(args arguments, do func(c *controllerUnderTest, resource st
 	return nil
 }
 
-// restart replaces all controllers by a new one. Paused caches of the first are the same in the new one, and stay
-// paused: an API server may be behind too.
+// restart replaces all controllers by a new one. It copies the paused caches of the first controller into the new one,
+// where they stay paused: a new list can be stale too, because an API server can lag.
 func (e *env) restart(arguments) error {
 	e.stop()
 	old := e.controllers[0]
@@ -136,7 +135,7 @@ func (e *env) restart(arguments) error {
 	return nil
 }
 
-// refuse has requests answered with an error: verb, resource, kind of error, message.
+// refuse makes requests fail with an error. The arguments are the verb, the resource, the kind of error, the message.
 func (e *env) refuse(args arguments) error {
 	if args.has("terminating") {
 		e.cluster.terminating = true
@@ -149,7 +148,7 @@ func (e *env) refuse(args arguments) error {
 	return err
 }
 
-// lose has requests stay without an answer: the request itself is lost, or, when done, the answer to it.
+// lose makes requests fail without an answer. If done is true, the API server executes them and their answers are lost.
 func (e *env) lose(args arguments, done bool) error {
 	e.cluster.refusals = append(e.cluster.refusals, &refusal{
 		verb: args.word(0), resource: args.word(1), done: done, once: args.has("once"),
@@ -158,7 +157,7 @@ func (e *env) lose(args arguments, done bool) error {
 	return nil
 }
 
-// override has all Deployments changed on their way in.
+// override changes all Deployments that controllers write, as a mutating admission policy does.
 func (e *env) override(args arguments) error {
 	e.editDeployment(newDeployment("any"), args) // Marks the arguments as used.
 	override := func(dep *appsv1.Deployment) { e.editDeployment(dep, args) }
@@ -178,7 +177,7 @@ func (e *env) waitFor(args arguments) error {
 	return nil
 }
 
-// waitUntilTried lets time pass until the syncs of a Foo have sent something so many times.
+// waitUntilTried lets time pass until as many syncs of a Foo as args ask for have sent something.
 func (e *env) waitUntilTried(args arguments) error {
 	name := args.word(0)
 	times, err := strconv.Atoi(cmp.Or(args.word(4), "1"))
@@ -202,7 +201,7 @@ func (e *env) waitUntilTried(args arguments) error {
 	return err
 }
 
-// syncNow syncs a Foo, as often as args ask for, although nothing has happened to it.
+// syncNow enqueues and syncs a Foo, as often as args ask for, although nothing has happened to it.
 func (e *env) syncNow(args arguments) error {
 	times, _ := strconv.Atoi(cmp.Or(args.word(1), "1"))
 	args.has("times")

@@ -14,13 +14,13 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// controllerName is the user that the controller under test is, and the field manager that it has to use.
+// controllerName is the user name of the controller under test, and the field manager that it must use.
 const controllerName = "foo-controller"
 
-// namespace is where all Foos and Deployments are.
+// namespace is the namespace of all Foos and Deployments.
 const namespace = "default"
 
-// Wiring is what a controller is made of.
+// Wiring has the dependencies of a controller.
 type Wiring struct {
 	Kube        kubernetes.Interface
 	Samples     clientset.Interface
@@ -29,14 +29,14 @@ type Wiring struct {
 	Deployments appsinformers.TypedDeploymentInformer
 }
 
-// NewSubject makes a controller that a scenario can be played with. The controller has to call onSynced after each
-// sync, from the goroutine of that sync, and to leave out the random part of its delays.
+// NewSubject makes a controller for a scenario. The controller must call onSynced after each sync, from the goroutine
+// of that sync. Its delays must have no random part.
 type NewSubject func(ctx context.Context, wiring Wiring, onSynced func(Synced)) (*Subject, error)
 
 // A Subject is a controller under test, as the player of scenarios sees it. The player calls the event handlers that
 // the controller registered with its informers.
 type Subject struct {
-	// Queue is the controller's own field. The player replaces the queue by one that also records delays.
+	// Queue points to the field of the controller, so that the player can replace the queue by one that records delays.
 	Queue *workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// Retries is the rate limiter of the queue.
 	Retries workqueue.TypedRateLimiter[cache.ObjectName]
@@ -44,13 +44,13 @@ type Subject struct {
 	ProcessNext func(ctx context.Context)
 }
 
-// Synced is how one sync ended.
+// Synced is the result of one sync.
 type Synced struct {
 	Key     cache.ObjectName
 	Outcome plan.Outcome
-	// Panicked says that the sync panicked. The outcome's error says with what.
+	// Panicked reports whether the sync panicked. The error of the outcome has the value of the panic.
 	Panicked bool
 }
 
-// NewRunner makes a controller for a simulation, and returns what runs it until ctx ends.
+// NewRunner makes a controller for a simulation. The function that it returns runs the controller until ctx ends.
 type NewRunner func(ctx context.Context, wiring Wiring) (run func(ctx context.Context, workers int), err error)

@@ -18,10 +18,10 @@ import (
 	fooclient "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
-// usersName is the user that all users are for the API server.
+// usersName is the user name of all users at the API server.
 const usersName = "users"
 
-// A userEdit is something that users do.
+// A userEdit is a kind of edit.
 type userEdit string
 
 const (
@@ -29,16 +29,17 @@ const (
 	setImage         userEdit = "image"
 	pause            userEdit = "pause"
 	resume           userEdit = "resume"
-	letGo            userEdit = "let go" // Of the number of replicas: somebody else may set it from now on.
+	unsetReplicas    userEdit = "unset replicas" // From then on, an autoscaler may set the replicas of the Deployment.
 	rename           userEdit = "rename"
 	recreate         userEdit = "recreate"
 	deleteDeployment userEdit = "delete the Deployment"
 	editDeployment   userEdit = "edit the Deployment"
 )
 
-// likely are the edits that users choose from. Those that come more than once are more likely.
-var likely = []userEdit{
-	scale, scale, scale, setImage, setImage, pause, resume, letGo, rename, recreate, deleteDeployment, editDeployment,
+// weightedEdits are the edits that users choose from. An edit that is listed more than once is more likely.
+var weightedEdits = []userEdit{
+	scale, scale, scale, setImage, setImage, pause, resume, unsetReplicas, rename, recreate, deleteDeployment,
+	editDeployment,
 }
 
 // users edit Foos, and the Deployments that belong to them, at random.
@@ -48,13 +49,13 @@ type users struct {
 	deployments appsclient.DeploymentInterface
 	// edits counts the edits that changed something.
 	edits   map[userEdit]int
-	changed bool // By the edit at hand.
-	names   int  // The names for Deployments that were chosen so far.
+	changed bool // The current edit changed an object.
+	names   int  // How many names for Deployments were chosen so far.
 }
 
 func fooName(i int) string { return fmt.Sprintf("foo-%d", i) }
 
-// newUsers returns users of so many Foos, which they create.
+// newUsers returns users that edit this number of Foos, and creates the Foos.
 func newUsers(s *simulation, foos int) (*users, error) {
 	config := s.api.Config(usersName)
 	u := &users{
@@ -77,10 +78,10 @@ func newUsers(s *simulation, foos int) (*users, error) {
 	return u, nil
 }
 
-// choices are the edits as [apisim.RunUser] wants them.
+// choices returns the edits as functions for [apisim.RunUser].
 func (u *users) choices() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
 	var choices []func(context.Context, *rest.Config, *rand.Rand) error
-	for _, what := range likely {
+	for _, what := range weightedEdits {
 		choices = append(choices, func(ctx context.Context, _ *rest.Config, random *rand.Rand) error {
 			u.changed = false
 			err := u.do(ctx, what, fooName(random.Intn(u.foos)), random)
@@ -104,7 +105,7 @@ func (u *users) do(ctx context.Context, what userEdit, foo string, random *rand.
 		return u.patchFoo(ctx, foo, `{"paused":true}`)
 	case resume:
 		return u.patchFoo(ctx, foo, `{"paused":false}`)
-	case letGo:
+	case unsetReplicas:
 		return u.patchFoo(ctx, foo, `{"replicas":null}`)
 	case rename:
 		u.names++
@@ -138,7 +139,7 @@ func (u *users) create(ctx context.Context, foo string) error {
 	return err
 }
 
-// recreate deletes a Foo and creates it again at once: its Deployment is still there.
+// recreate deletes a Foo and creates it again at once, while its Deployment still exists.
 func (u *users) recreate(ctx context.Context, foo string) error {
 	if err := u.samples.Delete(ctx, foo, metav1.DeleteOptions{}); err != nil {
 		return err

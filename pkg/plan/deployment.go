@@ -75,7 +75,7 @@ type Patch struct {
 	Fields []Field
 }
 
-// A Field of a Deployment that is not as a Foo says.
+// A Field of a Deployment that differs from what a Foo sets.
 type Field struct {
 	// Path is where the field is, Have its value and Want the Foo's; an absent value is "none".
 	Path, Have, Want string
@@ -114,7 +114,7 @@ type patchContainer struct {
 	Image string `json:"image"`
 }
 
-// Drift returns the patch that makes have what foo says, or nil when it is so already. Of have it reads
+// Drift returns the patch that makes have what foo asks for, or nil when it is that already. Of have it reads
 // just the fields that foo owns: the owner reference, the controller's labels, replicas and image when
 // foo sets them. Whatever others put on the Deployment is neither compared nor mentioned in the patch.
 //
@@ -205,7 +205,7 @@ func ownLabels(foo *v1alpha1.Foo) map[string]string {
 	}
 }
 
-// madeFor returns the label that says that a Deployment was made for foo under this name.
+// madeFor returns the label that means that a Deployment was made for foo under this name.
 func madeFor(foo *v1alpha1.Foo, deployment string) string {
 	return hash(20, string(foo.UID), deployment)
 }
@@ -242,7 +242,7 @@ func imageOf(dep *appsv1.Deployment) string {
 	return ""
 }
 
-// generationOf returns the generation of the Foo that dep was last written for, 0 when it does not say.
+// generationOf returns the generation of the Foo that dep was last written for, 0 when it has no such label.
 func generationOf(dep *appsv1.Deployment) int64 {
 	generation, err := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
 	if err != nil {

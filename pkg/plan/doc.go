@@ -1,6 +1,6 @@
 // Package plan makes every decision of the controller. It holds no client, clock, logger or goroutine: what was
-// observed goes in, the next request comes out, and its answer goes back in. So the whole behaviour can be read, and
-// tested, as tables.
+// observed is the input, the next request is the output, and its answer is the next input. So the whole behaviour can
+// be read, and tested, as tables.
 //
 // One sync of one Foo is a conversation with a [State]:
 //
@@ -11,7 +11,7 @@
 //
 // Read it in this order. next.go has the ordered list of rules and which step may be taken now; rules.go has the
 // rules. record.go is what an answer changes, ledger.go what backs off and is remembered between syncs, outcome.go
-// how a sync ends. readiness.go is a second ordered list, of what the conditions say, and status.go puts it into the
+// how a sync ends. readiness.go is a second ordered list, for the conditions, and status.go puts it into the
 // status. deployment.go answers the two questions behind the rules: which Deployment should exist, and in which of
 // the fields that the Foo owns does the existing one differ. rename.go, rivals.go and overridden.go are about a
 // changed name, about several Foos with one name, and about somebody who works against the Foo.

@@ -11,7 +11,7 @@ import (
 
 // This file sorts the errors that the API server answers with.
 
-// isConflict reports whether err says that the cache was behind when the write was made. The next sync sees more.
+// isConflict reports whether err means that the cache was behind when the write was made. The next sync sees more.
 func isConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
 }
@@ -29,7 +29,7 @@ func anotherUID(err error) bool {
 }
 
 // nameMayExist reports whether err, the answer to a create, leaves open that an object of that name exists: admission
-// answers before the name is checked, so a refusal says nothing about it. In a namespace that is being deleted that
+// answers before the name is checked, so a refusal leaves it open. In a namespace that is being deleted that
 // does not matter.
 func nameMayExist(err error) bool {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -38,20 +38,20 @@ func nameMayExist(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
-// noAnswer reports whether err says that the API server did not answer.
+// noAnswer reports whether err means that the API server did not answer.
 func noAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && !errors.As(err, &status)
 }
 
 // outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
-// answer, or one that says that something broke on the way.
+// answer, or one that means that something broke on the way.
 func outcomeUnknown(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= 500
 }
 
-// serverMessage returns what the status says about err: the API server's own message when it gave an answer, and
+// serverMessage returns what the status reports about err: the API server's own message when it gave an answer, and
 // otherwise a constant, since addresses and ports change from try to try.
 func serverMessage(err error) string {
 	var status apierrors.APIStatus

@@ -35,14 +35,14 @@ const (
 
 // A Memory is what is kept of a Foo from one sync to the next. It is a value: State has a copy of its own.
 type Memory struct {
-	// UID and Generation say which Foo, and which spec of it, the rest is about.
+	// UID and Generation identify the Foo, and the version of its spec, that the rest is about.
 	UID        types.UID
 	Generation int64
 	// Ledger has the operations that failed or were repeated.
 	Ledger map[Op]Attempt
-	// Wrote says that a write for this Foo was acknowledged, or may have been done.
+	// Wrote means that a write for this Foo was acknowledged, or may have been done.
 	Wrote bool
-	// StaleFoo and StaleDeployment say that the cache must not be acted on: live reads come first.
+	// StaleFoo and StaleDeployment mean that the cache must not be acted on: live reads come first.
 	StaleFoo, StaleDeployment bool
 	// Reported is the digest of the status that was written last, "" when none was.
 	Reported string
@@ -54,9 +54,9 @@ type Attempt struct {
 	Count int
 	// Until is the end of the delay. The operation is not tried by a sync that begins earlier.
 	Until time.Time
-	// Quiet says that this is normal work, such as a conflict: it is not reported.
+	// Quiet means that this is normal work, such as a conflict: it is not reported.
 	Quiet bool
-	// Report is what the status says meanwhile. Its zero value says nothing.
+	// Report is what the status reports meanwhile. Its zero value is no report.
 	Report ConditionError
 }
 
@@ -105,7 +105,8 @@ type failure struct {
 	quiet bool
 }
 
-// fail enters a failure of op into the ledger. One sync counts it once, though a live read after it may say more.
+// fail enters a failure of op into the ledger. One sync counts it once, though a live read after it may have a better
+// error.
 func (s *State) fail(op Op, err error, quiet bool) Attempt {
 	attempt := s.attempt(op)
 	i := slices.IndexFunc(s.failures, func(f failure) bool { return f.op == op })
@@ -123,7 +124,7 @@ func (s *State) fail(op Op, err error, quiet bool) Attempt {
 }
 
 // repeat enters into the ledger that op succeeded and was needed again because something else had undone it. The next
-// time is delayed when limited is true; report is what the status says until then.
+// time is delayed when limited is true; report is what the status reports until then.
 func (s *State) repeat(op Op, limited bool, report ConditionError) {
 	op = op.again()
 	attempt := s.attempt(op)
@@ -148,7 +149,7 @@ func (s *State) enter(op Op, attempt Attempt) {
 }
 
 // backingOff returns the attempt because of which op must not be tried in this sync: of several the one that ends last,
-// nil when there is none. What counts is the time at which the sync began, so that nothing is tried twice in one sync.
+// or nil. What counts is the time at which the sync began, so that nothing is tried twice in one sync.
 func (s *State) backingOff(op Op) *Attempt {
 	var last *Attempt
 	for _, entry := range []Op{op, op.again(), {Verb: WholeSync}} {

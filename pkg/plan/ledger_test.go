@@ -318,8 +318,10 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			ledger: ledger{create: until(1)}, want: []plan.Op{create},
 		},
 		{name: "a create of what is there", state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{create: until(1)}},
-		{name: "a patch of what does not differ", state: plan.State{Foo: foo, Deployment: ready},
-			ledger: ledger{patch: until(1)}},
+		{
+			name:  "a patch of what does not differ",
+			state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{patch: until(1)},
+		},
 		{
 			name: "a patch of what is gone", state: plan.State{Foo: foo}, ledger: ledger{patch: until(1)},
 			want: []plan.Op{again(plan.CreateDeployment, "web-3")},
@@ -401,8 +403,8 @@ func TestASyncThatEndsEarlyDropsNothing(t *testing.T) {
 	}
 }
 
-// An operation that backs off blocks only itself; until then the status has its failure. One that backs off because
-// of a conflict ends the sync: what there is to report is not known before the retry.
+// An operation that backs off blocks only itself; until then the status has its failure. One that backs off because of
+// a conflict ends the sync: what there is to report is not known before the retry.
 func TestWhileAnOperationBacksOff(t *testing.T) {
 	foo, before := newFoo(withReplicas(3)), newFoo(withReplicas(3), observed)
 	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-0", with...)) }
@@ -612,13 +614,48 @@ func TestTheFirstRetryCounts(t *testing.T) {
 	if diff := cmp.Diff("nothing; Refused; wait in 20s quietly", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
-	// Of two entries for one operation the one that ends last.
+	// Of two entries for one operation the one that ends last, and an overridden field comes before a refusal.
 	state.Memory.Ledger = ledger{
-		op(plan.PatchDeployment, "web-3"): until(seconds(40)), again(plan.PatchDeployment,
-			"web-3"): {Until: now.Add(seconds(50))},
+		op(plan.PatchDeployment, "web-3"):    until(seconds(40)),
+		again(plan.PatchDeployment, "web-3"): {Until: now.Add(seconds(50)), Report: overriddenReplicas},
+		op(plan.DeleteDeployment, "web-1"):   until(seconds(60)), op(plan.DeleteDeployment, "web-2"): until(seconds(60)),
+	}
+	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 50s quietly", play(t, state).line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+	// A status that backs off because of a conflict ends nothing: it is the last step anyway.
+	state.Memory.Ledger = ledger{
+		op(plan.PatchDeployment, "web-3"): until(seconds(40)), op(plan.UpdateStatus, "web"): quietUntil(seconds(45)),
 		op(plan.DeleteDeployment, "web-1"): until(seconds(60)), op(plan.DeleteDeployment, "web-2"): until(seconds(60)),
 	}
-	if diff := cmp.Diff("nothing; Refused; wait in 50s quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 40s quietly", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
+// A success ends the backoff of its operation, also when the sync ends early after it.
+func TestASuccessEndsABackoff(t *testing.T) {
+	foo := renamed()
+	remove := op(plan.DeleteDeployment, "web-2")
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5)),
+		Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0))),
+		Memory:   plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{remove: until(0)}},
+	}, fails(plan.PatchDeployment, conflict))
+	checkSent(t, "get Foo, get web-3, delete web-2, patch spec.replicas", c.sent())
+	if attempt, found := c.end.Memory.Ledger[remove]; found {
+		t.Errorf("after a success the ledger has %+v", attempt)
+	}
+}
+
+// An answer of any kind ends the backoff of the whole sync: the API server answers.
+func TestAnyAnswerEndsTheBackoffOfTheWholeSync(t *testing.T) {
+	foo := newFoo()
+	for name, err := range map[string]error{"a conflict": notFound, "a failure": serverFails, "no answer": noResponse} {
+		memory := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{wholeSync: quietUntil(0)}}
+		c := play(t, plan.State{Foo: foo, Memory: memory}, fails(plan.CreateDeployment, err))
+		if _, found := c.end.Memory.Ledger[wholeSync]; found != (err == noResponse) {
+			t.Errorf("after %s to a write the ledger has %v", name, c.end.Memory.Ledger)
+		}
 	}
 }

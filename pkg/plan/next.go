@@ -16,7 +16,7 @@ import (
 type State struct {
 	// Foo is the cached Foo, which has no deletionTimestamp. A live read replaces it.
 	Foo *v1alpha1.Foo
-	// Deployment is the one that Foo names, nil when there is none. Live reads and writes replace it.
+	// Deployment is the one that Foo names, or nil. Live reads and writes replace it.
 	Deployment *appsv1.Deployment
 	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has
 	// copied its Deployment.
@@ -26,7 +26,7 @@ type State struct {
 	OwnerChain []*v1alpha1.Foo
 	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
 	Claimants []*v1alpha1.Foo
-	// CacheLags says that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
+	// CacheLags means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
 	// Foo and its Deployment come before every write.
 	CacheLags bool
 	// Now is when this sync began.
@@ -40,9 +40,9 @@ type State struct {
 	made []*appsv1.Deployment
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
-	// fresh says what was read live since the last write.
+	// fresh has what was read live since the last write.
 	fresh struct{ foo, deployment bool }
-	// blocked are the operations that are wanted but back off, and terminal says that only a change of an object can
+	// blocked are the operations that are wanted but back off, and terminal means that only a change of an object can
 	// help. Both are of the last call of Next.
 	blocked  []Op
 	terminal bool
@@ -50,13 +50,13 @@ type State struct {
 	failures []failure
 	// unreadable is the error of a live read that the API server refused. Nothing else is read then.
 	unreadable error
-	// nameRefused says that a create was refused, and that its name has not been read since.
+	// nameRefused means that a create was refused, and that its name has not been read since.
 	nameRefused bool
-	// warning is an event for a person who installed the controller; nil is none.
+	// warning is an event for a person who installed the controller, or nil.
 	warning *Event
 	// done are the writes of this sync that succeeded.
 	done []Op
-	// reported says that the status was written.
+	// reported means that the status was written.
 	reported bool
 	// end is how the sync ends when it ends before everything was considered; nil until then.
 	end *Outcome
@@ -66,7 +66,7 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
-	// terminal says that only a change of an object, not a retry, can take the Foo beyond this rule.
+	// terminal means that only a change of an object, not a retry, can take the Foo beyond this rule.
 	terminal bool
 }
 
@@ -113,7 +113,7 @@ func (s *State) Next() *Step {
 	return s.firstAdmitted("update status", s.updateStatus())
 }
 
-// firstAdmitted returns the request for the first of steps that does not back off, nil when there is none.
+// firstAdmitted returns the request for the first of steps that does not back off, or nil.
 func (s *State) firstAdmitted(rule string, steps []*Step) *Step {
 	for _, step := range steps {
 		if step := s.admit(step); step != nil || s.end != nil {
@@ -190,7 +190,7 @@ func (s *State) readBefore(step *Step) *Step {
 	return nil
 }
 
-// restsOn says which objects must be read live before step.
+// restsOn returns which objects must be read live before step.
 func (s *State) restsOn(step *Step) (foo, deployment bool) {
 	switch {
 	case step.isRead():

@@ -550,3 +550,29 @@ func TestDoneMeansThatNothingIsLeft(t *testing.T) {
 		t.Errorf("only %d syncs end as done: nothing is shown", done)
 	}
 }
+
+// Whatever failed once, a Foo settles: each sync begins when the delay of the one before has ended, and soon one is
+// done and sends nothing. The caches have caught up by then.
+func TestEveryFooSettles(t *testing.T) {
+	r := newRandom()
+	someStates(t, func(t *testing.T, state plan.State) {
+		state.Memory = someMemory(r, state)
+		state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
+		errs := []error{forbidden, exists, conflict, notFound, tooMany, serverFails, noResponse}
+		var lines []string
+		for i := range 20 {
+			var replies []reply
+			if i < 3 {
+				replies = append(replies, fails(verbs[r.Intn(len(verbs))], errs[r.Intn(len(errs))]))
+			}
+			c := play(t, state, replies...)
+			lines = append(lines, c.line())
+			ended := c.outcome.Kind == plan.Done || c.outcome.Kind == plan.Terminal
+			if i >= 3 && len(c.steps) == 0 && ended {
+				return
+			}
+			state = c.nextSync(c.outcome.After)
+		}
+		t.Errorf("it does not settle:\n%s", strings.Join(lines, "\n"))
+	})
+}

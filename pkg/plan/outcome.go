@@ -19,7 +19,7 @@ const (
 	Terminal Kind = "terminal"
 )
 
-// A WaitReason says what a key waits for.
+// A WaitReason is what a key waits for.
 type WaitReason string
 
 const (
@@ -37,13 +37,13 @@ type Outcome struct {
 	Kind Kind
 	// After is the delay of Wait and Retry. A shared limit on retries may make that of Retry longer.
 	After time.Duration
-	// For says what the key waits for.
+	// For is what the key waits for.
 	For WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
-	// Event is to be sent about the Foo; nil is none. The events that go with a status are those of its Step.
+	// Event is to be sent about the Foo, or nil. The events that go with a status are those of its Step.
 	Event *Event
-	// Quiet says that Err is normal work, such as a conflict, and not to be logged as an error.
+	// Quiet means that Err is normal work, such as a conflict, and not to be logged as an error.
 	Quiet bool
 }
 
@@ -90,7 +90,7 @@ func (s *State) left(attempt *Attempt) time.Duration {
 }
 
 // firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of
-// the one that the status reports. It returns nil when there is none.
+// the one that the status reports. It may return nil.
 func (s *State) firstRetry() *Attempt {
 	first := s.overridden()
 	if first == nil {
@@ -104,7 +104,7 @@ func (s *State) firstRetry() *Attempt {
 	return first
 }
 
-// reportOf returns what the status says about err.
+// reportOf returns what the status reports about err.
 func reportOf(err error) ConditionError {
 	var report *ConditionError
 	if errors.As(err, &report) {

@@ -194,6 +194,10 @@ func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
 	if diff := cmp.Diff("patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
+	state.Deployment = newDeployment(foo)
+	if diff := cmp.Diff("nothing; Available; done", play(t, state).line()); diff != "" {
+		t.Errorf("wrong sync when nothing differs any more (-want +got):\n%s", diff)
+	}
 }
 
 // Ready is as the Deployment is; reason and message have what must be done.
@@ -323,15 +327,20 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 
 	// The report stays until the Deployment controller has seen the next one.
 	for _, tc := range []struct {
-		name string
-		dep  *appsv1.Deployment
-		want string
+		name  string
+		dep   *appsv1.Deployment
+		after time.Duration
+		want  string
 	}{
 		{name: "gone", want: reconciling + "Creating: " + keepsDeleting},
 		{name: "created again", dep: newDeployment(foo, unobserved), want: reconciling + "Creating: " + keepsDeleting},
 		{name: "seen", dep: newDeployment(foo, available(1)), want: reconciling + "Progressing: 1 of 3 replicas available"},
+		{
+			name: "created again, and the delay has ended", dep: newDeployment(foo, unobserved), after: seconds(8),
+			want: reconciling + `Creating: Creating Deployment "web-1"`,
+		},
 	} {
-		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory})
+		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory, Now: now.Add(tc.after)})
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
 		}

@@ -137,7 +137,7 @@ func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 }
 
 // recordFailedWrite: after a conflict, or when the outcome is unknown, the sync ends without a report. After a
-// refusal it goes on with the rest. A refused create is followed by a read of its name.
+// refusal the rest is still done. A refused create is followed by a read of its name.
 func (s *State) recordFailedWrite(step *Step, err error) {
 	err = withContext(step.Op, err)
 	unknown := outcomeUnknown(err)

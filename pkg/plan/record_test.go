@@ -295,6 +295,12 @@ func TestAStatusOfUnknownOutcome(t *testing.T) {
 	if diff := cmp.Diff("get Foo, get web-1; Available; done", undone.line()); diff != "" {
 		t.Errorf("wrong next sync when it was not done (-want +got):\n%s", diff)
 	}
+	held := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{op(plan.PatchDeployment, "web-1"): until(seconds(1))}}
+	beside := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("1")), Memory: held},
+		fails(plan.UpdateStatus, noResponse))
+	if !beside.end.Memory.StaleFoo || beside.end.Memory.StaleDeployment {
+		t.Errorf("beside a patch that backs off it remembers %+v", beside.end.Memory)
+	}
 	stored := foo.DeepCopy()
 	stored.Status, stored.ResourceVersion = *first.status(), "11"
 	if diff := cmp.Diff("get Foo; no report; done", play(t, state, finds(stored)).line()); diff != "" {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
@@ -1182,17 +1181,30 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 
 // A deletion that was a conflict backs off without a report.
 func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
-	foo := renamed()
-	c := play(t, plan.State{
-		Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1")),
-		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
-		}},
-	})
-	if want := reconciling + "Progressing: 1 of 3 replicas available" + kept; c.report() != want {
-		t.Errorf("got %q, want %q", c.report(), want)
-	}
-	if condition := c.ready(); condition.Status != metav1.ConditionFalse {
-		t.Errorf("ready is %s", condition.Status)
+	foo := renamed(withPaused) // So that there is a report at all.
+	attempt := quietUntil(seconds(1))
+	attempt.Report = plan.ConditionError{Reason: "Refused", Message: "the object has been modified"}
+	for _, tc := range []struct {
+		name  string
+		named *appsv1.Deployment
+		want  string
+	}{
+		{
+			name: "the new one can take over", named: newDeployment(foo),
+			want: "True " + pausedPrefix + "3 of 3 replicas available",
+		},
+		{
+			name: "the new one comes up", named: newDeployment(foo, available(1)),
+			want: "False " + pausedPrefix + "1 of 3 replicas available" + kept,
+		},
+	} {
+		c := play(t, plan.State{
+			Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: plan.Memory{
+				UID: foo.UID, Generation: 3, Ledger: ledger{op(plan.DeleteDeployment, "web-1"): attempt},
+			},
+		})
+		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
 	}
 }

@@ -17,7 +17,7 @@ func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Pa
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
 
-// readRefusedName: a refused create does not tell whether the name is free, since admission answers before the name is
+// readRefusedName: a refused create leaves open whether the name is free, since admission answers before the name is
 // checked, and the cache may lag. Nothing is concluded before the name was read.
 func (s *State) readRefusedName() (steps []*Step, final bool) {
 	if !s.nameRefused {

@@ -79,7 +79,7 @@ type Answer struct {
 	// Deployment is the object that ReadDeployment found, or a create or patch wrote; nil when ReadDeployment found
 	// none.
 	Deployment *appsv1.Deployment
-	// OwnerChain goes with Deployment in the answer to ReadDeployment, see State.OwnerChain.
+	// OwnerChain belongs to Deployment in the answer to ReadDeployment, see State.OwnerChain.
 	OwnerChain []*v1alpha1.Foo
 	// Err is nil when the request was answered with success. A live read that finds nothing is a success.
 	Err error

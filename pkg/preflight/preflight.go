@@ -1,10 +1,10 @@
-// Package preflight finds out whether a controller can work, and says in one line what is missing when it
-// cannot: the API server is out of reach, a CustomResourceDefinition is not installed, a permission is not
-// granted. Whatever is missing may come later, so nothing here gives up: Wait holds the start back, and a
-// Reporter, which sees every answer to the informers' requests, tells of a trouble that an answer or its
-// absence shows at once, again every 30 s until an answer shows that it is over, and then that it is over.
-// Errors that no answer explains are told as they happen, at most every 30 s; that they are over shows only
-// in Wait.
+// Package preflight logs, one line per problem, why a controller cannot list and watch: the API server cannot be
+// reached, a CustomResourceDefinition is not installed, a permission is not granted.
+//
+// An administrator can solve each of these while the controller runs, so nothing here gives up. Wait delays the start
+// until the controller can list. A Reporter sees every response to the requests of the informers. It logs a problem
+// when it appears, every 30 s while it lasts, and once more when it is resolved. Errors without a response that
+// explains them are logged when they occur, at most every 30 s, and only Wait can log that they are resolved.
 package preflight
 
 import (
@@ -25,54 +25,57 @@ import (
 )
 
 const (
-	// repeatEvery is how often a trouble that lasts is told again. By a timer, not by the next try that
-	// fails: reflectors back off to a minute between tries.
+	// repeatEvery is how often a problem that lasts is logged. A timer repeats it, because reflectors back off to
+	// one request per minute.
 	repeatEvery = 30 * time.Second
-	// tryEvery is how soon after a failed check the next one follows.
+	// tryEvery is the delay between a failed check and its next attempt.
 	tryEvery = 2 * time.Second
 	// tryTimeout is how long one check may take.
 	tryTimeout = 10 * time.Second
 )
 
-// Reporter tells of what keeps a client from listing and watching. It may be used concurrently.
+// Reporter logs the problems that prevent a client from listing and watching. It may be used concurrently.
 //
-// There is at most one trouble for each resource, one for the way to the API server, and one for errors that
-// no answer explains. All but the last are told when they are new or turn into another one, and by a timer
-// from then on, with the newest error; requests that fail the same way in between only bring that error. An
-// answer that shows the trouble to be over ends that. Nothing can show that for the last kind, except a
-// check of Wait that passes, so it has no timer: it would go on about what may be long over.
+// There is at most one problem for each resource, one for the connection to the API server, and one for errors that
+// no response explains. A problem is logged when it appears and when it turns into another one. From then on a timer
+// logs it with its newest error, until a response shows that it is resolved. Further requests that fail in the same
+// way only update that error.
+//
+// The problem of unexplained errors has no timer. Only a check of Wait can show that it is resolved, so a timer might
+// repeat it long after its end.
 type Reporter struct {
-	ctx    context.Context // The process's: nothing is logged after its end.
+	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
 	fixes  Fixes
 
 	mu       sync.Mutex
-	troubles map[string]*trouble // Those not known to be over, by what they are with. Guarded by mu.
+	problems map[string]*problem // The unresolved ones. The key is a resource, unreachable or other. Guarded by mu.
 }
 
-// Fixes says what to do about a trouble.
+// Fixes are instructions for the user who reads the log: what to do about a problem.
 type Fixes struct {
-	// Missing is for a resource that the API server does not know, Forbidden for one that it lets nobody
-	// like us list.
-	Missing, Forbidden string
+	// Missing is logged when the API server does not know the resource.
+	Missing string
+	// Forbidden is logged when the client has no permission to list the resource.
+	Forbidden string
 }
 
-// trouble is what is told of one key. Guarded by Reporter.mu.
-type trouble struct {
+// problem is the current problem with one key. Guarded by Reporter.mu.
+type problem struct {
 	msg           string
-	err           error // The newest, as are keysAndValues.
+	err           error // The newest error, as are keysAndValues.
 	keysAndValues []any
-	toldAt        time.Time   // Without the timer's repetitions.
+	loggedAt      time.Time   // The repetitions of the timer do not count.
 	timer         *time.Timer // Nil for the key other.
 }
 
 // NewReporter returns a Reporter that writes to ctx's logger until ctx ends.
 func NewReporter(ctx context.Context, fixes Fixes) *Reporter {
-	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), fixes: fixes, troubles: map[string]*trouble{}}
+	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), fixes: fixes, problems: map[string]*problem{}}
 }
 
-// Wait returns nil when every check has passed once, and the cause of ctx's end when that comes first.
-// The checks should use a client whose transport comes from Wrap.
+// Wait runs the checks one after the other, each until it passes once. It returns the cause of ctx's end if ctx ends
+// before that. The checks should use a client whose transport comes from Wrap.
 func (r *Reporter) Wait(ctx context.Context, checks ...func(context.Context) error) error {
 	for _, check := range checks {
 		if err := r.waitFor(ctx, check); err != nil {
@@ -98,16 +101,15 @@ func (r *Reporter) passes(ctx context.Context, check func(context.Context) error
 	defer cancel()
 	err := check(ctx)
 	if err != nil {
-		r.unexplained(err)
+		r.reportOther(err)
 		return false
 	}
-	r.over(other, "Listed the resources")
+	r.resolve(other, "Listed the resources")
 	return true
 }
 
-// Wrap returns a transport that passes requests on to next and reports what goes wrong with them. It is
-// for rest.Config.Wrap, of a client that only lists and watches: there a 404 means that the resource is
-// not known.
+// Wrap returns a transport that passes requests on to next and reports problems with them. It is for rest.Config.Wrap
+// of a client that only lists and watches: for these requests, a 404 means that the server does not know the resource.
 func (r *Reporter) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -120,111 +122,111 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// WatchErrorHandler is for informers whose client's transport comes from Wrap, in place of client-go's own,
-// which prints every failed try. It tells of an error that no answer explains when there is one, unless one
-// was told less than 30 s ago; informers do not say when they have recovered, so neither does this.
+// WatchErrorHandler is for informers whose client has a transport from Wrap. It replaces the handler of client-go,
+// which logs every failed attempt. It logs an error that no response explains, unless one was logged less than 30 s
+// ago. Informers do not report that they have recovered, so this handler cannot log it either.
 func (r *Reporter) WatchErrorHandler(ctx context.Context, _ *cache.Reflector, err error) {
 	if r.ctx.Err() != nil {
 		return
 	}
 	klog.FromContext(ctx).V(4).Info("Watch ended", "err", err)
-	cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-	if cut || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // The ordinary ends of a watch.
+	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if closed || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // A watch normally ends in one of these ways.
 	}
-	r.unexplained(err)
+	r.reportOther(err)
 }
 
-// Keys of Reporter.troubles; the others are resources.
+// Keys of Reporter.problems that are not resources.
 const (
 	unreachable = "unreachable"
 	other       = "other"
 )
 
-// unexplained tells of an error of which observe has not told: credentials that cannot be had, an answer
-// that is none of an API server.
-func (r *Reporter) unexplained(err error) {
+// reportOther reports an error that observe has not reported: there are no credentials, or the response does not come
+// from an API server.
+func (r *Reporter) reportOther(err error) {
 	r.mu.Lock()
-	known := len(r.troubles)
-	if _, ok := r.troubles[other]; ok {
+	known := len(r.problems)
+	if _, ok := r.problems[other]; ok {
 		known--
 	}
 	r.mu.Unlock()
 	if known > 0 || errors.Is(err, context.Canceled) {
 		return
 	}
-	r.tell(other, err, "Cannot list and watch, will keep trying")
+	r.report(other, err, "Cannot list and watch, will keep trying")
 }
 
 func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 	server := req.URL.Scheme + "://" + req.URL.Host
 	if err != nil {
-		if !errors.Is(err, context.Canceled) { // We gave up, not the server.
-			r.tell(unreachable, err, "Cannot reach the API server, will keep trying", "server", server)
+		if !errors.Is(err, context.Canceled) { // Our own cancellation is no problem of the server.
+			r.report(unreachable, err, "Cannot reach the API server, will keep trying", "server", server)
 		}
 		return
 	}
-	r.over(unreachable, "Reached the API server", "server", server)
+	r.resolve(unreachable, "Reached the API server", "server", server)
 
 	resource := resourceOf(req.URL.Path)
 	switch code := resp.StatusCode; {
 	case code < http.StatusMultipleChoices:
-		r.over(resource, "The API server serves the resource", "resource", resource)
+		r.resolve(resource, "The API server serves the resource", "resource", resource)
 	case code == http.StatusNotFound:
-		r.tell(resource, nil, "The API server does not know the resource, will keep trying",
+		r.report(resource, nil, "The API server does not know the resource, will keep trying",
 			"resource", resource, "fix", r.fixes.Missing)
 	case code == http.StatusForbidden:
-		r.tell(resource, serverWords(resp), "Not allowed to list and watch the resource, will keep trying",
+		r.report(resource, serverMessage(resp), "Not allowed to list and watch the resource, will keep trying",
 			"resource", resource, "fix", r.fixes.Forbidden)
 	case code == http.StatusUnauthorized:
-		r.tell(resource, serverWords(resp), "The API server does not accept the credentials, will keep trying",
+		r.report(resource, serverMessage(resp), "The API server does not accept the credentials, will keep trying",
 			"server", server)
 	case code >= http.StatusInternalServerError:
-		r.tell(resource, serverWords(resp), "The API server fails, will keep trying", "resource", resource)
+		r.report(resource, serverMessage(resp), "The API server fails, will keep trying", "resource", resource)
 	}
 }
 
-// tell logs msg, unless that is what was told of key last: then the timer tells it again, or, for the key
-// other, the first call after 30 s.
-func (r *Reporter) tell(key string, err error, msg string, keysAndValues ...any) {
+// report logs msg, unless it is the current problem with key already. Then the timer repeats it or, for the key other,
+// the first call after 30 s does.
+func (r *Reporter) report(key string, err error, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
 		return
 	}
-	last := r.troubles[key]
-	if last != nil && last.msg == msg && (key != other || time.Since(last.toldAt) < repeatEvery) {
+	last := r.problems[key]
+	if last != nil && last.msg == msg && (key != other || time.Since(last.loggedAt) < repeatEvery) {
 		last.err, last.keysAndValues = err, keysAndValues
 		return
 	}
-	t := &trouble{msg: msg, err: err, keysAndValues: keysAndValues, toldAt: time.Now()}
-	r.troubles[key] = t
+	p := &problem{msg: msg, err: err, keysAndValues: keysAndValues, loggedAt: time.Now()}
+	r.problems[key] = p
 	r.logger.Error(err, msg, keysAndValues...)
 	if key != other {
-		t.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, t) })
+		p.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, p) })
 	}
 }
 
-// repeat is what t's timer does. Nobody stops the timer: that would not help when it has fired and waits for the
-// lock. It finds out by itself that t is not key's trouble any more, since another message makes another trouble.
-func (r *Reporter) repeat(key string, t *trouble) {
+// repeat logs p again and restarts its timer. The timer calls it. Nothing else stops the timer, because the timer may
+// have fired and may be waiting for the lock. Instead, repeat does nothing if p is not the current problem with key.
+func (r *Reporter) repeat(key string, p *problem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.troubles[key] != t || r.ctx.Err() != nil {
+	if r.problems[key] != p || r.ctx.Err() != nil {
 		return
 	}
-	r.logger.Error(t.err, t.msg, t.keysAndValues...)
-	t.timer.Reset(repeatEvery)
+	r.logger.Error(p.err, p.msg, p.keysAndValues...)
+	p.timer.Reset(repeatEvery)
 }
 
-// over logs when there was a trouble with key, and ends it.
-func (r *Reporter) over(key, msg string, keysAndValues ...any) {
+// resolve logs msg if there is a problem with key, and removes the problem.
+func (r *Reporter) resolve(key, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.troubles[key] == nil || r.ctx.Err() != nil {
+	if r.problems[key] == nil || r.ctx.Err() != nil {
 		return
 	}
-	delete(r.troubles, key)
+	delete(r.problems, key)
 	r.logger.Info(msg, keysAndValues...)
 }
 
@@ -241,9 +243,9 @@ func resourceOf(path string) string {
 	return resource + "." + group
 }
 
-// serverWords returns what the API server says in an answer that is not a success. The answer can still
-// be read by others.
-func serverWords(resp *http.Response) error {
+// serverMessage returns the message of a response that is not a success. The caller of the transport can still read the
+// whole body.
+func serverMessage(resp *http.Response) error {
 	const limit = 64 << 10
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	rest := resp.Body
@@ -258,5 +260,5 @@ func serverWords(resp *http.Response) error {
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
 		return errors.New(status.Message)
 	}
-	return errors.New(resp.Status) // Protobuf, or not of the API server's making.
+	return errors.New(resp.Status) // The body is protobuf, or does not come from the API server.
 }

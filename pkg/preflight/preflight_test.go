@@ -30,8 +30,8 @@ const (
 	served   = "INFO0 The API server serves the resource resource=" + foos
 )
 
-// newLogger returns a context with a logger, and what that has logged so far: a line for each entry, with its
-// level, message, error and values, and in front of it, unless start is zero, the time since then.
+// newLogger returns a context with a logger, and a function that returns a line for each entry that was logged so far.
+// A line has the level, the message, the error and the values. Unless start is zero, the time since start comes first.
 func newLogger(t *testing.T, start time.Time) (context.Context, func() []string) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(4)))
 	buffer := logger.GetSink().(ktesting.Underlier).GetBuffer()
@@ -54,17 +54,17 @@ func newLogger(t *testing.T, start time.Time) (context.Context, func() []string)
 	}
 }
 
-// A bench is a Reporter between an HTTP client and an API server that answers as the test says.
+// A bench is a Reporter between an HTTP client and an API server whose responses the test chooses.
 type bench struct {
 	*testing.T
 	reporter *Reporter
 	client   *http.Client
-	ctx      context.Context // The Reporter's, which stop ends.
+	ctx      context.Context // The context of the Reporter. stop ends it.
 	stop     context.CancelFunc
 	url      string
 	lines    func() []string
 
-	// What the server answers; err is that it does not.
+	// The server responds with code and body. With err there is no response.
 	code int
 	body string
 	err  error
@@ -89,7 +89,7 @@ func newBench(t *testing.T, url string, start time.Time, next http.RoundTripper)
 	return b
 }
 
-// onServer returns a bench with an HTTP server, and that.
+// onServer returns a bench with an HTTP server, and the server.
 func onServer(t *testing.T) (*bench, *httptest.Server) {
 	var b *bench
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -101,12 +101,12 @@ func onServer(t *testing.T) (*bench, *httptest.Server) {
 	return b, server
 }
 
-// inBubble runs test with a bench that has no sockets, in a synctest bubble; its log says when what was told.
+// inBubble runs test with a bench that has no sockets, in a synctest bubble. Its log lines begin with the time.
 func inBubble(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) { test(newBench(t, "https://api.test", time.Now(), nil)) })
 }
 
-// get sends a request and returns the answer's body, as the client of the Reporter's user sees it.
+// get sends a request and returns the body of the response, as the client behind the Reporter reads it.
 func (b *bench) get(path string) string {
 	b.Helper()
 	resp, err := b.client.Get(b.url + path)
@@ -121,8 +121,8 @@ func (b *bench) get(path string) string {
 	return string(body)
 }
 
-// wantNoAnswer sends a request that must fail.
-func (b *bench) wantNoAnswer(ctx context.Context, path string) {
+// wantNoResponse sends a request that must fail.
+func (b *bench) wantNoResponse(ctx context.Context, path string) {
 	b.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
 	if err != nil {
@@ -130,12 +130,12 @@ func (b *bench) wantNoAnswer(ctx context.Context, path string) {
 	}
 	if resp, err := b.client.Do(req); err == nil {
 		resp.Body.Close()
-		b.Errorf("an answer: %s", resp.Status)
+		b.Errorf("got a response: %s", resp.Status)
 	}
 }
 
-// wantLog compares all that was logged so far. ADDR stands for the server's address, HOST for its
-// host and port.
+// wantLog compares the lines that were logged so far. ADDR stands for the URL of the server, HOST for its host and
+// port.
 func (b *bench) wantLog(want ...string) {
 	b.Helper()
 	_, host, _ := strings.Cut(b.url, "://")
@@ -149,7 +149,7 @@ func (b *bench) wantLog(want ...string) {
 	}
 }
 
-func TestReporterTellsWhatIsWrong(t *testing.T) {
+func TestReporterLogsWhyARequestFails(t *testing.T) {
 	const forbidden = `{"kind":"Status","status":"Failure",` +
 		`"message":"foos is forbidden: User \"x\" cannot list","reason":"Forbidden","code":403}`
 	const notAllowed = "ERROR0 Not allowed to list and watch the resource, will keep trying err="
@@ -162,7 +162,7 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 		body string
 		want []string
 	}{
-		{"all is well", http.StatusOK, foosPath, "{}", nil},
+		{"the request succeeds", http.StatusOK, foosPath, "{}", nil},
 		{"the resource is not known", http.StatusNotFound, foosPath, "404 page not found", []string{
 			notKnown + foos + " fix=install it"}},
 		{"the resource in a namespace is not known", http.StatusNotFound,
@@ -175,11 +175,11 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 			notAllowed + `foos is forbidden: User "x" cannot list resource=` + foos + grant}},
 		{"listing the core group is not allowed", http.StatusForbidden, podsPath, forbidden, []string{
 			notAllowed + `foos is forbidden: User "x" cannot list resource=pods` + grant}},
-		{"a proxy refuses in words of its own", http.StatusForbidden, foosPath, "<html>no</html>", []string{
+		{"a proxy refuses with a page of its own", http.StatusForbidden, foosPath, "<html>no</html>", []string{
 			notAllowed + "403 Forbidden resource=" + foos + grant}},
-		{"a refusal says nothing", http.StatusForbidden, foosPath, "{}", []string{
+		{"a refusal has no message", http.StatusForbidden, foosPath, "{}", []string{
 			notAllowed + "403 Forbidden resource=" + foos + grant}},
-		{"a refusal has no end", http.StatusForbidden, foosPath, long, []string{
+		{"the message of a refusal is too long", http.StatusForbidden, foosPath, long, []string{
 			notAllowed + "403 Forbidden resource=" + foos + grant}},
 		{"the credentials are not accepted", http.StatusUnauthorized, foosPath, `{"message":"Unauthorized"}`, []string{
 			"ERROR0 The API server does not accept the credentials, will keep trying err=Unauthorized server=ADDR"}},
@@ -187,21 +187,21 @@ func TestReporterTellsWhatIsWrong(t *testing.T) {
 			"ERROR0 The API server fails, will keep trying err=etcd is gone resource=" + foos}},
 		{"the server is not ready", http.StatusServiceUnavailable, foosPath, "", []string{
 			"ERROR0 The API server fails, will keep trying err=503 Service Unavailable resource=" + foos}},
-		{"a watch is too old, which informers mend", http.StatusGone, foosPath, "", nil},
-		{"the server is busy, which clients mend", http.StatusTooManyRequests, foosPath, "", nil},
+		{"a watch is too old, which informers handle", http.StatusGone, foosPath, "", nil},
+		{"the server is busy, which clients handle", http.StatusTooManyRequests, foosPath, "", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b, _ := onServer(t)
 			b.code, b.body = tc.code, tc.body
 			if got := b.get(tc.path); got != tc.body {
-				t.Errorf("the client reads %d bytes of an answer of %d", len(got), len(tc.body))
+				t.Errorf("the client reads %d of the %d bytes of the response", len(got), len(tc.body))
 			}
 			b.wantLog(tc.want...)
 		})
 	}
 }
 
-func TestATroubleIsToldAtOnceAndEvery30sWithoutFurtherRequests(t *testing.T) {
+func TestAProblemIsLoggedAtOnceAndThenEvery30sWithoutFurtherRequests(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusNotFound
 		b.get(foosPath)
@@ -211,7 +211,7 @@ func TestATroubleIsToldAtOnceAndEvery30sWithoutFurtherRequests(t *testing.T) {
 	})
 }
 
-func TestFurtherRequestsThatFailTheSameWayTellNothing(t *testing.T) {
+func TestFurtherRequestsThatFailTheSameWayLogNothing(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusNotFound
 		for range 13 { // Every 7 s, up to 84 s.
@@ -222,7 +222,7 @@ func TestFurtherRequestsThatFailTheSameWayTellNothing(t *testing.T) {
 	})
 }
 
-func TestATroubleIsToldUntilItIsOver(t *testing.T) {
+func TestAProblemIsLoggedUntilItIsResolved(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusNotFound
 		b.get(foosPath)
@@ -236,7 +236,7 @@ func TestATroubleIsToldUntilItIsOver(t *testing.T) {
 		b.get(foosPath)
 		b.wantLog(want...)
 
-		b.code = http.StatusNotFound // Back, as new.
+		b.code = http.StatusNotFound // The same problem again.
 		b.get(foosPath)
 		time.Sleep(time.Second)
 		b.code = http.StatusOK
@@ -249,7 +249,7 @@ func TestATroubleIsToldUntilItIsOver(t *testing.T) {
 	})
 }
 
-func TestAnotherTroubleWithTheSameResourceIsToldAtOnceAndThenEvery30s(t *testing.T) {
+func TestAnotherProblemWithTheSameResourceIsLoggedAtOnceAndThenEvery30s(t *testing.T) {
 	const fails = "ERROR0 The API server fails, will keep trying err=not ready resource=" + foos
 	inBubble(t, func(b *bench) {
 		b.code, b.body = http.StatusServiceUnavailable, `{"message":"not ready"}`
@@ -264,13 +264,13 @@ func TestAnotherTroubleWithTheSameResourceIsToldAtOnceAndThenEvery30s(t *testing
 	})
 }
 
-func TestTheNewestErrorAndValuesAreRepeated(t *testing.T) {
+func TestARepetitionHasTheNewestErrorAndValues(t *testing.T) {
 	const unauthorized = "ERROR0 The API server does not accept the credentials, will keep trying err="
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusUnauthorized
-		for i, word := range []string{"expired", "unknown", "revoked", "forged"} { // At 0, 14, 28, 42 s.
+		for i, message := range []string{"expired", "unknown", "revoked", "forged"} { // At 0, 14, 28, 42 s.
 			b.url = fmt.Sprint("https://api.test-", i)
-			b.body = `{"message":"` + word + `"}`
+			b.body = `{"message":"` + message + `"}`
 			b.get(foosPath)
 			time.Sleep(14 * time.Second)
 		}
@@ -281,29 +281,29 @@ func TestTheNewestErrorAndValuesAreRepeated(t *testing.T) {
 	})
 }
 
-func TestAServerOutOfReachIsOneTroubleWhateverIsAskedFor(t *testing.T) {
+func TestAnUnreachableServerIsOneProblemForAllResources(t *testing.T) {
 	const (
-		told    = "ERROR0 Cannot reach the API server, will keep trying err=no route server=ADDR"
+		logged  = "ERROR0 Cannot reach the API server, will keep trying err=no route server=ADDR"
 		reached = "INFO0 Reached the API server server=ADDR"
 	)
 	inBubble(t, func(b *bench) {
 		b.err = errors.New("no route")
 		for _, path := range []string{foosPath, podsPath, foosPath} {
-			b.wantNoAnswer(b.ctx, path)
-			b.wantLog("0s " + told)
+			b.wantNoResponse(b.ctx, path)
+			b.wantLog("0s " + logged)
 		}
 		time.Sleep(40 * time.Second)
-		b.wantLog("0s "+told, "30s "+told)
+		b.wantLog("0s "+logged, "30s "+logged)
 
-		b.err, b.code = nil, http.StatusNotFound // An answer is an answer.
+		b.err, b.code = nil, http.StatusNotFound // A 404 also shows that the server can be reached.
 		b.get(foosPath)
 		b.get(foosPath)
 		time.Sleep(29 * time.Second)
-		b.wantLog("0s "+told, "30s "+told, "40s "+reached, "40s "+missing)
+		b.wantLog("0s "+logged, "30s "+logged, "40s "+reached, "40s "+missing)
 	})
 }
 
-func TestTroublesWithDifferentThingsAreIndependent(t *testing.T) {
+func TestProblemsWithDifferentResourcesAreIndependent(t *testing.T) {
 	const (
 		noPods      = "ERROR0 The API server does not know the resource, will keep trying resource=pods fix=install it"
 		unreachable = "ERROR0 Cannot reach the API server, will keep trying err=no route server=ADDR"
@@ -316,7 +316,7 @@ func TestTroublesWithDifferentThingsAreIndependent(t *testing.T) {
 		b.get(podsPath)
 		time.Sleep(5 * time.Second)
 		b.err = errors.New("no route")
-		b.wantNoAnswer(b.ctx, foosPath)
+		b.wantNoResponse(b.ctx, foosPath)
 		time.Sleep(32 * time.Second)
 		b.err, b.code = nil, http.StatusOK
 		b.get(foosPath)
@@ -326,7 +326,7 @@ func TestTroublesWithDifferentThingsAreIndependent(t *testing.T) {
 	})
 }
 
-func TestNothingIsLoggedAfterTheEndOfTheProcessContext(t *testing.T) {
+func TestNothingIsLoggedAfterTheContextOfTheProcessEnds(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusNotFound
 		b.get(foosPath)
@@ -337,7 +337,7 @@ func TestNothingIsLoggedAfterTheEndOfTheProcessContext(t *testing.T) {
 
 		b.get(podsPath)
 		b.err = errors.New("no route")
-		b.wantNoAnswer(context.Background(), foosPath)
+		b.wantNoResponse(context.Background(), foosPath)
 		b.err, b.code = nil, http.StatusOK
 		b.get(foosPath)
 		b.get(podsPath)
@@ -347,7 +347,7 @@ func TestNothingIsLoggedAfterTheEndOfTheProcessContext(t *testing.T) {
 	})
 }
 
-// The goroutines' requests come at the same time as the repetitions.
+// The goroutines send requests at the times at which the timers repeat problems.
 func TestReporterMayBeUsedConcurrently(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		transport := b.reporter.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -364,7 +364,7 @@ func TestReporterMayBeUsedConcurrently(t *testing.T) {
 							b.Error(err)
 							return
 						}
-						transport.RoundTrip(req) // What becomes of it is in the log.
+						transport.RoundTrip(req) // The log has the result.
 						time.Sleep(10 * time.Second)
 					}
 				})
@@ -372,28 +372,28 @@ func TestReporterMayBeUsedConcurrently(t *testing.T) {
 			all.Wait()
 		}
 		inParallel("404")
-		b.get(foosPath) // Over.
+		b.get(foosPath) // Resolves the problem.
 		b.wantLog("0s "+missing, "30s "+missing, "1m0s "+missing, "1m30s "+missing, "1m50s "+served)
 
-		inParallel("404", "503", "200", "no answer")
+		inParallel("404", "503", "200", "no response")
 		b.get(foosPath)
 		end := b.lines()
 		time.Sleep(5 * time.Minute)
 		if diff := cmp.Diff(end, b.lines()); diff != "" {
-			b.Errorf("told when all was over (-before +after):\n%s", diff)
+			b.Errorf("logged although all problems were resolved (-before +after):\n%s", diff)
 		}
 	})
 }
 
-func TestReporterTellsOfARefusedConnection(t *testing.T) {
+func TestReporterLogsARefusedConnection(t *testing.T) {
 	b, server := onServer(t)
 	server.Close()
-	b.wantNoAnswer(context.Background(), foosPath)
+	b.wantNoResponse(context.Background(), foosPath)
 	b.wantLog("ERROR0 Cannot reach the API server, will keep trying " +
 		"err=dial tcp HOST: connect: connection refused server=ADDR")
 }
 
-func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
+func TestReporterLogsAResponseThatBreaksOff(t *testing.T) {
 	ctx, lines := newLogger(t, time.Time{})
 	broken := roundTripper(func(*http.Request) (*http.Response, error) {
 		body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
@@ -416,26 +416,26 @@ func TestReporterTellsOfAnAnswerThatBreaksOff(t *testing.T) {
 	}
 }
 
-func TestReporterTellsTimeoutsButNotWhatWeGaveUpOurselves(t *testing.T) {
+func TestReporterLogsTimeoutsButNotRequestsThatTheClientCancelled(t *testing.T) {
 	b, _ := onServer(t)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	b.wantNoAnswer(cancelled, foosPath)
+	b.wantNoResponse(cancelled, foosPath)
 	b.wantLog()
 
 	late, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
-	b.wantNoAnswer(late, foosPath)
+	b.wantNoResponse(late, foosPath)
 	b.wantLog("ERROR0 Cannot reach the API server, will keep trying err=context deadline exceeded server=ADDR")
 }
 
-func TestErrorsThatNoAnswerExplainsAreToldWhenTheyHappenButOnlyEvery30s(t *testing.T) {
-	const trace, told = " INFO4 Watch ended err=", " ERROR0 Cannot list and watch, will keep trying err="
+func TestErrorsThatNoResponseExplainsAreLoggedWhenTheyOccurAtMostEvery30s(t *testing.T) {
+	const trace, logged = " INFO4 Watch ended err=", " ERROR0 Cannot list and watch, will keep trying err="
 	inBubble(t, func(b *bench) {
 		fail := func(err error) { b.reporter.WatchErrorHandler(b.ctx, nil, err) }
 		fail(io.EOF)
 		fail(apierrors.NewResourceExpired("too old"))
-		want := []string{"0s" + trace + "EOF", "0s" + trace + "too old"} // The ordinary ends of a watch.
+		want := []string{"0s" + trace + "EOF", "0s" + trace + "too old"} // A watch normally ends in these ways.
 		b.wantLog(want...)
 
 		noPlugin := errors.New("no such plugin")
@@ -444,18 +444,18 @@ func TestErrorsThatNoAnswerExplainsAreToldWhenTheyHappenButOnlyEvery30s(t *testi
 		fail(noPlugin)
 		time.Sleep(time.Second)
 		fail(noPlugin)
-		want = append(want, "0s"+trace+"no such plugin", "0s"+told+"no such plugin", "29s"+trace+"no such plugin",
-			"30s"+trace+"no such plugin", "30s"+told+"no such plugin")
+		want = append(want, "0s"+trace+"no such plugin", "0s"+logged+"no such plugin", "29s"+trace+"no such plugin",
+			"30s"+trace+"no such plugin", "30s"+logged+"no such plugin")
 		b.wantLog(want...)
 
-		time.Sleep(5 * time.Minute) // Whether it lasts nobody knows.
+		time.Sleep(5 * time.Minute) // No timer repeats it.
 		b.wantLog(want...)
 		fail(errors.New("no such file"))
-		b.wantLog(append(want, "5m30s"+trace+"no such file", "5m30s"+told+"no such file")...)
+		b.wantLog(append(want, "5m30s"+trace+"no such file", "5m30s"+logged+"no such file")...)
 	})
 }
 
-func TestErrorsThatAnAnswerExplainsAreNotToldTwice(t *testing.T) {
+func TestErrorsThatAResponseExplainsAreNotLoggedTwice(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.code = http.StatusNotFound
 		b.get(foosPath)
@@ -466,11 +466,11 @@ func TestErrorsThatAnAnswerExplainsAreNotToldTwice(t *testing.T) {
 	})
 }
 
-func TestWaitTellsWhatIsWrongAndWhenItIsOver(t *testing.T) {
+func TestWaitLogsAnErrorAndWhenItIsResolved(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		tries := 0
+		attempts := 0
 		err := b.reporter.Wait(b.ctx, func(context.Context) error {
-			if tries++; tries < 20 { // The last at 38 s.
+			if attempts++; attempts < 20 { // The last at 38 s.
 				return errors.New("no such plugin")
 			}
 			return nil
@@ -478,8 +478,8 @@ func TestWaitTellsWhatIsWrongAndWhenItIsOver(t *testing.T) {
 		if err != nil {
 			b.Error(err)
 		}
-		const told = "ERROR0 Cannot list and watch, will keep trying err=no such plugin"
-		b.wantLog("0s "+told, "30s "+told, "38s INFO0 Listed the resources")
+		const logged = "ERROR0 Cannot list and watch, will keep trying err=no such plugin"
+		b.wantLog("0s "+logged, "30s "+logged, "38s INFO0 Listed the resources")
 	})
 }
 
@@ -492,18 +492,18 @@ func TestWait(t *testing.T) {
 
 	for _, tc := range []struct {
 		name   string
-		checks [][]check // For each check what becomes of its first, second, ... try.
+		checks [][]check // For each check, the results of its attempts.
 		stop   time.Duration
-		want   []string // When each try of which check began, and how it ended.
+		want   []string // The start of each attempt of a check, and the result of Wait.
 	}{
 		{"nothing to check", nil, 0, []string{"0s nil"}},
 		{"all pass at once", [][]check{{pass}, {pass}, {pass}}, 0,
 			[]string{"0s check 1", "0s check 2", "0s check 3", "0s nil"}},
-		{"a check that fails is tried every 2 s", [][]check{{fail, fail, pass}}, 0,
+		{"a check that fails runs again every 2 s", [][]check{{fail, fail, pass}}, 0,
 			[]string{"0s check 1", "2s check 1", "4s check 1", "4s nil"}},
-		{"what has passed is not tried again", [][]check{{fail, pass}, {fail, pass}}, 0,
+		{"a check that passed does not run again", [][]check{{fail, pass}, {fail, pass}}, 0,
 			[]string{"0s check 1", "2s check 1", "2s check 2", "4s check 2", "4s nil"}},
-		{"a check that hangs is tried again after 12 s", [][]check{{hang, pass}}, 0,
+		{"a check that hangs runs again after 12 s", [][]check{{hang, pass}}, 0,
 			[]string{"0s check 1", "12s check 1", "12s nil"}},
 		{"the stop ends the pause", [][]check{{fail, fail, fail}}, 3 * time.Second,
 			[]string{"0s check 1", "2s check 1", "3s stopped"}},
@@ -513,7 +513,7 @@ func TestWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var got []string
-				tell := func(what any) { got = append(got, fmt.Sprint(time.Since(start), " ", what)) }
+				record := func(event any) { got = append(got, fmt.Sprint(time.Since(start), " ", event)) }
 				ctx, cancel := context.WithCancelCause(context.Background())
 				defer cancel(nil)
 				if tc.stop > 0 {
@@ -521,23 +521,23 @@ func TestWait(t *testing.T) {
 				}
 
 				var checks []check
-				for i, tries := range tc.checks {
+				for i, attempts := range tc.checks {
 					checks = append(checks, func(ctx context.Context) error {
-						tell(fmt.Sprint("check ", i+1))
-						try := tries[0]
-						tries = tries[1:]
-						return try(ctx)
+						record(fmt.Sprint("check ", i+1))
+						attempt := attempts[0]
+						attempts = attempts[1:]
+						return attempt(ctx)
 					})
 				}
 				err := NewReporter(ctx, Fixes{}).Wait(ctx, checks...)
 				if err == nil {
-					tell("nil")
+					record("nil")
 				}
 				if errors.Is(err, errStopped) {
-					tell("stopped")
+					record("stopped")
 				}
 				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("wrong course (-want +got):\n%s", diff)
+					t.Errorf("wrong sequence (-want +got):\n%s", diff)
 				}
 			})
 		})

@@ -1,5 +1,5 @@
-// Package recorder is client-go's event recorder with a Flush: events are sent in the background, and a
-// process that ends at once would lose those still on their way.
+// Package recorder adds a Flush to the event recorder of client-go. That recorder sends events in the background, so a
+// process that ends without Flush loses the events that are not sent yet.
 package recorder
 
 import (
@@ -17,15 +17,14 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// Recorder is an events.EventRecorder that knows how many of its events are still to be sent. It may be
-// used concurrently.
+// Recorder is an events.EventRecorder that counts its unsent events. It may be used concurrently.
 type Recorder struct {
 	recorder events.EventRecorder
 	pending  *atomic.Int64
 }
 
-// New returns a Recorder that sends events through client, in the name of the controller that name says,
-// until ctx ends. The scheme must know the kinds that events will be about.
+// New returns a Recorder that sends events through client until ctx ends. name is the reporting controller of the
+// events. The scheme must know the kinds of the objects that events are about.
 func New(
 	ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string,
 ) (*Recorder, error) {
@@ -38,22 +37,21 @@ func New(
 	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), pending: pending}, nil
 }
 
-// Eventf records an event, as events.EventRecorder says. It does not block.
+// Eventf implements events.EventRecorder. It does not block.
 func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	r.pending.Add(1)
 	r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...)
 }
 
-// Flush waits until all recorded events are sent or refused, timeout at the longest. Repetitions that
-// client-go folded into an earlier event are not sent one by one; where there were some, it takes the
-// whole of timeout.
+// Flush waits until all recorded events are sent or refused, but not longer than timeout. Events that client-go folded
+// into an earlier one are never sent one by one, so with such events Flush always waits for timeout.
 func (r *Recorder) Flush(timeout time.Duration) {
 	allSent := func(context.Context) (bool, error) { return r.pending.Load() <= 0, nil }
-	// That it took too long needs no answer: there is nothing left to do about it.
+	// The error is ignored because the process ends: nobody can send the remaining events.
 	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, allSent)
 }
 
-// sink counts the events that have been dealt with.
+// sink counts the events that are sent or refused.
 type sink struct {
 	events.EventSink
 	pending *atomic.Int64
@@ -73,7 +71,7 @@ func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*
 
 func (s *sink) count(err error) {
 	var refused *apierrors.StatusError
-	if err == nil || errors.As(err, &refused) { // Anything else is tried again.
+	if err == nil || errors.As(err, &refused) { // client-go retries after any other error.
 		s.pending.Add(-1)
 	}
 }

@@ -22,12 +22,12 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-var _ events.EventRecorder = &Recorder{} // What the controller takes.
+var _ events.EventRecorder = &Recorder{} // The controller takes this interface.
 
-// eventually is a timeout that no test here should come near.
+// eventually is a timeout that no test here should reach.
 const eventually = time.Minute
 
-// newRecorder returns a Recorder, and the clientset that it sends events through.
+// newRecorder returns a Recorder and the clientset that it uses.
 func newRecorder(t *testing.T) (*Recorder, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()
@@ -42,7 +42,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid"}}
 }
 
-// sent returns what each stored event says.
+// sent returns a line for each stored event.
 func sent(t *testing.T, client *fake.Clientset) []string {
 	t.Helper()
 	list, err := client.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{})
@@ -72,7 +72,7 @@ func TestFlushReturnsWhenAllEventsAreSent(t *testing.T) {
 	}
 }
 
-func TestFlushCountsARefusedEventAsDealtWith(t *testing.T) {
+func TestFlushDoesNotWaitForARefusedEvent(t *testing.T) {
 	recorder, client := newRecorder(t)
 	client.PrependReactor("create", "events", func(ktest.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("no"))
@@ -84,7 +84,7 @@ func TestFlushCountsARefusedEventAsDealtWith(t *testing.T) {
 	}
 }
 
-// A sink that hangs must not keep the process from ending.
+// A sink that hangs must not prevent the process from ending.
 func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 	recorder, client := newRecorder(t)
 	release := make(chan struct{})
@@ -106,8 +106,8 @@ func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 	}
 }
 
-// The broadcaster of client-go does not end, so only the waiting itself is put into a bubble.
-func TestFlushTakesAsLongAsItMust(t *testing.T) {
+// The goroutines of client-go's broadcaster never end, which a bubble does not allow. So the Recorder has none here.
+func TestFlushReturnsAsSoonAsNoEventIsPending(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		pending       int64
@@ -115,7 +115,7 @@ func TestFlushTakesAsLongAsItMust(t *testing.T) {
 		want          time.Duration
 	}{
 		{"nothing is pending", 0, 0, time.Second, 0},
-		{"more was dealt with than recorded, as with a series of repetitions", -1, 0, time.Second, 0},
+		{"more events were sent than recorded, as with a series of equal events", -1, 0, time.Second, 0},
 		{"an event is sent in time", 1, 298 * time.Millisecond, time.Second, 300 * time.Millisecond},
 		{"an event is sent too late", 1, 2 * time.Second, time.Second, time.Second},
 		{"one of two events is sent", 2, 298 * time.Millisecond, time.Second, time.Second},
@@ -136,20 +136,22 @@ func TestFlushTakesAsLongAsItMust(t *testing.T) {
 	}
 }
 
-// answer is a sink that gives one answer to everything.
-type answer struct {
+// constantSink is a sink that returns the same error for every event.
+type constantSink struct {
 	events.EventSink
 	err error
 }
 
-func (a answer) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) { return nil, a.err }
-
-func (a answer) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
-	return nil, a.err
+func (s constantSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
+	return nil, s.err
 }
 
-// client-go tries an event again unless the API server itself refused it.
-func TestSinkCountsWhatIsNotTriedAgain(t *testing.T) {
+func (s constantSink) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
+	return nil, s.err
+}
+
+// client-go sends an event again unless the API server itself refused it.
+func TestSinkCountsEventsThatAreNotSentAgain(t *testing.T) {
 	refused := apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("no"))
 	for _, tc := range []struct {
 		name    string
@@ -158,12 +160,12 @@ func TestSinkCountsWhatIsNotTriedAgain(t *testing.T) {
 	}{
 		{"sent", nil, 0},
 		{"refused", refused, 0},
-		{"no answer", errors.New("connection reset"), 1},
+		{"no response", errors.New("connection reset"), 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pending := new(atomic.Int64)
-			pending.Store(2) // An event, and its repetition.
-			sink := &sink{EventSink: answer{err: tc.err}, pending: pending}
+			pending.Store(2) // An event and an update of its series.
+			sink := &sink{EventSink: constantSink{err: tc.err}, pending: pending}
 			_, created := sink.Create(t.Context(), &eventsv1.Event{})
 			_, patched := sink.Patch(t.Context(), &eventsv1.Event{}, nil)
 			if !errors.Is(created, tc.err) || !errors.Is(patched, tc.err) {

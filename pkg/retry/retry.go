@@ -1,6 +1,6 @@
 // Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count
 // the failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
-// operation: it says how long the key must wait, and the limiter only keeps all keys together from coming back too
+// operation: it decides how long the key must wait, and the limiter only keeps all keys together from coming back too
 // fast.
 package retry
 

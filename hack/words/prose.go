@@ -1,0 +1,82 @@
+package main
+
+import (
+	"go/scanner"
+	"go/token"
+	"strconv"
+	"strings"
+)
+
+// A prose is the text of one comment or of one string literal. Its white space is single spaces, so that a phrase is
+// also found where a line ends in it.
+type prose struct {
+	text string
+	// lines are the lines of the file on which the words of text stand, one for each word.
+	lines []int
+}
+
+// line returns the line of the file on which the word at an offset of text stands.
+func (p prose) line(offset int) int { return p.lines[strings.Count(p.text[:offset], " ")] }
+
+// add appends text, which begins on a line of the file.
+func (p *prose) add(text string, line int) {
+	for row := range strings.Lines(text) {
+		for word := range strings.FieldsSeq(row) {
+			if len(p.lines) > 0 {
+				p.text += " "
+			}
+			p.text += word
+			p.lines = append(p.lines, line)
+		}
+		line++
+	}
+}
+
+// proseOf returns the comments and the string literals of a Go file. Line comments that follow each other are one.
+func proseOf(source []byte) []prose {
+	var all []prose
+	fset := token.NewFileSet()
+	file := fset.AddFile("", -1, len(source))
+	var tokens scanner.Scanner
+	tokens.Init(file, source, nil, scanner.ScanComments)
+	lastComment := -1 // The last line of the comment that was scanned last.
+	for {
+		pos, tok, text := tokens.Scan()
+		line := file.Line(pos)
+		switch tok {
+		case token.EOF:
+			return all
+		case token.COMMENT:
+			if line != lastComment+1 {
+				all = append(all, prose{})
+			}
+			all[len(all)-1].add(uncomment(text), line)
+			lastComment = line + strings.Count(text, "\n")
+		case token.STRING:
+			literal := prose{}
+			literal.add(unquote(text), line)
+			all = append(all, literal)
+			lastComment = -1
+		}
+	}
+}
+
+func uncomment(text string) string {
+	if inner, isLine := strings.CutPrefix(text, "//"); isLine {
+		return inner
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(text, "/*"), "*/")
+}
+
+// unquote returns the value of a string literal. In an interpreted one, line breaks become spaces, because they are
+// no line breaks of the file.
+func unquote(literal string) string {
+	text, err := strconv.Unquote(literal)
+	if err != nil {
+		return literal // The compiler reports it.
+	}
+	if strings.HasPrefix(literal, `"`) {
+		return strings.ReplaceAll(text, "\n", " ")
+	}
+	return text
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package plan
+
+// raceDetector is whether these tests were built with the race detector.
+const raceDetector = false

@@ -1,0 +1,547 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// This file has the worlds of the walk: the product of six lists. An option of such a list changes one part of a plain
+// world. The objects of a world are shared by all conversations in it, and nobody changes them.
+
+// walkStart is when every first sync begins.
+var walkStart = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// A walkWorld is the state in which a sync begins: what the caches have, what the API server has, and what is
+// remembered.
+type walkWorld struct {
+	options []string // One from each list.
+	cached  walkCaches
+	server  walkServer
+	// rivals are the other Foos that name the Deployment.
+	rivals []*v1alpha1.Foo
+	memory Memory
+	// stuck means that the Deployments make no progress by themselves.
+	stuck bool
+}
+
+// walkCaches is what the informers show.
+type walkCaches struct {
+	foo        *v1alpha1.Foo
+	deployment *appsv1.Deployment
+	previous   []*appsv1.Deployment
+}
+
+func (w *walkWorld) String() string { return strings.Join(w.options, " | ") }
+
+// state returns the State of a sync in w, as the controller's observe does.
+func (w *walkWorld) state(now time.Time) *State {
+	foo := w.cached.foo
+	return &State{
+		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
+		OwnerChain: walkOwnerChain(w.cached.deployment, &w.cached),
+		Claimants:  append([]*v1alpha1.Foo{foo}, w.rivals...),
+		Now:        now, Jitter: 0.5, Memory: w.memory.For(foo, now),
+	}
+}
+
+// walkOwnerChain returns the Foos that keep dep from the cached Foo, see State.OwnerChain.
+func walkOwnerChain(dep *appsv1.Deployment, cached *walkCaches) []*v1alpha1.Foo {
+	if dep == nil {
+		return nil
+	}
+	ref := FooReference(dep)
+	for _, owner := range walkOwners {
+		if ref == nil || ref.UID != owner.UID {
+			continue
+		}
+		chain := []*v1alpha1.Foo{owner}
+		if slices.ContainsFunc(cached.previous, named(owner.Spec.DeploymentName)) {
+			chain = append(chain, cached.foo)
+		}
+		return chain
+	}
+	return nil
+}
+
+// walkCaughtUp returns the world in which the caches show what server has. It is nil when there is no sync, because the
+// Foo is gone or being deleted.
+func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
+	foo := server.foo
+	if foo == nil || foo.DeletionTimestamp != nil {
+		return nil
+	}
+	server.eventDue = false
+	next := &walkWorld{options: w.options, server: server, rivals: w.rivals, memory: memory, stuck: w.stuck}
+	if foo.Spec.DeploymentName != walkName {
+		next.rivals = nil
+	}
+	next.cached = walkCaches{foo: foo, deployment: server.find(foo.Spec.DeploymentName)}
+	for _, dep := range server.deployments {
+		if dep.Name != foo.Spec.DeploymentName && Owns(foo, dep) {
+			next.cached.previous = append(next.cached.previous, dep)
+		}
+	}
+	return next
+}
+
+const (
+	walkName     = "web-3" // The Deployment that the Foo names.
+	walkReplicas = 3
+	walkImage    = "nginx:1.29"
+	// walkReport is the text of all failures in a ledger.
+	walkReport = "the quota is used up"
+)
+
+// walkFoo returns the Foo at its third generation, with all fields set, as nobody has reported on it.
+func walkFoo(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web", UID: "foo-uid", ResourceVersion: "10", Generation: 3,
+			CreationTimestamp: metav1.Unix(100, 0),
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: walkName, Replicas: new(int32(walkReplicas)), Image: walkImage},
+	}
+	for _, change := range changes {
+		change(foo)
+	}
+	return foo
+}
+
+// walkRival returns another Foo.
+func walkRival(name, deployment string, second int64, changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
+	return walkFoo(append([]func(*v1alpha1.Foo){func(foo *v1alpha1.Foo) {
+		foo.Name, foo.UID, foo.Spec.DeploymentName = name, types.UID(name+"-uid"), deployment
+		foo.CreationTimestamp = metav1.Unix(second, 0)
+	}}, changes...)...)
+}
+
+func walkReported(foo *v1alpha1.Foo) {
+	foo.Status = v1alpha1.FooStatus{ObservedGeneration: 2, Replicas: 3, AvailableReplicas: 3}
+	foo.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAvailable,
+		ObservedGeneration: 2, LastTransitionTime: metav1.NewTime(walkStart.Add(-time.Hour)),
+	}}
+}
+
+func walkAbsentFields(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Spec.Image = nil, "" }
+func walkPaused(foo *v1alpha1.Foo)       { foo.Spec.Paused = true }
+func walkInvalid(foo *v1alpha1.Foo)      { foo.Spec.Replicas = new(int32(-1)) }
+func walkDeletedFoo(foo *v1alpha1.Foo)   { foo.DeletionTimestamp = &metav1.Time{Time: walkStart} }
+
+func walkEdited(foo *v1alpha1.Foo) {
+	foo.Generation += 7
+	foo.ResourceVersion += "1"
+}
+
+func walkRenamed(foo *v1alpha1.Foo) {
+	walkEdited(foo)
+	foo.Spec.DeploymentName = "web-4"
+}
+
+func walkPausedNow(foo *v1alpha1.Foo) {
+	walkEdited(foo)
+	walkPaused(foo)
+}
+
+// walkRestored: the API server was restored from a backup.
+func walkRestored(foo *v1alpha1.Foo) { foo.Generation, foo.ResourceVersion = 2, "9" }
+
+func walkRecreated(foo *v1alpha1.Foo) {
+	foo.UID, foo.Generation, foo.ResourceVersion, foo.Status = "foo-uid-2", 1, "15", v1alpha1.FooStatus{}
+}
+
+func walkOtherStatus(foo *v1alpha1.Foo) {
+	foo.ResourceVersion += "1"
+	foo.Status.AvailableReplicas = 99
+}
+
+// Foos that own a Deployment of the name: one names it too, one names another and leaves, and one waits for a previous
+// Deployment of the Foo, so that neither can move.
+var (
+	walkHolder = walkRival("holder", walkName, 50)
+	walkMover  = walkRival("mover", "elsewhere", 50)
+	walkRing   = walkRival("ring", "web-1", 50)
+	walkOwners = []*v1alpha1.Foo{walkHolder, walkMover, walkRing}
+)
+
+// walkDeployment returns foo's Deployment as it is stored when its rollout is complete.
+func walkDeployment(foo *v1alpha1.Foo, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	dep := Deployment(foo)
+	dep.UID, dep.ResourceVersion, dep.Generation = types.UID(dep.Name+"-uid"), "20", 1
+	walkRollout(*dep.Spec.Replicas)(dep)
+	walkProgressing(corev1.ConditionTrue, "NewReplicaSetAvailable")(dep)
+	for _, change := range changes {
+		change(dep)
+	}
+	return dep
+}
+
+// walkPrevious returns the Deployment that was made for foo at generation 1, when it had that name.
+func walkPrevious(foo *v1alpha1.Foo, name string, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	was := foo.DeepCopy()
+	was.Spec.DeploymentName, was.Generation, was.Spec.Replicas = name, 1, new(int32(walkReplicas))
+	dep := walkDeployment(was, changes...)
+	return dep
+}
+
+// walkRollout sets how many replicas are updated and available.
+func walkRollout(replicas int32) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		dep.Status.ObservedGeneration = dep.Generation
+		dep.Status.Replicas, dep.Status.UpdatedReplicas, dep.Status.AvailableReplicas = replicas, replicas, replicas
+	}
+}
+
+func walkAvailable(n int32) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = n }
+}
+
+func walkProgressing(value corev1.ConditionStatus, reason string) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		dep.Status.Conditions = []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentProgressing, Status: value, Reason: reason,
+		}}
+	}
+}
+
+func walkNoRoom(dep *appsv1.Deployment) {
+	dep.Status.Conditions = []appsv1.DeploymentCondition{{
+		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+	}}
+}
+
+// walkNeverServed: no replica has been available so far.
+func walkNeverServed(dep *appsv1.Deployment) {
+	dep.Status.AvailableReplicas = 0
+	walkProgressing(corev1.ConditionTrue, "ReplicaSetUpdated")(dep)
+}
+
+func walkScaled(n int32) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		dep.Spec.Replicas = &n
+		walkRollout(n)(dep)
+	}
+}
+
+func walkNewImage(dep *appsv1.Deployment) {
+	dep.Spec.Template.Spec.Containers = []corev1.Container{{Name: ContainerName, Image: "nginx:other"}}
+}
+
+func walkGeneration(label string) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = label }
+}
+
+func walkUnlabelled(dep *appsv1.Deployment)   { dep.Labels = nil }
+func walkUnowned(dep *appsv1.Deployment)      { dep.OwnerReferences = nil }
+func walkTerminating(dep *appsv1.Deployment)  { dep.DeletionTimestamp = &metav1.Time{Time: walkStart} }
+func walkNotObserved(dep *appsv1.Deployment)  { dep.Status = appsv1.DeploymentStatus{} }
+func walkWithoutUID(dep *appsv1.Deployment)   { dep.UID = "" }
+func walkUnversioned(dep *appsv1.Deployment)  { dep.ResourceVersion = "" }
+func walkUnblocked(dep *appsv1.Deployment)    { dep.OwnerReferences[0].BlockOwnerDeletion = nil }
+func walkOtherGroup(dep *appsv1.Deployment)   { dep.OwnerReferences[0].APIVersion = "other.io/v1" }
+func walkEarlierOwner(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = "earlier-uid" }
+func walkCopied(dep *appsv1.Deployment)       { dep.Name, dep.UID = "web-9", "web-9-uid" }
+
+// A walkOption is one choice in one list.
+type walkOption struct {
+	name string
+	// set changes a world whose options of the lists before are set.
+	set func(*walkWorld)
+	// fits, unless nil, reports whether the option makes any difference to the world.
+	fits func(*walkWorld) bool
+}
+
+// walkLists are the independent parts of a world. The Foo comes first, as all others depend on it.
+var walkLists = [][]walkOption{walkFoos(), walkNamed(), walkEarlier(), walkClaimants(), walkOwnWrites(), walkLedgers()}
+
+// walkFoos: the Foo in the cache, and what the API server has instead.
+func walkFoos() []walkOption {
+	foo := func(name string, live func(*v1alpha1.Foo), changes ...func(*v1alpha1.Foo)) walkOption {
+		cached := walkFoo(changes...)
+		newest := cached
+		if live != nil {
+			newest = cached.DeepCopy()
+			live(newest)
+		}
+		return walkOption{name: name, set: func(w *walkWorld) {
+			w.cached.foo, w.server.foo, w.server.eventDue = cached, newest, live != nil
+		}}
+	}
+	gone := foo("Foo gone", walkEdited, walkReported)
+	setGone := gone.set
+	gone.set = func(w *walkWorld) {
+		setGone(w)
+		w.server.foo = nil
+	}
+	return []walkOption{
+		foo("new Foo", nil),
+		foo("Foo", nil, walkReported),
+		foo("Foo with absent fields", nil, walkReported, walkAbsentFields),
+		foo("paused Foo", nil, walkReported, walkPaused),
+		foo("invalid Foo", nil, walkReported, walkInvalid),
+		foo("renamed Foo", walkRenamed, walkReported),
+		foo("Foo paused just now", walkPausedNow, walkReported),
+		foo("Foo of an older generation than cached", walkRestored, walkReported),
+		foo("recreated Foo", walkRecreated, walkReported),
+		foo("Foo being deleted", walkDeletedFoo, walkReported),
+		gone,
+	}
+}
+
+// walkNamed: the Deployment that has the name.
+func walkNamed() []walkOption {
+	named := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
+		byFoo := map[*v1alpha1.Foo]*appsv1.Deployment{}
+		return walkOption{name: name, set: func(w *walkWorld) {
+			if byFoo[w.cached.foo] == nil {
+				byFoo[w.cached.foo] = walkDeployment(w.cached.foo, changes...)
+			}
+			w.setNamed(byFoo[w.cached.foo])
+		}}
+	}
+	others := func(name string, owner *v1alpha1.Foo) walkOption {
+		dep := walkPrevious(owner, walkName)
+		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(dep) }}
+	}
+	stuck := named("stuck", walkNeverServed, walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded"))
+	noRoom := named("no room for pods", walkNeverServed, walkNoRoom)
+	for _, option := range []*walkOption{&stuck, &noRoom} {
+		set := option.set
+		option.set = func(w *walkWorld) { set(w); w.stuck = true }
+	}
+	capped := named("capped by a policy", walkScaled(1))
+	setCapped := capped.set
+	capped.set = func(w *walkWorld) {
+		setCapped(w)
+		w.server.capped = true
+	}
+	return []walkOption{
+		{name: "no Deployment", set: func(*walkWorld) {}},
+		named("as wanted"), named("scaled", walkScaled(9)), named("another image", walkNewImage),
+		named("no labels", walkUnlabelled), named("weak owner reference", walkUnblocked),
+		named("older label", walkGeneration("2")), named("newer label", walkGeneration("4"), walkScaled(9)),
+		named("foreign", walkUnowned),
+		named("owner of another group", walkOtherGroup), named("owner gone", walkEarlierOwner),
+		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
+		named("terminating", walkTerminating), named("not observed", walkNotObserved),
+		named("coming up", walkAvailable(1)), stuck, noRoom, capped,
+		named("scaled, without uid", walkScaled(9), walkWithoutUID),
+	}
+}
+
+// setNamed makes dep the Deployment of the name, for the caches and the API server.
+func (w *walkWorld) setNamed(dep *appsv1.Deployment) {
+	w.cached.deployment = dep
+	w.server.deployments = append(w.server.deployments[:0:0], dep)
+}
+
+// ours reports whether the cached Deployment belongs to the cached Foo.
+func (w *walkWorld) ours() bool {
+	return w.cached.deployment != nil && Owns(w.cached.foo, w.cached.deployment)
+}
+
+// walkEarlier: the previous Deployments.
+func walkEarlier() []walkOption {
+	type maker func(*v1alpha1.Foo) *appsv1.Deployment
+	made := func(name string, changes ...func(*appsv1.Deployment)) maker {
+		return func(foo *v1alpha1.Foo) *appsv1.Deployment { return walkPrevious(foo, name, changes...) }
+	}
+	previous := func(name string, makers ...maker) walkOption {
+		byFoo := map[*v1alpha1.Foo][]*appsv1.Deployment{}
+		return walkOption{name: name, set: func(w *walkWorld) {
+			if byFoo[w.cached.foo] == nil {
+				for _, make := range makers {
+					byFoo[w.cached.foo] = append(byFoo[w.cached.foo], make(w.cached.foo))
+				}
+			}
+			w.cached.previous = byFoo[w.cached.foo]
+			w.server.deployments = append(slices.Clip(w.server.deployments), w.cached.previous...)
+		}}
+	}
+	undeletable := previous("an undeletable one", made("web-1"))
+	setUndeletable := undeletable.set
+	undeletable.set = func(w *walkWorld) {
+		setUndeletable(w)
+		w.server.undeletable = true
+	}
+	lost := walkAvailable(0) // It has the condition of a complete rollout.
+	return []walkOption{
+		previous("no previous"), previous("a serving one", made("web-1")),
+		previous("one that never served", made("web-1", walkNeverServed)),
+		previous("one that lost its pods", made("web-1", lost)), previous("a copy", made("web-1", walkCopied)),
+		previous("a terminating one", made("web-1", walkTerminating)), undeletable,
+		previous("a serving one and one that never served", made("web-1"), made("web-2", walkNeverServed)),
+		previous("one that never served and one that lost its pods",
+			made("web-1", walkNeverServed), made("web-2", lost)),
+		previous("one with a newer label", made("web-1", walkGeneration("9"))),
+		previous("one without resourceVersion", made("web-1", walkUnversioned)),
+	}
+}
+
+// walkClaimants: the other Foos that name the Deployment. They count only while nobody has it.
+func walkClaimants() []walkOption {
+	free := func(w *walkWorld) bool { return w.cached.deployment == nil }
+	claimed := func(name string, rivals ...*v1alpha1.Foo) walkOption {
+		return walkOption{name: name, set: func(w *walkWorld) { w.rivals = rivals }, fits: free}
+	}
+	older := func(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo { return walkRival("api", walkName, 1, changes...) }
+	younger := walkRival("late", walkName, 1000)
+	return []walkOption{
+		{name: "no claimant", set: func(*walkWorld) {}},
+		claimed("an older claimant", older(), younger), claimed("a younger claimant", younger),
+		claimed("an older claimant being deleted", older(walkDeletedFoo)),
+		claimed("an older claimant paused", older(walkPaused)),
+		claimed("an older claimant invalid", older(walkInvalid)),
+	}
+}
+
+// walkOwnWrites: writes of earlier syncs that the caches do not show.
+func walkOwnWrites() []walkOption {
+	mayWrite := func(w *walkWorld) bool { return w.cached.deployment == nil || w.ours() }
+	current := func(w *walkWorld) bool { return w.server.foo == w.cached.foo }
+	return []walkOption{
+		{name: "all writes seen", set: func(*walkWorld) {}},
+		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walkWorld) {
+			w.memory.Wrote, w.memory.StaleDeployment = true, true
+			w.server.deployments = slices.DeleteFunc(slices.Clone(w.server.deployments), named(walkName))
+			w.server.deployments = append(w.server.deployments, walkWritten(w.cached.foo))
+		}},
+		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walkWorld) {
+			w.memory.Wrote, w.memory.StaleDeployment = true, true
+		}},
+		{name: "a write of the status unseen", fits: current, set: func(w *walkWorld) {
+			w.memory.StaleFoo = true
+			foo := w.server.foo.DeepCopy()
+			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
+			w.server.foo = foo
+		}},
+	}
+}
+
+// walkWritten returns the Deployment that was written for foo a moment ago, always the same.
+var walkWritten = func() func(*v1alpha1.Foo) *appsv1.Deployment {
+	byFoo := map[*v1alpha1.Foo]*appsv1.Deployment{}
+	return func(foo *v1alpha1.Foo) *appsv1.Deployment {
+		if byFoo[foo] == nil {
+			byFoo[foo] = walkDeployment(foo, walkNotObserved)
+			byFoo[foo].ResourceVersion = "30"
+		}
+		return byFoo[foo]
+	}
+}()
+
+func named(name string) func(*appsv1.Deployment) bool {
+	return func(dep *appsv1.Deployment) bool { return dep.Name == name }
+}
+
+// walkLedgers: the operations that back off, or did until now.
+func walkLedgers() []walkOption {
+	options := []walkOption{{name: "nothing backs off", set: func(*walkWorld) {}}}
+	add := func(op Op, reason string, when ...string) {
+		for _, end := range when {
+			attempt := Attempt{Count: 4, Until: walkStart, Report: ConditionError{Reason: reason, Message: walkReport}}
+			if end == "until now" {
+				attempt.Count = 20 // One more, and the delay is the longest.
+			} else {
+				attempt.Until = walkStart.Add(10 * time.Second)
+			}
+			if end == "after a conflict" { // The delays after conflicts are short.
+				attempt.Count, attempt.Quiet, attempt.Until = 2, true, walkStart.Add(10*time.Millisecond)
+			}
+			suffix := ""
+			if op.Again {
+				suffix = " again"
+			}
+			options = append(options, walkOption{
+				name: fmt.Sprintf("%s%s backs off %s", op, suffix, end),
+				set:  func(w *walkWorld) { w.enter(op, attempt) },
+				fits: func(w *walkWorld) bool { return w.mayWant(op) },
+			})
+		}
+	}
+	const failed, past, conflict = "after a failure", "until now", "after a conflict"
+	for _, verb := range []Verb{CreateDeployment, PatchDeployment} {
+		add(Op{Verb: verb, Name: walkName}, v1alpha1.ReasonRefused, failed, past, conflict)
+	}
+	add(Op{Verb: DeleteDeployment, Name: "web-1"}, v1alpha1.ReasonRefused, failed, past)
+	add(Op{Verb: DeleteDeployment, Name: "web-2"}, v1alpha1.ReasonRefused, failed)
+	add(Op{Verb: UpdateStatus, Name: "web"}, v1alpha1.ReasonRefused, failed)
+	add(Op{Verb: WholeSync}, v1alpha1.ReasonRefused, failed)
+	add(Op{Verb: CreateDeployment, Name: walkName, Again: true}, v1alpha1.ReasonCreating, failed, past)
+	add(Op{Verb: PatchDeployment, Name: walkName, Again: true}, v1alpha1.ReasonFieldsOverridden, failed, past)
+	writable := func(w *walkWorld) bool {
+		return w.mayWant(Op{Verb: CreateDeployment}) || w.mayWant(Op{Verb: PatchDeployment})
+	}
+	return append(options, walkOption{name: "every operation backs off", set: (*walkWorld).enterAll, fits: writable})
+}
+
+// enter puts an attempt into the ledger.
+func (w *walkWorld) enter(op Op, attempt Attempt) {
+	w.memory.UID, w.memory.Generation = w.cached.foo.UID, w.cached.foo.Generation
+	w.memory.Ledger = map[Op]Attempt{op: attempt}
+}
+
+// enterAll puts all operations that a sync might do into the ledger, with different delays.
+func (w *walkWorld) enterAll() {
+	all := map[Op]Attempt{}
+	report := ConditionError{Reason: v1alpha1.ReasonRefused, Message: walkReport}
+	for i, op := range []Op{
+		{Verb: CreateDeployment, Name: walkName}, {Verb: PatchDeployment, Name: walkName},
+		{Verb: UpdateStatus, Name: "web"},
+		{Verb: DeleteDeployment, Name: "web-1"}, {Verb: DeleteDeployment, Name: "web-2"},
+	} {
+		if w.mayWant(op) {
+			until := walkStart.Add(time.Duration(20-i) * time.Second)
+			w.enter(op, Attempt{Count: 4, Until: until, Report: report})
+			all[op] = w.memory.Ledger[op]
+		}
+	}
+	w.memory.Ledger = all
+}
+
+// mayWant reports whether a sync in w might do op: the ledger has no entry of any other.
+func (w *walkWorld) mayWant(op Op) bool {
+	if w.cached.foo.Spec.Paused || w.cached.foo.Spec.Replicas != nil && *w.cached.foo.Spec.Replicas < 0 {
+		return op.Verb == UpdateStatus || op.Verb == WholeSync
+	}
+	switch op.Verb {
+	case CreateDeployment:
+		return w.cached.deployment == nil
+	case PatchDeployment:
+		return w.ours() && w.cached.deployment.DeletionTimestamp == nil
+	case DeleteDeployment:
+		return slices.ContainsFunc(w.cached.previous, named(op.Name))
+	}
+	return true
+}
+
+// walkWorlds calls visit with every world, always in the same order.
+func walkWorlds(visit func(*walkWorld)) {
+	var choose func(w walkWorld, lists [][]walkOption)
+	choose = func(w walkWorld, lists [][]walkOption) {
+		if len(lists) == 0 {
+			w.memory.UID = w.cached.foo.UID
+			visit(&w)
+			return
+		}
+		for _, option := range lists[0] {
+			if option.fits != nil && !option.fits(&w) {
+				continue
+			}
+			next := w
+			next.options = append(slices.Clip(w.options), option.name)
+			option.set(&next)
+			choose(next, lists[1:])
+		}
+	}
+	choose(walkWorld{}, walkLists)
+}
