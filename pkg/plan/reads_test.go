@@ -529,8 +529,10 @@ func TestAReadWithoutAnAnswer(t *testing.T) {
 		t.Errorf("wrong sync when an event brings the key back before (-want +got):\n%s", diff)
 	}
 	state.Now = now.Add(c.outcome.After)
-	after := play(t, state, fails(plan.CreateDeployment, forbidden))
-	if _, found := after.end.Memory.Ledger[wholeSync]; found {
-		t.Error("an answer, even a refusal, ends the backoff of the key")
+	for _, err := range []error{forbidden, noResponse} { // The second one ends the sync early.
+		after := play(t, state, fails(plan.CreateDeployment, err))
+		if _, found := after.end.Memory.Ledger[wholeSync]; found {
+			t.Error("the answer to the read did not end the backoff of the key")
+		}
 	}
 }
