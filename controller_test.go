@@ -34,6 +34,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -44,6 +45,7 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/recorder"
+	"example.com/foo-controller/pkg/retry"
 )
 
 var (
@@ -620,6 +622,77 @@ func TestADeletedFooOfWhichOnlyTheKeyIsKnownQueuesAllFoosOfItsNamespace(t *testi
 	}
 }
 
+// A Foo that begins to be deleted, or is replaced by another one of its name, may release what others wait for. Our own
+// write of a Deployment concerns the other Foos that name it.
+func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
+	rival := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "rival", "rival-uid" })
+	changed := func(edit func(*v1alpha1.Foo)) func(*Controller) {
+		return func(c *Controller) {
+			foo := newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }, edit)
+			c.fooChanged(newFoo(), foo)
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		happens func(*Controller)
+		queued  bool
+	}{
+		{"nothing but the version changes", changed(func(*v1alpha1.Foo) {}), false},
+		{"the Foo begins to be deleted", changed(deleting), true},
+		{"another Foo has the name", changed(func(foo *v1alpha1.Foo) { foo.UID = "another" }), true},
+		{"our own write of its Deployment", func(c *Controller) {
+			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "20")
+			c.deploymentAdded(newDeployment())
+		}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, objects(newFoo(), rival), nil)
+			test.happens(f.Controller)
+			queued := false
+			for f.queue.Len() > 0 {
+				key, _ := f.queue.Get()
+				queued = queued || key == cache.MetaObjectToName(rival)
+			}
+			if queued != test.queued {
+				t.Errorf("the other Foo is queued: %t, want %t", queued, test.queued)
+			}
+		})
+	}
+}
+
+// Paused Foos that have each other's Deployments are queued once each.
+func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
+	swapped := func(name, other string) (*v1alpha1.Foo, *appsv1.Deployment) {
+		foo := newFoo(func(foo *v1alpha1.Foo) {
+			foo.Name, foo.UID, foo.Spec.DeploymentName, foo.Spec.Paused = name, types.UID(name), other, true
+		})
+		return foo, newDeployment(named(name), ownedBy(foo.UID))
+	}
+	a, depA := swapped("a", "b")
+	b, depB := swapped("b", "a")
+	f := newFixture(t, objects(a, b, depA, depB), nil)
+	f.enqueueBlocked(a)
+	if n := f.queue.Len(); n != 1 {
+		t.Fatalf("%d keys are queued, want 1", n)
+	}
+	if key, _ := f.queue.Get(); key != cache.MetaObjectToName(b) {
+		t.Errorf("%s is queued, want %s", key, cache.MetaObjectToName(b))
+	}
+}
+
+// What a live read found is waited for, but its event is somebody else's.
+func TestTheEventOfADeploymentThatWasReadIsNotOurOwn(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo(), newDeployment()))
+	f.syncHandler(f.ctx, webKey)
+	if diff := cmp.Diff([]string{"create deployments web", "get deployments web"}, f.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	found := f.api.Object(deploymentResource, "default", "web").(*appsv1.Deployment)
+	if f.writes.IsOwnWrite(webKey, deploymentsResource, found.ResourceVersion) {
+		t.Error("the Deployment that was found counts as our own write")
+	}
+}
+
 func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
@@ -679,6 +752,31 @@ func TestStaleCachesAreNotActedOn(t *testing.T) {
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// A cache that lacks one of our own writes for longer than a minute is not relied upon, whichever of the two it is.
+func TestACacheThatLagsForLongIsKnownToLag(t *testing.T) {
+	for _, resource := range []string{foosResource, deploymentsResource} {
+		t.Run(resource, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, objects(newFoo(), newDeployment()), nil)
+				defer f.queue.ShutDown()
+				f.random = func() float64 { return 0.5 }
+				f.writes.WroteAt(webKey, "foo-uid", resource, "77")
+				f.stored = map[string]string{resource: "76"}
+				for f.writes.CatchUpDelay(webKey) > 0 {
+					time.Sleep(time.Second) // Virtual time.
+				}
+				if state := f.observe(webKey); !state.CacheLags || state.Jitter != 0.5 {
+					t.Errorf("observed that the cache lags: %t, with jitter %v", state.CacheLags, state.Jitter)
+				}
+				f.stored = map[string]string{resource: "77"}
+				if state := f.observe(webKey); state.CacheLags {
+					t.Error("a cache that has caught up lags")
+				}
+			})
 		})
 	}
 }
@@ -832,10 +930,19 @@ func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 		if got := f.queue.Len(); got != 0 {
 			t.Errorf("%d keys are left in the queue", got)
 		}
+		f.fails = map[string]error{"update foos/status web": apierrors.NewForbidden(foosGR, "web", errBoom)}
+		invalid := f.api.Object(fooResource, "default", "web").DeepCopyObject().(*v1alpha1.Foo)
+		invalid.Spec.DeploymentName = "Not A Name"
+		f.fill(objects(invalid))
+		f.queue.Add(webKey)
+		work("another one that failed", 1)
+		f.fails = nil
+		work("one that only a change of an object can help", 0)
+		f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
 		f.fill(nil)
 		f.queue.Add(webKey)
 		work("a Foo that is gone", 0)
-		if len(f.memories) > 0 {
+		if len(f.memories) > 0 || f.writes.IsOwnWrite(webKey, foosResource, "77") {
 			t.Errorf("a Foo that is gone is remembered: %v", f.memories)
 		}
 	})
@@ -867,20 +974,24 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 
 // A Foo whose sync panics each time is tried less and less often.
 func TestPanicsInARowBackOff(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	f.random = func() float64 { return 0 }
-	f.api.Intercept(func(*apisim.Request, func() (*http.Response, error)) (*http.Response, error) { panic("again") })
-	for attempt := range 4 {
-		memory := f.recall(webKey)
-		for op, entry := range memory.Ledger { // Time passes.
-			entry.Until = time.Now()
-			memory.Ledger[op] = entry
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.queue.ShutDown()
+		f.random = func() float64 { return 0 }
+		f.api.Intercept(func(*apisim.Request, func() (*http.Response, error)) (*http.Response, error) { panic("again") })
+		f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 6}) // An earlier generation than that of the Foo.
+		for attempt := range 4 {
+			want := 5 * time.Millisecond << attempt
+			got := f.syncSafely(f.ctx, webKey)
+			if got.Kind != plan.Retry || got.After != want || got.Quiet || !errors.Is(got.Err, errPanic) {
+				t.Errorf("attempt %d: outcome = %+v, want a retry after %v that is logged", attempt, got, want)
+			}
+			if early := f.syncSafely(f.ctx, webKey); early.Kind != plan.Wait {
+				t.Errorf("attempt %d: an event in the backoff leads to %+v, want to wait", attempt, early)
+			}
+			time.Sleep(got.After) // Virtual time.
 		}
-		want := 5 * time.Millisecond << attempt
-		if got := f.syncSafely(f.ctx, webKey); got.Kind != plan.Retry || got.After != want || !errors.Is(got.Err, errPanic) {
-			t.Errorf("attempt %d: outcome = %+v, want a retry after %v", attempt, got, want)
-		}
-	}
+	})
 }
 
 func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
@@ -951,6 +1062,34 @@ func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
 			f.processNextWorkItem(f.ctx, f.ctx)
 			if logged != test.want {
 				t.Errorf("%d errors logged, want %d", logged, test.want)
+			}
+		})
+	}
+}
+
+// Conflicts are normal work: only other failures count for the limit that the retries of all keys share.
+func TestConflictsDoNotCountForTheLimitOfRetries(t *testing.T) {
+	footest.WithoutErrorDelays(t)
+	for _, test := range []struct {
+		name   string
+		err    error
+		counts bool
+	}{
+		{"a conflict", apierrors.NewConflict(deploymentsGR, "web", errBoom), false},
+		{"a refusal", apierrors.NewForbidden(deploymentsGR, "web", errBoom), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
+			f.retries = retry.NewLimiter[cache.ObjectName](0.001, 1) // One retry, and then none for long.
+			f.queue = newQueue(klog.FromContext(f.ctx), f.retries)
+			defer f.queue.ShutDown()
+			f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
+			f.queue.Add(webKey)
+			f.processNextWorkItem(f.ctx, f.ctx)
+			other := cache.NewObjectName("default", "other")
+			f.retries.Failed(other, 0, false)
+			if got := f.retries.When(other); (got > 0) != test.counts {
+				t.Errorf("the next retry is delayed by %v", got)
 			}
 		})
 	}

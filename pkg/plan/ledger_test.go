@@ -182,6 +182,24 @@ func TestAStatusThatNobodyOverwritesIsNoRepetition(t *testing.T) {
 	}
 }
 
+// What counts is the status as it was stored: the API server may have completed what was sent.
+func TestAStatusThatWasStoredOtherwiseIsNoRepetition(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	stored := func(foo *v1alpha1.Foo) *v1alpha1.Foo {
+		foo = foo.DeepCopy()
+		foo.Status.Replicas = 99
+		return foo
+	}
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo)}
+	sent := play(t, state).step(plan.UpdateStatus).Foo
+	c := play(t, state, reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: stored(sent)}})
+	next := c.nextSync(seconds(1))
+	next.Foo = stored(sent)
+	if c = play(t, next); c.status() == nil || len(c.end.Memory.Ledger) > 0 {
+		t.Errorf("%s, and the ledger %v", c.line(), c.end.Memory.Ledger)
+	}
+}
+
 // An overwritten status that backs off is written again as soon as the one that was reported last is back.
 func TestAStatusBacksOffOnlyWhileItIsOverwritten(t *testing.T) {
 	foo := newFoo(withReplicas(3))

@@ -325,6 +325,50 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 	}
 }
 
+// The log has what a key waits for.
+func TestWhatAKeyWaitsFor(t *testing.T) {
+	foo := renamed()
+	differs := newDeployment(foo, scaled(5), rollout(5, 5, 5))
+	backsOff := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+		op(plan.PatchDeployment, "web-3"): quietUntil(seconds(1)),
+	}}
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		reply reply
+		want  plan.WaitReason
+	}{
+		{
+			name:  "a write has an unknown outcome",
+			state: plan.State{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, noResponse),
+			want: plan.NextStep,
+		},
+		{
+			name:  "something is wanted that this sync has done",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))},
+			reply: slowly(findsDeployment(differs), time.Millisecond), want: plan.NextStep,
+		},
+		{
+			name:  "a conflict backs off",
+			state: plan.State{Foo: foo, Deployment: differs, Memory: backsOff}, want: plan.Backoff,
+		},
+		{
+			name: "a live read has found the Foo's own Deployment", state: plan.State{Foo: newFoo()},
+			reply: fails(plan.CreateDeployment, exists), want: plan.CacheBehind,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			replies := []reply{tc.reply}
+			if tc.want == plan.CacheBehind {
+				replies = append(replies, findsDeployment(newDeployment(newFoo())))
+			}
+			if got := play(t, tc.state, replies...).outcome; got.For != tc.want {
+				t.Errorf("outcome %+v, want one for %q", got, tc.want)
+			}
+		})
+	}
+}
+
 // Every failure of a sync is logged, and the key comes back for the first retry.
 func TestOutcomeOfSeveralFailures(t *testing.T) {
 	foo := renamed()

@@ -313,12 +313,23 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
 		},
 		{
+			name:  "it is there, and the Deployment controller has not seen it yet",
+			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s quietly",
+		},
+		{
+			name:  "the Foo is paused",
+			state: plan.State{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
+		},
+		{
 			name:  "one of a name between never served",
 			state: plan.State{Previous: between}, want: "get Foo, delete web-2; Creating; wait in 8s quietly",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.state.Foo, tc.state.Memory = foo, memory
+			tc.state.Memory = memory
+			if tc.state.Foo == nil {
+				tc.state.Foo = foo
+			}
 			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
 				t.Errorf("wrong sync (-want +got):\n%s", diff)
 			}
@@ -344,5 +355,35 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
 		}
+	}
+}
+
+// The report ends with the delay, as it was when the sync began: nothing is patched later in that sync.
+func TestAnOverriddenFieldIsReportedUntilTheDelayEnds(t *testing.T) {
+	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
+	memory := overriddenMemory(foo)
+	memory.StaleFoo = true
+	slow := slowly(succeeds(plan.ReadFoo), seconds(2))
+	for _, tc := range []struct {
+		name  string
+		dep   *appsv1.Deployment
+		after time.Duration
+		want  string
+	}{
+		{
+			name: "it ends while a live read takes its time", dep: newDeployment(foo, scaled(5), rollout(5, 5, 5)),
+			want: "get Foo, get web-1; FieldsOverridden; wait in 0s quietly",
+		},
+		{
+			name: "it has ended, and nothing differs", dep: newDeployment(foo), after: seconds(1),
+			want: "get Foo, get web-1; Available; done",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory, Now: now.Add(tc.after)}, slow)
+			if diff := cmp.Diff(tc.want, c.line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -349,6 +349,10 @@ func TestACacheThatLags(t *testing.T) {
 			want: "get Foo, get web-1; Paused; done",
 		},
 		{
+			name: "the status of a Foo with an invalid name, which is not read", want: "get Foo; Invalid; terminal",
+			state: plan.State{Foo: newFoo(withDeploymentName("Web"))},
+		},
+		{
 			name: "a Foo that is gone", state: plan.State{Foo: foo}, reply: finds(nil),
 			want: "get Foo; no report; done",
 		},
@@ -525,8 +529,10 @@ func TestAReadWithoutAnAnswer(t *testing.T) {
 		t.Errorf("wrong sync when an event brings the key back before (-want +got):\n%s", diff)
 	}
 	state.Now = now.Add(c.outcome.After)
-	after := play(t, state, fails(plan.CreateDeployment, forbidden))
-	if _, found := after.end.Memory.Ledger[wholeSync]; found {
-		t.Error("an answer, even a refusal, ends the backoff of the key")
+	for _, err := range []error{forbidden, noResponse} { // The second one ends the sync early.
+		after := play(t, state, fails(plan.CreateDeployment, err))
+		if _, found := after.end.Memory.Ledger[wholeSync]; found {
+			t.Error("the answer to the read did not end the backoff of the key")
+		}
 	}
 }

@@ -186,6 +186,17 @@ func TestASuccessEndsARowOfConflicts(t *testing.T) {
 	if attempt, found := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-1")]; found {
 		t.Errorf("after a success the ledger has %+v", attempt)
 	}
+
+	moved := renamed() // Here a deletion ends the sync early.
+	c = play(t, plan.State{
+		Foo: moved, Deployment: newDeployment(moved, scaled(5)), Previous: all(earlier(moved, "web-1")),
+		Memory: plan.Memory{UID: moved.UID, Generation: moved.Generation, Ledger: ledger{
+			op(plan.PatchDeployment, "web-3"): {Count: 3, Until: now, Quiet: true},
+		}},
+	}, fails(plan.DeleteDeployment, conflict))
+	if attempt, found := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-3")]; found {
+		t.Errorf("after a success in a sync that ends early the ledger has %+v", attempt)
+	}
 }
 
 // After a write whose outcome is unknown the sync ends without a report. The next one reads what there is, and
@@ -581,6 +592,46 @@ func TestAStatusThatIsNotFound(t *testing.T) {
 			c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo)}, fails(plan.UpdateStatus, tc.err))
 			if c.outcome.Kind != plan.Retry || !c.outcome.Quiet || !c.end.Memory.StaleFoo {
 				t.Errorf("outcome %+v, stale Foo %t, want a quiet retry that reads the Foo", c.outcome, c.end.Memory.StaleFoo)
+			}
+		})
+	}
+}
+
+// A person must know of a CustomResourceDefinition that does not store the status: there is one event, when it is
+// certain. The status is tried again after a backoff.
+func TestAStatusThatIsNotStoredHasOneEvent(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	dropped := newFoo(withReplicas(3))
+	for _, tc := range []struct {
+		name  string
+		reply reply
+		// quiet is how many attempts are taken for normal work, event which attempt has the event, 0 for none.
+		quiet, event int
+		wrote        bool
+	}{
+		{name: "it is not found", reply: fails(plan.UpdateStatus, notFound), quiet: 3, event: 4},
+		{
+			name: "its conditions are dropped", reply: reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: dropped}},
+			event: 1, wrote: true,
+		},
+		{name: "it is refused", reply: fails(plan.UpdateStatus, forbidden)},
+		{name: "it is a conflict", reply: fails(plan.UpdateStatus, conflict), quiet: 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			state := plan.State{Foo: foo, Deployment: newDeployment(foo), Now: now}
+			for attempt := range 7 {
+				c := play(t, state, tc.reply)
+				got := c.outcome
+				if got.Kind != plan.Retry || got.After != 5*time.Millisecond<<attempt || got.Quiet != (attempt < tc.quiet) {
+					t.Errorf("attempt %d: outcome %+v, want a retry, quiet for %d attempts", attempt+1, got, tc.quiet)
+				}
+				if has := got.Event != nil; has != (attempt+1 == tc.event) {
+					t.Errorf("attempt %d has event %v", attempt+1, got.Event)
+				}
+				if c.end.Memory.Wrote != tc.wrote {
+					t.Errorf("attempt %d: it is remembered as written: %t", attempt+1, c.end.Memory.Wrote)
+				}
+				state.Now, state.Memory = c.endedAt.Add(got.After), c.end.Memory
 			}
 		})
 	}

@@ -616,6 +616,20 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 			want:  "get Foo, delete web-1" + then,
 		},
 		{
+			name:  "when none has anything, one that was complete is kept",
+			state: plan.State{Previous: all(dep("web-1", none, madeAt(1)), dep("web-2", none, wasComplete, madeAt(2)))},
+			want:  "get Foo, delete web-1" + then,
+		},
+		{
+			name:  "when none has anything, all that were complete are kept",
+			state: plan.State{Previous: all(dep("web-1", none, wasComplete), dep("web-2", none, wasComplete))},
+			want:  "get Foo, create web-3",
+		},
+		{
+			name:  "one that was complete is deleted while another one serves",
+			state: plan.State{Previous: all(serves, dep("web-2", none, wasComplete))}, want: "get Foo, delete web-2" + then,
+		},
+		{
 			name:  "one that is being deleted is not deleted again",
 			state: plan.State{Previous: all(serves, dep("web-2", none, deleted))}, want: "get Foo, create web-3",
 		},
@@ -1185,9 +1199,10 @@ func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
 	attempt := quietUntil(seconds(1))
 	attempt.Report = plan.ConditionError{Reason: "Refused", Message: "the object has been modified"}
 	for _, tc := range []struct {
-		name  string
-		named *appsv1.Deployment
-		want  string
+		name    string
+		named   *appsv1.Deployment
+		refused bool
+		want    string
 	}{
 		{
 			name: "the new one can take over", named: newDeployment(foo),
@@ -1197,10 +1212,18 @@ func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
 			name: "the new one comes up", named: newDeployment(foo, available(1)),
 			want: "False " + pausedPrefix + "1 of 3 replicas available" + kept,
 		},
+		{
+			name: "the delay of a refusal has ended", named: newDeployment(foo), refused: true,
+			want: "True " + pausedPrefix + "3 of 3 replicas available",
+		},
 	} {
+		failed := attempt
+		if tc.refused {
+			failed = until(0)
+		}
 		c := play(t, plan.State{
 			Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: plan.Memory{
-				UID: foo.UID, Generation: 3, Ledger: ledger{op(plan.DeleteDeployment, "web-1"): attempt},
+				UID: foo.UID, Generation: 3, Ledger: ledger{op(plan.DeleteDeployment, "web-1"): failed},
 			},
 		})
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
