@@ -94,7 +94,6 @@ check scripts scripts
 check links links
 check "lists of mutants" mutants
 check shape shape
-check words words
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2

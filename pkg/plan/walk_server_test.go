@@ -223,17 +223,17 @@ var (
 	walkFooResource        = schema.GroupResource{Group: v1alpha1.GroupName, Resource: "foos"}
 	walkDeploymentResource = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
-	walkConflict     = apierrors.NewConflict(walkDeploymentResource, walkName, errors.New("object was modified"))
-	walkExists       = apierrors.NewAlreadyExists(walkDeploymentResource, walkName)
-	walkNotFound     = apierrors.NewNotFound(walkDeploymentResource, walkName)
-	walkFooGone      = apierrors.NewNotFound(walkFooResource, "web")
-	walkOtherUID     = walkInvalidField("metadata.uid")
-	walkInvalidSpec  = walkInvalidField("spec")
-	walkForbidden    = apierrors.NewForbidden(walkDeploymentResource, walkName, errors.New("no permission"))
-	walkTooMany      = apierrors.NewTooManyRequests("too many requests", 1)
-	walkServerError  = apierrors.NewInternalError(errors.New("something broke"))
-	walkNoAnswer     = errors.New("connection reset by peer")
-	walkNoSubresouce = &apierrors.StatusError{ErrStatus: metav1.Status{
+	walkConflict      = apierrors.NewConflict(walkDeploymentResource, walkName, errors.New("object was modified"))
+	walkExists        = apierrors.NewAlreadyExists(walkDeploymentResource, walkName)
+	walkNotFound      = apierrors.NewNotFound(walkDeploymentResource, walkName)
+	walkFooGone       = apierrors.NewNotFound(walkFooResource, "web")
+	walkOtherUID      = walkInvalidField("metadata.uid")
+	walkInvalidSpec   = walkInvalidField("spec")
+	walkForbidden     = apierrors.NewForbidden(walkDeploymentResource, walkName, errors.New("no permission"))
+	walkTooMany       = apierrors.NewTooManyRequests("too many requests", 1)
+	walkServerError   = apierrors.NewInternalError(errors.New("something broke"))
+	errWalkNoAnswer   = errors.New("connection reset by peer")
+	walkNoSubresource = &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound,
 		Message: "the server could not find the requested resource",
 	}}
@@ -359,14 +359,14 @@ func namespaceTerminates() walkReply {
 var walkFailures = []walkReply{
 	failsWith("conflict", walkConflict), failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany),
 	failsWith("500, not done", walkServerError), doneBut("500, done", walkServerError),
-	failsWith("no answer, not done", walkNoAnswer), doneBut("no answer, done", walkNoAnswer),
+	failsWith("no answer, not done", errWalkNoAnswer), doneBut("no answer, done", errWalkNoAnswer),
 }
 
 // walkBad has, for each kind of request, every bad answer.
 var walkBad = map[Verb][]walkReply{
 	ReadFoo: {
 		failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
-		failsWith("no answer", walkNoAnswer),
+		failsWith("no answer", errWalkNoAnswer),
 		{"an older state", func(server *walkServer, _ *Step, cached *walkCaches) Answer {
 			if server.ahead { // A live read is never older than a write that was acknowledged.
 				return Answer{Foo: server.foo}
@@ -379,7 +379,7 @@ var walkBad = map[Verb][]walkReply{
 	},
 	ReadDeployment: {
 		failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
-		failsWith("no answer", walkNoAnswer),
+		failsWith("no answer", errWalkNoAnswer),
 		{"an older state", func(server *walkServer, step *Step, cached *walkCaches) Answer {
 			if server.ahead {
 				dep := server.find(step.Name)
@@ -407,7 +407,7 @@ var walkBad = map[Verb][]walkReply{
 		after("the Deployment is gone", func(server *walkServer, step *Step) { server.remove(step.Name) }),
 	}, walkFailures...),
 	UpdateStatus: append([]walkReply{
-		failsWith("invalid", walkInvalidSpec), failsWith("no status subresource", walkNoSubresouce), statusDropped(),
+		failsWith("invalid", walkInvalidSpec), failsWith("no status subresource", walkNoSubresource), statusDropped(),
 		fooDeletedFirst(), afterFoo("renamed", walkRenamed),
 	}, walkFailures...),
 }
