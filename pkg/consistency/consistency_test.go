@@ -54,6 +54,8 @@ func TestCatchUpDelayDoublesUpToASecond(t *testing.T) {
 	checkDelays(t, "behind", w, 12, "[5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1s 1s 1s 1s]")
 	w.WroteAt(key, uid, "foos", "102")
 	checkDelays(t, "after another write", w, 3, "[5ms 10ms 20ms]")
+	w.ObservedAt(key, uid, "foos", "102")
+	checkDelays(t, "after a live read of the same version", w, 2, "[5ms 10ms]")
 }
 
 func TestCatchUpDelayEndsWhenTheCacheHasCaughtUp(t *testing.T) {

@@ -1016,6 +1016,18 @@ func TestTheRequestsOfARename(t *testing.T) {
 	}, got)
 }
 
+// A policy may give the Deployment fewer replicas than the Foo sets: they do not replace what the previous one has.
+func TestADeploymentThatIsKeptSmallReplacesNothing(t *testing.T) {
+	foo := renamed()
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(1), rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1")),
+		Memory: overriddenMemory(foo),
+	})
+	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 1s quietly", c.line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
 // Whatever is observed: what is deleted was made for the Foo under its name, is not the last that serves, and the Foo
 // and the Deployment that replaces it were read just before.
 func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {

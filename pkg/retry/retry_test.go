@@ -145,6 +145,22 @@ func TestAKeyThatIsBroughtBackEarlyDoesNotDelayOthers(t *testing.T) {
 	}
 }
 
+// A reservation is returned only when it is beyond the longest delay, not when it is just that.
+func TestAReservationForTheLongestDelayIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter[string](1, 1)
+		for i, want := range []time.Duration{0, time.Second} { // One key: the longest delay is a second.
+			if got := retried(l, "a", 0); got != want {
+				t.Errorf("retry %d is delayed by %s, want %s", i+1, got, want)
+			}
+		}
+		time.Sleep(time.Second) // Virtual time.
+		if got := retried(l, "a", 0); got != time.Second {
+			t.Errorf("the retry after a reserved one is delayed by %s, want a second", got)
+		}
+	})
+}
+
 // The queue asks the limiter: a key comes back when its delay has ended, and not before.
 func TestTheQueueAsksTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
