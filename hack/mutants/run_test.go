@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 				"\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
 			planted: anotherFault,
 			args:    []string{"--planted"},
-			wantErr: "the sources changed while their mutants ran",
+			wantErr: "the sources changed while the tests ran",
 		},
 		{
 			name:    "a test that hangs counts as a failure",
