@@ -115,14 +115,14 @@ func settle(ctx context.Context, players []*player) error {
 	defer cancel()
 	// They may look the same before they have begun, so each also has to collect something that comes later.
 	for _, p := range players {
-		if err := p.seeCollected(ctx); err != nil {
+		if err := p.waitForCollection(ctx); err != nil {
 			return err
 		}
 	}
 	var states [2]string
 	err := until(ctx, func() (bool, error) {
 		for i, p := range players {
-			state, err := p.left(ctx)
+			state, err := p.remaining(ctx)
 			if err != nil {
 				return false, err
 			}
@@ -137,7 +137,7 @@ func settle(ctx context.Context, players []*player) error {
 }
 
 // seeCollected makes garbage and waits until it is gone.
-func (p *player) seeCollected(ctx context.Context) error {
+func (p *player) waitForCollection(ctx context.Context) error {
 	object := edited{base: configMaps.object("canary"), edits: []edit{{"metadata.ownerReferences", []any{absentOwner}}}}
 	if err := p.perform(ctx, creation(configMaps, object)); err != nil {
 		return err
@@ -153,25 +153,25 @@ func (p *player) seeCollected(ctx context.Context) error {
 }
 
 // left tells which objects there are, and what holds them.
-func (p *player) left(ctx context.Context) (string, error) {
+func (p *player) remaining(ctx context.Context) (string, error) {
 	answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"?labelSelector=app%3Dx", "", nil)
 	if err != nil {
 		return "", err
 	}
-	items, ok := at(answer.body, "items").([]any)
+	items, ok := valueAt(answer.body, "items").([]any)
 	if !ok {
 		return "", fmt.Errorf("list: %v", answer.body)
 	}
 	var b strings.Builder
 	for _, item := range items {
 		var owners []string
-		references, _ := at(item, "metadata", "ownerReferences").([]any)
+		references, _ := valueAt(item, "metadata", "ownerReferences").([]any)
 		for _, reference := range references {
 			owners = append(owners, text(reference, "name"))
 		}
 		deleting := text(item, "metadata", "deletionTimestamp") != ""
 		fmt.Fprintf(&b, "\t%s owners %v finalizers %v deleting %v\n", text(item, "metadata", "name"), owners,
-			at(item, "metadata", "finalizers"), deleting)
+			valueAt(item, "metadata", "finalizers"), deleting)
 	}
 	return b.String(), nil
 }

@@ -30,7 +30,7 @@ var sequences = rapid.Custom(func(t *rapid.T) sequence {
 	var s sequence
 	for _, k := range kinds {
 		for _, name := range names {
-			if pick(t, "stocked", false, true, true, true) {
+			if pick(t, "preexisting", false, true, true, true) {
 				s = append(s, creation(k, edited{base: k.object(name)}))
 			}
 		}

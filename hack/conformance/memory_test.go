@@ -9,16 +9,16 @@ import (
 
 // A memory is what a player has seen of its server. Two players that were answered the same remember the same.
 type memory struct {
-	start   string                 // The resourceVersion before the first operation.
-	objects map[string][]*sighting // By resource and name, older versions first.
-	newest  map[string]string      // By resource, the newest resourceVersion of an object.
-	listed  map[string]string      // By resource, the resourceVersion of the last list.
-	next    map[string]string      // By resource, the last continue token.
-	given   int                    // How many prefixes of names were.
+	start   string                // The resourceVersion before the first operation.
+	objects map[string][]*version // By resource and name, older versions first.
+	newest  map[string]string     // By resource, the newest resourceVersion of an object.
+	listed  map[string]string     // By resource, the resourceVersion of the last list.
+	next    map[string]string     // By resource, the last continue token.
+	given   int                   // How many prefixes of names were.
 }
 
 // A sighting is one version of an object.
-type sighting struct {
+type version struct {
 	version, uid string
 	replicas     float64
 	body         map[string]any // Nil when only its scale was seen.
@@ -26,22 +26,22 @@ type sighting struct {
 
 func newMemory(start string) *memory {
 	return &memory{
-		start: start, objects: map[string][]*sighting{},
+		start: start, objects: map[string][]*version{},
 		newest: map[string]string{}, listed: map[string]string{}, next: map[string]string{},
 	}
 }
 
 // learn remembers an answer to an operation on objects of this kind.
-func (m *memory) learn(k *kind, body any) {
+func (m *memory) recordAnswer(k *kind, body any) {
 	object, ok := body.(map[string]any)
 	if !ok {
 		return
 	}
 	switch text(object, "kind") {
 	case k.kind:
-		m.see(k, object, object)
+		m.recordObject(k, object, object)
 	case "Scale":
-		m.see(k, object, nil)
+		m.recordObject(k, object, nil)
 	case k.kind + "List":
 		m.listed[k.resource] = text(object, "metadata", "resourceVersion")
 		m.next[k.resource] = text(object, "metadata", "continue")
@@ -49,20 +49,20 @@ func (m *memory) learn(k *kind, body any) {
 		for _, item := range items {
 			if item, ok := clone(item).(map[string]any); ok {
 				item["apiVersion"], item["kind"] = k.apiVersion(), k.kind
-				m.see(k, item, item)
+				m.recordObject(k, item, item)
 			}
 		}
 	}
 }
 
-func (m *memory) see(k *kind, object, body map[string]any) {
+func (m *memory) recordObject(k *kind, object, body map[string]any) {
 	if metadata, ok := body["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields") // Who sends old ones would write them.
 	}
 	key := k.resource + "/" + text(object, "metadata", "name")
 	metadata := func(name string) string { return text(object, "metadata", name) }
-	s := &sighting{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
-	s.replicas, _ = at(object, "spec", "replicas").(float64)
+	s := &version{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
+	s.replicas, _ = valueAt(object, "spec", "replicas").(float64)
 	known := m.objects[key]
 	if last := lastOf(known); last == nil || number(s.version) > number(last.version) {
 		m.objects[key] = append(known, s)
@@ -74,7 +74,7 @@ func (m *memory) see(k *kind, object, body map[string]any) {
 	}
 }
 
-func lastOf(sightings []*sighting) *sighting {
+func lastOf(sightings []*version) *version {
 	if len(sightings) == 0 {
 		return nil
 	}
@@ -91,7 +91,7 @@ func number(version string) uint64 {
 func (m *memory) resolve(op operation, tree any) any {
 	switch node := tree.(type) {
 	case symbol:
-		return m.meaning(op, node)
+		return m.valueOf(op, node)
 	case lastSeen:
 		if body := m.body(op); body != nil {
 			return clone(body)
@@ -131,7 +131,7 @@ func (m *memory) body(op operation) map[string]any {
 }
 
 // meaning returns what a symbol stands for by now.
-func (m *memory) meaning(op operation, s symbol) any {
+func (m *memory) valueOf(op operation, s symbol) any {
 	known := m.objects[op.kind.resource+"/"+cmp.Or(s.name, op.name)]
 	last := lastOf(known)
 	switch s.what {
@@ -155,12 +155,12 @@ func (m *memory) meaning(op operation, s symbol) any {
 		if last != nil {
 			return last.version
 		}
-		return m.absent(op)
+		return m.versionOfMissing(op)
 	case rvOlder:
 		if len(known) > 1 {
 			return known[len(known)-2].version
 		}
-		return m.absent(op)
+		return m.versionOfMissing(op)
 	case uidNow:
 		if last != nil {
 			return last.uid
@@ -177,7 +177,7 @@ func (m *memory) meaning(op operation, s symbol) any {
 
 // absent stands in for the version of an object that was never seen. For a read it must be one that the
 // server still has.
-func (m *memory) absent(op operation) string {
+func (m *memory) versionOfMissing(op operation) string {
 	if op.method == "GET" {
 		return m.start
 	}

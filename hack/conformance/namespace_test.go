@@ -49,7 +49,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		merge(namespaceKind, "", labels(nil)),
 		get,
 	}
-	different, err := playBoth(t.Context(), real(t), simulated(), sequence, newTally())
+	different, err := playBoth(t.Context(), againstRealServer(t), simulated(), sequence, newTally())
 	if err != nil {
 		t.Fatal(err)
 	}

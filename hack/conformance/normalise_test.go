@@ -29,7 +29,7 @@ type revision struct {
 func (r record) revisions() []revision {
 	var found []revision
 	add := func(object any) {
-		metadata := at(object, "metadata")
+		metadata := valueAt(object, "metadata")
 		if uid := text(metadata, "uid"); uid != "" {
 			found = append(found, revision{number(text(metadata, "resourceVersion")), uid, text(metadata, "name")})
 		}
@@ -40,7 +40,7 @@ func (r record) revisions() []revision {
 		}
 		for _, event := range a.events {
 			if isWrite(event) {
-				add(at(event, "object"))
+				add(valueAt(event, "object"))
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (n *normaliser) loosen(value, result map[string]any) {
 // sortCauses puts the causes of a refusal in order, and leaves them out of its message, which repeats them: a real
 // server tells some of them in the random order of a map.
 func sortCauses(status map[string]any) {
-	causes, _ := at(status, "details", "causes").([]any)
+	causes, _ := valueAt(status, "details", "causes").([]any)
 	if len(causes) < 2 {
 		return
 	}

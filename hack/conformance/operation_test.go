@@ -58,7 +58,7 @@ func (o operation) String() string {
 		b.WriteString(" " + strings.TrimPrefix(o.contentType, "application/"))
 	}
 	if o.body != nil {
-		b.WriteString(" " + words(o.body))
+		b.WriteString(" " + describe(o.body))
 	}
 	return b.String()
 }

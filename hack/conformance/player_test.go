@@ -30,11 +30,11 @@ type server struct {
 	url       string
 	transport http.RoundTripper
 	// lags says that reads from its cache may be older than the answers to writes, so that they have to wait.
-	lags bool
+	staleReads bool
 	// binary asks for protobuf where there is one.
 	binary bool
 	// patience is how long a watch may take to come to its end. Only one that lacks an event takes it.
-	patience time.Duration
+	watchTimeout time.Duration
 }
 
 // A record is what came of a sequence.
@@ -80,15 +80,15 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 			return record{}, err
 		}
 	}
-	for _, op := range slices.Concat(sequence, p.ending(sequence)) {
+	for _, op := range slices.Concat(sequence, p.lastWrites(sequence)) {
 		if err := p.perform(ctx, op); err != nil {
 			return record{}, fmt.Errorf("%s: %w", op, err)
 		}
 	}
 	for _, s := range p.open {
-		events := s.wait(p.server.patience)
-		if p.server.lags && s.forgotten(events) {
-			return record{}, fmt.Errorf("%s: %w", s.op, errForgotten)
+		events := s.wait(p.server.watchTimeout)
+		if p.server.staleReads && s.expired(events) {
+			return record{}, fmt.Errorf("%s: %w", s.op, errExpired)
 		}
 		p.record.answers[s.answer].events = events
 	}
@@ -97,7 +97,7 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 
 // errForgotten says that a real server no longer has a version that it gave in the same sequence: it fills its
 // cache anew when it has been too busy.
-var errForgotten = errors.New("the version is forgotten")
+var errExpired = errors.New("the version is forgotten")
 
 // begin makes the namespace.
 func (p *player) begin(ctx context.Context) error {
@@ -126,7 +126,7 @@ func historyOf(k *kind) operation {
 
 // ending returns the writes that every watch of a sequence sees last: to the object that a field selector
 // names, and to one of each kind for all others.
-func (p *player) ending(sequence []operation) []operation {
+func (p *player) lastWrites(sequence []operation) []operation {
 	var ending []operation
 	for _, k := range p.used {
 		for _, name := range slices.Concat(names, []string{endName}) {
@@ -165,7 +165,7 @@ const dryRun = "dryRun"
 // perform sends one operation and records the answer.
 func (p *player) perform(ctx context.Context, op operation) error {
 	p.binary = p.server.binary && !op.kind.custom
-	if p.server.lags && (op.watches() || op.parameter("resourceVersion") != "") {
+	if p.server.staleReads && (op.watches() || op.parameter("resourceVersion") != "") {
 		if err := p.settle(ctx, op.kind); err != nil {
 			return fmt.Errorf("wait for the cache: %w", err)
 		}
@@ -193,7 +193,7 @@ func (p *player) perform(ctx context.Context, op operation) error {
 	}
 	answer.op = op
 	if op.parameter(dryRun) == "" {
-		p.memory.learn(op.kind, answer.body)
+		p.memory.recordAnswer(op.kind, answer.body)
 	}
 	p.record.answers = append(p.record.answers, answer)
 	return nil

@@ -10,5 +10,5 @@ import (
 // simulated returns a new simulated server that knows all kinds.
 func simulated() server {
 	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), footest.FooKind())
-	return server{url: "http://apisim", transport: s, patience: 10 * time.Second}
+	return server{url: "http://apisim", transport: s, watchTimeout: 10 * time.Second}
 }

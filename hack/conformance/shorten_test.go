@@ -6,18 +6,18 @@ import "slices"
 // what it said of s if nothing shorter was found.
 // It leaves out operations, many at once at first. Rapid's own shrinking works on random bits, and would have to
 // play many more sequences.
-func shorten(s sequence, said string, different func(sequence) string) (sequence, string) {
+func shorten(s sequence, difference string, different func(sequence) string) (sequence, string) {
 	for size := max(1, len(s)/2); ; size /= 2 {
 		for i := 0; i < len(s); {
 			shorter := slices.Delete(slices.Clone(s), i, min(i+size, len(s)))
 			if words := different(shorter); words != "" {
-				s, said = shorter, words
+				s, difference = shorter, words
 				continue
 			}
 			i += size
 		}
 		if size <= 1 {
-			return s, said
+			return s, difference
 		}
 	}
 }

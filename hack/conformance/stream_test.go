@@ -46,7 +46,7 @@ func (s *stream) follow(response *http.Response) {
 			return // The server has ended it, or nobody waits any longer.
 		}
 		s.events = append(s.events, event)
-		object := at(event, "object")
+		object := valueAt(event, "object")
 		if text(object, "metadata", "annotations", endMark) != "" && text(object, "metadata", "name") == endOf(s.op) {
 			return
 		}
@@ -54,16 +54,16 @@ func (s *stream) follow(response *http.Response) {
 }
 
 // forgotten says whether a watch was told that it begins too long ago, at a version of this sequence.
-func (s *stream) forgotten(events []any) bool {
-	return len(events) > 0 && at(events[0], "object", "code") == 410.0 && s.op.parameter("resourceVersion") != noVersion
+func (s *stream) expired(events []any) bool {
+	return len(events) > 0 && valueAt(events[0], "object", "code") == 410.0 && s.op.parameter("resourceVersion") != noVersion
 }
 
 // noEnd is the type of the last event of a watch that does not come to its end.
 const noEnd = "no end"
 
 // wait returns all events up to the end of the sequence. One that never sees the end says so in a last event.
-func (s *stream) wait(patience time.Duration) []any {
-	timer := time.NewTimer(patience)
+func (s *stream) wait(timeout time.Duration) []any {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	defer s.cancel()
 	select {

@@ -23,7 +23,7 @@ func TestSurvey(t *testing.T) {
 	if *survey == 0 {
 		t.Skip("only with -survey")
 	}
-	want := real(t)
+	want := againstRealServer(t)
 	seen, examples := map[string]int{}, map[string]string{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -35,7 +35,7 @@ func TestSurvey(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				look := lookOf(different)
+				look := signatureOf(different)
 				different = fmt.Sprintf("%s\t(sequence %d)\n", different, i)
 				mu.Lock()
 				seen[look]++
@@ -56,7 +56,7 @@ func TestSurvey(t *testing.T) {
 var particular = regexp.MustCompile(`/[abc]\b|\[\d+\]|\d+|[<"][^ ]*[>"]|\?[^ ]*`)
 
 // lookOf shortens what is different to what it may have in common with others.
-func lookOf(different string) string {
+func signatureOf(different string) string {
 	lines := strings.SplitN(different, "\n", 3)
 	if len(lines) < 2 {
 		return "the same"

@@ -71,7 +71,7 @@ func (e edit) String() string {
 	if e.value == nil {
 		return "no " + e.path
 	}
-	return fmt.Sprintf("%s=%s", e.path, words(e.value))
+	return fmt.Sprintf("%s=%s", e.path, describe(e.value))
 }
 
 func (e edited) String() string {
@@ -80,7 +80,7 @@ func (e edited) String() string {
 	case lastSeen:
 		b.WriteString("as last seen")
 	default:
-		b.WriteString(words(base))
+		b.WriteString(describe(base))
 	}
 	for _, edit := range e.edits {
 		b.WriteString("; " + edit.String())
@@ -89,7 +89,7 @@ func (e edited) String() string {
 }
 
 // words renders a tree for people.
-func words(tree any) string {
+func describe(tree any) string {
 	if tree, ok := tree.(fmt.Stringer); ok {
 		return tree.String()
 	}
@@ -146,7 +146,7 @@ func clone(tree any) any {
 }
 
 // at returns what is at a path, nil if nothing is.
-func at(tree any, path ...string) any {
+func valueAt(tree any, path ...string) any {
 	for _, name := range path {
 		node, _ := tree.(map[string]any)
 		tree = node[name]
@@ -155,7 +155,7 @@ func at(tree any, path ...string) any {
 }
 
 func text(tree any, path ...string) string {
-	value, _ := at(tree, path...).(string)
+	value, _ := valueAt(tree, path...).(string)
 	return value
 }
 
@@ -173,7 +173,7 @@ func shown(value any) string {
 	if value == nil {
 		return "nothing"
 	}
-	return words(value)
+	return describe(value)
 }
 
 // compare returns all places where two trees differ, in the order of their paths.

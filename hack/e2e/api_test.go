@@ -962,8 +962,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// storedFoos are Foos that our validation refuses, or that our controller would not write like this. Each of them can be
-// decoded into the Go type: one that cannot would make every list of Foos fail.
+// storedFoos are Foos that our validation refuses, or that our controller would not write like this. Each of them can
+// be decoded into the Go type: one that cannot would make every list of Foos fail.
 var storedFoos = []struct {
 	name   string
 	fields string
@@ -1196,7 +1196,7 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 			}
 			good := fixed.get(t, test.name)
 			good.ObjectMeta = metav1.ObjectMeta{Name: "good-" + test.name}
-			_, err := fixed.Create(t.Context(), good, metav1.CreateOptions{})
+			_, err = fixed.Create(t.Context(), good, metav1.CreateOptions{})
 			expect(t, "create another like the fixed one", err, "")
 		})
 	}
