@@ -80,7 +80,8 @@ func newNamespace() string {
 	return fmt.Sprintf("conformance-%d-%d", os.Getpid(), namespaces.Add(1))
 }
 
-// sameSeed makes a shard print the command that repeats its sequence: the first shard uses the seed of the command line.
+// sameSeed makes a shard print the command that repeats its sequence: the first shard uses the seed of the command
+// line.
 type sameSeed struct{ *testing.T }
 
 func (t sameSeed) Name() string { return path.Dir(t.T.Name()) + "/0" }
@@ -145,7 +146,8 @@ func check(t *testing.T, n int, want server, have func() server, tally *tally) {
 	})
 }
 
-// property checks that the two servers give the same answers to any sequence. It shortens the first sequence that fails.
+// property checks that the two servers give the same answers to any sequence. It shortens the first sequence that
+// fails.
 func property(ctx context.Context, started func(), want server, have func() server, tally *tally) func(*rapid.T) {
 	var failed string // Rapid runs a failed property again, and expects the same failure.
 	return func(r *rapid.T) {

@@ -187,8 +187,8 @@ func compareRecords(sequence []operation, want, have record, t *tally) string {
 	return b.String()
 }
 
-// byRelevance returns the answers of a record with the most relevant ones first. Watches come last, and among them those
-// of the whole history, because they only show the effects of other operations.
+// byRelevance returns the answers of a record with the most relevant ones first. Watches come last, and among them
+// those of the whole history, because they only show the effects of other operations.
 func byRelevance(r record) []int {
 	order := indexes(len(r.answers))
 	rank := func(i int) int {

@@ -19,12 +19,12 @@
 // The tests compare the code and the whole body of every answer, and all events. Before that, a normaliser replaces the
 // values that must differ:
 //
-//   - resourceVersions by their position among the writes of the sequence, so that a write creates a new version on both
-//     servers or on none, and in the same order
+//   - resourceVersions by their position among the writes of the sequence, so that a write creates a new version on
+//     both servers or on none, and in the same order
 //   - uids and generated names by the order in which they were generated
 //   - times by a constant
-//   - the version of a list or a bookmark by the last write of the sequence before it, because the original version also
-//     counts other writes
+//   - the version of a list or a bookmark by the last write of the sequence before it, because the original version
+//     also counts other writes
 //
 // It drops managed fields and periodic bookmarks, sorts the causes of an error, and cuts its message before the causes,
 // which the message repeats. Warnings and headers other than the content type are not compared. A tenth as many

@@ -17,8 +17,7 @@ var (
 	surveyFrom = flag.Int("survey-from", 0, "the first sequence of -survey")
 )
 
-// TestSurvey is for work on apisim: it does not stop at the first difference, and does not look for a shorter
-// sequence.
+// TestSurvey is for work on apisim. It does not stop at the first difference, and does not shorten sequences.
 func TestSurvey(t *testing.T) {
 	if *survey == 0 {
 		t.Skip("only with -survey")
@@ -55,7 +54,7 @@ func TestSurvey(t *testing.T) {
 
 var particular = regexp.MustCompile(`/[abc]\b|\[\d+\]|\d+|[<"][^ ]*[>"]|\?[^ ]*`)
 
-// lookOf shortens what is different to what it may have in common with others.
+// signatureOf shortens a difference to the part that it may have in common with others.
 func signatureOf(different string) string {
 	lines := strings.SplitN(different, "\n", 3)
 	if len(lines) < 2 {
