@@ -269,7 +269,6 @@ func failuresComeBack(c *walkTalk, outcome Outcome) bool {
 
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
 // next one does.
-// failuresAreReported: by the status, or by that of the next sync, when this one ended early.
 func failuresAreReported(c *walkTalk, outcome Outcome) bool {
 	if c.quiet || c.fooChanged || outcome.For == NextStep {
 		return true
