@@ -331,7 +331,7 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	case step.Verb == plan.CreateDeployment:
 		logger.Info("Created Deployment", "deployment", deployment)
 	case step.Verb == plan.PatchDeployment:
-		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.Strings(step.Patch.Fields))
+		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
 		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
 	case step.Verb == plan.DeleteDeployment:
 		logger.Info("Deleted Deployment", "deployment", deployment)

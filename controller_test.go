@@ -943,7 +943,7 @@ func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
 			name:   "a Deployment is corrected",
 			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			want: []string{`INFO Corrected Deployment foo=default/web rule=patch drift deployment=default/web ` +
-				`fields=[spec.replicas 9 -> 3]`},
+				`fields=spec.replicas 9 -> 3`},
 		},
 		{
 			name:   "a Deployment of an earlier name is deleted",

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"regexp"
+	"strings"
 )
 
 var (
@@ -35,11 +36,12 @@ func withoutNames(message string) string {
 	return withoutNumbers(quoted.ReplaceAllLiteralString(message, "#"))
 }
 
-// Strings returns values as a log line shows them best, in text and in JSON: each as one string.
-func Strings[T fmt.Stringer](values []T) []string {
+// List returns values as one string. As a list they would be written in JSON, also in the text format, with every "->"
+// escaped.
+func List[T fmt.Stringer](values []T) string {
 	var all []string
 	for _, value := range values {
 		all = append(all, value.String())
 	}
-	return all
+	return strings.Join(all, ", ")
 }

@@ -190,3 +190,9 @@ func TestFailuresMayBeUsedConcurrently(t *testing.T) {
 		t.Errorf("%d lines, want %d", got, 8*100*3)
 	}
 }
+
+func TestAListIsWrittenAsOneString(t *testing.T) {
+	if got, want := logging.List([]time.Duration{time.Second, time.Minute}), "1s, 1m0s"; got != want {
+		t.Errorf("List = %q, want %q", got, want)
+	}
+}
