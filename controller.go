@@ -29,6 +29,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/logging"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/retry"
 )
@@ -79,6 +80,8 @@ type Controller struct {
 	retries *retry.Limiter[cache.ObjectName]
 	// writes has those of our acknowledged writes that the caches do not show yet.
 	writes *consistency.Writes
+	// failures logs syncs that fail.
+	failures logging.Failures[cache.ObjectName]
 
 	mu sync.Mutex
 	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
@@ -189,9 +192,9 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return false
 	}
 
-	logger := klog.LoggerWithValues(klog.FromContext(syncCtx), "foo", klog.KRef(key.Namespace, key.Name))
-	syncCtx = klog.NewContext(syncCtx, logger)
-	outcome := c.syncSafely(syncCtx, key)
+	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
+		"foo", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
+	outcome := c.syncSafely(klog.NewContext(syncCtx, logger), key)
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
 	if c.onSynced != nil {
 		c.onSynced(key, outcome)
@@ -199,13 +202,17 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	switch outcome.Kind {
 	case plan.Retry:
 		if !outcome.Quiet {
-			utilruntime.HandleErrorWithContext(syncCtx, outcome.Err, "Sync failed, will try again")
+			c.failures.Failed(logger, key, outcome.Err)
 		}
 		c.retries.Failed(key, outcome.After, outcome.Quiet)
 		c.queue.AddRateLimited(key)
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
-	case plan.Done, plan.Terminal:
+	case plan.Done:
+		c.failures.Succeeded(logger, key)
+		c.queue.Forget(key)
+	case plan.Terminal: // No success, but over.
+		c.failures.Forget(key)
 		c.queue.Forget(key)
 	}
 	return true
@@ -216,8 +223,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outcome plan.Outcome) {
 	defer func() {
 		if r := recover(); r != nil {
-			klog.FromContext(ctx).Error(nil, "Sync panicked", "panic", r, "stack", string(debug.Stack()))
-			outcome = c.recordPanic(key, fmt.Errorf("%w: %v", errPanic, r))
+			outcome = c.recordPanic(key, fmt.Errorf("%w: %v\n\n%s", errPanic, r, debug.Stack()))
 		}
 	}()
 	return c.syncHandler(ctx, key)
@@ -245,7 +251,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
 	for step := state.Next(); step != nil; step = state.Next() {
-		state.Record(step, c.perform(ctx, step), time.Now()) // One request; its answer returns to the plan.
+		answer := c.perform(ctx, state.Foo, step) // One request.
+		state.Record(step, answer, time.Now())    // Its answer returns to the plan.
 	}
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
@@ -262,6 +269,7 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 		return nil
 	}
 	if foo.DeletionTimestamp != nil {
+		c.failures.Forget(key)
 		return nil
 	}
 	now, name := time.Now(), foo.Spec.DeploymentName
@@ -283,42 +291,55 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	return state
 }
 
-// perform sends the request of a step. It notes the version that a create, patch or status update returned: the
-// caches must reach it, and event handlers recognize our own writes by it. It also sends the event that a new status
-// is worth.
-func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
+// perform sends the request of a step that was decided on foo. It notes the version that a create, patch or status
+// update returned: the caches must reach it, and event handlers recognize our own writes by it. It also sends the event
+// that a new status is worth.
+func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
-	logger := klog.LoggerWithValues(klog.FromContext(ctx).V(2), "name", step.Name, "rule", step.Rule)
+	logRequest(klog.FromContext(ctx), step, answer)
 	if answer.Err != nil {
-		logger.Info("Request failed", "request", step.Verb, "err", answer.Err)
 		return answer
 	}
-	key, uid := cache.MetaObjectToName(step.Foo), step.Foo.UID
+	key, uid := cache.MetaObjectToName(foo), foo.UID
 	switch step.Verb {
-	case plan.ReadFoo:
-		logger.Info("Read Foo")
 	case plan.ReadDeployment:
-		logger.Info("Read Deployment")
 		if answer.Deployment != nil {
 			c.writes.ObservedAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
 		}
-	case plan.CreateDeployment:
-		logger.Info("Created Deployment")
+	case plan.CreateDeployment, plan.PatchDeployment:
 		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
-	case plan.PatchDeployment:
-		logger.Info("Patched Deployment", "fields", fmt.Sprint(step.Patch.Fields))
-		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
-	case plan.DeleteDeployment:
-		logger.Info("Deleted previous Deployment")
 	case plan.UpdateStatus:
-		reason, _ := plan.ReadyReason(answer.Foo)
-		logger.Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
+		logging.Stalled(klog.FromContext(ctx), foo, answer.Foo)
 		if plan.SameReport(step.Foo, answer.Foo) { // Else it was not stored as written.
 			c.sendEvent(answer.Foo, step.Event)
 		}
 	}
 	return answer
+}
+
+// logRequest logs a request and the rule that asked for it: at level 0 what changed a Deployment, at V(2) all others.
+func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
+	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
+	deployment := klog.KRef(step.Foo.Namespace, step.Name)
+	switch {
+	case answer.Err != nil:
+		logger.V(2).Info("Request failed", "request", step.Verb, "name", step.Name, "err", answer.Err)
+	case step.Verb == plan.ReadFoo:
+		logger.V(2).Info("Read Foo")
+	case step.Verb == plan.ReadDeployment:
+		logger.V(2).Info("Read Deployment", "deployment", deployment)
+	case step.Verb == plan.CreateDeployment:
+		logger.Info("Created Deployment", "deployment", deployment)
+	case step.Verb == plan.PatchDeployment:
+		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
+		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
+	case step.Verb == plan.DeleteDeployment:
+		logger.Info("Deleted Deployment", "deployment", deployment)
+	case step.Verb == plan.UpdateStatus:
+		reason, _ := plan.ReadyReason(answer.Foo)
+		logger.V(2).Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
+	}
 }
 
 // sendEvent sends an event about foo, unless it is nil. Without the resourceVersion, client-go folds equal ones into
@@ -391,6 +412,7 @@ func (c *Controller) remember(key cache.ObjectName, memory plan.Memory) {
 // forget drops what is remembered of a Foo that is gone.
 func (c *Controller) forget(key cache.ObjectName) {
 	c.writes.Forget(key)
+	c.failures.Forget(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.memories, key)

@@ -27,13 +27,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -1042,26 +1042,211 @@ func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
 	})
 }
 
-func TestOnlyFailuresThatAreNoPartOfNormalWorkAreLoggedAsErrors(t *testing.T) {
-	handlers := utilruntime.ErrorHandlers
-	defer func() { utilruntime.ErrorHandlers = handlers }()
+// What an operator sees at the default level: each change of a Deployment, what fails and what stalls.
+func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
+	quota := apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))
+	taken := func(foo *v1alpha1.Foo) { foo.Status = statusOf(foo, newDeployment(foreign)) }
 	for _, test := range []struct {
-		name string
-		err  error
-		want int
+		name         string
+		cached, live []runtime.Object
+		fails        map[string]error
+		syncs        int // One, when it is 0.
+		want         []string
 	}{
-		{"a conflict", apierrors.NewConflict(deploymentsGR, "web", errBoom), 0},
-		{"a server that fails", apierrors.NewInternalError(errBoom), 1},
+		{
+			name:   "a sync that finds nothing to do",
+			cached: objects(newFoo(upToDate), newDeployment()),
+		},
+		{
+			name:   "only the status is new",
+			cached: objects(newFoo(), newDeployment()),
+		},
+		{
+			name:   "a Deployment is created",
+			cached: objects(newFoo()),
+			want:   []string{`INFO Created Deployment foo=default/web rule=create deployment=default/web`},
+		},
+		{
+			name:   "a Deployment is corrected",
+			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			want: []string{`INFO Corrected Deployment foo=default/web rule=patch drift deployment=default/web ` +
+				`fields=spec.replicas 9 -> 3`},
+		},
+		{
+			name:   "a Deployment of an earlier name is deleted",
+			cached: objects(newFoo(upToDate), newDeployment(), newDeployment(named("old"))),
+			want:   []string{`INFO Deleted Deployment foo=default/web rule=delete replaced deployment=default/old`},
+		},
+		{
+			name:   "a Foo becomes Stalled",
+			cached: objects(newFoo(), newDeployment(foreign)),
+			want:   []string{`INFO Foo became Stalled foo=default/web reason=NotOwned`},
+		},
+		{
+			name:   "a Foo recovers",
+			cached: objects(newFoo(taken), newDeployment()),
+			want:   []string{`INFO Foo recovered from Stalled foo=default/web reason=NotOwned`},
+		},
+		{
+			name:   "the API server refuses again and again",
+			cached: objects(newFoo()),
+			fails:  map[string]error{"create deployments web": quota},
+			syncs:  5,
+			want: []string{`ERROR Sync failed: create Deployment web: deployments.apps "web" is forbidden: exceeded quota ` +
+				`foo=default/web failures=1`},
+		},
+		{
+			name:   "a conflict",
+			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			fails:  map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			logged := 0
-			utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(context.Context, error, string, ...any) { logged++ }}
-			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-			f.fails = map[string]error{"patch deployments web": test.err}
-			f.queue.Add(webKey)
-			f.processNextWorkItem(f.ctx, f.ctx)
-			if logged != test.want {
-				t.Errorf("%d errors logged, want %d", logged, test.want)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, test.cached, test.cached)
+				defer f.queue.ShutDown()
+				f.fails = test.fails
+				logger := newLog(0)
+				for range max(test.syncs, 1) {
+					f.queue.Add(webKey)
+					f.processNextWorkItem(klog.NewContext(f.ctx, logger), klog.NewContext(f.ctx, logger))
+					time.Sleep(10 * time.Second) // Virtual time: the next sync tries again.
+				}
+				if diff := cmp.Diff(test.want, linesOf(logger)); diff != "" {
+					t.Errorf("log (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A failure that was logged is followed by a line when it is over, unless the Foo is gone or about to be.
+func TestRecoveryIsLoggedUnlessTheFooGoes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		then func(*fixture)
+		want string
+	}{
+		{
+			name: "it recovers",
+			then: func(f *fixture) { f.fails = nil },
+			want: "INFO Created Deployment foo=default/web rule=create deployment=default/web\n" +
+				"INFO Sync recovered foo=default/web failures=1",
+		},
+		{name: "the Foo is deleted", then: func(f *fixture) { f.fill(nil) }},
+		{name: "the Foo is being deleted", then: func(f *fixture) { f.fill(objects(newFoo(deleting))) }},
+		{
+			name: "the Foo becomes Stalled",
+			then: func(f *fixture) {
+				invalid := f.api.Object(fooResource, "default", "web").(*v1alpha1.Foo)
+				invalid.Spec.DeploymentName = "Not A Name"
+				f.fill(objects(invalid))
+			},
+			want: "INFO Foo became Stalled foo=default/web reason=Invalid",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, objects(newFoo()), objects(newFoo()))
+				defer f.queue.ShutDown()
+				f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
+				logger := newLog(0)
+				for range 2 {
+					f.queue.Add(webKey)
+					f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
+					time.Sleep(10 * time.Second)
+					test.then(f)
+				}
+				f.failures.Succeeded(logger, webKey) // Logs nothing: the failure is not remembered any more.
+				got := slices.DeleteFunc(linesOf(logger), func(line string) bool { return strings.HasPrefix(line, "ERROR") })
+				if strings.Join(got, "\n") != test.want {
+					t.Errorf("logged %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// The lines of one sync share an id, and those of the next have another one.
+func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), objects(newFoo()))
+	logger := newLog(5)
+	ids := map[any]int{}
+	for range 2 {
+		f.queue.Add(webKey)
+		f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
+	}
+	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+		at := slices.Index(entry.WithKVList, any("reconcileID"))
+		if at < 0 {
+			t.Errorf("%s: without an id", entry.Message)
+			continue
+		}
+		ids[entry.WithKVList[at+1]]++
+	}
+	if len(ids) != 2 {
+		t.Errorf("lines by id: %v, want two ids", ids)
+	}
+}
+
+// newLog returns a logger that keeps the lines up to a level.
+func newLog(level int) klog.Logger {
+	return ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(level)))
+}
+
+// linesOf returns what was logged, without messages of conditions and ids.
+func linesOf(logger klog.Logger) []string {
+	var lines []string
+	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+		line := fmt.Sprintf("%s %s", entry.Type, entry.Message)
+		if entry.Err != nil {
+			line += fmt.Sprintf(": %v", entry.Err)
+		}
+		for pair := range slices.Chunk(slices.Concat(entry.WithKVList, entry.ParameterKVList), 2) {
+			if pair[0] != "reconcileID" && pair[0] != "message" {
+				line += fmt.Sprintf(" %v=%v", pair[0], pair[1])
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// Each flag of --help can be set, and --help has all flags.
+func TestFlagsOfHelpCanBeSet(t *testing.T) {
+	values := map[string]string{
+		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
+		"workers": "3", "kube-api-qps": "20", "kube-api-burst": "50",
+		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
+	}
+	var help strings.Builder
+	if _, err := parse([]string{"--help"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatalf("--help: %v", err)
+	}
+	var printed []string
+	for line := range strings.Lines(help.String()) {
+		if name, isFlag := strings.CutPrefix(strings.TrimSpace(line), "--"); isFlag {
+			printed = append(printed, strings.Fields(name)[0])
+		}
+	}
+	if diff := cmp.Diff(flagOrder, printed); diff != "" {
+		t.Errorf("flags of --help (-want +got):\n%s", diff)
+	}
+	fs, _ := new(options).flags()
+	fs.VisitAll(func(f *flag.Flag) {
+		if !slices.Contains(printed, f.Name) {
+			t.Errorf("--help lacks --%s", f.Name)
+		}
+	})
+	for _, name := range printed {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() {
+				if err := logsapi.ResetForTest(nil); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := parse([]string{"--" + name + "=" + values[name]}, io.Discard); err != nil {
+				t.Errorf("set to %q: %v", values[name], err)
 			}
 		})
 	}

@@ -29,13 +29,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/logging"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/preflight"
 	"example.com/foo-controller/pkg/recorder"
@@ -77,7 +76,7 @@ func run(args []string, stdout io.Writer) error {
 	logger := klog.Background()
 	ctx := klog.NewContext(untilSignal(), logger)
 
-	config.WarningHandler = rest.NewWarningWriter(warnings{logger}, rest.WarningWriterOptions{Deduplicate: true})
+	config.WarningHandlerWithContext = &logging.Warnings{}
 	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
 	// one for everything else.
 	reporter := preflight.NewReporter(ctx, fixes)
@@ -130,9 +129,11 @@ func run(args []string, stdout io.Writer) error {
 	if reporter.Wait(ctx, listFoos, listDeployments) != nil {
 		return nil // Asked to stop while waiting.
 	}
-	samplesFactory.StartWithContext(ctx)
+	// Informers log the end of a watch as a warning. What an operator must know of watches, the reporter logs.
+	informersCtx := klog.NewContext(ctx, logger.V(2))
+	samplesFactory.StartWithContext(informersCtx)
 	defer samplesFactory.Shutdown()
-	kubeFactory.StartWithContext(ctx)
+	kubeFactory.StartWithContext(informersCtx)
 	defer kubeFactory.Shutdown()
 	controller.Run(ctx, opts.workers)
 	events.Flush(flushTimeout)
@@ -165,35 +166,54 @@ type options struct {
 	version                     bool
 }
 
+// flagOrder has the flags in the order in which --help prints them.
+var flagOrder = []string{
+	"kubeconfig", "context", "master",
+	"workers", "kube-api-qps", "kube-api-burst",
+	"logging-format", "v", "vmodule",
+	"version",
+}
+
+// flags returns the flags that set o, and the function that applies those for logging.
+func (o *options) flags() (fs *flag.FlagSet, applyLogging func() error) {
+	fs = flag.NewFlagSet("foo-controller", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // A mistake gets one line, from main.
+	fs.Usage = func() {}     // Printed by parse, and only when it is asked for.
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the cluster")
+	fs.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
+	fs.StringVar(&o.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
+	fs.IntVar(&o.workers, "workers", 16, "`number` of Foos synced at the same time")
+	fs.Float64Var(&o.qps, "kube-api-qps", -1,
+		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
+	fs.IntVar(&o.burst, "kube-api-burst", 0,
+		"`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
+	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	return fs, logging.AddFlags(fs)
+}
+
+// printHelp prints what --help asks for.
+func printHelp(stdout io.Writer, fs *flag.FlagSet) {
+	fmt.Fprint(stdout, "foo-controller maintains one Deployment for each object of the kind Foo.\n\n"+
+		"The cluster is taken from the first of: --kubeconfig (or --master), $KUBECONFIG, the ServiceAccount of the\n"+
+		"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n")
+	for _, name := range flagOrder {
+		f := fs.Lookup(name)
+		value, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "false" {
+			usage += fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(stdout, "  %s\n      %s\n", strings.TrimSpace("--"+name+" "+value), usage)
+	}
+}
+
 // parse reads the flags, applies those for logging, and prints what --help and --version ask for.
 func parse(args []string, stdout io.Writer) (*options, error) {
 	opts := &options{}
-	fs := flag.NewFlagSet("foo-controller", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // A mistake gets one line, from main.
-	usage := func() {
-		fs.SetOutput(stdout)
-		fmt.Fprint(stdout, "foo-controller maintains one Deployment for each object of the kind Foo.\n\n"+
-			"The cluster is taken from the first of: --kubeconfig (or --master), $KUBECONFIG, the ServiceAccount of the\n"+
-			"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n")
-		fs.PrintDefaults()
-	}
-	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the cluster")
-	fs.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
-	fs.StringVar(&opts.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
-	fs.IntVar(&opts.workers, "workers", 16, "`number` of Foos synced at the same time")
-	fs.Float64Var(&opts.qps, "kube-api-qps", -1,
-		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
-	fs.IntVar(&opts.burst, "kube-api-burst", 0,
-		"`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
-	fs.BoolVar(&opts.version, "version", false, "print the version and exit")
-	logging := logsapi.NewLoggingConfiguration()
-	logsapi.AddGoFlags(logging, fs)
-	fs.Usage = func() {} // Printed below, and only when it is asked for.
-
+	fs, applyLogging := opts.flags()
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		usage()
+		printHelp(stdout, fs)
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w; see --help", err)
@@ -207,7 +227,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	case opts.qps == 0:
 		return nil, errors.New("--kube-api-qps=0: give a rate above 0, or -1 for no limit")
 	}
-	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+	if err := applyLogging(); err != nil {
 		return nil, err
 	}
 	return opts, nil
@@ -261,14 +281,6 @@ func untilSignal() context.Context {
 		os.Exit(1)
 	}()
 	return ctx
-}
-
-// warnings logs what API servers warn of in their answers.
-type warnings struct{ klog.Logger }
-
-func (w warnings) Write(text []byte) (int, error) {
-	w.Info("The API server warns", "text", strings.TrimSpace(string(text)))
-	return len(text), nil
 }
 
 // version returns the version that was set at build time, or the one that Go recorded.

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -184,6 +185,55 @@ func TestAMissingPermissionIsLogged(t *testing.T) {
 	p.waitForLog(t, `cannot list resource \"foos\"`)
 	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
 	p.waitForLog(t, `"Started"`)
+}
+
+// TestEachChangeOfADeploymentIsOneLine also lets watches end, and expects no word about that.
+func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
+	for _, level := range []string{"-v=0", "-v=2"} {
+		t.Run(level, func(t *testing.T) {
+			e := newEnv(t, apiCluster)
+			proxy := newProxy(t, e.cluster)
+			var watches atomic.Int32
+			proxy.before = func(r *http.Request) {
+				if r.URL.Query().Get("watch") == "" || watches.Add(1) > 6 {
+					return
+				}
+				ctx, cancel := context.WithTimeout(r.Context(), 500*time.Millisecond)
+				t.Cleanup(cancel)
+				*r = *r.WithContext(ctx)
+			}
+			p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), level)
+			until(t, "watches have ended", func(context.Context) (bool, error) { return watches.Load() > 6, nil })
+			e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+			e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+			e.editDeployment(t, "web", `{"spec":{"replicas":9}}`)
+			p.waitForLog(t, "Corrected Deployment")
+			e.createDeployment(t, "other", func(dep *appsv1.Deployment) { dep.OwnerReferences = nil })
+			e.editFoo(t, "web", `{"spec":{"deploymentName":"other"}}`)
+			p.waitForLog(t, "Foo became Stalled")
+			e.editFoo(t, "web", `{"spec":{"deploymentName":"web"}}`)
+			p.waitForLog(t, "Foo recovered from Stalled")
+			for _, want := range []string{
+				"Created Deployment", `fields="spec.replicas 9 -> 1"`, "Foo became Stalled", "Foo recovered from Stalled",
+			} {
+				if got := p.countLog(want); got != 1 {
+					t.Errorf("%q is logged %d times, want once", want, got)
+				}
+			}
+			noise := []string{"Feature gate", "UnhandledError"}
+			if level == "-v=0" {
+				noise = append(noise, "reflector")
+			}
+			for _, words := range noise {
+				if got := p.countLog(words); got != 0 {
+					t.Errorf("%q is logged %d times", words, got)
+				}
+			}
+			if ids := regexp.MustCompile(`foo="[^"]*" reconcileID="[0-9a-f]{8}"`).FindString(p.log.String()); ids == "" {
+				t.Error("no line has a reconcile id")
+			}
+		})
+	}
 }
 
 func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {

@@ -1,0 +1,32 @@
+package logging
+
+import (
+	"flag"
+
+	"k8s.io/client-go/features"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+)
+
+// AddFlags adds the flags for logging to fs. Call apply after the flags were parsed, before anything is logged.
+//
+// It leaves out those of component-base that cannot be set without a feature gate, which we do not offer, and
+// --log-flush-frequency, which has an effect only with them.
+func AddFlags(fs *flag.FlagSet) (apply func() error) {
+	config := logsapi.NewLoggingConfiguration()
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	logsapi.AddGoFlags(config, all)
+	add := func(name, usage string) { fs.Var(all.Lookup(name).Value, name, usage) }
+	add("logging-format", "`format` of log lines: text or json")
+	add("v", "`level` of the log: 0 has what is done to Deployments, and failures; 2 also each request; 4 also each sync")
+	add("vmodule", "`pattern=level,...` for single source files, for instance controller=4; for the format text only")
+	return func() error {
+		readFeatureGates()
+		return logsapi.ValidateAndApply(config, nil)
+	}
+}
+
+// readFeatureGates makes client-go read its feature gates from the environment. It logs all of them at V(1) when it
+// does, with the global logger: ten lines that are always the same. Before the level of the log is set, they are not
+// logged. A gate that cannot be set is an error, and is logged nevertheless.
+func readFeatureGates() { features.FeatureGates().Enabled(features.WatchListClient) }
