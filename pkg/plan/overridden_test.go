@@ -317,6 +317,11 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s quietly",
 		},
 		{
+			name:  "it is there, not seen yet, and an older Foo names it too",
+			state: plan.State{Deployment: newDeployment(foo, unobserved), Claimants: foos(newFoo(withName("a")))},
+			want:  "nothing; Creating; wait in 8s quietly",
+		},
+		{
 			name:  "the Foo is paused",
 			state: plan.State{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
 		},
