@@ -1,4 +1,4 @@
-# `make help` lists the targets; each says what it is for in the comment behind its name.
+# `make help` lists the targets with the comments after their names.
 SHELL := bash
 .SHELLFLAGS := -o errexit -o nounset -o pipefail -c
 .DEFAULT_GOAL := help
@@ -8,17 +8,17 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 TOOL := go tool -modfile=hack/tools/go.mod
 
 .PHONY: help
-help: ## this list
+help: ## show this list
 	@awk -F ':.*## ' '/^[a-z\/-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
 
 .PHONY: run
-run: build ## a local control plane, the controller and an example Foo, shown live; Ctrl-C removes it all
+run: build ## run a local control plane, the controller and an example Foo; Ctrl-C stops and removes everything
 	@hack/run.sh
 
-# -count=1: what these tests depend on, a binary and files that other processes read, Go's cache of results
-# does not see.
+# -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
+# processes read.
 .PHONY: test
-test: build bin/foo-controller-race ## all tests, those against a local control plane included
+test: build bin/foo-controller-race ## run all tests, including those that use a local control plane
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules' . -foos 1000 -schedules 1000
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -timeout 15m -run 'TestWalk' ./pkg/plan
@@ -34,40 +34,40 @@ test-all: test ## make test, and the long versions of its tests: two bad answers
 	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -timeout 60m ./...
 
 .PHONY: unit
-unit: ## the tests that need no control plane, in seconds
+unit: ## run the tests that need no control plane, in seconds
 	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
 
 .PHONY: conformance
-conformance: build ## 100,000 requests to the simulated API server and to a real one: are the answers alike? about 8 minutes
+conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
-mutants: ## would the tests notice? small faults in the code, one at a time; about 20 minutes
+mutants: ## make small faults in the code, one at a time, and check that tests fail; about 20 minutes
 	@go run ./hack/mutants
 
 .PHONY: verify
-verify: ## generated code, format, vet, lint, import directions, modules, docs; touches nothing
+verify: ## check generated code, format, vet, lint, imports, modules, docs, words; changes nothing
 	@hack/verify.sh
 
 .PHONY: generate
-generate: ## everything derived from pkg/apis: deep copies, CRD, clients, listers, informers, docs/api.md
+generate: ## generate the files derived from pkg/apis: deep copies, CRD, clients, listers, informers, docs/api.md
 	@hack/generate.sh
 
 .PHONY: build
-build: bin/foo-controller bin/localcluster ## the controller and the local control plane into bin/
+build: bin/foo-controller bin/localcluster ## build the controller and the local control plane in bin/
 
 .PHONY: bin/foo-controller
-bin/foo-controller: ## the controller
+bin/foo-controller: ## build the controller
 	@go build -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
 .PHONY: bin/foo-controller-race
-bin/foo-controller-race: ## the controller with Go's race detector, for the end-to-end tests
+bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests
 	@go build -race -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
 .PHONY: bin/localcluster
-bin/localcluster: ## a whole Kubernetes in one binary; the first build takes minutes
+bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
 	@hack/build-localcluster.sh
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove the binaries
 	@rm -rf bin

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Builds bin/localcluster. The first time this compiles Kubernetes, so it says how far it is and how long the rest
-# may take. When nothing has changed it ends at once: go build needs one or two seconds to find that out.
+# Builds bin/localcluster. The first build compiles Kubernetes, so the script prints the progress and estimates the
+# remaining time. If nothing has changed it ends at once, because go build needs one or two seconds to find that out.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/localcluster"
 readonly binary=../../bin/localcluster stamp=../../bin/.localcluster.stamp
 flags=$(./ldflags.sh)
 cores=$(getconf _NPROCESSORS_ONLN)
 
-# Compiler and linker are programs that end soon. Collecting their garbage less often saves about an eighth of the
-# processor's time, for half as much memory again in the largest packages. The result is the same, byte for byte.
+# Compiler and linker are short-lived programs. Less frequent garbage collection saves about an eighth of the processor
+# time, and needs up to 50 % more memory in the largest packages. The result is the same, byte for byte.
 export GOGC=${GOGC:-400}
 
-# What one package took on one core, and the linker, on the machine of docs/decisions/0002-local-control-plane.md. A
-# build begins with these figures, and goes on with what it sees: the first packages are smaller than the others, so
-# until 400 of them are through the measured figure counts too.
+# The time of one package on one core, and of the linker, on the machine of docs/decisions/0002-local-control-plane.md. A
+# build starts with these figures and then measures its own. The first packages are smaller than the others, so these
+# figures count until 400 packages are compiled.
 readonly package_ms=$((240 / cores)) link_s=20 known=400
 
-# inputs prints what the binary depends on. go.sum has the hash of every module.
+# inputs prints the inputs of the build. go.sum has the hash of every module.
 inputs() {
 	go env GOVERSION GOFLAGS GOOS GOARCH GOAMD64 GOARM64 GOEXPERIMENT CGO_ENABLED CC CGO_CFLAGS CGO_LDFLAGS
 	echo "$flags"
 	git hash-object --no-filters ../build-localcluster.sh $(find . -path ./test -prune -o -type f -print | LC_ALL=C sort)
 }
 
-# is_current says whether the binary is what a build would make: its inputs, its size and its time are those of the
-# last build. Where a module comes from a directory this cannot be known, so it is never current.
+# is_current reports whether the binary is up to date: the inputs, its size and its time are those of the last build. If
+# a module is replaced by a directory, the binary is never current, because changes there are unknown.
 is_current() {
 	[[ -x $binary && -f $stamp && ! $binary -nt $stamp && $(go env GOWORK) == @(|off) ]] || return 1
 	! grep -qE '=> *[./]' go.mod && [[ $(inputs && ls -ln "$binary") == "$(<"$stamp")" ]]
@@ -38,7 +38,7 @@ minutes() { # SECONDS
 	fi
 }
 
-# progress reads what go build -v prints: a line for each package when it begins, and errors, with spaces in them.
+# progress reads the output of go build -v: a line for each package when it begins, and errors, which contain spaces.
 progress() { # PACKAGES
 	local total=$1 count=0 last=0 left line
 	while IFS= read -r line; do
@@ -58,17 +58,17 @@ if is_current; then
 	exit
 fi
 rm -f "$stamp"
-before=$(inputs) # Of now: what is edited during the build is built the next time.
-echo "Building bin/localcluster. Modules that are missing are downloaded first."
+before=$(inputs) # Before the build, so that files that are edited during the build are built the next time.
+echo "Building bin/localcluster. Missing modules are downloaded first."
 total=$(go list -deps -f '{{if and .DepOnly .Stale}}{{.ImportPath}}{{end}}' . | awk 'NF { n++ } END { print n + 0 }')
 SECONDS=0
 if ((total == 0)); then
-	echo "Only the program itself is to be compiled, and then linked: $(minutes $link_s)."
+	echo "Only the program itself has to be compiled and linked: $(minutes $link_s)."
 else
-	echo "$total packages of Kubernetes and Go are to be compiled: $(minutes $((total * package_ms / 1000 + link_s)))" \
+	echo "$total packages of Kubernetes and Go have to be compiled: $(minutes $((total * package_ms / 1000 + link_s)))" \
 		"where $cores cores have nothing else to do."
 fi
-# Without -buildvcs=false each commit would be written into the binary, and take the linker's time.
+# Without -buildvcs=false the binary would contain the commit, and each commit would link it again.
 go build -v -buildvcs=false -ldflags "$flags" -o "$binary" . 2>&1 | progress "$total"
 (echo "$before" && ls -ln "$binary") >"$stamp"
 echo "  built after $SECONDS s"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Generates everything that derives from pkg/apis, with the tools pinned in go.mod and hack/tools/go.mod;
-# works without network once their modules are cached.
+# Generates all files that are derived from pkg/apis, with the tools pinned in go.mod and hack/tools/go.mod. It works
+# without a network once the modules of the tools are cached.
 #
-#   hack/generate.sh           into this tree
-#   hack/generate.sh --verify  into a copy, and fails when the copy differs from this tree
+#   hack/generate.sh           writes into this tree
+#   hack/generate.sh --verify  writes into a copy, and fails if the copy differs from this tree
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly api_dir=pkg/apis/samplecontroller/v1alpha1 generated=pkg/generated crd_dir=artifacts/crd api_page=docs/api.md

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Imports point one way: main -> controller -> packages under pkg -> apis. A package under pkg that needs another one is
-# two packages too many. Packages named *test are exempt: they help the tests of others, and the program has none of
-# them. And pkg/plan, which decides, must reach no client, clock or logger.
+# Imports point one way: main -> controller -> packages under pkg -> apis. Packages under pkg do not import each other.
+# Packages named *test are exempt: they are helpers for tests, and the program does not contain them. pkg/plan decides and
+# does nothing else, so it must not import a client, a clock or a logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -17,15 +17,15 @@ while read -r package import; do
 	case $import in
 	"$module"/pkg/*test) complain "$package imports $import: only tests may" ;;
 	"$module"/pkg/apis/* | "$module"/pkg/generated/*)
-		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API knows nothing of its users"
-		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for every controller, ours is only one"
-		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it decides, others do"
+		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API must not depend on its users"
+		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for all controllers, not only for ours"
+		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it must not use a client"
 		;;
 	"$module"/pkg/*test)
-		[[ $package == *test ]] || complain "$package imports $import: it is for tests alone"
+		[[ $package == *test ]] || complain "$package imports $import: it is only for tests"
 		;;
 	"$module"/pkg/*)
-		[[ $package == "$module" || $package == *test ]] || complain "$package imports $import: packages under pkg do not know each other"
+		[[ $package == "$module" || $package == *test ]] || complain "$package imports $import: packages under pkg must not import each other"
 		;;
 	esac
 done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep .)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make verify`: everything that can be checked without running the program. It touches nothing, runs all
-# checks, and ends with 1 when one of them fails.
+# `make verify`: all checks that do not run the program. It changes no file, runs all checks, and exits with 1 if one of
+# them fails.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 failed=()
@@ -50,7 +50,7 @@ scripts() {
 	done
 }
 
-# root_files: the root has the program and its one test, and everything else has a directory.
+# root_files: the only Go files at the root are the program and its test.
 root_files() {
 	local file bad=0
 	for file in *.go; do
@@ -62,7 +62,7 @@ root_files() {
 	return $bad
 }
 
-# links: what documents point to exists.
+# links: the targets of links in documents exist.
 links() {
 	local bad=0 doc link
 	for doc in README.md $(git ls-files --cached --others --exclude-standard 'docs/*.md' 'docs/**/*.md'); do
@@ -74,10 +74,10 @@ links() {
 	return $bad
 }
 
-# mutants: the lists of faults fit the sources.
+# mutants: the lists of faults match the sources.
 mutants() { go run ./hack/mutants --list >/dev/null; }
 
-# shape: no function or line is too large.
+# shape: no function is too large, and no line is too long.
 shape() { go run ./hack/shape; }
 
 # words: comments and string literals use the words of Kubernetes.

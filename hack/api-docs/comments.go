@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// A group is a block of exported constants: its comment, split after the first sentence, and those of the
-// constants, with their values in place of their names.
+// A group is a block of exported constants: its comment, split after the first sentence, and the comments of the
+// constants, in which values replace names.
 type group struct {
 	Title, Text string
 	Constants   []string
@@ -23,7 +23,7 @@ var word = regexp.MustCompile(`\w+`)
 
 // comments returns the comments of the types in dir, by name, and the groups of constants.
 func comments(dir string) (map[string]string, []group, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "[^z]*.go")) // zz_generated files say nothing of their own.
+	paths, err := filepath.Glob(filepath.Join(dir, "[^z]*.go")) // The page needs nothing from zz_generated files.
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +44,7 @@ func comments(dir string) (map[string]string, []group, error) {
 	types, values := map[string]string{}, map[string]string{}
 	blocks := pkg.Consts
 	for _, t := range pkg.Types {
-		text, _, _ := strings.Cut(t.Doc, "\n+") // Markers follow.
+		text, _, _ := strings.Cut(t.Doc, "\n+") // The comment ends where the markers begin.
 		types[t.Name] = strings.TrimSpace(text)
 		blocks = append(blocks, t.Consts...)
 	}

@@ -1,6 +1,6 @@
-// Command api-docs writes the reference of the Foo API: from the CustomResourceDefinition what the API server
-// enforces, and from the Go files what that does not have, the comments of types and constants. The words are in
-// page.md.tmpl; a rule that has none there is an error, so that none is left out.
+// Command api-docs writes the reference of the Foo API. The fields and the validation come from the
+// CustomResourceDefinition, the comments of types and constants from the Go files. The text is in page.md.tmpl. A
+// validation rule that the template does not handle is an error, so that the page has all rules.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 //go:embed page.md.tmpl
 var page string
 
-// definition is as much of a CustomResourceDefinition as the page has words for. It is decoded strictly.
+// definition is the part of a CustomResourceDefinition that the template handles. Decoding fails for other fields.
 type definition struct {
 	APIVersion, Kind string
 	Metadata         any
@@ -67,7 +67,7 @@ type field struct {
 	schema
 }
 
-// Own returns the fields of s, which is at path; of a list, what its items are.
+// Own returns the fields of s, which is at path. For a list, it returns the fields of its items.
 func (s schema) Own(path string) []field {
 	if s.Items != nil {
 		return []field{{path + "[]", "item of the list", *s.Items}}
@@ -80,7 +80,7 @@ func (s schema) Own(path string) []field {
 	return own
 }
 
-// Fields returns all fields below s, which is at path: its own, then theirs.
+// Fields returns all fields below s, which is at path: first the fields of s, then their fields.
 func (s schema) Fields(path string) []field {
 	all := s.Own(path)
 	for _, f := range all {
@@ -104,7 +104,8 @@ func main() {
 	}
 }
 
-// render returns the page. It links to the files, so their paths are relative to the root of the repository.
+// render returns the page. The paths of the files are relative to the root of the repository, because the page links to
+// the files.
 func render(apiDir, crdFile, exampleFile string) ([]byte, error) {
 	types, groups, err := comments(apiDir)
 	if err != nil {

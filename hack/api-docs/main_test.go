@@ -112,7 +112,7 @@ names are many.
 - 'No' is final.
 `
 
-// TestPage has one of every rule: a page that left one out would say that there is none.
+// TestPage has one of each kind of rule, because a reader takes a rule that the page omits for missing.
 func TestPage(t *testing.T) {
 	page, err := renderText(t, types, crd)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Players may speak protobuf about built-in kinds, as the typed clients of client-go do. What they get is turned
-// into the same trees.
+// Players may use protobuf for built-in kinds, as the typed clients of client-go do. The responses are decoded into the
+// same trees as JSON.
 
 const binary = "application/vnd.kubernetes.protobuf"
 
@@ -26,14 +26,15 @@ func (s server) inBinary() server {
 	return s
 }
 
-// encode returns the body of a request, in protobuf if that is wanted and possible, and its content type.
+// encode returns the body of a request and its content type. The body is protobuf if the player wants it and the kind
+// supports it.
 func (p *player) encode(op operation, body []byte) ([]byte, string) {
 	if !p.binary || op.contentType != "application/json" || op.method == "PATCH" {
 		return body, op.contentType
 	}
 	obj, err := decodeBody(op, body)
 	if err != nil {
-		return body, op.contentType // It is malformed on purpose.
+		return body, op.contentType // The body is malformed on purpose.
 	}
 	var b bytes.Buffer
 	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b); err != nil {
@@ -53,7 +54,7 @@ func decodeBody(op operation, body []byte) (runtime.Object, error) {
 	return obj, err
 }
 
-// treeOf returns the tree of what came in this content type. What is not understood is returned as a string.
+// treeOf decodes content of this type into a tree. It returns content that it cannot decode as a string.
 func treeOf(content []byte, contentType string) any {
 	if contentType == binary {
 		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil)
@@ -71,7 +72,7 @@ func treeOf(content []byte, contentType string) any {
 	return tree
 }
 
-// mediaOf returns the content type of an answer without its parameters.
+// mediaOf returns the media type of a response without its parameters.
 func mediaOf(response *http.Response) string {
 	media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if err != nil {
@@ -100,7 +101,7 @@ func eventsOf(response *http.Response) func() (map[string]any, error) {
 	}
 }
 
-// unclosed is closed by somebody else.
+// unclosed has a Close that does nothing, because the stream closes the body.
 type unclosed struct{ io.Reader }
 
 func (unclosed) Close() error { return nil }

@@ -15,13 +15,13 @@ import (
 	"example.com/foo-controller/hack/controlplane"
 )
 
-// A cluster is a running local control plane with our CRD in it.
+// A cluster is a running local control plane with our CRD.
 type cluster struct {
 	*controlplane.ControlPlane
 	server server
 }
 
-// A shared cluster is started by the first test that needs it.
+// A shared cluster is used by several tests. The first test that needs it starts it.
 type shared struct {
 	components string
 	once       sync.Once
@@ -30,9 +30,9 @@ type shared struct {
 }
 
 var (
-	// apiCluster has an API server and nothing that acts on objects.
+	// apiCluster has only an API server and no controllers.
 	apiCluster = &shared{components: "api"}
-	// fullCluster has all controllers.
+	// fullCluster has all controllers of Kubernetes.
 	fullCluster = &shared{components: "all"}
 )
 
@@ -80,7 +80,7 @@ func (c *cluster) setUp(crds string) (err error) {
 	return c.server.ready()
 }
 
-// ready waits until the server's cache of every kind is filled: before that it asks to be asked again.
+// ready waits until the caches of the server for all kinds are filled. Before that, the server asks clients to retry.
 func (s server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -105,5 +105,5 @@ func realServer(kubeconfig string) (server, error) {
 	}
 	config.QPS = -1
 	transport, err := rest.TransportFor(config)
-	return server{url: config.Host, transport: transport, lags: true, patience: time.Minute}, err
+	return server{url: config.Host, transport: transport, staleReads: true, watchTimeout: time.Minute}, err
 }

@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// opsVariable is the environment's word for -ops.
+	// opsVariable is the environment variable for -ops.
 	opsVariable = "CONFORMANCE_OPS"
-	// perSequence is how many operations a sequence has, on average.
+	// perSequence is the average number of operations in a sequence.
 	perSequence = 64
-	// shards play sequences side by side: much of the time goes into waiting for the real server's cache.
+	// shards is the number of parallel players, because most of the time is spent waiting for the cache of the real
+	// server.
 	shards = 8
 )
 
@@ -33,7 +34,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The same sequences every time, unless another seed is asked for, and all shards at once.
+	// The same sequences every time, unless the user sets another seed, and all shards at once.
 	for name, value := range map[string]string{
 		"rapid.seed": "1", "rapid.shrinktime": "0s", "rapid.nofailfile": "true", "test.parallel": strconv.Itoa(shards),
 	} {
@@ -56,11 +57,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// longRun is how many operations meet every accepted difference.
+// longRun is a number of operations that is large enough for every accepted difference to occur.
 const longRun = 50_000
 
-// real returns the server that apisim is held against.
-func real(t *testing.T) server {
+// againstRealServer returns the real server that apisim is compared with.
+func againstRealServer(t *testing.T) server {
 	t.Helper()
 	if *kubeconfig == "" {
 		return apiCluster.get(t)
@@ -79,12 +80,13 @@ func newNamespace() string {
 	return fmt.Sprintf("conformance-%d-%d", os.Getpid(), namespaces.Add(1))
 }
 
-// sameSeed lets a shard tell how its sequence is played again: the first shard begins with the seed it is given.
+// sameSeed makes a shard print the command that repeats its sequence: the first shard uses the seed of the command
+// line.
 type sameSeed struct{ *testing.T }
 
 func (t sameSeed) Name() string { return path.Dir(t.T.Name()) + "/0" }
 
-// playBoth plays a sequence against two servers and says in words what is not the same.
+// playBoth plays a sequence against two servers and describes the first difference, "" for none.
 func playBoth(ctx context.Context, want, have server, sequence sequence, t *tally) (string, error) {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -96,8 +98,8 @@ func playBoth(ctx context.Context, want, have server, sequence sequence, t *tall
 		}
 		wg.Wait()
 		switch err := errors.Join(errs[:]...); {
-		case errors.Is(err, errForgotten) && attempt < attempts:
-			t.again()
+		case errors.Is(err, errExpired) && attempt < attempts:
+			t.countReplay()
 		case err != nil:
 			return "", err
 		default:
@@ -106,18 +108,18 @@ func playBoth(ctx context.Context, want, have server, sequence sequence, t *tall
 	}
 }
 
-// seeds guards the seed of rapid, which is the same flag for all shards.
+// seeds guards the seed of rapid, which is one flag for all shards.
 var seeds sync.Mutex
 
-// check plays about n operations in random sequences, in as many shards. It reports the shortest sequence that
-// it can find with a difference.
+// check plays about n operations in random sequences, divided among the shards. It reports the shortest sequence with a
+// difference that it can find.
 func check(t *testing.T, n int, want server, have func() server, tally *tally) {
 	seed, err := strconv.ParseUint(flag.Lookup("rapid.seed").Value.String(), 0, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tally.seed = seed
-	// The flag is as it was when the next test reads it.
+	// The next test reads the original value of the flag.
 	defer func() {
 		if err := flag.Set("rapid.seed", strconv.FormatUint(seed, 10)); err != nil {
 			t.Error(err)
@@ -144,11 +146,12 @@ func check(t *testing.T, n int, want server, have func() server, tally *tally) {
 	})
 }
 
-// property is that the two servers answer the same to any sequence. The first that shows otherwise is shortened.
+// property checks that the two servers give the same answers to any sequence. It shortens the first sequence that
+// fails.
 func property(ctx context.Context, started func(), want server, have func() server, tally *tally) func(*rapid.T) {
-	var failed string // Rapid asks again, and wants to hear the same.
+	var failed string // Rapid runs a failed property again, and expects the same failure.
 	return func(r *rapid.T) {
-		started() // It has read the flags.
+		started() // Rapid has read the flags.
 		drawn := sequences.Draw(r, "sequence")
 		different := func(s sequence) string {
 			words, err := playBoth(ctx, want, have(), s, tally)
@@ -169,10 +172,10 @@ func property(ctx context.Context, started func(), want server, have func() serv
 	}
 }
 
-// report logs the figures.
+// report logs the counts.
 func (t *tally) report(test *testing.T) {
 	test.Helper()
-	test.Logf("seed %d: %d operations in %d sequences, %d of them played again because the real server had forgotten "+
+	test.Logf("seed %d: %d operations in %d sequences, %d of them played again because the real server had dropped "+
 		"where a watch was to begin", t.seed, t.operations, t.sequences, t.repeated)
 	for _, table := range []struct {
 		title  string
@@ -194,10 +197,10 @@ func (t *tally) report(test *testing.T) {
 func TestAPISimAgreesWithTheRealServer(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
-	check(t, *ops, real(t), simulated, tally)
+	check(t, *ops, againstRealServer(t), simulated, tally)
 	for _, d := range accepted {
 		if tally.operations >= longRun && tally.accepted[d.name] == 0 {
-			t.Errorf("nothing was accepted as %q: is it still different?", d.name)
+			t.Errorf("no difference was accepted as %q: remove it if the servers agree now", d.name)
 		}
 	}
 }
@@ -205,11 +208,11 @@ func TestAPISimAgreesWithTheRealServer(t *testing.T) {
 func TestAPISimAgreesInProtobuf(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
-	check(t, *ops/10, real(t).inBinary(), func() server { return simulated().inBinary() }, tally)
+	check(t, *ops/10, againstRealServer(t).inBinary(), func() server { return simulated().inBinary() }, tally)
 }
 
 func TestTheRealServerAgreesWithItself(t *testing.T) {
-	want := real(t)
+	want := againstRealServer(t)
 	tally := newTally()
 	defer tally.report(t)
 	check(t, *ops/10, want, func() server { return want }, tally)

@@ -10,26 +10,26 @@ import (
 	"sync"
 )
 
-// A difference between apisim and the real server is accepted for a reason.
+// A difference is an accepted difference between apisim and the real server, with the reason why it is accepted.
 type difference struct {
 	name, reason string
-	// recognises says whether what differs at one place of two answers is this.
+	// recognises reports whether a difference at one place of two answers is this one.
 	recognises func(c comparison, l leaf) bool
 }
 
-// A comparison is of what two servers answered to the same operation.
+// A comparison has the answers of two servers to the same operation.
 type comparison struct {
 	op         operation
 	real, fake map[string]any // Normalised.
-	leaves     []leaf         // Where they differ.
+	leaves     []leaf         // The places where they differ.
 }
 
-// accepted are all differences that are. None may go unused in a long run.
+// accepted are the accepted differences. In a long run each of them must occur.
 var accepted = []difference{
 	{
 		name: "zeros of a Go type",
-		reason: "a Foo is registered as a Go type, and encoding it writes numbers without omitempty even when nobody " +
-			"set them",
+		reason: "a Foo is registered as a Go type, whose encoding has all numbers without omitempty, even if no client " +
+			"has set them",
 		recognises: func(c comparison, l leaf) bool {
 			number := strings.HasSuffix(l.path, ".status.replicas") ||
 				strings.HasSuffix(l.path, ".status.availableReplicas")
@@ -38,7 +38,7 @@ var accepted = []difference{
 	},
 	{
 		name:   "server-side apply",
-		reason: "is not simulated: it is refused as a media type that the server does not know",
+		reason: "it is not simulated: apisim refuses it as an unknown media type",
 		recognises: func(c comparison, l leaf) bool {
 			if c.op.contentType == applyPatch {
 				return c.fake["code"] == 415.0 && refused(c)
@@ -51,28 +51,27 @@ var accepted = []difference{
 	},
 	{
 		name: "a field of the wrong type in a custom resource",
-		reason: "a Go type cannot hold it, so it is refused at once; a real server reads on, and may find something " +
-			"else to refuse first or more to say about it",
+		reason: "a Go type cannot hold it, so apisim refuses it at once; a real server continues, and may report other " +
+			"errors first or more of them",
 		recognises: func(c comparison, l leaf) bool {
-			causes, _ := at(c.fake, "body", "details", "causes").([]any)
+			causes, _ := valueAt(c.fake, "body", "details", "causes").([]any)
 			return c.op.kind.custom && refused(c) && len(causes) > 0 &&
 				text(causes[0], "reason") == "FieldValueTypeInvalid"
 		},
 	},
 	{
 		name: "another kind or version in the body of a custom resource",
-		reason: "a Go type is not decoded from it, so it is refused at once; a real server reads on, and may find " +
-			"something else to refuse first",
+		reason: "a Go type is not decoded from it, so apisim refuses it at once; a real server continues, and may " +
+			"report another error first",
 		recognises: func(c comparison, l leaf) bool {
-			body := words(c.op.body)
+			body := describe(c.op.body)
 			return c.op.kind.custom && refused(c) &&
 				(strings.Contains(body, `"Bogus"`) || strings.Contains(body, `"bogus/v9"`))
 		},
 	},
 	{
-		name: "the words for a scale that cannot be read",
-		reason: "the server of custom resources stumbles over a Scale that cannot be decoded, and tells of its inner " +
-			"life",
+		name:   "the message for a scale that cannot be decoded",
+		reason: "the server of custom resources reports an internal error for a Scale that it cannot decode",
 		recognises: func(c comparison, l leaf) bool {
 			const stumble = `no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`
 			return l.path == ".body.message" && refused(c) && c.op.kind.custom && c.op.sub == "scale" &&
@@ -81,42 +80,41 @@ var accepted = []difference{
 	},
 	{
 		name: "no deploymentName and no other field in a spec",
-		reason: "in a Go type an empty spec and none are the same, so a Foo is told that it lacks a spec where a " +
-			"real server tells that the spec lacks a deploymentName",
+		reason: "a Go type does not distinguish an empty spec from a missing one, so apisim reports a missing spec " +
+			"where a real server reports a missing deploymentName",
 		recognises: func(c comparison, l leaf) bool {
-			causes, _ := at(c.fake, "body", "details", "causes").([]any)
-			real, _ := at(c.real, "body", "details", "causes").([]any)
+			causes, _ := valueAt(c.fake, "body", "details", "causes").([]any)
+			realCauses, _ := valueAt(c.real, "body", "details", "causes").([]any)
 			lacks := func(field string) func(any) bool {
 				return func(cause any) bool {
 					return text(cause, "field") == field && text(cause, "reason") == "FieldValueRequired"
 				}
 			}
 			return c.op.kind == foos && refused(c) && slices.ContainsFunc(causes, lacks("spec")) &&
-				slices.ContainsFunc(real, lacks("spec.deploymentName"))
+				slices.ContainsFunc(realCauses, lacks("spec.deploymentName"))
 		},
 	},
 	{
-		name: "an owner reference without a uid",
-		reason: "is found wanting in other words by the k8s.io/apimachinery that apisim is built with than by the " +
-			"older one of the real server",
+		name:   "an owner reference without a uid",
+		reason: "the k8s.io/apimachinery of apisim reports another error than the older one of the real server",
 		recognises: func(c comparison, l leaf) bool {
-			have, _ := at(c.fake, "body", "details", "causes").([]any)
-			want, _ := at(c.real, "body", "details", "causes").([]any)
+			have, _ := valueAt(c.fake, "body", "details", "causes").([]any)
+			want, _ := valueAt(c.real, "body", "details", "causes").([]any)
 			inside := l.path == ".body.message" || strings.HasPrefix(l.path, ".body.details.causes[")
-			return refused(c) && inside && len(have) > 0 && len(compare("", want, inOlderWords(have))) == 0
+			return refused(c) && inside && len(have) > 0 && len(compare("", want, asOlderServer(have))) == 0
 		},
 	},
 	{
-		name:   "what is in a bookmark besides its version",
-		reason: "a real server makes it from an empty object of its internal type, where a number cannot be absent",
+		name:   "the object of a bookmark, except its version",
+		reason: "a real server encodes an empty object of its internal type, in which a number cannot be absent",
 		recognises: func(c comparison, l leaf) bool {
 			return c.op.watches() && bookmark.MatchString(l.path) && l.real == 0.0 && l.fake == nil && isBookmark(c, l)
 		},
 	},
 }
 
-// inOlderWords returns causes as the apimachinery of the real server tells them.
-func inOlderWords(causes []any) []any {
+// asOlderServer converts causes to those of the older apimachinery of the real server.
+func asOlderServer(causes []any) []any {
 	older := clone(causes).([]any)
 	for _, cause := range older {
 		if text(cause, "field") == "metadata.ownerReferences[0].uid" {
@@ -128,11 +126,11 @@ func inOlderWords(causes []any) []any {
 	return older
 }
 
-// refused says whether both servers refused: then nothing can be different afterwards.
+// refused reports whether both servers refused the operation. Then their states cannot differ afterwards.
 func refused(c comparison) bool {
-	real, _ := c.real["code"].(float64)
-	fake, _ := c.fake["code"].(float64)
-	return real >= 400 && fake >= 400
+	realCode, _ := c.real["code"].(float64)
+	fakeCode, _ := c.fake["code"].(float64)
+	return realCode >= 400 && fakeCode >= 400
 }
 
 var bookmark = regexp.MustCompile(`^\.events\[(\d+)\]\.object\.spec\.replicas$`)
@@ -164,12 +162,12 @@ func newTally() *tally {
 	}
 }
 
-// compareRecords returns in words what is different in two records of one sequence and not accepted.
+// compareRecords describes the first difference between two records of one sequence that is not accepted.
 func compareRecords(sequence []operation, want, have record, t *tally) string {
 	n, m := newNormaliser(want), newNormaliser(have)
 	var b strings.Builder
 	found := 0
-	for _, i := range tellingFirst(want) {
+	for _, i := range byRelevance(want) {
 		op := want.answers[i].op
 		c := comparison{op: op, real: n.answer(want.answers[i]), fake: m.answer(have.answers[i])}
 		c.leaves = compare("", c.real, c.fake)
@@ -178,7 +176,7 @@ func compareRecords(sequence []operation, want, have record, t *tally) string {
 			continue
 		}
 		if found++; found > 3 {
-			break // The others follow from the first.
+			break // Other differences are consequences of the first.
 		}
 		fmt.Fprintf(&b, "%s\n", op)
 		for _, l := range unexplained[:min(len(unexplained), 12)] {
@@ -189,9 +187,9 @@ func compareRecords(sequence []operation, want, have record, t *tally) string {
 	return b.String()
 }
 
-// tellingFirst returns the answers of a record in the order in which they tell what went wrong: watches, and
-// among them those of the whole history, only see what other operations did.
-func tellingFirst(r record) []int {
+// byRelevance returns the answers of a record with the most relevant ones first. Watches come last, and among them
+// those of the whole history, because they only show the effects of other operations.
+func byRelevance(r record) []int {
 	order := indexes(len(r.answers))
 	rank := func(i int) int {
 		switch {
@@ -206,7 +204,7 @@ func tellingFirst(r record) []int {
 	return order
 }
 
-// accepts says whether a difference is accepted, and counts it then.
+// accepts reports whether a difference is accepted. It counts accepted ones.
 func (t *tally) accepts(c comparison, l leaf) bool {
 	for _, d := range accepted {
 		if d.recognises(c, l) {
@@ -219,8 +217,8 @@ func (t *tally) accepts(c comparison, l leaf) bool {
 	return false
 }
 
-// again counts a sequence that has to be played again.
-func (t *tally) again() {
+// countReplay counts a sequence that must be played again.
+func (t *tally) countReplay() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.repeated++

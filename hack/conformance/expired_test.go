@@ -7,10 +7,10 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// TestAVersionThatIsForgotten begins watches at the first version there ever was. The real server's cache of Foos
-// begins later, since it did not know them when it started; with built-in kinds it depends on how fast it did. What
-// etcd has compacted away cannot be had here: a real server does that once in five minutes.
-func TestAVersionThatIsForgotten(t *testing.T) {
+// TestAnExpiredVersion starts watches at the first version of all. The cache of the real server for Foos begins later,
+// because the CRD was created after the server had started. For built-in kinds that depends on the speed of the start.
+// The test does not cover versions that etcd has compacted, because a real server compacts only every five minutes.
+func TestAnExpiredVersion(t *testing.T) {
 	t.Parallel()
 	have := simulated()
 	have.transport.(*apisim.Server).Compact()
@@ -29,18 +29,18 @@ func TestAVersionThatIsForgotten(t *testing.T) {
 			from(parameter{"sendInitialEvents", "true"}, parameter{"resourceVersionMatch", "NotOlderThan"},
 				parameter{"allowWatchBookmarks", "true"}))
 	}
-	different, err := playBoth(t.Context(), real(t), have, sequence, newTally())
+	different, err := playBoth(t.Context(), againstRealServer(t), have, sequence, newTally())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if different != "" {
-		t.Errorf("not the same:\n%s", different)
+		t.Errorf("different answers:\n%s", different)
 	}
 }
 
-// TestAVersionFromTheFuture asks for what has not come to pass yet. Watches are told to end by themselves.
-func TestAVersionFromTheFuture(t *testing.T) {
-	t.Parallel() // The real server waits for three seconds each time.
+// TestAVersionThatDoesNotExistYet reads and watches at a future version. The watches have a timeout.
+func TestAVersionThatDoesNotExistYet(t *testing.T) {
+	t.Parallel() // The real server waits three seconds each time.
 	var sequence []operation
 	for _, k := range []*kind{deployments, foos} {
 		later := parameter{"resourceVersion", tooLarge}
@@ -60,11 +60,11 @@ func TestAVersionFromTheFuture(t *testing.T) {
 			get(parameter{"resourceVersionMatch", "Exact"}),
 			get(parameter{"limit", "1"}))
 	}
-	different, err := playBoth(t.Context(), real(t), simulated(), sequence, newTally())
+	different, err := playBoth(t.Context(), againstRealServer(t), simulated(), sequence, newTally())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if different != "" {
-		t.Errorf("not the same:\n%s", different)
+		t.Errorf("different answers:\n%s", different)
 	}
 }

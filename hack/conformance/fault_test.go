@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// A fault makes apisim behave otherwise than a real server does.
+// A fault makes apisim behave differently from a real server.
 type fault struct {
 	name string
-	// request changes what is asked, or does something first.
+	// request changes a request, or does something before it.
 	request func(r *http.Request, send http.RoundTripper)
-	// object changes what is answered, other than on watches.
+	// object changes the body of an answer, except on watches.
 	object func(body map[string]any)
 	code   func(code int) int
-	// event changes what a watch tells; false leaves the event out. The number counts the events of the watch.
+	// event changes an event of a watch. It returns false to drop the event. The number counts the events of the watch.
 	event func(n int, event map[string]any) bool
 }
 
-// faults are of the kinds that a controller or its tests would come to grief over.
+// faults are faults that would break a controller or its tests.
 var faults = []fault{
-	{name: "takes an update of a version that is not current", request: func(r *http.Request, _ http.RoundTripper) {
+	{name: "accepts an update of an old version", request: func(r *http.Request, _ http.RoundTripper) {
 		if r.Method == "PUT" && !strings.Contains(r.URL.Path, "/foos/") && !strings.Contains(r.URL.Path, "/leases/") {
 			editBody(r, "metadata", "resourceVersion")
 		}
@@ -62,12 +62,12 @@ var faults = []fault{
 			r.URL.Path = strings.TrimSuffix(r.URL.Path, "/status")
 		}
 	}},
-	{name: "deletes what a finalizer holds", request: func(r *http.Request, send http.RoundTripper) {
+	{name: "ignores finalizers in a deletion", request: func(r *http.Request, send http.RoundTripper) {
 		if r.Method == "DELETE" && !strings.HasSuffix(r.URL.Path, "s") {
 			release(r, send)
 		}
 	}},
-	{name: "makes a version of a write that changes nothing", request: func(r *http.Request, send http.RoundTripper) {
+	{name: "creates a version for a write that changes nothing", request: func(r *http.Request, send http.RoundTripper) {
 		if r.Method == "PUT" && strings.Contains(r.URL.Path, "/configmaps/") {
 			touch(r, send)
 		}
@@ -77,7 +77,7 @@ var faults = []fault{
 			slices.Reverse(items)
 		}
 	}},
-	{name: "does not say what was invalid", object: func(body map[string]any) {
+	{name: "omits the causes of an invalid object", object: func(body map[string]any) {
 		if details, ok := body["details"].(map[string]any); ok {
 			delete(details, "causes")
 		}
@@ -106,20 +106,20 @@ var faults = []fault{
 			r.URL.RawQuery = query.Encode()
 		}
 	}},
-	{name: "lists what is there now for any version", request: func(r *http.Request, _ http.RoundTripper) {
+	{name: "lists the current objects for any version", request: func(r *http.Request, _ http.RoundTripper) {
 		if query := r.URL.Query(); query.Get("watch") == "" && query.Get("resourceVersionMatch") == "Exact" {
 			query.Del("resourceVersion")
 			query.Del("resourceVersionMatch")
 			r.URL.RawQuery = query.Encode()
 		}
 	}},
-	{name: "does not say how many items remain", object: func(body map[string]any) {
+	{name: "omits how many items remain", object: func(body map[string]any) {
 		if metadata, ok := body["metadata"].(map[string]any); ok {
 			delete(metadata, "remainingItemCount")
 		}
 	}},
 	{name: "loses an event", event: func(n int, _ map[string]any) bool { return n != 2 }},
-	{name: "calls every event a modification", event: func(_ int, event map[string]any) bool {
+	{name: "reports every event as a modification", event: func(_ int, event map[string]any) bool {
 		if event["type"] == "ADDED" {
 			event["type"] = "MODIFIED"
 		}
@@ -128,21 +128,21 @@ var faults = []fault{
 	{name: "does not end the initial events", event: func(_ int, event map[string]any) bool {
 		return event["type"] != "BOOKMARK"
 	}},
-	{name: "tells a deletion with the version before it", event: func(_ int, event map[string]any) bool {
+	{name: "sends a deletion with an older version", event: func(_ int, event map[string]any) bool {
 		if event["type"] == "DELETED" {
-			metadata, _ := at(event, "object", "metadata").(map[string]any)
+			metadata, _ := valueAt(event, "object", "metadata").(map[string]any)
 			metadata["resourceVersion"] = "1"
 		}
 		return true
 	}},
 }
 
-// faultSequences is how many sequences a fault may stay hidden in.
+// faultSequences is the number of sequences in which a fault must be found.
 const faultSequences = 100
 
 func TestPlantedFaultsAreFound(t *testing.T) {
 	t.Parallel()
-	want := real(t)
+	want := againstRealServer(t)
 	hidden := slices.Clone(faults)
 	for i := 0; i < faultSequences && len(hidden) > 0; i++ {
 		sequence := sequences.Example(i)
@@ -155,11 +155,11 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if different := compareRecords(sequence, record, sound, newTally()); different != "" {
-			t.Fatalf("not the same without a fault:\n%s", different)
+			t.Fatalf("different answers without a fault:\n%s", different)
 		}
 		hidden = slices.DeleteFunc(hidden, func(f fault) bool {
 			good := simulated()
-			bad := server{url: good.url, transport: &faulty{f, good.transport}, patience: time.Second}
+			bad := server{url: good.url, transport: &faulty{f, good.transport}, watchTimeout: time.Second}
 			have, err := play(t.Context(), bad, newNamespace(), sequence)
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +186,7 @@ type faulty struct {
 
 func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Path, "/namespaces") {
-		return f.sim.RoundTrip(r) // It is not about the namespace of a sequence.
+		return f.sim.RoundTrip(r) // The request is not in the namespace of a sequence.
 	}
 	if f.fault.request != nil {
 		f.fault.request(r, f.sim)
@@ -232,7 +232,7 @@ func newFaultyStream(from io.ReadCloser, event func(int, map[string]any) bool) i
 				continue
 			}
 			if err := json.NewEncoder(writer).Encode(decoded); err != nil {
-				return // Nobody reads any longer.
+				return // The reader has closed the stream.
 			}
 		}
 		writer.CloseWithError(lines.Err())
@@ -262,7 +262,7 @@ func editBody(r *http.Request, path ...string) {
 	var body map[string]any
 	if json.Unmarshal(content, &body) == nil {
 		set(body, path, nil)
-		content, _ = json.Marshal(body) // It has just been decoded.
+		content, _ = json.Marshal(body) // Impossible to fail: it was decoded before.
 	}
 	r.Body = io.NopCloser(bytes.NewReader(content))
 	r.ContentLength = int64(len(content))
@@ -274,7 +274,7 @@ func setBody(to *io.ReadCloser, body any) error {
 	return err
 }
 
-// release removes the finalizers of the object that a request is about.
+// release removes the finalizers of the object of a request.
 func release(r *http.Request, send http.RoundTripper) {
 	mergeFirst(r, send, `{"metadata":{"finalizers":null}}`)
 }

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// heaps is how many heaps of garbage are compared.
+	// heaps is the number of heaps of garbage to compare.
 	heaps = 60
-	// collected is how long a collector may take at most; none has been seen to need a tenth of it.
+	// collected is the longest time that a collector may take. In practice it takes less than a tenth of it.
 	collected = 60 * time.Second
 )
 
 var heapNames = []string{"a", "b", "c", "d", "e"}
 
-// A heap is of objects that own one another, some of which are deleted.
+// A heap is a sequence that creates objects that own one another and deletes some of them.
 var heap = rapid.Custom(func(t *rapid.T) sequence {
 	var s sequence
 	for i, name := range heapNames {
@@ -31,8 +31,8 @@ var heap = rapid.Custom(func(t *rapid.T) sequence {
 		var owners []any
 		for _, owner := range heapNames[:i] {
 			if pick(t, "owned", false, true, false) {
-				// One that does not block may be deleted with an owner that something else holds, or be left: a real
-				// collector races with itself.
+				// With a reference that does not block, the result would be random if a finalizer holds the owner: the
+				// dependent may be deleted or not, because the workers of a real collector race.
 				owners = append(owners, map[string]any{
 					"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": symbol{what: uidNow, name: owner},
 					"blockOwnerDeletion": true,
@@ -63,9 +63,9 @@ var heap = rapid.Custom(func(t *rapid.T) sequence {
 
 var absentOwner = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": noUID}
 
-// TestTheCollectorsLeaveTheSame makes heaps of garbage on both servers, has the garbage collectors at work, and
-// compares what they leave after each deletion. How they get there, and when, is their own.
-func TestTheCollectorsLeaveTheSame(t *testing.T) {
+// TestGarbageCollectorsLeaveTheSameObjects creates heaps of garbage on both servers, and compares the objects that the
+// garbage collectors leave after each deletion. The order and the times of their deletions may differ.
+func TestGarbageCollectorsLeaveTheSameObjects(t *testing.T) {
 	t.Parallel()
 	want, have := fullCluster.get(t), simulated()
 	go apisim.RunGarbageCollector(t.Context(), have.transport.(*apisim.Server), time.Millisecond)
@@ -99,7 +99,7 @@ func compareHeaps(ctx context.Context, want, have server, sequence sequence) err
 				return err
 			}
 		}
-		// Deleting before the collectors are done would be a race with them.
+		// A deletion before the collectors have finished would race with them.
 		if op.verb == "delete" || i == len(heapNames)-1 {
 			if err := settle(ctx, players); err != nil {
 				return fmt.Errorf("after operation %d: %w", i+1, err)
@@ -109,20 +109,21 @@ func compareHeaps(ctx context.Context, want, have server, sequence sequence) err
 	return nil
 }
 
-// settle waits until the collectors have done what there was to do, and left the same.
+// settle waits until the collectors have finished and the servers have the same objects.
 func settle(ctx context.Context, players []*player) error {
 	ctx, cancel := context.WithTimeout(ctx, collected)
 	defer cancel()
-	// They may look the same before they have begun, so each also has to collect something that comes later.
+	// The servers may have the same objects before the collectors begin. So each collector must also collect an object
+	// that is created later.
 	for _, p := range players {
-		if err := p.seeCollected(ctx); err != nil {
+		if err := p.waitForCollection(ctx); err != nil {
 			return err
 		}
 	}
 	var states [2]string
 	err := until(ctx, func() (bool, error) {
 		for i, p := range players {
-			state, err := p.left(ctx)
+			state, err := p.remaining(ctx)
 			if err != nil {
 				return false, err
 			}
@@ -136,8 +137,8 @@ func settle(ctx context.Context, players []*player) error {
 	return nil
 }
 
-// seeCollected makes garbage and waits until it is gone.
-func (p *player) seeCollected(ctx context.Context) error {
+// waitForCollection creates garbage and waits until it is deleted.
+func (p *player) waitForCollection(ctx context.Context) error {
 	object := edited{base: configMaps.object("canary"), edits: []edit{{"metadata.ownerReferences", []any{absentOwner}}}}
 	if err := p.perform(ctx, creation(configMaps, object)); err != nil {
 		return err
@@ -152,31 +153,31 @@ func (p *player) seeCollected(ctx context.Context) error {
 	return nil
 }
 
-// left tells which objects there are, and what holds them.
-func (p *player) left(ctx context.Context) (string, error) {
+// remaining describes the existing objects, with their owners and finalizers.
+func (p *player) remaining(ctx context.Context) (string, error) {
 	answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"?labelSelector=app%3Dx", "", nil)
 	if err != nil {
 		return "", err
 	}
-	items, ok := at(answer.body, "items").([]any)
+	items, ok := valueAt(answer.body, "items").([]any)
 	if !ok {
 		return "", fmt.Errorf("list: %v", answer.body)
 	}
 	var b strings.Builder
 	for _, item := range items {
 		var owners []string
-		references, _ := at(item, "metadata", "ownerReferences").([]any)
+		references, _ := valueAt(item, "metadata", "ownerReferences").([]any)
 		for _, reference := range references {
 			owners = append(owners, text(reference, "name"))
 		}
 		deleting := text(item, "metadata", "deletionTimestamp") != ""
 		fmt.Fprintf(&b, "\t%s owners %v finalizers %v deleting %v\n", text(item, "metadata", "name"), owners,
-			at(item, "metadata", "finalizers"), deleting)
+			valueAt(item, "metadata", "finalizers"), deleting)
 	}
 	return b.String(), nil
 }
 
-// until asks again and again, until the answer is yes or ctx ends.
+// until calls done until it returns true or ctx ends.
 func until(ctx context.Context, done func() (bool, error)) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -12,7 +12,7 @@ func remove(t *rapid.T) operation {
 	return op
 }
 
-// removeAll draws the deletion of what a selector selects.
+// removeAll draws the deletion of the objects that a selector selects.
 func removeAll(t *rapid.T) operation {
 	op := operation{verb: "deletecollection", method: "DELETE", kind: pick(t, "kind", kinds...)}
 	op.query = selectors(t, op.kind)
@@ -26,7 +26,7 @@ func removeAll(t *rapid.T) operation {
 	return op
 }
 
-// deleteOptions draws the conditions and the policy of a deletion, as a body or as parameters.
+// deleteOptions draws the preconditions and the policy of a deletion, as a body or as parameters.
 func deleteOptions(t *rapid.T) (any, []parameter) {
 	options := map[string]any{}
 	conditions := map[string]any{}

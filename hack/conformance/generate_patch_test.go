@@ -14,23 +14,23 @@ const (
 	applyPatch     = "application/apply-patch+yaml"
 )
 
-// patch draws a patch of an object's spec or metadata.
+// patch draws a patch of the spec or the metadata of an object.
 func patch(t *rapid.T) operation {
 	op := target(t, "patch", "PATCH")
 	return patched(t, op, func() edit { return someEdit(t, op.kind) })
 }
 
-// patchMetadata draws patches that turn an object's labels over and over: watches with selectors meet them.
+// patchMetadata draws patches that change the labels of an object, so that watches with selectors see them.
 func patchMetadata(t *rapid.T) operation {
 	op := target(t, "patch", "PATCH")
 	return patched(t, op, func() edit { return metadataEdit(t) })
 }
 
-// patched finishes an operation as a patch with such edits in it.
+// patched completes an operation as a patch with edits from draw.
 func patched(t *rapid.T, op operation, draw func() edit) operation {
 	op.contentType = pick(t, "type", mergePatch, strategicPatch, jsonPatch)
 	if op.kind.custom && op.contentType == strategicPatch && !seldom(t, 10) {
-		op.contentType = mergePatch // Custom resources have no strategic one.
+		op.contentType = mergePatch // Custom resources have no strategic merge patch.
 	}
 	if seldom(t, 40) {
 		op.contentType = pick(t, "odd type", applyPatch, "application/json", "text/plain")
@@ -48,7 +48,7 @@ func patched(t *rapid.T, op operation, draw func() edit) operation {
 			edit{"apiVersion", "bogus/v9"}, edit{"metadata", nil}))
 	}
 	if op.kind.custom && op.sub == "status" {
-		// A real server keeps who manages a field, in which version: what it says is ignored otherwise.
+		// A real server stores the version in the managed fields and otherwise ignores it.
 		edits = slices.DeleteFunc(edits, func(e edit) bool { return e.path == "apiVersion" || e.path == "kind" })
 	}
 	op.verb = patchVerb(op)
@@ -68,7 +68,7 @@ func patchVerb(op operation) string {
 	return "patch " + strings.TrimSuffix(name, "-merge")
 }
 
-// mergePatchOf says in a patch what the edits say: nil removes.
+// mergePatchOf converts edits to a merge patch, in which nil removes a field.
 func mergePatchOf(edits []edit) any {
 	patch := map[string]any{}
 	for _, e := range edits {
@@ -88,8 +88,8 @@ func mergePatchOf(edits []edit) any {
 	return listsOf(patch)
 }
 
-// listsOf turns maps with an index as their key into lists, as a patch of a list has to be one: of the one
-// container that there is, with its name as the key for merging.
+// listsOf converts maps with an index as their key to lists, for strategic merge patches of containers. Each list has
+// one container, with its name as the merge key.
 func listsOf(tree any) any {
 	node, ok := tree.(map[string]any)
 	if !ok {
@@ -108,7 +108,7 @@ func listsOf(tree any) any {
 	return []any{element}
 }
 
-// jsonPatchOf says the edits as operations of a JSON patch, some with a test before.
+// jsonPatchOf converts edits to operations of a JSON patch, some with a test before them.
 func jsonPatchOf(t *rapid.T, op operation, edits []edit) any {
 	var steps []any
 	switch pick(t, "test", 0, 0, 1, 2, 3) {
@@ -127,7 +127,7 @@ func jsonPatchOf(t *rapid.T, op operation, edits []edit) any {
 		}
 		verb := pick(t, "op", "add", "replace")
 		if op.kind.custom && strings.HasPrefix(path, "/status") {
-			verb = "add" // Whether there is a zero to replace depends on apisim's Go type.
+			verb = "add" // A replace may fail on one server, because only the Go type of apisim has zeros.
 		}
 		steps = append(steps, step(verb, path, e.value))
 	}

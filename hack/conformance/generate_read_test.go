@@ -2,7 +2,7 @@ package conformance
 
 import "pgregory.net/rapid"
 
-// tooLarge is a resourceVersion that no server reaches. The real one waits three seconds for it.
+// tooLarge is a resourceVersion that no server reaches. The real server waits three seconds for it.
 const tooLarge = "999999999999"
 
 func get(t *rapid.T) operation {
@@ -26,8 +26,8 @@ func get(t *rapid.T) operation {
 	return op
 }
 
-// selectors draws which objects of a kind are meant. But for seldom ones, which select nothing or are not
-// understood, they all select a new object with the right name.
+// selectors draws selectors of objects of a kind. Most of them select every new object that has the right name. A few
+// select nothing or are invalid.
 func selectors(t *rapid.T, k *kind) []parameter {
 	var query []parameter
 	labels := pick(t, "labels", "", "", "app=x", "app in (x,y)", "tier", "app!=y", "!gone", "app=x,tier=t",
@@ -73,7 +73,7 @@ func list(t *rapid.T) operation {
 	return op
 }
 
-// watch draws a watch from a version that is known. It is read at the end of the sequence.
+// watch draws a watch from a known version. It is read at the end of the sequence.
 func watch(t *rapid.T) operation {
 	op := operation{verb: "watch", method: "GET", kind: pick(t, "kind", kinds...)}
 	op.query = append([]parameter{{"watch", "true"}}, selectors(t, op.kind)...)

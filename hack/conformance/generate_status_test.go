@@ -2,7 +2,7 @@ package conformance
 
 import "pgregory.net/rapid"
 
-// statusEdit draws a change of a status; what it says of the spec is to be ignored.
+// statusEdit draws a change of a status. Servers must ignore its changes of the spec.
 func statusEdit(t *rapid.T) edit {
 	return pick(t, "status",
 		edit{"status.replicas", 3},
@@ -57,7 +57,7 @@ func patchStatus(t *rapid.T) operation {
 func scale(t *rapid.T) operation {
 	op := target(t, "get scale", pick(t, "method", "PUT", "PATCH", "GET"), withScale()...)
 	op.sub = "scale"
-	// A number that is there already changes nothing but who is said to manage it, which apisim does not keep.
+	// The current number would change only the managed fields, which apisim does not have.
 	replicas := pick[any](t, "replicas", symbol{what: otherNumber}, symbol{what: otherNumber}, -1)
 	switch op.method {
 	case "PUT":

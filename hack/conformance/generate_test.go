@@ -8,10 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// names are those of the objects that a sequence is about: few, so that operations meet.
+// names are the names of the objects in a sequence. They are few, so that several operations use the same object.
 var names = []string{"a", "b", "c"}
 
-// A sequence of operations prints as a list, but where rapid says what it has drawn: it is shortened afterwards.
+// A sequence of operations prints as a list. In the output of rapid it is only a number, because the sequence is
+// shortened afterwards.
 type sequence []operation
 
 func (s sequence) GoString() string { return fmt.Sprintf("%d operations", len(s)) }
@@ -24,13 +25,13 @@ func (s sequence) String() string {
 	return b.String()
 }
 
-// sequences begin with some objects, so that not too many operations meet none. About one in 2^lastBits
-// operations is the last one.
+// sequences draws sequences. They begin with some objects, so that few operations are for objects that do not exist.
+// About one in 2^lastBits operations is the last one.
 var sequences = rapid.Custom(func(t *rapid.T) sequence {
 	var s sequence
 	for _, k := range kinds {
 		for _, name := range names {
-			if pick(t, "stocked", false, true, true, true) {
+			if pick(t, "preexisting", false, true, true, true) {
 				s = append(s, creation(k, edited{base: k.object(name)}))
 			}
 		}
@@ -47,7 +48,7 @@ func creation(k *kind, object edited) operation {
 	return operation{verb: "create", method: "POST", kind: k, contentType: "application/json", body: object}
 }
 
-// operations draws one at a time, nil after the last one.
+// operations draws one operation at a time, nil after the last one.
 var operations = rapid.Custom(func(t *rapid.T) *operation {
 	last := true
 	for range lastBits {
@@ -59,7 +60,7 @@ var operations = rapid.Custom(func(t *rapid.T) *operation {
 	if last {
 		return nil
 	}
-	// What stands first is drawn more often, and what a failing sequence is made of when it can be.
+	// The first ones are drawn more often, and rapid prefers them when it shrinks a failing sequence.
 	draw := pick(t, "verb", update, patch, create, patchStatus, watch, list, remove, update, patch, updateStatus,
 		get, create, scale, patchMetadata, watch, patch, list, update, removeFinalizers, removeAll, updateStatus)
 	op := draw(t)
@@ -73,7 +74,7 @@ func pick[T any](t *rapid.T, label string, from ...T) T {
 	return from[rapid.SampledFrom(indexes(len(from))).Draw(t, label)]
 }
 
-// indexes of n values. They are drawn in place of values that cannot be printed.
+// indexes returns the indexes of n values. They are drawn instead of values that cannot be printed.
 func indexes(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -82,12 +83,12 @@ func indexes(n int) []int {
 	return all
 }
 
-// seldom is true once in n times.
+// seldom is true in one of n cases.
 func seldom(t *rapid.T, n int) bool {
 	return pick(t, "seldom", indexes(n)...) == n-1
 }
 
-// target begins an operation on one object.
+// target returns an operation on one object, without parameters and body.
 func target(t *rapid.T, verb, method string, from ...*kind) operation {
 	if len(from) == 0 {
 		from = kinds

@@ -1,6 +1,6 @@
 package conformance
 
-// deployments have edits that are valid first, and then some that are not.
+// The first edits of deployments are valid, the others are not.
 var deployments = &kind{
 	group: "apps", version: "v1", resource: "deployments", kind: "Deployment",
 	status: true, scale: true,

@@ -1,6 +1,6 @@
 package conformance
 
-// foos have no edit to an empty image: in a Go type that is none.
+// foos have no edit to an empty image, because the Go type does not distinguish it from a missing one.
 var foos = &kind{
 	group: "samplecontroller.k8s.io", version: "v1alpha1", resource: "foos", kind: "Foo",
 	custom: true, status: true, scale: true,

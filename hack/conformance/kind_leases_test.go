@@ -1,6 +1,6 @@
 package conformance
 
-// leases are created by an update, too.
+// leases can be created by an update, too.
 var leases = &kind{
 	group: "coordination.k8s.io", version: "v1", resource: "leases", kind: "Lease",
 	fresh: func(name string) map[string]any {

@@ -2,7 +2,7 @@ package conformance
 
 import "strings"
 
-// A kind is one of the resources that operations are about.
+// A kind is a resource that operations use.
 type kind struct {
 	group, version, resource, kind string
 	clusterScoped                  bool
@@ -10,9 +10,9 @@ type kind struct {
 	status, scale                  bool // Has these subresources.
 	// fresh returns a valid new object of this name, without kind and version.
 	fresh func(name string) map[string]any
-	// edits are what operations do to an object of this kind, besides what they do to any.
+	// edits are the edits for objects of this kind, in addition to those for all kinds.
 	edits []edit
-	// fieldSelectors are those that select an object which fresh returns, if it has the right name.
+	// fieldSelectors select an object from fresh, if it has the right name.
 	fieldSelectors []string
 }
 
@@ -22,7 +22,7 @@ func (k *kind) apiVersion() string {
 	return strings.TrimPrefix(k.group+"/"+k.version, "/")
 }
 
-// path returns where the objects of a namespace are.
+// path returns the path of the objects of a namespace.
 func (k *kind) path(namespace string) string {
 	prefix := "/apis/" + k.group
 	if k.group == "" {
@@ -35,7 +35,7 @@ func (k *kind) path(namespace string) string {
 	return prefix + "/namespaces/" + namespace + "/" + k.resource
 }
 
-// kinds are all of them. What stands first is drawn more often.
+// kinds are all kinds. The first ones are drawn more often.
 var kinds = []*kind{deployments, foos, configMaps, leases}
 
 // object returns a valid new object with kind and version.
@@ -45,7 +45,7 @@ func (k *kind) object(name string) map[string]any {
 	return object
 }
 
-// metadata is that of a new object: its labels are selected by all label selectors that operations use.
+// metadata returns the metadata of a new object. All valid label selectors of operations select its labels.
 func metadata(name string) map[string]any {
 	return map[string]any{"name": name, "labels": map[string]any{"app": "x", "tier": "t"}}
 }

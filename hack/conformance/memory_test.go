@@ -7,41 +7,42 @@ import (
 	"strings"
 )
 
-// A memory is what a player has seen of its server. Two players that were answered the same remember the same.
+// A memory has the objects and versions that a player has seen in answers. Two players with the same answers have the
+// same memory.
 type memory struct {
-	start   string                 // The resourceVersion before the first operation.
-	objects map[string][]*sighting // By resource and name, older versions first.
-	newest  map[string]string      // By resource, the newest resourceVersion of an object.
-	listed  map[string]string      // By resource, the resourceVersion of the last list.
-	next    map[string]string      // By resource, the last continue token.
-	given   int                    // How many prefixes of names were.
+	start   string                // The resourceVersion before the first operation.
+	objects map[string][]*version // By resource and name, older versions first.
+	newest  map[string]string     // By resource, the newest resourceVersion of an object.
+	listed  map[string]string     // By resource, the resourceVersion of the last list.
+	next    map[string]string     // By resource, the last continue token.
+	given   int                   // How many prefixes of names were used.
 }
 
-// A sighting is one version of an object.
-type sighting struct {
+// A version is one version of an object.
+type version struct {
 	version, uid string
 	replicas     float64
-	body         map[string]any // Nil when only its scale was seen.
+	body         map[string]any // Nil if only the scale was seen.
 }
 
 func newMemory(start string) *memory {
 	return &memory{
-		start: start, objects: map[string][]*sighting{},
+		start: start, objects: map[string][]*version{},
 		newest: map[string]string{}, listed: map[string]string{}, next: map[string]string{},
 	}
 }
 
-// learn remembers an answer to an operation on objects of this kind.
-func (m *memory) learn(k *kind, body any) {
+// recordAnswer records an answer to an operation on objects of this kind.
+func (m *memory) recordAnswer(k *kind, body any) {
 	object, ok := body.(map[string]any)
 	if !ok {
 		return
 	}
 	switch text(object, "kind") {
 	case k.kind:
-		m.see(k, object, object)
+		m.recordObject(k, object, object)
 	case "Scale":
-		m.see(k, object, nil)
+		m.recordObject(k, object, nil)
 	case k.kind + "List":
 		m.listed[k.resource] = text(object, "metadata", "resourceVersion")
 		m.next[k.resource] = text(object, "metadata", "continue")
@@ -49,20 +50,20 @@ func (m *memory) learn(k *kind, body any) {
 		for _, item := range items {
 			if item, ok := clone(item).(map[string]any); ok {
 				item["apiVersion"], item["kind"] = k.apiVersion(), k.kind
-				m.see(k, item, item)
+				m.recordObject(k, item, item)
 			}
 		}
 	}
 }
 
-func (m *memory) see(k *kind, object, body map[string]any) {
+func (m *memory) recordObject(k *kind, object, body map[string]any) {
 	if metadata, ok := body["metadata"].(map[string]any); ok {
-		delete(metadata, "managedFields") // Who sends old ones would write them.
+		delete(metadata, "managedFields") // Otherwise later operations would write the old ones.
 	}
 	key := k.resource + "/" + text(object, "metadata", "name")
 	metadata := func(name string) string { return text(object, "metadata", name) }
-	s := &sighting{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
-	s.replicas, _ = at(object, "spec", "replicas").(float64)
+	s := &version{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
+	s.replicas, _ = valueAt(object, "spec", "replicas").(float64)
 	known := m.objects[key]
 	if last := lastOf(known); last == nil || number(s.version) > number(last.version) {
 		m.objects[key] = append(known, s)
@@ -74,24 +75,24 @@ func (m *memory) see(k *kind, object, body map[string]any) {
 	}
 }
 
-func lastOf(sightings []*sighting) *sighting {
+func lastOf(sightings []*version) *version {
 	if len(sightings) == 0 {
 		return nil
 	}
 	return sightings[len(sightings)-1]
 }
 
-// number is for comparing resourceVersions of one server. What is none is 0.
+// number converts a resourceVersion for comparisons with others of the same server. An invalid one is 0.
 func number(version string) uint64 {
 	n, _ := strconv.ParseUint(version, 10, 64)
 	return n
 }
 
-// resolve puts what the server said in place of the symbols in a tree.
+// resolve replaces the symbols in a tree by values of the server.
 func (m *memory) resolve(op operation, tree any) any {
 	switch node := tree.(type) {
 	case symbol:
-		return m.meaning(op, node)
+		return m.valueOf(op, node)
 	case lastSeen:
 		if body := m.body(op); body != nil {
 			return clone(body)
@@ -119,7 +120,7 @@ func (m *memory) resolve(op operation, tree any) any {
 	return tree
 }
 
-// body returns the object as it was last seen, nil when it never was.
+// body returns the object as it was last seen, nil if it was never seen.
 func (m *memory) body(op operation) map[string]any {
 	known := m.objects[op.kind.resource+"/"+op.name]
 	for i := len(known) - 1; i >= 0; i-- {
@@ -130,8 +131,8 @@ func (m *memory) body(op operation) map[string]any {
 	return nil
 }
 
-// meaning returns what a symbol stands for by now.
-func (m *memory) meaning(op operation, s symbol) any {
+// valueOf returns the current value of a symbol.
+func (m *memory) valueOf(op operation, s symbol) any {
 	known := m.objects[op.kind.resource+"/"+cmp.Or(s.name, op.name)]
 	last := lastOf(known)
 	switch s.what {
@@ -155,12 +156,12 @@ func (m *memory) meaning(op operation, s symbol) any {
 		if last != nil {
 			return last.version
 		}
-		return m.absent(op)
+		return m.versionOfMissing(op)
 	case rvOlder:
 		if len(known) > 1 {
 			return known[len(known)-2].version
 		}
-		return m.absent(op)
+		return m.versionOfMissing(op)
 	case uidNow:
 		if last != nil {
 			return last.uid
@@ -175,9 +176,9 @@ func (m *memory) meaning(op operation, s symbol) any {
 	return noUID
 }
 
-// absent stands in for the version of an object that was never seen. For a read it must be one that the
-// server still has.
-func (m *memory) absent(op operation) string {
+// versionOfMissing returns a version for an object that was never seen. For a read it must be a version that the server
+// still has.
+func (m *memory) versionOfMissing(op operation) string {
 	if op.method == "GET" {
 		return m.start
 	}

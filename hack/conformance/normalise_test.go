@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// A normaliser removes from a record what must differ from server to server, and nothing else: resourceVersions
-// become the place that they have among the writes of the sequence, uids and generated names the order in which
-// they were given, times become the fact that there is one, and the names of namespaces and managed fields go.
+// A normaliser replaces only the values of a record that must differ between servers. resourceVersions become their
+// position among the writes of the sequence. Uids and generated names become the order in which they were generated.
+// Times become a constant. Names of namespaces and managed fields are removed.
 type normaliser struct {
 	namespace string
 	versions  []uint64          // Of all writes of the sequence, in order.
@@ -19,17 +19,17 @@ type normaliser struct {
 	known     *strings.Replacer // The same, and the namespace.
 }
 
-// A revision is what a normaliser has to know of one write.
+// A revision is one write.
 type revision struct {
 	version   uint64
 	uid, name string
 }
 
-// revisions returns all writes that a record knows of, from events and from the answers to writes.
+// revisions returns all writes in a record, from events and from the answers to writes.
 func (r record) revisions() []revision {
 	var found []revision
 	add := func(object any) {
-		metadata := at(object, "metadata")
+		metadata := valueAt(object, "metadata")
 		if uid := text(metadata, "uid"); uid != "" {
 			found = append(found, revision{number(text(metadata, "resourceVersion")), uid, text(metadata, "name")})
 		}
@@ -40,7 +40,7 @@ func (r record) revisions() []revision {
 		}
 		for _, event := range a.events {
 			if isWrite(event) {
-				add(at(event, "object"))
+				add(valueAt(event, "object"))
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func (r record) revisions() []revision {
 	return found
 }
 
-// newNormaliser learns from the whole of a record.
+// newNormaliser returns a normaliser for a record.
 func newNormaliser(r record) *normaliser {
 	n := &normaliser{namespace: r.namespace, names: map[string]string{}}
 	replaced := []string{r.namespace, "NAMESPACE"}
@@ -69,7 +69,7 @@ func newNormaliser(r record) *normaliser {
 	return n
 }
 
-// isWrite says whether an event tells of a write: a bookmark does not.
+// isWrite reports whether an event is about a write. A bookmark is not.
 func isWrite(event any) bool {
 	switch text(event, "type") {
 	case "ADDED", "MODIFIED", "DELETED":
@@ -81,10 +81,10 @@ func isWrite(event any) bool {
 var (
 	uuid      = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	generated = regexp.MustCompile(`^gen-\d+-[a-z0-9]{5}$`)
-	unstored  = regexp.MustCompile(`(gen-\d+-)[a-z0-9]{5}`) // Of an object that was never stored.
+	unstored  = regexp.MustCompile(`(gen-\d+-)[a-z0-9]{5}`) // The name of an object that was never stored.
 )
 
-// place returns where a version is among those of the writes: "3", or "after 3" when it is of another write.
+// place returns the position of a version among the writes: "3", or "after 3" for a write outside of the sequence.
 func (n *normaliser) place(version string) string {
 	v := number(version)
 	if v == 0 || slices.Contains(madeUp, version) {
@@ -97,10 +97,10 @@ func (n *normaliser) place(version string) string {
 	return fmt.Sprintf("after version %d", i)
 }
 
-// madeUp are versions that operations bring along.
+// madeUp are versions that operations contain.
 var madeUp = []string{tooLarge, "999999999", "999999998", noVersion}
 
-// answer returns the tree of an answer that is compared.
+// answer returns the normalised tree of an answer.
 func (n *normaliser) answer(a answer) map[string]any {
 	tree := map[string]any{"code": float64(a.code), "media": a.media}
 	if a.body != nil {
@@ -112,7 +112,7 @@ func (n *normaliser) answer(a answer) map[string]any {
 	return tree
 }
 
-// events leaves out bookmarks that come at the server's leisure.
+// events normalises events and drops periodic bookmarks.
 func (n *normaliser) events(events []any) []any {
 	var kept []any
 	for _, event := range events {
@@ -125,7 +125,7 @@ func (n *normaliser) events(events []any) []any {
 	return kept
 }
 
-// tree normalises what is at a key, and everything in it.
+// tree normalises the value of a key, and everything in it.
 func (n *normaliser) tree(key string, value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -151,8 +151,8 @@ func (n *normaliser) tree(key string, value any) any {
 	return value
 }
 
-// loosen makes the version of a list or bookmark the last one before it: the real server counts the writes of
-// all others as well.
+// loosen replaces the version of a list or bookmark by the last write of the sequence before it, because the version of
+// a real server also counts writes outside of the sequence.
 func (n *normaliser) loosen(value, result map[string]any) {
 	switch kind := text(value, "kind"); {
 	case strings.HasSuffix(kind, "List"):
@@ -167,10 +167,10 @@ func (n *normaliser) loosen(value, result map[string]any) {
 	}
 }
 
-// sortCauses puts the causes of a refusal in order, and leaves them out of its message, which repeats them: a real
-// server tells some of them in the random order of a map.
+// sortCauses sorts the causes of an error, and removes them from its message, which repeats them. A real server has
+// some of them in the random order of a map.
 func sortCauses(status map[string]any) {
-	causes, _ := at(status, "details", "causes").([]any)
+	causes, _ := valueAt(status, "details", "causes").([]any)
 	if len(causes) < 2 {
 		return
 	}
@@ -189,7 +189,7 @@ func (n *normaliser) text(key, value string) string {
 		return "a time"
 	case "uid":
 		if uuid.MatchString(value) && n.names[value] == "" && value != noUID {
-			return "a uid that was not kept" // By a dry run.
+			return "a uid of a dry run"
 		}
 	case "continue":
 		if value != "" {
@@ -208,7 +208,7 @@ func (n *normaliser) text(key, value string) string {
 	return unstored.ReplaceAllString(n.known.Replace(value), "${1}NAME")
 }
 
-// Messages that tell versions, some of them of the whole server.
+// Messages with versions, some of which count the writes of the whole server.
 var (
 	currentVersion = regexp.MustCompile(`current: \d+`)
 	precondition   = regexp.MustCompile(`(ResourceVersion in ` +

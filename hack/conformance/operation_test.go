@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// An operation is one request, in terms that mean the same to any server.
+// An operation is one request, in terms that are valid for any server.
 type operation struct {
-	verb   string // How it is counted.
+	verb   string // The name under which it is counted.
 	method string
 	kind   *kind
 	name   string // Empty for all objects of the kind.
 	sub    string // The subresource.
-	// nowhere sends it to a namespace that does not exist.
+	// nowhere sends the request to a namespace that does not exist.
 	nowhere     bool
 	query       []parameter
 	contentType string
-	body        any // A tree with symbols, or a string that is sent as it is.
+	body        any // A tree with symbols, or a string that is sent unchanged.
 }
 
-// A parameter is one of the query: its value is a string or a symbol.
+// A parameter is a parameter of the query. Its value is a string or a symbol.
 type parameter struct {
 	key   string
 	value any
@@ -36,7 +36,7 @@ func (o operation) parameter(key string) string {
 	return ""
 }
 
-// String tells the operation in a line.
+// String describes the operation in one line.
 func (o operation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", o.method, o.kind)
@@ -58,10 +58,10 @@ func (o operation) String() string {
 		b.WriteString(" " + strings.TrimPrefix(o.contentType, "application/"))
 	}
 	if o.body != nil {
-		b.WriteString(" " + words(o.body))
+		b.WriteString(" " + describe(o.body))
 	}
 	return b.String()
 }
 
-// GoString is how a sequence that failed is printed.
+// GoString is used when rapid prints a sequence that failed.
 func (o operation) GoString() string { return o.String() }

@@ -19,50 +19,51 @@ type player struct {
 	server    server
 	namespace string
 	memory    *memory
-	binary    bool // The operation in hand may be about protobuf.
+	binary    bool // The current operation may use protobuf.
 	record    record
 	open      []*stream
 	used      []*kind
 }
 
-// A server is where requests go.
+// A server is an API server that a player sends requests to.
 type server struct {
 	url       string
 	transport http.RoundTripper
-	// lags says that reads from its cache may be older than the answers to writes, so that they have to wait.
-	lags bool
-	// binary asks for protobuf where there is one.
+	// staleReads is true if reads from the cache of the server may be stale, so that the player has to wait for the cache.
+	staleReads bool
+	// binary makes the player use protobuf for kinds that support it.
 	binary bool
-	// patience is how long a watch may take to come to its end. Only one that lacks an event takes it.
-	patience time.Duration
+	// watchTimeout is the longest time until a watch has seen the last write. Only a watch that misses an event takes so
+	// long.
+	watchTimeout time.Duration
 }
 
-// A record is what came of a sequence.
+// A record has the answers to a sequence.
 type record struct {
 	namespace string
-	histories int // So many answers at the beginning are watches of everything.
+	histories int // The number of answers at the beginning that are watches of a whole kind.
 	answers   []answer
 }
 
-// An answer is what came of one operation.
+// An answer is the response to one operation.
 type answer struct {
 	op     operation
 	code   int
 	media  string
 	body   any
-	events []any // Of a watch.
+	events []any // The events of a watch.
 }
 
-// endMark is the annotation of what is written last, so that watches know that they have seen all.
+// endMark is the annotation of the last write, with which a watch has seen everything.
 const (
 	endMark = "end"
 	endName = "zz-end"
 )
 
-// play returns what came of all operations, of the watches among them, and the history of all kinds that they
-// were about. An error means that the server could not be asked.
+// play returns the answers to all operations, the events of their watches, and the history of their kinds. An error
+// means that the server cannot be reached.
 func play(ctx context.Context, server server, namespace string, sequence []operation) (record, error) {
-	// Where nothing can be created at the end, no watch would come to its end.
+	// Without a last write, a watch would not end.
 	closing := !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == namespaceKind })
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -80,26 +81,26 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 			return record{}, err
 		}
 	}
-	for _, op := range slices.Concat(sequence, p.ending(sequence)) {
+	for _, op := range slices.Concat(sequence, p.lastWrites(sequence)) {
 		if err := p.perform(ctx, op); err != nil {
 			return record{}, fmt.Errorf("%s: %w", op, err)
 		}
 	}
 	for _, s := range p.open {
-		events := s.wait(p.server.patience)
-		if p.server.lags && s.forgotten(events) {
-			return record{}, fmt.Errorf("%s: %w", s.op, errForgotten)
+		events := s.wait(p.server.watchTimeout)
+		if p.server.staleReads && s.expired(events) {
+			return record{}, fmt.Errorf("%s: %w", s.op, errExpired)
 		}
 		p.record.answers[s.answer].events = events
 	}
 	return p.record, nil
 }
 
-// errForgotten says that a real server no longer has a version that it gave in the same sequence: it fills its
-// cache anew when it has been too busy.
-var errForgotten = errors.New("the version is forgotten")
+// errExpired is the error if a real server does not have a version of the same sequence any more. That happens when the
+// server is so busy that it has to fill its cache again.
+var errExpired = errors.New("the version has expired")
 
-// begin makes the namespace.
+// begin creates the namespace.
 func (p *player) begin(ctx context.Context) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": p.namespace},
@@ -112,7 +113,7 @@ func (p *player) begin(ctx context.Context) error {
 		return err
 	}
 	if answer.code != http.StatusCreated {
-		return fmt.Errorf("make a namespace: %v", answer.body)
+		return fmt.Errorf("create a namespace: %v", answer.body)
 	}
 	p.memory = newMemory(text(answer.body, "metadata", "resourceVersion"))
 	return nil
@@ -124,9 +125,9 @@ func historyOf(k *kind) operation {
 	return operation{verb: "watch", method: "GET", kind: k, query: query}
 }
 
-// ending returns the writes that every watch of a sequence sees last: to the object that a field selector
-// names, and to one of each kind for all others.
-func (p *player) ending(sequence []operation) []operation {
+// lastWrites returns the last writes that the watches of a sequence see: a write of each object that a field selector
+// names, and a write of one object of each kind for the other watches.
+func (p *player) lastWrites(sequence []operation) []operation {
 	var ending []operation
 	for _, k := range p.used {
 		for _, name := range slices.Concat(names, []string{endName}) {
@@ -151,7 +152,7 @@ func (p *player) ending(sequence []operation) []operation {
 	return ending
 }
 
-// endOf names the object that a watch sees last.
+// endOf returns the name of the object that a watch sees last.
 func endOf(op operation) string {
 	if name, ok := strings.CutPrefix(op.parameter("fieldSelector"), "metadata.name="); ok {
 		return name
@@ -159,13 +160,13 @@ func endOf(op operation) string {
 	return endName
 }
 
-// dryRun is the parameter that asks what would come of a write.
+// dryRun is the parameter for a dry run.
 const dryRun = "dryRun"
 
 // perform sends one operation and records the answer.
 func (p *player) perform(ctx context.Context, op operation) error {
 	p.binary = p.server.binary && !op.kind.custom
-	if p.server.lags && (op.watches() || op.parameter("resourceVersion") != "") {
+	if p.server.staleReads && (op.watches() || op.parameter("resourceVersion") != "") {
 		if err := p.settle(ctx, op.kind); err != nil {
 			return fmt.Errorf("wait for the cache: %w", err)
 		}
@@ -193,14 +194,14 @@ func (p *player) perform(ctx context.Context, op operation) error {
 	}
 	answer.op = op
 	if op.parameter(dryRun) == "" {
-		p.memory.learn(op.kind, answer.body)
+		p.memory.recordAnswer(op.kind, answer.body)
 	}
 	p.record.answers = append(p.record.answers, answer)
 	return nil
 }
 
-// settle waits until the cache of a server that lags has all that was written: a list without a
-// resourceVersion is answered from there, but not before.
+// settle waits until the cache of a server has all writes. A list without a resourceVersion does that, because the
+// server answers it from an up-to-date cache.
 func (p *player) settle(ctx context.Context, k *kind) error {
 	answer, err := p.send(ctx, "GET", k.path(p.namespace), "", nil)
 	if err == nil && answer.code != http.StatusOK {
@@ -209,7 +210,7 @@ func (p *player) settle(ctx context.Context, k *kind) error {
 	return err
 }
 
-// path returns the path and query of an operation's request.
+// path returns the path and the query of the request of an operation.
 func (p *player) path(op operation) string {
 	namespace := p.namespace
 	if op.nowhere {
@@ -245,7 +246,7 @@ func (p *player) body(op operation) ([]byte, error) {
 	return json.Marshal(p.memory.resolve(op, op.body))
 }
 
-// send asks the server once. A body that is not JSON is returned as a string.
+// send sends one request. A body that is not JSON is returned as a string.
 func (p *player) send(ctx context.Context, method, path, contentType string, body []byte) (answer, error) {
 	response, err := p.request(ctx, method, path, contentType, body)
 	if err != nil {

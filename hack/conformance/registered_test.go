@@ -7,8 +7,8 @@ import (
 	"example.com/foo-controller/pkg/footest"
 )
 
-// simulated returns a new simulated server that knows all kinds.
+// simulated returns a new simulated server with all kinds.
 func simulated() server {
 	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), footest.FooKind())
-	return server{url: "http://apisim", transport: s, patience: 10 * time.Second}
+	return server{url: "http://apisim", transport: s, watchTimeout: 10 * time.Second}
 }

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// A stream is a watch that is open.
+// A stream is an open watch.
 type stream struct {
 	op     operation
-	answer int // Its place in the record.
+	answer int // The index of its answer in the record.
 	cancel context.CancelFunc
 	events []any
 	done   chan struct{} // Closed when all events have been read.
 }
 
-// watch opens a watch. The stream is nil when the server refused it.
+// watch opens a watch. The stream is nil if the server refuses the watch.
 func (p *player) watch(ctx context.Context, op operation) (*stream, answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	response, err := p.request(ctx, op.method, p.path(op), "", nil)
@@ -43,27 +43,28 @@ func (s *stream) follow(response *http.Response) {
 	for {
 		event, err := next()
 		if err != nil {
-			return // The server has ended it, or nobody waits any longer.
+			return // The server has ended the watch, or the player has closed it.
 		}
 		s.events = append(s.events, event)
-		object := at(event, "object")
+		object := valueAt(event, "object")
 		if text(object, "metadata", "annotations", endMark) != "" && text(object, "metadata", "name") == endOf(s.op) {
 			return
 		}
 	}
 }
 
-// forgotten says whether a watch was told that it begins too long ago, at a version of this sequence.
-func (s *stream) forgotten(events []any) bool {
-	return len(events) > 0 && at(events[0], "object", "code") == 410.0 && s.op.parameter("resourceVersion") != noVersion
+// expired reports whether the server has ended the watch because its version, one of this sequence, has expired.
+func (s *stream) expired(events []any) bool {
+	return len(events) > 0 && valueAt(events[0], "object", "code") == 410.0 &&
+		s.op.parameter("resourceVersion") != noVersion
 }
 
-// noEnd is the type of the last event of a watch that does not come to its end.
+// noEnd is the type of the last event of a watch that does not see the last write.
 const noEnd = "no end"
 
-// wait returns all events up to the end of the sequence. One that never sees the end says so in a last event.
-func (s *stream) wait(patience time.Duration) []any {
-	timer := time.NewTimer(patience)
+// wait returns all events up to the last write of the sequence. If the watch does not see it, the last event is noEnd.
+func (s *stream) wait(timeout time.Duration) []any {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	defer s.cancel()
 	select {

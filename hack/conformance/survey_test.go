@@ -17,13 +17,12 @@ var (
 	surveyFrom = flag.Int("survey-from", 0, "the first sequence of -survey")
 )
 
-// TestSurvey is for work on apisim: it does not stop at the first difference, and does not look for a shorter
-// sequence.
+// TestSurvey is for work on apisim. It does not stop at the first difference, and does not shorten sequences.
 func TestSurvey(t *testing.T) {
 	if *survey == 0 {
 		t.Skip("only with -survey")
 	}
-	want := real(t)
+	want := againstRealServer(t)
 	seen, examples := map[string]int{}, map[string]string{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -35,7 +34,7 @@ func TestSurvey(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				look := lookOf(different)
+				look := signatureOf(different)
 				different = fmt.Sprintf("%s\t(sequence %d)\n", different, i)
 				mu.Lock()
 				seen[look]++
@@ -55,8 +54,8 @@ func TestSurvey(t *testing.T) {
 
 var particular = regexp.MustCompile(`/[abc]\b|\[\d+\]|\d+|[<"][^ ]*[>"]|\?[^ ]*`)
 
-// lookOf shortens what is different to what it may have in common with others.
-func lookOf(different string) string {
+// signatureOf shortens a difference to the part that it may have in common with others.
+func signatureOf(different string) string {
 	lines := strings.SplitN(different, "\n", 3)
 	if len(lines) < 2 {
 		return "the same"

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// The bodies of operations are trees of JSON in which some leaves are symbols. A player puts in their place
-// what its own server answered before.
+// The bodies of operations are trees of JSON in which some leaves are symbols. A player replaces them by values from
+// earlier answers of its server.
 
-// A symbol stands for something that differs from server to server.
+// A symbol is a placeholder for a value that differs between servers.
 type symbol struct {
 	what symbolKind
-	// name is of the object that is meant, when it is not the one that the operation is about.
+	// name is the name of the object, if it is not the object of the operation.
 	name string
 }
 
@@ -30,9 +30,9 @@ const (
 	uidFormer symbolKind = "uid of its predecessor"
 	nextPage  symbolKind = "continue token"
 
-	// otherNumber is one of replicas that the object does not have.
+	// otherNumber is a number of replicas that the object does not have.
 	otherNumber symbolKind = "another number"
-	// newPrefix is one that no name has had, so that generated names sort the same everywhere.
+	// newPrefix is a prefix that no name had before, so that generated names sort in the same order on all servers.
 	newPrefix symbolKind = "a new prefix"
 )
 
@@ -43,27 +43,27 @@ func (s symbol) String() string {
 	return fmt.Sprintf("<%s>", s.what)
 }
 
-// MarshalJSON lets bodies be printed with their symbols in them.
+// MarshalJSON makes it possible to print bodies with symbols.
 func (s symbol) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// What stands in for a symbol when there is nothing that it could mean yet.
+// The values of symbols that have no value yet.
 const (
 	noUID     = "00000000-0000-4000-8000-000000000000"
 	noVersion = "1"
 )
 
-// A lastSeen is the object as the server answered it last, or a fresh one when it never did.
+// A lastSeen is the object in the last answer of the server, or a fresh one if there is none.
 type lastSeen struct{ fresh map[string]any }
 
-// An edited is a tree with changes made to it.
+// An edited is a tree with edits.
 type edited struct {
 	base  any // A map or lastSeen.
 	edits []edit
 }
 
-// An edit sets what is at a path, or removes it when value is nil.
+// An edit sets the value at a path. A nil value removes it.
 type edit struct {
-	path  string // With dots; slashes are part of a name.
+	path  string // With dots. Slashes are part of a name.
 	value any
 }
 
@@ -71,7 +71,7 @@ func (e edit) String() string {
 	if e.value == nil {
 		return "no " + e.path
 	}
-	return fmt.Sprintf("%s=%s", e.path, words(e.value))
+	return fmt.Sprintf("%s=%s", e.path, describe(e.value))
 }
 
 func (e edited) String() string {
@@ -80,7 +80,7 @@ func (e edited) String() string {
 	case lastSeen:
 		b.WriteString("as last seen")
 	default:
-		b.WriteString(words(base))
+		b.WriteString(describe(base))
 	}
 	for _, edit := range e.edits {
 		b.WriteString("; " + edit.String())
@@ -88,8 +88,8 @@ func (e edited) String() string {
 	return b.String()
 }
 
-// words renders a tree for people.
-func words(tree any) string {
+// describe renders a tree for people.
+func describe(tree any) string {
 	if tree, ok := tree.(fmt.Stringer); ok {
 		return tree.String()
 	}
@@ -100,7 +100,7 @@ func words(tree any) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(string(text))
 }
 
-// set makes an edit in a tree that is the caller's own. Numbers in a path are indexes.
+// set makes an edit in a tree that nothing else uses. Numbers in a path are indexes.
 func set(tree any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -145,8 +145,8 @@ func clone(tree any) any {
 	return tree
 }
 
-// at returns what is at a path, nil if nothing is.
-func at(tree any, path ...string) any {
+// valueAt returns the value at a path, nil if there is none.
+func valueAt(tree any, path ...string) any {
 	for _, name := range path {
 		node, _ := tree.(map[string]any)
 		tree = node[name]
@@ -155,11 +155,11 @@ func at(tree any, path ...string) any {
 }
 
 func text(tree any, path ...string) string {
-	value, _ := at(tree, path...).(string)
+	value, _ := valueAt(tree, path...).(string)
 	return value
 }
 
-// A leaf is where two trees differ.
+// A leaf is a place where two trees differ.
 type leaf struct {
 	path       string
 	real, fake any
@@ -173,7 +173,7 @@ func shown(value any) string {
 	if value == nil {
 		return "nothing"
 	}
-	return words(value)
+	return describe(value)
 }
 
 // compare returns all places where two trees differ, in the order of their paths.

@@ -1,7 +1,7 @@
 // Package controlplane starts local control planes for tests: real API servers on loopback, each a process of
-// bin/localcluster with a directory of its own. Several run side by side.
+// bin/localcluster with a directory of its own. Several can run in parallel.
 //
-// It uses the standard library alone, so that test modules with different dependencies can share it.
+// It uses only the standard library, so that test modules with different dependencies can share it.
 package controlplane
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// A ControlPlane is one that runs. It ends with Stop, or with this process at the latest.
+// A ControlPlane is a running control plane. It ends with Stop, or at the latest with this process.
 type ControlPlane struct {
 	binary, dir string
 	process     *exec.Cmd
@@ -76,7 +76,7 @@ func (c *ControlPlane) start(flags []string) error {
 func (c *ControlPlane) Stop() {
 	if c.process != nil {
 		c.stdin.Close()
-		_ = c.process.Wait() // Its exit code does not matter any more.
+		_ = c.process.Wait() // The exit code does not matter.
 	}
 	os.RemoveAll(c.dir)
 }
@@ -84,7 +84,8 @@ func (c *ControlPlane) Stop() {
 // Kubeconfig returns the path of an administrator's kubeconfig.
 func (c *ControlPlane) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// AuditLog returns the path of the API server's audit log, one JSON object per line. It exists with the flag --audit.
+// AuditLog returns the path of the audit log of the API server, which has one JSON object per line. It exists only with
+// the flag --audit.
 func (c *ControlPlane) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
 // Kubectl returns the command that runs kubectl as an administrator.

@@ -10,7 +10,7 @@ import (
 // rootWith returns a directory in which bin/localcluster is a script.
 func rootWith(t *testing.T, script string) string {
 	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir()) // Where control planes have their files.
+	t.Setenv("TMPDIR", t.TempDir()) // Control planes create their files there.
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
 		t.Fatal(err)

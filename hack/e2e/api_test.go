@@ -28,8 +28,8 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file shows the rules of the API on a real API server, in the words that users of kubectl see. No
-// controller runs here: what these tests show holds before ours has looked at a Foo, and without it.
+// This file tests the validation and the subresources of the API on a real API server, with the messages that users of
+// kubectl see. No controller runs here: the API behaves like this without our controller.
 
 const (
 	crdFile = "artifacts/crd/samplecontroller.k8s.io_foos.yaml"
@@ -40,15 +40,15 @@ const (
 		`beginning and ending with a letter or digit, for example "web-1"`
 	imageRule = `image must not contain spaces: give a reference such as "nginx:1.29"`
 
-	// notAllChecked is what the server adds to an error of the schema (required, too long, of another type)
-	// whenever there are CEL rules too. We cannot make it say that better.
+	// notAllChecked is the error that the server adds to a schema error (required, too long, wrong type) if the schema
+	// also has CEL rules. We cannot change its text.
 	notAllChecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; " +
 		"correct the existing errors to complete validation"
-	// notInt32 stands beside every complaint about a number beyond 32 bits.
+	// notInt32 accompanies each error about a number beyond 32 bits.
 	notInt32 = "Checked value must be of type integer with format int32 in spec.replicas"
 )
 
-// fooManifest returns a Foo as a user writes it; fields, if any, stand beside its metadata.
+// fooManifest returns the manifest of a Foo. fields are the fields beside its metadata.
 func fooManifest(name, fields string) string {
 	if fields != "" {
 		fields = "," + fields
@@ -57,7 +57,7 @@ func fooManifest(name, fields string) string {
 		name, fields)
 }
 
-// waitingForController are the conditions of a Foo that no controller has looked at.
+// waitingForController are the conditions of a Foo that was not reconciled yet.
 func waitingForController() []metav1.Condition {
 	return []metav1.Condition{{
 		Type:               v1alpha1.ConditionReady,
@@ -68,7 +68,7 @@ func waitingForController() []metav1.Condition {
 	}}
 }
 
-// reported is a status such as the controller writes.
+// reported is a status as the controller writes it.
 func reported(generation int64) v1alpha1.FooStatus {
 	return v1alpha1.FooStatus{
 		ObservedGeneration: generation,
@@ -96,7 +96,7 @@ func reported(generation int64) v1alpha1.FooStatus {
 	}
 }
 
-// fooClient is a typed client for the Foos of one namespace, with what a test needs to see of the wire.
+// fooClient is a typed client for the Foos of one namespace. It also gives tests access to the JSON of requests.
 type fooClient struct {
 	typedv1alpha1.FooInterface
 	client    typedv1alpha1.SamplecontrollerV1alpha1Interface
@@ -108,13 +108,13 @@ func (c *cluster) foosIn(namespace string) *fooClient {
 	return &fooClient{FooInterface: client.Foos(namespace), client: client, namespace: namespace}
 }
 
-// create makes a Foo from what stands beside its metadata.
+// create creates a Foo with these fields beside its metadata.
 func (f *fooClient) create(ctx context.Context, name, fields string) error {
 	return f.client.RESTClient().Post().Namespace(f.namespace).Resource("foos").Body([]byte(fooManifest(name, fields))).
 		Do(ctx).Error()
 }
 
-// patch sends a merge patch. The answer is not decoded, as kubectl does not either.
+// patch sends a merge patch. Like kubectl, it does not decode the response.
 func (f *fooClient) patch(ctx context.Context, name, patch string) error {
 	return f.client.RESTClient().Patch(types.MergePatchType).Namespace(f.namespace).Resource("foos").Name(name).
 		Body([]byte(patch)).Do(ctx).Error()
@@ -130,7 +130,7 @@ func (f *fooClient) get(t *testing.T, name string) *v1alpha1.Foo {
 	return foo
 }
 
-// stored returns a part of the Foo ("spec", "status") as the server has it, nil when it is absent.
+// stored returns a part of the stored Foo, such as "spec" or "status", nil if it is absent.
 func (f *fooClient) stored(t *testing.T, name, part string) any {
 	t.Helper()
 	body, err := f.client.RESTClient().Get().Namespace(f.namespace).Resource("foos").Name(name).Do(t.Context()).Raw()
@@ -149,7 +149,7 @@ func decode(t *testing.T, object string) map[string]any {
 	return decoded
 }
 
-// errorsOf returns the errors in what kubectl prints when the server refuses a Foo.
+// errorsOf returns the errors in the output of kubectl for a Foo that the server refuses.
 func errorsOf(output string) []string {
 	_, rest, isInvalid := strings.Cut(strings.TrimSpace(output), "is invalid: ")
 	if !isInvalid {
@@ -158,7 +158,7 @@ func errorsOf(output string) []string {
 	return strings.Split(strings.TrimPrefix(rest, "\n* "), "\n* ")
 }
 
-func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
+func TestAPIValidatesEachField(t *testing.T) {
 	c := apiCluster.get(t)
 	ns := c.namespace(t)
 	name := func(value string) string { return fmt.Sprintf(`"spec":{"deploymentName":%s}`, value) }
@@ -174,49 +174,49 @@ func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 	}
 
 	for i, test := range []struct {
-		name   string
-		fields string
-		spec   string   // What is stored where that is not what was sent.
-		says   []string // The telling part of each error, in order; none when it is accepted.
+		name       string
+		fields     string
+		spec       string   // The stored spec if it differs from the sent one.
+		wantErrors []string // A part of each error, in order. None if the Foo is accepted.
 	}{
-		{name: "no spec", says: []string{specRequired}},
-		{name: "spec null", fields: `"spec":null`, says: []string{specRequired}},
+		{name: "no spec", wantErrors: []string{specRequired}},
+		{name: "spec null", fields: `"spec":null`, wantErrors: []string{specRequired}},
 		{
-			name:   "spec of no fields",
-			fields: `"spec":{}`,
-			says:   []string{"spec.deploymentName: Required value", notAllChecked},
+			name:       "spec of no fields",
+			fields:     `"spec":{}`,
+			wantErrors: []string{"spec.deploymentName: Required value", notAllChecked},
 		},
 		{
-			name:   "spec that is not an object",
-			fields: `"spec":"web"`,
-			says:   []string{"spec in body must be of type object", ".spec.replicas accessor error", notAllChecked},
+			name:       "spec that is not an object",
+			fields:     `"spec":"web"`,
+			wantErrors: []string{"spec in body must be of type object", ".spec.replicas accessor error", notAllChecked},
 		},
 		{name: "all fields", fields: `"spec":{"deploymentName":"web","replicas":2,"image":"nginx:1.29","paused":true}`},
 
 		{name: "deploymentName alone", fields: name(`"web"`)},
 		{
-			name:   "deploymentName null",
-			fields: name(`null`),
-			says:   []string{"spec.deploymentName: Required value", notAllChecked},
+			name:       "deploymentName null",
+			fields:     name(`null`),
+			wantErrors: []string{"spec.deploymentName: Required value", notAllChecked},
 		},
-		{name: "deploymentName empty", fields: name(`""`), says: badName(`""`)},
+		{name: "deploymentName empty", fields: name(`""`), wantErrors: badName(`""`)},
 		{
-			name:   "deploymentName that is a number",
-			fields: name(`5`),
-			says:   []string{"spec.deploymentName in body must be of type string", notAllChecked},
+			name:       "deploymentName that is a number",
+			fields:     name(`5`),
+			wantErrors: []string{"spec.deploymentName in body must be of type string", notAllChecked},
 		},
 		{name: "deploymentName of one digit", fields: name(`"1"`)},
 		{name: "deploymentName with dots and dashes", fields: name(`"a.b-1"`)},
-		{name: "deploymentName with capitals", fields: name(`"Web"`), says: badName(`"Web"`)},
-		{name: "deploymentName with an underscore", fields: name(`"web_1"`), says: badName(`"web_1"`)},
-		{name: "deploymentName with a slash", fields: name(`"default/web"`), says: badName(`"default/web"`)},
-		{name: "deploymentName that ends with a dot", fields: name(`"web."`), says: badName(`"web."`)},
-		{name: "deploymentName that begins with a dash", fields: name(`"-web"`), says: badName(`"-web"`)},
+		{name: "deploymentName with capitals", fields: name(`"Web"`), wantErrors: badName(`"Web"`)},
+		{name: "deploymentName with an underscore", fields: name(`"web_1"`), wantErrors: badName(`"web_1"`)},
+		{name: "deploymentName with a slash", fields: name(`"default/web"`), wantErrors: badName(`"default/web"`)},
+		{name: "deploymentName that ends with a dot", fields: name(`"web."`), wantErrors: badName(`"web."`)},
+		{name: "deploymentName that begins with a dash", fields: name(`"-web"`), wantErrors: badName(`"-web"`)},
 		{name: "deploymentName of 253 characters", fields: name(quoted(253))},
 		{
-			name:   "deploymentName of 254 characters",
-			fields: name(quoted(254)),
-			says:   []string{"spec.deploymentName: Too long: may not be more than 253 bytes", notAllChecked},
+			name:       "deploymentName of 254 characters",
+			fields:     name(quoted(254)),
+			wantErrors: []string{"spec.deploymentName: Too long: may not be more than 253 bytes", notAllChecked},
 		},
 
 		{name: "replicas 0", fields: with("replicas", "0")},
@@ -224,12 +224,14 @@ func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 		{
 			name:   "replicas 2147483648",
 			fields: with("replicas", "2147483648"),
-			says:   []string{notInt32, ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647"},
+			wantErrors: []string{
+				notInt32, ".spec.replicas: Invalid value: 2147483648: should be less than or equal to 2147483647",
+			},
 		},
 		{
 			name:   "replicas -1",
 			fields: with("replicas", "-1"),
-			says: []string{
+			wantErrors: []string{
 				"spec.replicas in body should be greater than or equal to 0",
 				".spec.replicas: Invalid value: -1: should be a non-negative integer",
 			},
@@ -237,12 +239,14 @@ func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 		{
 			name:   "replicas that are a string",
 			fields: with("replicas", `"3"`),
-			says:   []string{"spec.replicas in body must be of type integer", ".spec.replicas accessor error", notAllChecked},
+			wantErrors: []string{
+				"spec.replicas in body must be of type integer", ".spec.replicas accessor error", notAllChecked,
+			},
 		},
 		{
 			name:   "replicas that are a fraction",
 			fields: with("replicas", "1.5"),
-			says: []string{
+			wantErrors: []string{
 				"spec.replicas in body must be of type int32", notInt32, ".spec.replicas accessor error", notAllChecked,
 			},
 		},
@@ -252,67 +256,70 @@ func TestAPIAcceptsWhatTheRulesAllowAndExplainsEachRefusal(t *testing.T) {
 		{name: "image with registry, tag and digest", fields: with("image", `"registry.example.com:5000/a/b:1@sha256:0123"`)},
 		{name: "image of 1024 characters", fields: with("image", quoted(1024))},
 		{
-			name:   "image of 1025 characters",
-			fields: with("image", quoted(1025)),
-			says:   []string{"spec.image: Too long: may not be more than 1024 bytes", notAllChecked},
+			name:       "image of 1025 characters",
+			fields:     with("image", quoted(1025)),
+			wantErrors: []string{"spec.image: Too long: may not be more than 1024 bytes", notAllChecked},
 		},
 		{name: "image of 1024 characters in 2048 bytes", fields: with("image", `"`+strings.Repeat("é", 1024)+`"`)},
 		{
-			name:   "image empty",
-			fields: with("image", `""`),
-			says:   []string{"spec.image in body should be at least 1 chars long"},
+			name:       "image empty",
+			fields:     with("image", `""`),
+			wantErrors: []string{"spec.image in body should be at least 1 chars long"},
 		},
-		{name: "image of a space", fields: with("image", `" "`), says: badImage(`" "`)},
-		{name: "image with a space", fields: with("image", `"a b"`), says: badImage(`"a b"`)},
-		{name: "image with a tab", fields: with("image", `"a\tb"`), says: badImage(`"a\tb"`)},
-		{name: "image that ends with a newline", fields: with("image", `"a\n"`), says: badImage(`"a\n"`)},
-		{name: "image that begins with a no-break space", fields: with("image", `"\u00a0a"`), says: badImage(`"\u00a0a"`)},
+		{name: "image of a space", fields: with("image", `" "`), wantErrors: badImage(`" "`)},
+		{name: "image with a space", fields: with("image", `"a b"`), wantErrors: badImage(`"a b"`)},
+		{name: "image with a tab", fields: with("image", `"a\tb"`), wantErrors: badImage(`"a\tb"`)},
+		{name: "image that ends with a newline", fields: with("image", `"a\n"`), wantErrors: badImage(`"a\n"`)},
 		{
-			name:   "image that is a number",
-			fields: with("image", "5"),
-			says:   []string{"spec.image in body must be of type string", notAllChecked},
+			name: "image that begins with a no-break space", fields: with("image", `"\u00a0a"`),
+			wantErrors: badImage(`"\u00a0a"`),
+		},
+		{
+			name:       "image that is a number",
+			fields:     with("image", "5"),
+			wantErrors: []string{"spec.image in body must be of type string", notAllChecked},
 		},
 		{name: "image without a value", fields: with("image", "null"), spec: `{"deploymentName":"web"}`},
 
 		{name: "paused true", fields: with("paused", "true")},
 		{name: "paused false", fields: with("paused", "false")},
 		{
-			name:   "paused that is a string",
-			fields: with("paused", `"true"`),
-			says:   []string{"spec.paused in body must be of type boolean", notAllChecked},
+			name:       "paused that is a string",
+			fields:     with("paused", `"true"`),
+			wantErrors: []string{"spec.paused in body must be of type boolean", notAllChecked},
 		},
 		{
-			name:   "paused that is a number",
-			fields: with("paused", "1"),
-			says:   []string{"spec.paused in body must be of type boolean", notAllChecked},
+			name:       "paused that is a number",
+			fields:     with("paused", "1"),
+			wantErrors: []string{"spec.paused in body must be of type boolean", notAllChecked},
 		},
 		{name: "paused without a value", fields: with("paused", "null"), spec: `{"deploymentName":"web"}`},
 
 		{
-			name:   "a field misspelt",
-			fields: with("replica", "3"),
-			says:   []string{`strict decoding error: unknown field "spec.replica"`},
+			name:       "a field misspelt",
+			fields:     with("replica", "3"),
+			wantErrors: []string{`strict decoding error: unknown field "spec.replica"`},
 		},
 		{
-			name:   "a field beside spec",
-			fields: name(`"web"`) + `,"replicas":3`,
-			says:   []string{`strict decoding error: unknown field "replicas"`},
+			name:       "a field beside spec",
+			fields:     name(`"web"`) + `,"replicas":3`,
+			wantErrors: []string{`strict decoding error: unknown field "replicas"`},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			out, err := c.try(fooManifest(fmt.Sprintf("row-%d", i), test.fields), "create", "-n", ns, "-f", "-", "-o", "json")
-			if len(test.says) > 0 {
+			if len(test.wantErrors) > 0 {
 				if err == nil {
-					t.Fatalf("accepted, want a refusal that says %q", test.says)
+					t.Fatalf("accepted, want the errors %q", test.wantErrors)
 				}
 				got := errorsOf(out)
-				if len(got) != len(test.says) {
-					t.Fatalf("kubectl says\n%s\nwant %d errors: %q", out, len(test.says), test.says)
+				if len(got) != len(test.wantErrors) {
+					t.Fatalf("kubectl prints\n%s\nwant %d errors: %q", out, len(test.wantErrors), test.wantErrors)
 				}
-				for i, want := range test.says {
+				for i, want := range test.wantErrors {
 					if !strings.Contains(got[i], want) {
-						t.Errorf("error %d is %q, want one that says %q", i, got[i], want)
+						t.Errorf("error %d is %q, want one that contains %q", i, got[i], want)
 					}
 				}
 				return
@@ -344,13 +351,13 @@ func TestAPIDropsUnknownFieldsOfClientsThatDoNotAskForErrors(t *testing.T) {
 	}
 }
 
-func TestAPIUpdatesCannotTakeAwayWhatIsRequired(t *testing.T) {
+func TestAPIUpdatesCannotRemoveRequiredFields(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	if err := foos.create(t.Context(), "web", `"spec":{"deploymentName":"web","replicas":1}`); err != nil {
 		t.Fatal(err)
 	}
-	for patch, says := range map[string]string{
+	for patch, want := range map[string]string{
 		`{"spec":null}`:                              specRequired,
 		`{"spec":{"deploymentName":null}}`:           "spec.deploymentName: Required value",
 		`{"spec":{"deploymentName":""}}`:             nameRule,
@@ -360,8 +367,8 @@ func TestAPIUpdatesCannotTakeAwayWhatIsRequired(t *testing.T) {
 		`{"spec":{"deploymentName":"-","paused":0}}`: "spec.paused in body must be of type boolean",
 	} {
 		if out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--type=merge", "-p", patch); err == nil ||
-			!strings.Contains(out, says) {
-			t.Errorf("patch %s: kubectl says %q (%v), want a refusal that says %q", patch, out, err, says)
+			!strings.Contains(out, want) {
+			t.Errorf("patch %s: kubectl prints %q (%v), want the error %q", patch, out, err, want)
 		}
 	}
 	want := map[string]any{"deploymentName": "web", "replicas": 1.0}
@@ -373,7 +380,7 @@ func TestAPIUpdatesCannotTakeAwayWhatIsRequired(t *testing.T) {
 	}
 }
 
-func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
+func TestAPIValidatesConditions(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	if err := foos.create(t.Context(), "web", `"spec":{"deploymentName":"web"}`); err != nil {
@@ -397,9 +404,9 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 		return v1alpha1.FooStatus{Conditions: one}
 	}
 	for _, test := range []struct {
-		name   string
-		status v1alpha1.FooStatus
-		says   string // Empty when it is accepted.
+		name      string
+		status    v1alpha1.FooStatus
+		wantError string // Empty if the status is accepted.
 	}{
 		{"as the controller writes it", reported(1), ""},
 		{"32 conditions", v1alpha1.FooStatus{Conditions: conditions(32)}, ""},
@@ -422,10 +429,10 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 		foo.Status = test.status
 		_, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{})
 		switch {
-		case test.says == "" && err != nil:
+		case test.wantError == "" && err != nil:
 			t.Errorf("%s: %v", test.name, err)
-		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
-			t.Errorf("%s: the server says %v, want a refusal that says %q", test.name, err, test.says)
+		case test.wantError != "" && (err == nil || !strings.Contains(err.Error(), test.wantError)):
+			t.Errorf("%s: error %v, want %q", test.name, err, test.wantError)
 		}
 	}
 	const odd = `{"status":{"conditions":[
@@ -433,7 +440,7 @@ func TestAPIStatusHasConditionsThatToolsUnderstand(t *testing.T) {
 	out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--subresource=status", "--type=merge", "-p", odd)
 	if want := "conditions[0].lastTransitionTime in body must be of type date-time"; err == nil ||
 		!strings.Contains(out, want) {
-		t.Errorf("a condition of yesterday: kubectl says %q (%v), want a refusal that says %q", out, err, want)
+		t.Errorf("a condition of yesterday: kubectl prints %q (%v), want the error %q", out, err, want)
 	}
 }
 
@@ -451,7 +458,7 @@ func TestAPINewFooWaitsForController(t *testing.T) {
 	status, _ := foos.stored(t, "web", "status").(map[string]any)
 	for field := range status {
 		if field != "conditions" {
-			t.Errorf("status.%s is there before a controller has looked", field)
+			t.Errorf("a new Foo has status.%s", field)
 		}
 	}
 	if out, err := c.try("", "wait", "--for=condition=Ready", "foo/web", "-n", foos.namespace, "--timeout=0"); err == nil {
@@ -460,7 +467,7 @@ func TestAPINewFooWaitsForController(t *testing.T) {
 	c.kubectl(t, "", "wait", "--for=condition=Ready=Unknown", "foo/web", "-n", foos.namespace, "--timeout=0")
 }
 
-func TestAPIKubectlGetShowsWhatOperatorsAskFirst(t *testing.T) {
+func TestAPIKubectlGetColumns(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	for name, fields := range map[string]string{
@@ -515,7 +522,7 @@ func TestAPIKubectlGetShowsWhatOperatorsAskFirst(t *testing.T) {
 	}
 }
 
-func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
+func TestAPIScaleChangesOnlyReplicas(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	if err := foos.create(t.Context(), "web",
@@ -568,18 +575,18 @@ func TestAPIScaleChangesReplicasAndNothingElse(t *testing.T) {
 	}
 }
 
-// Autoscalers read the scale before they write it. That is why the description of spec.replicas asks to set
-// it for them, though kubectl scale works without.
+// Autoscalers read the scale before they write it. Therefore the description of spec.replicas asks users to set it for
+// them, although kubectl scale works without it.
 func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	if err := foos.create(t.Context(), "web", `"spec":{"deploymentName":"web"}`); err != nil {
 		t.Fatal(err)
 	}
-	const says = `the spec replicas field ".spec.replicas" does not exist`
+	const want = `the spec replicas field ".spec.replicas" does not exist`
 	if _, err := foos.GetScale(t.Context(), "web", metav1.GetOptions{}); err == nil ||
-		!strings.Contains(err.Error(), says) {
-		t.Errorf("read the scale: %v, want an error that says %q", err, says)
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("read the scale: %v, want the error %q", err, want)
 	}
 	c.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", foos.namespace)
 	if got := foos.get(t, "web").Spec.Replicas; got == nil || *got != 3 {
@@ -587,7 +594,7 @@ func TestAPIScaleOfFooWithoutReplicasCanBeSetButNotRead(t *testing.T) {
 	}
 }
 
-func TestAPISpecAndStatusAreWrittenApartAndOnlySpecMakesAGeneration(t *testing.T) {
+func TestAPISpecAndStatusAreWrittenSeparatelyAndOnlySpecChangesTheGeneration(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1alpha1.FooSpec{DeploymentName: "web"}}
@@ -657,7 +664,7 @@ func TestAPIEveryFieldIsExplained(t *testing.T) {
 		properties, _ := schema["properties"].(map[string]any)
 		for name := range properties {
 			if path == "foo" && slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
-				continue // They are the same everywhere, and the server's own.
+				continue // These fields are the same for all kinds.
 			}
 			walk(path+"."+name, dig[map[string]any](t, properties, name))
 		}
@@ -672,7 +679,7 @@ func TestAPIEveryFieldIsExplained(t *testing.T) {
 	}
 
 	oneLine := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	// The server publishes schemas when it has time.
+	// The server publishes schemas asynchronously.
 	until(t, "kubectl knows the kind", func(context.Context) (bool, error) {
 		_, err := c.try("", "explain", "foo.spec.deploymentName")
 		return err == nil, nil
@@ -687,7 +694,7 @@ func TestAPIEveryFieldIsExplained(t *testing.T) {
 	}
 }
 
-// dig returns what lies at the end of a path of keys and indexes.
+// dig returns the value at a path of keys and indexes.
 func dig[T any](t *testing.T, from any, path ...any) T {
 	t.Helper()
 	for _, step := range path {
@@ -723,10 +730,10 @@ func TestAPICRDIsEstablishedWithoutWarnings(t *testing.T) {
 		t.Errorf("conditions; NonStructuralSchema must not be among them (-want +got):\n%s", diff)
 	}
 	if got := reasons["KubernetesAPIApprovalPolicyConformant"]; got != "UnapprovedAnnotation" {
-		t.Errorf("the API is unapproved for the reason %s, want that its annotation says so", got)
+		t.Errorf("the API is unapproved for the reason %s, want the reason of its annotation", got)
 	}
 
-	// The file is applied already; the server looks at it as at a new one when the group is another.
+	// The CRD exists already. With another group, the server handles it as a new one.
 	file, err := os.ReadFile(crdFile)
 	if err != nil {
 		t.Fatal(err)
@@ -737,11 +744,11 @@ func TestAPICRDIsEstablishedWithoutWarnings(t *testing.T) {
 	).Replace(string(file))
 	const created = "customresourcedefinition.apiextensions.k8s.io/foos.copy.k8s.io created (server dry run)\n"
 	if got := c.kubectl(t, copied, "create", "--dry-run=server", "-f", "-"); got != created {
-		t.Errorf("kubectl create says %q, want just %q", got, created)
+		t.Errorf("kubectl create prints %q, want only %q", got, created)
 	}
 }
 
-func TestAPITypedClientDoesAllThatTheServerOffers(t *testing.T) {
+func TestAPITypedClientSupportsAllVerbs(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	ctx := t.Context()
@@ -878,11 +885,11 @@ func TestAPIAbsentFieldsStayAbsentThroughTheTypedClient(t *testing.T) {
 	empty := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}
 	_, err = foos.Create(t.Context(), empty, metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), specRequired) {
-		t.Errorf("create without spec: %v, want a refusal that says %q", err, specRequired)
+		t.Errorf("create without spec: %v, want the error %q", err, specRequired)
 	}
 }
 
-func TestAPIApplyOwnsItsFieldsAndLeavesTheOthers(t *testing.T) {
+func TestAPIApplyOwnsOnlyItsFields(t *testing.T) {
 	c := apiCluster.get(t)
 	foos := c.foosIn(c.namespace(t))
 	apply := func(manager string, spec *applyv1alpha1.FooSpecApplyConfiguration) error {
@@ -937,7 +944,7 @@ func TestAPIApplyOwnsItsFieldsAndLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// noRules is a CRD for the same Foos that takes everything, as a cluster may have had before ours.
+// noRules is a CRD for the same Foos without validation, as a cluster may have had before ours.
 const noRules = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -955,45 +962,45 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// storedFoos are Foos that our rules do not allow, or that look unlike those that our controller leaves behind.
-// Each of these decodes into the Go type; one that does not would end every list of Foos in an error.
+// storedFoos are Foos that our validation refuses, or that our controller would not write like this. Each of them can
+// be decoded into the Go type: one that cannot would make every list of Foos fail.
 var storedFoos = []struct {
 	name   string
 	fields string
 
-	waiting bool   // It is read with the default conditions.
-	fix     string // The patch that puts the spec right; empty when the spec is good.
-	another string // What the server says when another field of the spec is changed; empty when it allows that.
-	// stuck is what the server says of every write of metadata until the Foo is fixed; empty when it allows them.
-	// A finalizer, that of foreground deletion too, cannot be taken off such a Foo before.
-	stuck string
+	waiting     bool   // The server returns it with the default conditions.
+	fix         string // The patch that corrects the spec. Empty if the spec is valid.
+	otherChange string // The error for a change of another field of the spec. Empty if the server allows it.
+	// metadataError is the error for each write of metadata until the Foo is fixed. Empty if the server allows it.
+	// Otherwise finalizers cannot be removed before, including the one of foreground deletion.
+	metadataError string
 }{
 	{
-		name:    "no-spec",
-		waiting: true,
-		fix:     `{"spec":{"deploymentName":"web"}}`,
-		another: "spec.deploymentName: Required value",
+		name:        "no-spec",
+		waiting:     true,
+		fix:         `{"spec":{"deploymentName":"web"}}`,
+		otherChange: "spec.deploymentName: Required value",
 	},
 	{
-		name:    "null-spec",
-		fields:  `"spec":null`,
-		waiting: true,
-		fix:     `{"spec":{"deploymentName":"web"}}`,
-		another: "spec.deploymentName: Required value",
+		name:        "null-spec",
+		fields:      `"spec":null`,
+		waiting:     true,
+		fix:         `{"spec":{"deploymentName":"web"}}`,
+		otherChange: "spec.deploymentName: Required value",
 	},
 	{
-		name:    "empty-spec",
-		fields:  `"spec":{}`,
-		waiting: true,
-		fix:     `{"spec":{"deploymentName":"web"}}`,
-		another: "spec.deploymentName: Required value",
+		name:        "empty-spec",
+		fields:      `"spec":{}`,
+		waiting:     true,
+		fix:         `{"spec":{"deploymentName":"web"}}`,
+		otherChange: "spec.deploymentName: Required value",
 	},
 	{
-		name:    "no-name",
-		fields:  `"spec":{"replicas":1}`,
-		waiting: true,
-		fix:     `{"spec":{"deploymentName":"web"}}`,
-		another: "spec.deploymentName: Required value",
+		name:        "no-name",
+		fields:      `"spec":{"replicas":1}`,
+		waiting:     true,
+		fix:         `{"spec":{"deploymentName":"web"}}`,
+		otherChange: "spec.deploymentName: Required value",
 	},
 	{name: "empty-name", fields: `"spec":{"deploymentName":""}`, waiting: true, fix: `{"spec":{"deploymentName":"web"}}`},
 	{
@@ -1027,13 +1034,13 @@ var storedFoos = []struct {
 		fix:     `{"spec":{"image":null}}`,
 	},
 	{
-		// The scale subresource makes the server look at replicas on every write, changed or not.
-		name:    "negative-replicas",
-		fields:  `"spec":{"deploymentName":"web","replicas":-1}`,
-		waiting: true,
-		fix:     `{"spec":{"replicas":0}}`,
-		stuck:   ".spec.replicas: Invalid value: -1: should be a non-negative integer",
-		another: ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+		// Because of the scale subresource, the server validates replicas in every write, even if they do not change.
+		name:          "negative-replicas",
+		fields:        `"spec":{"deploymentName":"web","replicas":-1}`,
+		waiting:       true,
+		fix:           `{"spec":{"replicas":0}}`,
+		metadataError: ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+		otherChange:   ".spec.replicas: Invalid value: -1: should be a non-negative integer",
 	},
 	{name: "unknown-fields", fields: `"other":1,"spec":{"deploymentName":"web","other":{"a":1}}`, waiting: true},
 
@@ -1065,32 +1072,32 @@ var storedFoos = []struct {
 		waiting: true,
 	},
 	{
-		// The server cannot tell which of two entries of one key is the old one, so it takes both for new.
+		// The server cannot distinguish the old one of two entries with the same key, so it validates both as new.
 		name: "doubled-conditions",
 		fields: `"spec":{"deploymentName":"web"},"status":{"conditions":[
 			{"type":"Ready","status":"True"},{"type":"Ready","status":"False"}]}`,
-		stuck:   "status.conditions[1].reason: Required value",
-		another: "status.conditions[1].reason: Required value",
+		metadataError: "status.conditions[1].reason: Required value",
+		otherChange:   "status.conditions[1].reason: Required value",
 	},
 }
 
-func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.T) {
-	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
-	c.config.WarningHandler = rest.NoWarnings{}  // The server warns of each bad value that it lets stand.
+func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testing.T) {
+	c := newDedicatedEnv(t, apiCluster).cluster // The test replaces the CRD.
+	c.config.WarningHandler = rest.NoWarnings{} // The server warns about each invalid value that it keeps.
 	c.samples = clientset.NewForConfigOrDie(c.config)
 	touched, fixed := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
 	foreground, background := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
-	// takes waits until the server goes by the CRD that takes every field, or by the one that does not.
+	// takes waits until the server uses the CRD that accepts every field, or the one that does not.
 	takes := func(everything bool) {
 		t.Helper()
-		until(t, "the server goes by the new CRD", func(ctx context.Context) (bool, error) {
+		until(t, "the server uses the new CRD", func(ctx context.Context) (bool, error) {
 			probe := fooManifest("probe", `"other":1,"spec":{"deploymentName":"web"}`)
 			answer, err := touched.client.RESTClient().Post().Namespace(touched.namespace).Resource("foos").
 				Param("dryRun", metav1.DryRunAll).Body([]byte(probe)).Do(ctx).Raw()
 			return err == nil && strings.Contains(string(answer), `"other"`) == everything, nil
 		})
 	}
-	// report writes the status that the controller would, before it has a Deployment.
+	// report writes the status that the controller writes before the Deployment exists.
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
@@ -1108,7 +1115,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 			t.Errorf("status (-written +stored):\n%s", diff)
 		}
 	}
-	// fix puts right what is wrong with a Foo: the spec as a user does, the status as the controller does.
+	// fix corrects a Foo: the spec as a user does, the status as the controller does.
 	fix := func(t *testing.T, foos *fooClient, name, patch string) {
 		t.Helper()
 		if patch == "" {
@@ -1119,13 +1126,13 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 			t.Fatalf("fix it with %s: %v", patch, err)
 		}
 	}
-	expect := func(t *testing.T, what string, err error, says string) {
+	expect := func(t *testing.T, what string, err error, want string) {
 		t.Helper()
 		switch {
-		case says == "" && err != nil:
+		case want == "" && err != nil:
 			t.Errorf("%s: %v", what, err)
-		case says != "" && (err == nil || !strings.Contains(err.Error(), says)):
-			t.Errorf("%s: the server says %v, want a refusal that says %q", what, err, says)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: error %v, want %q", what, err, want)
 		}
 	}
 
@@ -1140,7 +1147,7 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 	}
 	const want = "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io configured\n"
 	if got := c.kubectl(t, "", "apply", "-f", crdFile); got != want {
-		t.Errorf("kubectl apply of our CRD says %q, want just %q", got, want)
+		t.Errorf("kubectl apply of our CRD prints %q, want only %q", got, want)
 	}
 	takes(false)
 	list, err := touched.List(t.Context(), metav1.ListOptions{})
@@ -1164,17 +1171,19 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 			if test.fix != "" {
 				isBad = "invalid"
 			}
-			if test.name != "unknown-fields" { // The server's default is to drop them.
+			if test.name != "unknown-fields" { // The server drops unknown fields by default.
 				expect(t, "create another like it", touched.create(t.Context(), "new-"+test.name, test.fields), isBad)
 			}
 
-			expect(t, "label", touched.patch(t.Context(), test.name, `{"metadata":{"labels":{"a":"b"}}}`), test.stuck)
-			expect(t, "annotate", touched.patch(t.Context(), test.name, `{"metadata":{"annotations":{"a":"b"}}}`), test.stuck)
+			expect(t, "label", touched.patch(t.Context(), test.name, `{"metadata":{"labels":{"a":"b"}}}`), test.metadataError)
+			err := touched.patch(t.Context(), test.name, `{"metadata":{"annotations":{"a":"b"}}}`)
+			expect(t, "annotate", err, test.metadataError)
 			expect(t, "give a finalizer",
-				touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":["example.com/hold"]}}`), test.stuck)
-			expect(t, "take a finalizer", touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":null}}`), test.stuck)
+				touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":["example.com/hold"]}}`), test.metadataError)
+			err = touched.patch(t.Context(), test.name, `{"metadata":{"finalizers":null}}`)
+			expect(t, "remove a finalizer", err, test.metadataError)
 			expect(t, "change another field of the spec", touched.patch(t.Context(), test.name, `{"spec":{"paused":true}}`),
-				test.another)
+				test.otherChange)
 			before := touched.stored(t, test.name, "spec")
 			report(t, touched, test.name)
 			if diff := cmp.Diff(before, touched.stored(t, test.name, "spec")); diff != "" {
@@ -1187,16 +1196,16 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 			}
 			good := fixed.get(t, test.name)
 			good.ObjectMeta = metav1.ObjectMeta{Name: "good-" + test.name}
-			_, err := fixed.Create(t.Context(), good, metav1.CreateOptions{})
+			_, err = fixed.Create(t.Context(), good, metav1.CreateOptions{})
 			expect(t, "create another like the fixed one", err, "")
 		})
 	}
 
-	t.Run("kubectl warns of a bad value that it lets stand", func(t *testing.T) {
+	t.Run("kubectl warns about an invalid value that the server keeps", func(t *testing.T) {
 		const want = "Warning: spec.deploymentName: Invalid value: \"Web_1\": " + nameRule
 		out := c.kubectl(t, "", "annotate", "foo/bad-name", "-n", background.namespace, "a=b")
 		if !strings.Contains(out, want) {
-			t.Errorf("kubectl annotate says %q, want it to say %q", out, want)
+			t.Errorf("kubectl annotate prints %q, want %q", out, want)
 		}
 	})
 
@@ -1229,9 +1238,9 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 				t.Fatalf("deletionTimestamp %v, finalizers %v; want the one set, and the garbage collector's finalizer",
 					foo.DeletionTimestamp, foo.Finalizers)
 			}
-			collected := `{"metadata":{"finalizers":null}}` // What the garbage collector does in the end.
-			expect(t, "take off the finalizer", foreground.patch(t.Context(), test.name, collected), test.stuck)
-			if test.stuck != "" {
+			collected := `{"metadata":{"finalizers":null}}` // The last write of the garbage collector.
+			expect(t, "take off the finalizer", foreground.patch(t.Context(), test.name, collected), test.metadataError)
+			if test.metadataError != "" {
 				fix(t, foreground, test.name, test.fix)
 				expect(t, "after fixing it, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
 			}
@@ -1242,46 +1251,46 @@ func TestAPIFoosStoredBeforeTheRulesCanBeReadReportedFixedAndDeleted(t *testing.
 	}
 }
 
-// The garbage collector finishes a deletion in the foreground: it deletes what the Foo owns and then takes its
-// finalizer off the Foo, a write that the rules must let pass although the Foo breaks them.
-func TestAPIGarbageCollectorDeletesFoosStoredBeforeTheRulesInTheForeground(t *testing.T) {
-	w := newWorldOfItsOwn(t, fullCluster)
-	const probe = `"spec":{"replicas":1}` // Without a name: only the CRD without rules takes it.
-	dryRun := []string{"create", "-n", w.namespace, "--dry-run=server", "--validate=false", "-f", "-"}
-	w.kubectl(t, noRules, "apply", "-f", "-")
+// In a foreground deletion, the garbage collector deletes the dependents of the Foo and then removes its finalizer from
+// the Foo. Validation must allow this write although the Foo is invalid.
+func TestAPIFoosStoredBeforeValidationCanBeDeletedInTheForeground(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	const probe = `"spec":{"replicas":1}` // Without a name: only the CRD without validation accepts it.
+	dryRun := []string{"create", "-n", e.namespace, "--dry-run=server", "--validate=false", "-f", "-"}
+	e.kubectl(t, noRules, "apply", "-f", "-")
 	until(t, "the server takes every Foo", func(context.Context) (bool, error) {
-		_, err := w.try(fooManifest("probe", probe), dryRun...)
+		_, err := e.try(fooManifest("probe", probe), dryRun...)
 		return err == nil, nil
 	})
 	var names []string
 	for _, test := range storedFoos {
-		if test.stuck != "" {
-			continue // The other test shows what those need first.
+		if test.metadataError != "" {
+			continue // The other test shows how to delete these.
 		}
 		names = append(names, test.name)
-		w.kubectl(t, fooManifest(test.name, test.fields), "create", "-n", w.namespace, "--validate=false", "-f", "-")
+		e.kubectl(t, fooManifest(test.name, test.fields), "create", "-n", e.namespace, "--validate=false", "-f", "-")
 	}
-	w.kubectl(t, "", "apply", "-f", crdFile)
-	until(t, "the server goes by our rules", func(context.Context) (bool, error) {
-		_, err := w.try(fooManifest("probe", probe), dryRun...)
+	e.kubectl(t, "", "apply", "-f", crdFile)
+	until(t, "the server uses our CRD", func(context.Context) (bool, error) {
+		_, err := e.try(fooManifest("probe", probe), dryRun...)
 		return err != nil, nil
 	})
 
 	for _, name := range names {
-		foo := w.foo(t, name)
+		foo := e.foo(t, name)
 		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)},
 		}}
-		if _, err := w.kube.CoreV1().ConfigMaps(w.namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
+		if _, err := e.kube.CoreV1().ConfigMaps(e.namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.deleteFoo(t, name, metav1.DeletePropagationForeground)
+		e.deleteFoo(t, name, metav1.DeletePropagationForeground)
 	}
-	until(t, "all of them and what they own are gone", func(ctx context.Context) (bool, error) {
-		foos, fooErr := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).List(ctx, metav1.ListOptions{})
-		owned, ownedErr := w.kube.CoreV1().ConfigMaps(w.namespace).List(ctx, metav1.ListOptions{})
-		// kube-root-ca.crt stays.
+	until(t, "all of them and their dependents are deleted", func(ctx context.Context) (bool, error) {
+		foos, fooErr := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+		owned, ownedErr := e.kube.CoreV1().ConfigMaps(e.namespace).List(ctx, metav1.ListOptions{})
+		// kube-root-ca.crt is not a dependent.
 		return fooErr == nil && ownedErr == nil && len(foos.Items) == 0 && len(owned.Items) == 1, nil
 	})
 }

@@ -15,13 +15,13 @@ import (
 	luajson "layeh.com/gopher-json"
 )
 
-// scriptDeadline is how long Argo CD lets a health check run.
+// scriptDeadline is the time limit of Argo CD for a health check.
 const scriptDeadline = time.Second
 
-// argoCD returns Argo CD with the health check of a file. The check runs as it does in Argo CD v3.6 (util/lua/lua.go,
-// for a script in its ConfigMap without useOpenLibs): in a second, with Lua's basic functions and the library table,
-// but neither string nor math. There are three differences: the check has no require, not even of os; it cannot read
-// files; and an error in it is returned, where Argo CD reports Unknown.
+// argoCD returns Argo CD with the health check of a file. The check runs as in Argo CD v3.6 (util/lua/lua.go, for a
+// script in its ConfigMap without useOpenLibs): with a limit of a second, with Lua's basic functions and the library
+// table, and without the libraries string and math. There are three differences: the check cannot use require, not even
+// for os; it cannot read files; and an error in it is returned, where Argo CD reports Unknown.
 func argoCD(file string) (tool, error) {
 	source, err := os.ReadFile(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.L
 		state.SetGlobal(name, lua.LNil)
 	}
 
-	// Through JSON, so that all numbers become Lua's: luajson would make nil of an int64.
+	// Through JSON, so that all numbers become Lua numbers: luajson would convert an int64 to nil.
 	encoded, err := obj.MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func runHealth(script *lua.FunctionProto, obj *unstructured.Unstructured) (lua.L
 	err = state.PCall(0, lua.MultRet, nil)
 	var failure *lua.ApiError
 	if errors.As(err, &failure) {
-		failure.StackTrace = "" // It would be of the interpreter's Go code as well.
+		failure.StackTrace = "" // It would include the Go code of the interpreter.
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func healthOf(returned lua.LValue) (word, message string, err error) {
 	switch health.Status {
 	case "Healthy", "Progressing", "Degraded", "Suspended", "Missing", "Unknown":
 		return health.Status, health.Message, nil
-	default: // The message is Argo CD's own.
+	default: // This is the message of Argo CD.
 		return "Unknown", "Lua returned an invalid health status", nil
 	}
 }

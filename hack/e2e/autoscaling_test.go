@@ -22,62 +22,61 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// perPod is the memory that an autoscaler of these tests wants a pod to use on average.
+// perPod is the target of the autoscalers in these tests: the average memory of a pod.
 const perPod = 100 << 20
 
-// TestScaling is one test because its parts wait more than they work: they share a controller and run beside
-// each other.
+// TestScaling is one test because its parts mostly wait: they share a controller and run in parallel.
 func TestScaling(t *testing.T) {
 	c := fullCluster.get(t)
 	c.controller(t)
 	metrics := newMetricsServer(t, c)
-	// Kubernetes' own controllers look every 30 s which kinds there are. When they start they do at once.
+	// The controllers of Kubernetes discover new kinds every 30 s, and once when they start.
 	for _, do := range []func(string) error{c.KillComponent, c.StartComponent} {
 		if err := do("kube-controller-manager"); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	t.Run("kubectl scale moves the Foo and its Deployment, to zero and back", func(t *testing.T) {
+	t.Run("kubectl scale scales the Foo and its Deployment, to zero and back", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, fullCluster)
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		e := newEnv(t, fullCluster)
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		for i, replicas := range []int32{3, 0, 2} {
-			w.kubectl(t, "", "scale", "foo/web", fmt.Sprintf("--replicas=%d", replicas), "-n", w.namespace)
-			foo := w.runs(t, "web", replicas)
-			if got := *w.deployment(t, "web").Spec.Replicas; got != replicas || *foo.Spec.Replicas != replicas {
+			e.kubectl(t, "", "scale", "foo/web", fmt.Sprintf("--replicas=%d", replicas), "-n", e.namespace)
+			foo := e.waitForPods(t, "web", replicas)
+			if got := *e.deployment(t, "web").Spec.Replicas; got != replicas || *foo.Spec.Replicas != replicas {
 				t.Errorf("the Foo has %d replicas and its Deployment %d, want %d", *foo.Spec.Replicas, got, replicas)
 			}
-			if pods := w.pods(t, foo.Status.Selector); len(pods) != int(replicas) {
+			if pods := e.pods(t, foo.Status.Selector); len(pods) != int(replicas) {
 				t.Errorf("status.selector selects %d pods, want %d", len(pods), replicas)
 			}
-			if got := w.countWrites(t, "patch deployments/"); got != i+1 {
+			if got := e.countWrites(t, "patch deployments/"); got != i+1 {
 				t.Errorf("%d patches for %d changes", got, i+1)
 			}
 		}
 	})
 
-	t.Run("an autoscaler on a Foo with replicas moves both", func(t *testing.T) {
+	t.Run("an autoscaler on a Foo with replicas scales the Foo and its Deployment", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, fullCluster)
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web-1", Replicas: new(int32(1)), Image: "nginx:1.29"})
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
-		metrics.load(w.namespace, 3*perPod)
-		w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
+		e := newEnv(t, fullCluster)
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web-1", Replicas: new(int32(1)), Image: "nginx:1.29"})
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+		metrics.load(e.namespace, 3*perPod)
+		e.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
 		for _, pods := range []int32{3, 5, 1} {
-			metrics.load(w.namespace, pods*perPod)
+			metrics.load(e.namespace, pods*perPod)
 			until(t, "the autoscaler has scaled the Foo", func(context.Context) (bool, error) {
-				return *w.foo(t, "web").Spec.Replicas == pods, nil
+				return *e.foo(t, "web").Spec.Replicas == pods, nil
 			})
-			foo := w.runs(t, "web", pods)
-			if got := w.pods(t, foo.Status.Selector); len(got) != int(pods) {
+			foo := e.waitForPods(t, "web", pods)
+			if got := e.pods(t, foo.Status.Selector); len(got) != int(pods) {
 				t.Errorf("status.selector selects %d pods, want %d", len(got), pods)
 			}
 		}
-		w.settle(t)
-		// Every generation but the first is the autoscaler's.
-		if patches, changes := w.countWrites(t, "patch deployments/"), int(w.foo(t, "web").Generation)-1; patches > changes {
+		e.settle(t)
+		// Every generation except the first comes from the autoscaler.
+		if patches, changes := e.countWrites(t, "patch deployments/"), int(e.foo(t, "web").Generation)-1; patches > changes {
 			t.Errorf("%d patches of the Deployment for %d changes of the Foo", patches, changes)
 		}
 	})
@@ -85,96 +84,97 @@ func TestScaling(t *testing.T) {
 	t.Run("an autoscaler on a Foo without replicas is refused by the API server until kubectl scale sets them",
 		func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, fullCluster)
+			e := newEnv(t, fullCluster)
 			const refusal = `Internal error occurred: the spec replicas field ".spec.replicas" does not exist`
-			w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-			w.becomes(t, "web", v1alpha1.ReasonAvailable)
-			metrics.load(w.namespace, 3*perPod)
-			w.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
+			e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+			e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+			metrics.load(e.namespace, 3*perPod)
+			e.autoscale(t, v1alpha1.GroupVersion.String(), "Foo", "web")
 
-			cond := w.autoscalerReports(t, "web", autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale")
+			cond := e.autoscalerReports(t, "web", autoscalingv2.AbleToScale, corev1.ConditionFalse, "FailedGetScale")
 			if want := "the HPA controller was unable to get the target's current scale: " + refusal; cond.Message != want {
-				t.Errorf("the autoscaler says %q, want %q", cond.Message, want)
+				t.Errorf("the autoscaler reports %q, want %q", cond.Message, want)
 			}
-			scale := fmt.Sprintf("/apis/%s/namespaces/%s/foos/web/scale", v1alpha1.GroupVersion, w.namespace)
-			if out, err := w.try("", "get", "--raw", scale); err == nil || !strings.Contains(out, refusal) {
+			scale := fmt.Sprintf("/apis/%s/namespaces/%s/foos/web/scale", v1alpha1.GroupVersion, e.namespace)
+			if out, err := e.try("", "get", "--raw", scale); err == nil || !strings.Contains(out, refusal) {
 				t.Errorf("GET of the scale was answered with %q, want %q", out, refusal)
 			}
-			out, err := w.try("", "scale", "foo/web", "--current-replicas=1", "--replicas=2", "-n", w.namespace)
+			out, err := e.try("", "scale", "foo/web", "--current-replicas=1", "--replicas=2", "-n", e.namespace)
 			if err == nil || !strings.Contains(out, refusal) {
 				t.Errorf("kubectl scale on a condition was answered with %q, want %q", out, refusal)
 			}
-			if foo, dep := w.foo(t, "web"), w.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
+			if foo, dep := e.foo(t, "web"), e.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
 				t.Errorf("the refused left %v replicas in the Foo and %d in its Deployment, want none and 1", foo.Spec.Replicas,
 					*dep.Spec.Replicas)
 			}
 
-			w.kubectl(t, "", "scale", "foo/web", "--replicas=2", "-n", w.namespace) // A patch, which does not ask what there is.
-			w.autoscalerReports(t, "web", autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound")
-			w.runs(t, "web", 3)
+			// kubectl sends a patch and does not read the scale before.
+			e.kubectl(t, "", "scale", "foo/web", "--replicas=2", "-n", e.namespace)
+			e.autoscalerReports(t, "web", autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound")
+			e.waitForPods(t, "web", 3)
 		})
 
-	t.Run("an autoscaler on the Deployment of a Foo without replicas is left alone", func(t *testing.T) {
+	t.Run("an autoscaler on the Deployment of a Foo without replicas is not corrected", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, fullCluster)
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: "nginx:1.29"})
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
-		w.autoscale(t, "apps/v1", "Deployment", "web")
+		e := newEnv(t, fullCluster)
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: "nginx:1.29"})
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+		e.autoscale(t, "apps/v1", "Deployment", "web")
 		for _, pods := range []int32{4, 2} {
-			metrics.load(w.namespace, pods*perPod)
+			metrics.load(e.namespace, pods*perPod)
 			until(t, "the autoscaler has scaled the Deployment", func(context.Context) (bool, error) {
-				return *w.deployment(t, "web").Spec.Replicas == pods, nil
+				return *e.deployment(t, "web").Spec.Replicas == pods, nil
 			})
-			w.runs(t, "web", pods)
+			e.waitForPods(t, "web", pods)
 		}
-		w.settle(t)
-		if got := w.countWrites(t, "patch deployments/"); got != 0 {
-			t.Errorf("%d patches of a Deployment that is as the Foo says", got)
+		e.settle(t)
+		if got := e.countWrites(t, "patch deployments/"); got != 0 {
+			t.Errorf("%d patches of a Deployment without drift", got)
 		}
-		if foo := w.foo(t, "web"); foo.Generation != 1 {
+		if foo := e.foo(t, "web"); foo.Generation != 1 {
 			t.Errorf("the Foo's generation is %d, want it untouched", foo.Generation)
 		}
 	})
 
 	t.Run("an autoscaler on the Deployment of a Foo with replicas is reported and not fought", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, fullCluster)
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
-		metrics.load(w.namespace, 3*perPod)
-		w.autoscale(t, "apps/v1", "Deployment", "web")
+		e := newEnv(t, fullCluster)
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+		metrics.load(e.namespace, 3*perPod)
+		e.autoscale(t, "apps/v1", "Deployment", "web")
 
-		foo := w.becomes(t, "web", v1alpha1.ReasonFieldsOverridden)
+		foo := e.waitForReason(t, "web", v1alpha1.ReasonFieldsOverridden)
 		if message := readyCondition(foo).Message; !strings.Contains(message, "spec.replicas") {
 			t.Errorf("message = %q, want the field's name in it", message)
 		}
-		// In a fight each of the autoscaler's changes is answered by one of ours. So it is made to change its mind
-		// until enough were not. A Deployment's generation counts the changes of both.
+		// A controller that fights answers each change of the autoscaler with one of its own. So the test changes the load
+		// until enough changes were not answered. The generation of the Deployment counts the changes of both.
 		unanswered := func() int {
-			changes, ours := int(w.deployment(t, "web").Generation)-1, w.countWrites(t, "patch deployments/")
+			changes, ours := int(e.deployment(t, "web").Generation)-1, e.countWrites(t, "patch deployments/")
 			return (changes - ours) - ours
 		}
 		for round := 0; unanswered() < 6; round++ {
 			if round == 30 {
 				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches put it back",
-					w.countWrites(t, "patch deployments/"))
+					e.countWrites(t, "patch deployments/"))
 			}
 			pods := int32(2 + 2*(round%2))
-			metrics.load(w.namespace, pods*perPod)
+			metrics.load(e.namespace, pods*perPod)
 			until(t, "the autoscaler has scaled the Deployment", func(context.Context) (bool, error) {
-				return *w.deployment(t, "web").Spec.Replicas == pods, nil
+				return *e.deployment(t, "web").Spec.Replicas == pods, nil
 			})
 		}
-		w.settle(t)
-		if reason := readyCondition(w.foo(t, "web")).Reason; reason != v1alpha1.ReasonFieldsOverridden {
+		e.settle(t)
+		if reason := readyCondition(e.foo(t, "web")).Reason; reason != v1alpha1.ReasonFieldsOverridden {
 			t.Errorf("Ready's reason is %s, want it to stay", reason)
 		}
 	})
 }
 
-// autoscale makes a HorizontalPodAutoscaler for the target, of its name, that changes its mind as often as it
-// can: 1 to 10 pods that use perPod of memory on average. It is gone after the test: it would go on looking.
-func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
+// autoscale creates a HorizontalPodAutoscaler for the target, with the same name, which scales as often as it can: 1 to
+// 10 pods with an average of perPod. It is deleted after the test, because it would continue to read metrics.
+func (e *env) autoscale(t *testing.T, apiVersion, kind, name string) {
 	t.Helper()
 	atOnce := &autoscalingv2.HPAScalingRules{
 		StabilizationWindowSeconds: new(int32(0)),
@@ -182,7 +182,7 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 			{Type: autoscalingv2.PodsScalingPolicy, Value: 10, PeriodSeconds: 1},
 		},
 	}
-	hpas := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace)
+	hpas := e.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace)
 	if _, err := hpas.Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
@@ -205,7 +205,7 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			out, _ := w.try("", "describe", "hpa", name, "-n", w.namespace)
+			out, _ := e.try("", "describe", "hpa", name, "-n", e.namespace)
 			t.Log(out)
 		}
 		remove(context.Background(), t, name, hpas) // t.Context() has ended.
@@ -213,7 +213,7 @@ func (w *world) autoscale(t *testing.T, apiVersion, kind, name string) {
 }
 
 // autoscalerReports waits until the autoscaler has the condition, and returns it.
-func (w *world) autoscalerReports(
+func (e *env) autoscalerReports(
 	t *testing.T, name string,
 	kind autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason string,
 ) autoscalingv2.HorizontalPodAutoscalerCondition {
@@ -221,7 +221,7 @@ func (w *world) autoscalerReports(
 	var found autoscalingv2.HorizontalPodAutoscalerCondition
 	until(t, fmt.Sprintf("the autoscaler reports %s=%s %s", kind, status, reason),
 		func(ctx context.Context) (bool, error) {
-			hpa, err := w.kube.AutoscalingV2().HorizontalPodAutoscalers(w.namespace).Get(ctx, name, metav1.GetOptions{})
+			hpa, err := e.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, err
 			}
@@ -236,16 +236,16 @@ func (w *world) autoscalerReports(
 	return found
 }
 
-// runs waits until the Foo is Ready with so many pods, and returns it.
-func (w *world) runs(t *testing.T, name string, pods int32) *v1alpha1.Foo {
+// waitForPods waits until the Foo is Ready with this number of pods, and returns it.
+func (e *env) waitForPods(t *testing.T, name string, pods int32) *v1alpha1.Foo {
 	t.Helper()
-	return w.becomesWith(t, name, func(foo *v1alpha1.Foo) bool {
+	return e.waitForFoo(t, name, func(foo *v1alpha1.Foo) bool {
 		return isReady(foo) && foo.Status.Replicas == pods && foo.Status.AvailableReplicas == pods
 	})
 }
 
-// A metricsServer is to the API server what metrics-server is in other clusters: it says what pods use. Here
-// each namespace has a load, set by a test and borne by its running pods in equal parts.
+// A metricsServer replaces the metrics-server of other clusters: it reports the memory of pods. A test sets the load of
+// its namespace, which is divided equally among the running pods.
 type metricsServer struct {
 	cluster *cluster
 
@@ -261,14 +261,14 @@ func newMetricsServer(t *testing.T, c *cluster) *metricsServer {
 	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1", m.discovery)
 	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods", m.pods)
 	server := httptest.NewUnstartedServer(mux)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // The cluster may end before its connections.
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // The cluster may stop before its connections are closed.
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A Service may not point to a loopback address, but it may to a name that has one.
+	// A Service may not refer to a loopback address, but it may refer to a name with one.
 	c.kubectl(t, fmt.Sprintf(`
 apiVersion: v1
 kind: Service
@@ -294,14 +294,14 @@ spec:
 	return m
 }
 
-// load makes the pods of the namespace use so many bytes of memory together.
+// load sets the total memory of the pods of the namespace.
 func (m *metricsServer) load(namespace string, bytes int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loads[namespace] = int64(bytes)
 }
 
-// discovery says what there is. The API server asks for it to see whether this server is well.
+// discovery serves the discovery document, which is also the health check of the API server.
 func (m *metricsServer) discovery(w http.ResponseWriter, _ *http.Request) {
 	answer(w, metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
@@ -310,7 +310,7 @@ func (m *metricsServer) discovery(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// pods says what the selected pods use.
+// pods serves the metrics of the selected pods.
 func (m *metricsServer) pods(w http.ResponseWriter, r *http.Request) {
 	namespace := r.PathValue("namespace")
 	pods, err := m.cluster.kube.CoreV1().Pods(namespace).List(r.Context(), metav1.ListOptions{
@@ -344,5 +344,5 @@ func (m *metricsServer) pods(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(object) // Who asked may have gone.
+	_ = json.NewEncoder(w).Encode(object) // The client may have gone away.
 }

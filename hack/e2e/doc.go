@@ -1,13 +1,12 @@
-// Package e2e tests the controller from end to end: the binary as a process, on real control planes. It is only tests.
+// Package e2e tests the controller from end to end: the binary as a process, on real control planes. It has only tests.
 //
-//	make test                              builds what they need and runs them, with all other tests
-//	go test -run TestRename .              one of them, when bin/localcluster and bin/foo-controller-race are built
-//	go test -short .                       the few that need neither
+//	make test                              builds the binaries and runs these and all other tests
+//	go test -run TestRename .              one test, after bin/localcluster and bin/foo-controller-race are built
+//	go test -short .                       the few tests that need neither
 //
-// A control plane is started by the first test that needs it, see shared. Tests on it use namespaces of their own, and
-// a controller for each test. What stands between a controller and its API server, to hold requests back or to lose
-// them, is a proxy.
+// The first test that needs a control plane starts it, see shared. Each test uses its own namespaces and its own
+// controller. A proxy between a controller and its API server can delay or lose requests.
 //
-// This is a module of its own because kstatus and a Lua interpreter, by which these tests see a Foo as other tools do,
-// are no dependencies of the controller.
+// This is a module of its own because its tests need kstatus and a Lua interpreter, to read a Foo as other tools do.
+// The controller does not depend on these.
 package e2e

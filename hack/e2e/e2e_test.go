@@ -27,18 +27,19 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 )
 
-// This file is what the other tests of this package share: local control planes, and the controller as a process.
+// This file has the helpers that all tests of this package share: local control planes, and the controller as a
+// process.
 
 const (
 	// controllerBinary is built with Go's race detector. A data race ends it with an exit code that fails the test.
 	controllerBinary = "bin/foo-controller-race"
-	// controllerName is the name that the controller gives itself, for instance as the field manager of its writes.
+	// controllerName is the name of the controller, for instance as the field manager of its writes.
 	controllerName = "foo-controller"
-	// controllerUser is who the controller is for the API server: the ServiceAccount of artifacts/deploy.
+	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy.
 	controllerUser = "system:serviceaccount:foo-system:foo-controller"
-	// skipped is the reason for which -short skips a test.
+	// skipped is the reason why -short skips a test.
 	skipped = "needs a local control plane or another process; run without -short"
-	// eventually is how long a test waits at most for what has to come.
+	// eventually is the longest time that a test waits for a condition.
 	eventually = 90 * time.Second
 )
 
@@ -53,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A cluster is a running local control plane, with our CRD and the controller's permissions in it.
+// A cluster is a running local control plane with our CRD and the permissions of the controller.
 type cluster struct {
 	*controlplane.ControlPlane
 	config  *rest.Config // Of an administrator.
@@ -61,7 +62,7 @@ type cluster struct {
 	samples clientset.Interface
 }
 
-// shared is a cluster that several tests use, each in namespaces of its own. The first one starts it.
+// shared is a cluster that several tests use, each in namespaces of its own. The first test starts it.
 type shared struct {
 	components string
 	once       sync.Once
@@ -70,13 +71,13 @@ type shared struct {
 }
 
 var (
-	// apiCluster has an API server and nothing that acts on objects: no Deployment controller, no garbage collector.
+	// apiCluster has only an API server: no Deployment controller, no garbage collector.
 	apiCluster = &shared{components: "api"}
-	// fullCluster has all controllers, and nodes on which pods become Ready.
+	// fullCluster has all controllers of Kubernetes, and nodes on which pods become Ready.
 	fullCluster = &shared{components: "all"}
 )
 
-// get returns the cluster, started and set up. It skips the test with -short.
+// get returns the running cluster. It skips the test with -short.
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
@@ -95,7 +96,7 @@ func (s *shared) stop() {
 	}
 }
 
-// startCluster starts a control plane with our CRD and the controller's permissions.
+// startCluster starts a control plane with our CRD and the permissions of the controller.
 func startCluster(components string) (*cluster, error) {
 	plane, err := controlplane.Start(".", "--components="+components, "--audit")
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *cluster) setUp() (err error) {
 	return c.Install("artifacts/crd", "artifacts/deploy")
 }
 
-// kubectl runs kubectl and returns what it prints; input, if any, is its standard input.
+// kubectl runs kubectl with input as its standard input, and returns its output. The command must succeed.
 func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	out, err := c.try(input, args...)
@@ -133,7 +134,7 @@ func (c *cluster) kubectl(t *testing.T, input string, args ...string) string {
 	return out
 }
 
-// try is kubectl for commands that may fail.
+// try runs kubectl for commands that may fail.
 func (c *cluster) try(input string, args ...string) (string, error) {
 	cmd := c.Kubectl(args...)
 	cmd.Stdin = strings.NewReader(input)
@@ -141,7 +142,8 @@ func (c *cluster) try(input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// namespace makes a namespace for the test and returns its name. It is not removed: the cluster soon is.
+// namespace creates a namespace for the test and returns its name. It is not deleted, because the cluster is removed
+// after the tests.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(),
@@ -152,8 +154,8 @@ func (c *cluster) namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// kubeconfig writes a kubeconfig with which the controller is controllerUser, and returns its path. The
-// server is the API server, or the proxy before it if there is one.
+// kubeconfig writes a kubeconfig for controllerUser, and returns its path. The server in it is the API server or,
+// unless via is nil, the proxy.
 func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 	t.Helper()
 	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller",
@@ -182,12 +184,12 @@ func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 type process struct {
 	cmd       *exec.Cmd
 	log       *syncBuffer
-	done      chan struct{} // Closed when it has ended.
-	code      int           // The exit code that is expected of it.
-	signalled bool          // It has received a signal.
+	done      chan struct{} // Closed when the process has ended.
+	code      int           // The expected exit code.
+	signalled bool          // The process has received a signal.
 }
 
-// startController starts the controller as a process with the given flags. It is stopped with the test.
+// startController starts the controller as a process with the given flags. It is stopped at the end of the test.
 func startController(t *testing.T, flags ...string) *process {
 	t.Helper()
 	p := &process{
@@ -212,14 +214,13 @@ func startController(t *testing.T, flags ...string) *process {
 	return p
 }
 
-// signal sends the process a signal, on which it stops.
+// signal sends the process a signal that stops it.
 func (p *process) signal(sig os.Signal) {
 	p.signalled = true
 	_ = p.cmd.Process.Signal(sig) // It may have ended before.
 }
 
-// stop ends the process as a cluster would, unless it has received a signal, and expects its exit code to
-// be as it should.
+// stop stops the process with SIGTERM, unless it has received a signal before, and checks its exit code.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if !p.signalled {
@@ -237,23 +238,23 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// controller starts the controller as controllerUser on the cluster and waits until it works.
+// controller starts the controller as controllerUser on the cluster, and waits until it has started.
 func (c *cluster) controller(t *testing.T, flags ...string) *process {
 	t.Helper()
 	p := startController(t, append([]string{"--kubeconfig", c.kubeconfig(t, nil)}, flags...)...)
-	p.says(t, `"Started"`)
+	p.waitForLog(t, `"Started"`)
 	return p
 }
 
-// says waits until the process has logged the words.
-func (p *process) says(t *testing.T, words string) {
+// waitForLog waits until the log of the process contains text.
+func (p *process) waitForLog(t *testing.T, text string) {
 	t.Helper()
-	until(t, "the controller logs "+words, func(context.Context) (bool, error) {
-		return strings.Contains(p.log.String(), words), nil
+	until(t, "the controller logs "+text, func(context.Context) (bool, error) {
+		return strings.Contains(p.log.String(), text), nil
 	})
 }
 
-// until waits for condition, which has to come.
+// until waits for condition. The test fails if it does not become true.
 func until(t *testing.T, what string, condition wait.ConditionWithContextFunc) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, eventually, true, condition); err != nil {
@@ -279,7 +280,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// An auditEvent is what the API server noted of a request.
+// An auditEvent is a line of the audit log of the API server: one request.
 type auditEvent struct {
 	Verb string `json:"verb"`
 	User struct {
@@ -301,7 +302,8 @@ func (e *auditEvent) String() string {
 		e.ObjectRef.Name, e.ResponseStatus.Code)
 }
 
-// writes returns what the controller wrote, or tried to write, in namespace so far; "" is all namespaces.
+// writes returns the write requests of the controller in namespace so far, including failed ones. "" means all
+// namespaces.
 func (c *cluster) writes(t *testing.T, namespace string) []string {
 	t.Helper()
 	log, err := os.ReadFile(c.AuditLog())
@@ -312,7 +314,7 @@ func (c *cluster) writes(t *testing.T, namespace string) []string {
 	for line := range bytes.Lines(log) {
 		var event auditEvent
 		if err := json.Unmarshal(line, &event); err != nil {
-			continue // The last line, half written.
+			continue // The last line may be incomplete.
 		}
 		switch event.Verb {
 		case "get", "list", "watch":

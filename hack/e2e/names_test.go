@@ -14,12 +14,12 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file is about names as long as they may be, from which labels, ReplicaSets, pods and events make names of
-// their own, and about Foos whose names and numbers are from before there were rules for them.
+// This file tests names of the maximum length, from which the names of labels, ReplicaSets, pods and events are
+// derived. It also tests Foos with names and numbers that were stored before validation existed.
 
-func TestFoosOfAllNamesBecomeReadyAndNoneHasAnothersPods(t *testing.T) {
-	w := newWorld(t, fullCluster)
-	w.controller(t)
+func TestFoosWithAllKindsOfNamesBecomeReadyAndShareNoPods(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
 	long := func(length int, last string) string { return strings.Repeat("a", length-len(last)) + last }
 	foos := map[string]string{ // The Deployment's name by the Foo's.
 		"1":       "1",
@@ -27,33 +27,33 @@ func TestFoosOfAllNamesBecomeReadyAndNoneHasAnothersPods(t *testing.T) {
 		"a.b.c":   "a.b.c",
 		"0.1-2.3": "0.1-2.3",
 
-		// Labels have 63 characters at most, so the names of these have to be shortened for them.
+		// Labels have at most 63 characters, so these names are shortened for them.
 		long(63, ""):  long(63, ""),
 		long(64, ""):  long(64, ""),
 		long(64, "b"): long(64, "b"),
 		long(64, "c"): "of-a-long-foo",
 		"short":       long(64, "d"),
 
-		// Those of ReplicaSets have 253, and the Deployment's name is shortened for them.
+		// Names of ReplicaSets have at most 253 characters, so the name of the Deployment is shortened for them.
 		long(253, ""):  long(253, ""),
 		long(253, "b"): long(253, "b"),
 		long(253, "c"): "of-a-longer-foo",
 		"shorter":      long(253, "d"),
 	}
 	for foo, deployment := range foos {
-		w.createFoo(t, foo, v1alpha1.FooSpec{DeploymentName: deployment, Replicas: new(int32(2))})
+		e.createFoo(t, foo, v1alpha1.FooSpec{DeploymentName: deployment, Replicas: new(int32(2))})
 	}
 
 	owner := map[types.UID]string{} // The Foo by the uid of a pod.
 	for name, deployment := range foos {
-		foo := w.becomes(t, name, v1alpha1.ReasonAvailable)
+		foo := e.waitForReason(t, name, v1alpha1.ReasonAvailable)
 		if foo.Status.Replicas != 2 || foo.Status.AvailableReplicas != 2 {
 			t.Errorf("Foo %s has %d replicas and %d available, want 2", name, foo.Status.Replicas, foo.Status.AvailableReplicas)
 		}
-		if !metav1.IsControlledBy(w.deployment(t, deployment), foo) {
+		if !metav1.IsControlledBy(e.deployment(t, deployment), foo) {
 			t.Errorf("Deployment %s is not Foo %s's", deployment, name)
 		}
-		pods := w.pods(t, foo.Status.Selector)
+		pods := e.pods(t, foo.Status.Selector)
 		if len(pods) != 2 {
 			t.Errorf("the selector of Foo %s selects %d pods, want its 2", name, len(pods))
 		}
@@ -66,7 +66,7 @@ func TestFoosOfAllNamesBecomeReadyAndNoneHasAnothersPods(t *testing.T) {
 	}
 
 	until(t, "there is an event about each Foo", func(ctx context.Context) (bool, error) {
-		list, err := w.kube.CoreV1().Events(w.namespace).List(ctx,
+		list, err := e.kube.CoreV1().Events(e.namespace).List(ctx,
 			metav1.ListOptions{FieldSelector: "involvedObject.kind=Foo,reason=" + v1alpha1.EventSynced})
 		if err != nil {
 			return false, err
@@ -79,47 +79,47 @@ func TestFoosOfAllNamesBecomeReadyAndNoneHasAnothersPods(t *testing.T) {
 	})
 }
 
-func TestFooWhoseDeploymentIsRefusedAReplicaSetSaysSoUntilItHasOne(t *testing.T) {
-	w := newWorld(t, fullCluster)
-	w.controller(t)
-	w.createReady(t, "changed", v1alpha1.FooSpec{DeploymentName: "changed"})
+func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
+	e.createReady(t, "changed", v1alpha1.FooSpec{DeploymentName: "changed"})
 	dotted := strings.Repeat("a.", 126) + "a" // Shortened behind a dot for its ReplicaSet, it is not a name any more.
-	w.createFoo(t, "dotted", v1alpha1.FooSpec{DeploymentName: dotted})
-	w.quota(t, corev1.ResourceList{"count/replicasets.apps": resource.MustParse("1")})
-	w.createFoo(t, "new", v1alpha1.FooSpec{DeploymentName: "new"})
-	w.editFoo(t, "changed", `{"spec":{"image":"nginx:1.29"}}`)
+	e.createFoo(t, "dotted", v1alpha1.FooSpec{DeploymentName: dotted})
+	e.quota(t, corev1.ResourceList{"count/replicasets.apps": resource.MustParse("1")})
+	e.createFoo(t, "new", v1alpha1.FooSpec{DeploymentName: "new"})
+	e.editFoo(t, "changed", `{"spec":{"image":"nginx:1.29"}}`)
 
 	for _, name := range []string{"changed", "dotted", "new"} {
-		foo := w.becomes(t, name, v1alpha1.ReasonReplicaFailure)
+		foo := e.waitForReason(t, name, v1alpha1.ReasonReplicaFailure)
 		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
 		if !stalled || !strings.Contains(readyCondition(foo).Message, "kubectl describe deployment") {
-			t.Errorf("Foo %s: conditions = %v, want Stalled and a message that says where to look", name, foo.Status.Conditions)
+			t.Errorf("Foo %s: conditions = %v, want Stalled and a message with the next command", name, foo.Status.Conditions)
 		}
 	}
-	w.kubectl(t, "", "delete", "quota", "--all", "-n", w.namespace)
-	w.rename(t, "dotted", "short")
+	e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace)
+	e.rename(t, "dotted", "short")
 	for _, name := range []string{"changed", "dotted", "new"} {
-		w.becomes(t, name, v1alpha1.ReasonAvailable)
+		e.waitForReason(t, name, v1alpha1.ReasonAvailable)
 	}
-	if w.exists(t, dotted) {
+	if e.exists(t, dotted) {
 		t.Error("the Deployment with a name that gets no ReplicaSet is still there")
 	}
 }
 
-// The server reads and writes Foos that it would not let in any more; see storedFoos. Here the controller reports on
-// them, and goes on when they are fixed.
-func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreFixed(t *testing.T) {
-	c := newWorldOfItsOwn(t, apiCluster).cluster // Because the CRD is replaced.
+// The server stores Foos that it would refuse now; see storedFoos. The controller reports them, and continues when they
+// are fixed.
+func TestFoosStoredBeforeValidationAreInvalidUntilTheyAreFixed(t *testing.T) {
+	c := newDedicatedEnv(t, apiCluster).cluster // Because the CRD is replaced.
 	probe := c.foosIn(c.namespace(t))
 	takes := func(everything bool) {
 		t.Helper()
-		until(t, "the server goes by the new CRD", func(context.Context) (bool, error) {
+		until(t, "the server uses the new CRD", func(context.Context) (bool, error) {
 			_, err := c.try(fooManifest("probe", `"spec":{"replicas":1}`),
 				"create", "-n", probe.namespace, "--dry-run=server", "--validate=false", "-f", "-")
 			return (err == nil) == everything, nil
 		})
 	}
-	says := map[string]string{ // What the message begins with.
+	messages := map[string]string{ // The beginning of the message.
 		"no-spec":           "spec.deploymentName is missing",
 		"null-spec":         "spec.deploymentName is missing",
 		"empty-spec":        "spec.deploymentName is missing",
@@ -131,14 +131,14 @@ func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreFixed(t *testing.
 		"image-too-long":    "spec.image is longer than 1024 characters",
 		"negative-replicas": "spec.replicas is negative",
 	}
-	worlds := map[string]*world{} // A namespace for each Foo, as most name the same Deployment.
+	envs := map[string]*env{} // A namespace for each Foo, because most of them name the same Deployment.
 
 	c.kubectl(t, noRules, "apply", "-f", "-")
 	takes(true)
 	for _, test := range storedFoos {
-		w := &world{cluster: c, namespace: c.namespace(t)}
-		worlds[test.name] = w
-		if err := c.foosIn(w.namespace).create(t.Context(), test.name, test.fields); err != nil {
+		e := &env{cluster: c, namespace: c.namespace(t)}
+		envs[test.name] = e
+		if err := c.foosIn(e.namespace).create(t.Context(), test.name, test.fields); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,21 +147,21 @@ func TestFoosStoredBeforeTheRulesAreReportedInvalidUntilTheyAreFixed(t *testing.
 	c.controller(t)
 
 	for _, test := range storedFoos {
-		w, message := worlds[test.name], says[test.name]
+		e, message := envs[test.name], messages[test.name]
 		if message != "" {
-			foo := w.becomes(t, test.name, v1alpha1.ReasonInvalid)
+			foo := e.waitForReason(t, test.name, v1alpha1.ReasonInvalid)
 			if !strings.HasPrefix(readyCondition(foo).Message, message) ||
 				!meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {
 				t.Errorf("%s: conditions = %v, want Stalled and a message that begins with %q", test.name,
 					foo.Status.Conditions, message)
 			}
-			if len(w.deployments(t)) > 0 {
+			if len(e.deployments(t)) > 0 {
 				t.Errorf("%s: a Deployment was created", test.name)
 			}
-			w.editFoo(t, test.name, test.fix)
+			e.editFoo(t, test.name, test.fix)
 		}
-		foo := w.becomes(t, test.name, v1alpha1.ReasonCreating)
-		if !w.hasDeployments(t, "web") || meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {
+		foo := e.waitForReason(t, test.name, v1alpha1.ReasonCreating)
+		if !e.hasDeployments(t, "web") || meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) {
 			t.Errorf("%s: conditions = %v, want a Deployment and not to be Stalled", test.name, foo.Status.Conditions)
 		}
 	}

@@ -16,55 +16,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This file is what gets in the controller's way: a cluster's policies and quotas, and pods that do not
-// become Ready. Each of these helpers has a test that shows what it does where no controller of ours runs.
+// This file has helpers for obstacles: policies and quotas of a cluster, and pods that do not become Ready. Each helper
+// has a test that shows its effect without our controller.
 
-// neverReadyImage is an image whose pods the local control plane leaves waiting for ever.
+// neverReadyImage is an image whose pods never become Ready on the local control plane.
 const neverReadyImage = "nginx:never-ready"
 
-// policyProbe is the name of what the helpers try to create, to see whether a policy is in force. It is never
-// stored.
+// policyProbe is the name of the Deployment that the helpers try to create to find out whether a policy is in force. It
+// is never stored.
 const policyProbe = "policy-probe"
 
 func TestDeniedDeploymentsAreRefusedWithTheMessageUntilTheDenialIsLifted(t *testing.T) {
-	w, other := newWorld(t, fullCluster), newWorld(t, fullCluster)
+	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
 	const message = "Deployments are frozen"
-	dep := w.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	dep := e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 
-	lift := w.denyDeployments(t, message, admissionregistrationv1.Update)
+	lift := e.denyDeployments(t, message, admissionregistrationv1.Update)
 	change := []byte(`{"spec":{"replicas":3}}`)
-	if out, err := w.try("", "patch", "deployment/web", "-n", w.namespace, "-p", string(change)); err == nil ||
+	if out, err := e.try("", "patch", "deployment/web", "-n", e.namespace, "-p", string(change)); err == nil ||
 		!strings.Contains(out, message) {
 		t.Errorf("an update was answered with %q, want a refusal with %q", out, message)
 	}
-	w.createDeployment(t, "another", func(*appsv1.Deployment) {}) // Creating is not denied,
+	e.createDeployment(t, "another", func(*appsv1.Deployment) {}) // Creating is not denied.
 	other.createDeployment(t, dep.Name, func(*appsv1.Deployment) {})
-	w.kubectl(t, "", "delete", "deployment/another", "-n", w.namespace)                          // nor is deleting,
-	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)               // nor scaling,
-	other.kubectl(t, "", "patch", "deployment/web", "-n", other.namespace, "-p", string(change)) // nor what is elsewhere.
+	e.kubectl(t, "", "delete", "deployment/another", "-n", e.namespace)            // Deleting is not denied.
+	e.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", e.namespace) // Scaling is not denied.
+	// Other namespaces are not affected.
+	other.kubectl(t, "", "patch", "deployment/web", "-n", other.namespace, "-p", string(change))
 
 	lift()
-	w.kubectl(t, "", "patch", "deployment/web", "-n", w.namespace, "-p", string(change))
+	e.kubectl(t, "", "patch", "deployment/web", "-n", e.namespace, "-p", string(change))
 
-	w.denyDeployments(t, message, admissionregistrationv1.Create, admissionregistrationv1.Delete)
+	e.denyDeployments(t, message, admissionregistrationv1.Create, admissionregistrationv1.Delete)
 	for _, args := range [][]string{
-		{"create", "deployment", "third", "--image=nginx", "-n", w.namespace},
-		{"delete", "deployment/web", "-n", w.namespace},
+		{"create", "deployment", "third", "--image=nginx", "-n", e.namespace},
+		{"delete", "deployment/web", "-n", e.namespace},
 	} {
-		if out, err := w.try("", args...); err == nil || !strings.Contains(out, message) {
+		if out, err := e.try("", args...); err == nil || !strings.Contains(out, message) {
 			t.Errorf("%s was answered with %q, want a refusal with %q", args[0], out, message)
 		}
 	}
 }
 
-func TestRewrittenImagesAreWhatIsStored(t *testing.T) {
-	w, other := newWorld(t, fullCluster), newWorld(t, fullCluster)
-	w.rewriteImages(t, "mirror.example.com/nginx:1")
+func TestRewrittenImagesAreStored(t *testing.T) {
+	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
+	e.rewriteImages(t, "mirror.example.com/nginx:1")
 	image := func(dep *appsv1.Deployment) string { return dep.Spec.Template.Spec.Containers[0].Image }
 
-	created := w.createDeployment(t, "web", func(*appsv1.Deployment) {})
-	w.kubectl(t, "", "set", "image", "deployment/web", "*=nginx:2", "-n", w.namespace)
-	updated := w.deployment(t, "web")
+	created := e.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	e.kubectl(t, "", "set", "image", "deployment/web", "*=nginx:2", "-n", e.namespace)
+	updated := e.deployment(t, "web")
 	if image(created) != "mirror.example.com/nginx:1" || image(updated) != "mirror.example.com/nginx:1" {
 		t.Errorf("the image is %q after a create and %q after an update, want the policy's", image(created), image(updated))
 	}
@@ -74,54 +75,54 @@ func TestRewrittenImagesAreWhatIsStored(t *testing.T) {
 }
 
 func TestQuotaIsInForce(t *testing.T) {
-	w := newWorld(t, fullCluster)
-	w.quota(t, corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("1")})
-	w.kubectl(t, "", "create", "secret", "generic", "first", "-n", w.namespace)
-	if out, err := w.try("", "create", "secret", "generic", "second", "-n", w.namespace); err == nil ||
+	e := newEnv(t, fullCluster)
+	e.quota(t, corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("1")})
+	e.kubectl(t, "", "create", "secret", "generic", "first", "-n", e.namespace)
+	if out, err := e.try("", "create", "secret", "generic", "second", "-n", e.namespace); err == nil ||
 		!strings.Contains(out, "exceeded quota") {
 		t.Errorf("one Secret more than the quota allows was answered with %q, want a refusal", out)
 	}
 }
 
-func TestPodsOfTheNeverReadyImageHoldTheirRolloutUp(t *testing.T) {
-	w := newWorld(t, fullCluster)
-	w.createDeployment(t, "web", func(dep *appsv1.Deployment) {
+func TestPodsOfTheNeverReadyImageBlockTheirRollout(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.createDeployment(t, "web", func(dep *appsv1.Deployment) {
 		dep.Spec.ProgressDeadlineSeconds = new(int32(1))
 		dep.Spec.Template.Spec.Containers[0].Image = neverReadyImage
 	})
 	until(t, "the Deployment gives up", func(context.Context) (bool, error) {
-		for _, cond := range w.deployment(t, "web").Status.Conditions {
+		for _, cond := range e.deployment(t, "web").Status.Conditions {
 			if cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded" {
 				return true, nil
 			}
 		}
 		return false, nil
 	})
-	if dep := w.deployment(t, "web"); dep.Status.Replicas != 1 || dep.Status.ReadyReplicas != 0 {
+	if dep := e.deployment(t, "web"); dep.Status.Replicas != 1 || dep.Status.ReadyReplicas != 0 {
 		t.Errorf("%d of %d pods are ready, want none of one", dep.Status.ReadyReplicas, dep.Status.Replicas)
 	}
 
-	w.kubectl(t, "", "set", "image", "deployment/web", "main=nginx:1", "-n", w.namespace)
-	until(t, "another image gets through", func(context.Context) (bool, error) { return w.rolledOut(t, "web"), nil })
+	e.kubectl(t, "", "set", "image", "deployment/web", "main=nginx:1", "-n", e.namespace)
+	until(t, "another image gets through", func(context.Context) (bool, error) { return e.rolledOut(t, "web"), nil })
 }
 
-// denyDeployments makes the API server refuse the operations on Deployments of this namespace to everybody,
-// with the message, until the test ends or the returned function is called. Their status and scale are
-// subresources, and not denied. The refusal is what a ValidatingAdmissionPolicy says by default: 422 Invalid.
-func (w *world) denyDeployments(
+// denyDeployments makes the API server refuse the operations on Deployments of this namespace, for all users and with
+// the message. It ends with the test or when the returned function is called. The subresources status and scale are not
+// denied. The error is that of a ValidatingAdmissionPolicy: 422 Invalid.
+func (e *env) denyDeployments(
 	t *testing.T, message string, operations ...admissionregistrationv1.OperationType,
 ) (lift func()) {
 	t.Helper()
-	denied, err := json.Marshal(operations) // A list in JSON is one in CEL.
+	denied, err := json.Marshal(operations) // A JSON list is also a CEL list.
 	if err != nil {
 		t.Fatal(err)
 	}
-	policies := w.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policies := e.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	policy, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-deny-"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			// Creating is among them for the sake of the probe.
-			MatchConstraints: w.deploymentsHere(append(operations, admissionregistrationv1.Create)...),
+			// CREATE is always included, for the probe.
+			MatchConstraints: e.deploymentsHere(append(operations, admissionregistrationv1.Create)...),
 			Validations: []admissionregistrationv1.Validation{{
 				Expression: fmt.Sprintf("!(request.operation in %s || request.name == %q)", denied, policyProbe),
 				Message:    message,
@@ -131,7 +132,7 @@ func (w *world) denyDeployments(
 	if err != nil {
 		t.Fatal(err)
 	}
-	bindings := w.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	bindings := e.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	if _, err := bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
@@ -144,7 +145,7 @@ func (w *world) denyDeployments(
 	t.Cleanup(func() { remove(context.Background(), t, policy.Name, bindings, policies) }) // t.Context() has ended then.
 
 	isDenied := func(ctx context.Context) bool {
-		_, err := w.probePolicies(ctx)
+		_, err := e.probePolicies(ctx)
 		return err != nil && strings.Contains(err.Error(), message)
 	}
 	until(t, "Deployments are denied", func(ctx context.Context) (bool, error) { return isDenied(ctx), nil })
@@ -155,15 +156,15 @@ func (w *world) denyDeployments(
 	}
 }
 
-// rewriteImages makes the API server store every Deployment of this namespace with the image to in all its
-// containers, whatever was asked for, until the test ends.
-func (w *world) rewriteImages(t *testing.T, to string) {
+// rewriteImages makes the API server replace the images of all Deployments of this namespace by the image to, until the
+// test ends.
+func (e *env) rewriteImages(t *testing.T, to string) {
 	t.Helper()
-	policies := w.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	policies := e.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	policy, err := policies.Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-rewrite-"},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			MatchConstraints:   w.deploymentsHere(admissionregistrationv1.Create, admissionregistrationv1.Update),
+			MatchConstraints:   e.deploymentsHere(admissionregistrationv1.Create, admissionregistrationv1.Update),
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			Mutations: []admissionregistrationv1.Mutation{{
 				PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
@@ -177,7 +178,7 @@ func (w *world) rewriteImages(t *testing.T, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bindings := w.kube.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	bindings := e.kube.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
 	if _, err := bindings.Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
 		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
@@ -186,12 +187,12 @@ func (w *world) rewriteImages(t *testing.T, to string) {
 	}
 	t.Cleanup(func() { remove(context.Background(), t, policy.Name, bindings, policies) }) // t.Context() has ended then.
 	until(t, "images are rewritten", func(ctx context.Context) (bool, error) {
-		dep, err := w.probePolicies(ctx)
+		dep, err := e.probePolicies(ctx)
 		return err == nil && dep.Spec.Template.Spec.Containers[0].Image == to, nil
 	})
 }
 
-// remove deletes the objects called name of several kinds, as far as they are there.
+// remove deletes the objects with a name of several kinds, if they exist.
 func remove(ctx context.Context, t *testing.T, name string, kinds ...interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }) {
@@ -204,11 +205,11 @@ func remove(ctx context.Context, t *testing.T, name string, kinds ...interface {
 }
 
 // deploymentsHere matches operations on the Deployments of this namespace.
-func (w *world) deploymentsHere(
+func (e *env) deploymentsHere(
 	operations ...admissionregistrationv1.OperationType,
 ) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: e.namespace}},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
 			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 				Operations: operations,
@@ -222,11 +223,11 @@ func (w *world) deploymentsHere(
 	}
 }
 
-// probePolicies returns what the API server would make of a new Deployment. Policies come into force up to a
-// second after they are stored.
-func (w *world) probePolicies(ctx context.Context) (*appsv1.Deployment, error) {
+// probePolicies returns the result of a dry run that creates a Deployment. Policies take effect up to a second after
+// they are stored.
+func (e *env) probePolicies(ctx context.Context) (*appsv1.Deployment, error) {
 	labels := map[string]string{"app": policyProbe}
-	return w.kube.AppsV1().Deployments(w.namespace).Create(ctx, &appsv1.Deployment{
+	return e.kube.AppsV1().Deployments(e.namespace).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: policyProbe},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -239,13 +240,13 @@ func (w *world) probePolicies(ctx context.Context) (*appsv1.Deployment, error) {
 }
 
 // quota limits the namespace to hard, and returns when the limits are in force.
-func (w *world) quota(t *testing.T, hard corev1.ResourceList) {
+func (e *env) quota(t *testing.T, hard corev1.ResourceList) {
 	t.Helper()
-	// One more limit, to try out. A filled status would only say that the quota has been counted: as long as
-	// the API server itself has not noticed that, it refuses whatever is limited, in other words.
+	// An additional limit, to test whether the quota is in force. A filled status only proves that the quota controller
+	// has counted. Until the API server has seen that, it refuses all limited objects, with another message.
 	limits := corev1.ResourceList{"count/podtemplates": resource.MustParse("0")}
 	maps.Copy(limits, hard)
-	quota, err := w.kube.CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
+	quota, err := e.kube.CoreV1().ResourceQuotas(e.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "quota-"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: limits},
 	}, metav1.CreateOptions{})
@@ -253,7 +254,7 @@ func (w *world) quota(t *testing.T, hard corev1.ResourceList) {
 		t.Fatal(err)
 	}
 	until(t, "the quota is in force", func(ctx context.Context) (bool, error) {
-		_, err := w.kube.CoreV1().PodTemplates(w.namespace).Create(ctx, &corev1.PodTemplate{
+		_, err := e.kube.CoreV1().PodTemplates(e.namespace).Create(ctx, &corev1.PodTemplate{
 			ObjectMeta: metav1.ObjectMeta{Name: policyProbe},
 			Template: corev1.PodTemplateSpec{
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main:1"}}},

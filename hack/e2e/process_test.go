@@ -21,7 +21,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
+func TestAnInvalidConfigurationEndsWithOneLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
@@ -46,7 +46,7 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 			want: broken,
 		},
 		{
-			name:  "a kubeconfig that is not there",
+			name:  "a kubeconfig that does not exist",
 			flags: []string{"-kubeconfig=/does/not/exist"},
 			want:  "/does/not/exist",
 		},
@@ -56,7 +56,7 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 			want: "--kubeconfig",
 		},
 		{
-			name:  "a context that is not there",
+			name:  "a context that does not exist",
 			flags: []string{"--master=http://127.0.0.1:1", "--context=nowhere"},
 			want:  "nowhere",
 		},
@@ -76,7 +76,7 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 			want:  "::1",
 		},
 		{
-			name:  "a rate of nothing",
+			name:  "a rate of zero",
 			flags: []string{"--master=http://127.0.0.1:1", "--kube-api-qps=0"},
 			want:  "--kube-api-qps",
 		},
@@ -101,7 +101,7 @@ func TestConfigurationThatCannotBeUsedEndsWithOneLine(t *testing.T) {
 	}
 }
 
-func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
+func TestHelpAndVersionExitWithSuccess(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
@@ -116,11 +116,10 @@ func TestHelpAndVersionArePrintedAndEndWithSuccess(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor takes the server away and then the CRD, on a cluster
-// of its own, and watches a real half minute go by.
-func TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
-	w := newWorldOfItsOwn(t, apiCluster)
-	c := w.cluster
+// This test stops the API server and removes the CRD, on a cluster of its own. It takes half a minute of real time.
+func TestTheControllerLogsWhatIsMissingEvery30sAndWaitsForIt(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	c := e.cluster
 	do := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -132,39 +131,39 @@ func TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	do(c.KillComponent("kube-apiserver"))
 
 	p := startController(t, "--kubeconfig", kubeconfig)
-	p.says(t, "Cannot reach the API server")
+	p.waitForLog(t, "Cannot reach the API server")
 	until(t, "it is logged again", func(context.Context) (bool, error) {
-		return p.count("Cannot reach the API server") == 2, nil
+		return p.countLog("Cannot reach the API server") == 2, nil
 	})
 	do(c.StartComponent("kube-apiserver"))
-	p.says(t, "Reached the API server")
-	p.says(t, "does not know the resource")
-	p.says(t, "kubectl apply -f artifacts/crd")
+	p.waitForLog(t, "Reached the API server")
+	p.waitForLog(t, "does not know the resource")
+	p.waitForLog(t, "kubectl apply -f artifacts/crd")
 	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
-	p.says(t, `"Started"`)
+	p.waitForLog(t, `"Started"`)
 	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-	w.becomes(t, "web", v1alpha1.ReasonCreating)
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 
 	do(c.KillComponent("kube-apiserver")) // And again while it works.
 	until(t, "it is logged", func(context.Context) (bool, error) {
-		return p.count("Cannot reach the API server") >= 3, nil
+		return p.countLog("Cannot reach the API server") >= 3, nil
 	})
 	do(c.StartComponent("kube-apiserver"))
-	until(t, "it goes on by itself", func(context.Context) (bool, error) {
-		return p.count("Reached the API server") >= 2, nil
+	until(t, "it continues by itself", func(context.Context) (bool, error) {
+		return p.countLog("Reached the API server") >= 2, nil
 	})
-	w.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
-	w.becomes(t, "more", v1alpha1.ReasonCreating)
+	e.createFoo(t, "more", v1alpha1.FooSpec{DeploymentName: "more"})
+	e.waitForReason(t, "more", v1alpha1.ReasonCreating)
 
 	c.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
 	until(t, "it is logged", func(context.Context) (bool, error) {
-		return p.count("does not know the resource") >= 2, nil
+		return p.countLog("does not know the resource") >= 2, nil
 	})
 	c.kubectl(t, "", "apply", "-f", "artifacts/crd")
 	c.kubectl(t, "", "wait", "--for=condition=Established", "crd/foos.samplecontroller.k8s.io")
-	w.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"})
-	w.becomes(t, "last", v1alpha1.ReasonCreating)
+	e.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"})
+	e.waitForReason(t, "last", v1alpha1.ReasonCreating)
 
 	for line := range strings.Lines(p.log.String()) {
 		if strings.HasPrefix(line, "E") && !strings.Contains(line, "will keep trying") {
@@ -176,26 +175,26 @@ func TestWhatIsMissingIsLoggedAtOnceAndEvery30sAndWaitedFor(t *testing.T) {
 	}
 }
 
-func TestMissingPermissionIsLogged(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	w.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
-	t.Cleanup(func() { w.kubectl(t, "", "apply", "-f", "artifacts/deploy") }) // Others use this cluster too.
-	p := startController(t, "--kubeconfig", w.kubeconfig(t, nil))
-	p.says(t, "Not allowed to list and watch the resource")
-	p.says(t, `cannot list resource \"foos\"`)
-	w.kubectl(t, "", "apply", "-f", "artifacts/deploy")
-	p.says(t, `"Started"`)
+func TestAMissingPermissionIsLogged(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	e.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
+	t.Cleanup(func() { e.kubectl(t, "", "apply", "-f", "artifacts/deploy") }) // Others use this cluster too.
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil))
+	p.waitForLog(t, "Not allowed to list and watch the resource")
+	p.waitForLog(t, `cannot list resource \"foos\"`)
+	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
+	p.waitForLog(t, `"Started"`)
 }
 
-func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
+func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 	const foos, workers = 1000, 4
-	w := newWorld(t, apiCluster)
+	e := newEnv(t, apiCluster)
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
-		w.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name})
+		e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name})
 	}
 
-	proxy := newProxy(t, w.cluster)
+	proxy := newProxy(t, e.cluster)
 	var mu sync.Mutex
 	var begun []string // The Foos whose sync came to a create.
 	stopped := -1      // How many of them when the signal was sent.
@@ -209,7 +208,7 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 		mu.Unlock()
 		<-hold
 	}
-	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", workers))
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", workers))
 	until(t, "every worker has a request in flight", func(context.Context) (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -219,7 +218,7 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 	stopped = len(begun)
 	mu.Unlock()
 	p.signal(syscall.SIGTERM)
-	p.says(t, `"Stopping`)
+	p.waitForLog(t, `"Stopping`)
 	close(hold)
 	p.stop(t)
 
@@ -228,7 +227,7 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 	if more := len(begun) - stopped; more > workers {
 		t.Errorf("%d further syncs after the signal, want at most one for each of %d workers", more, workers)
 	}
-	list, err := w.kube.AppsV1().Deployments(w.namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := e.kube.AppsV1().Deployments(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +237,7 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 	}
 	reported := 0
 	for i := range list.Items {
-		foo := w.foo(t, list.Items[i].Name)
+		foo := e.foo(t, list.Items[i].Name)
 		if foo.Status.ObservedGeneration == foo.Generation {
 			reported++
 		}
@@ -248,34 +247,34 @@ func TestStopFinishesTheSyncsInHandAndBeginsNoMore(t *testing.T) {
 	}
 }
 
-func TestStopWaitsForEventsOnTheirWay(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	proxy := newProxy(t, w.cluster)
+func TestStopWaitsUntilEventsAreSent(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	proxy := newProxy(t, e.cluster)
 	hold := make(chan struct{})
 	proxy.before = func(r *http.Request) {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events") {
 			<-hold
 		}
 	}
-	w.createDeployment(t, "web", func(*appsv1.Deployment) {})
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
+	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
 	until(t, "an event is on its way", func(context.Context) (bool, error) {
 		return proxy.count(http.MethodPost, "/events") > 0, nil
 	})
 	p.signal(syscall.SIGTERM)
-	p.says(t, `"Stopping`)
+	p.waitForLog(t, `"Stopping`)
 	close(hold)
 	p.stop(t)
-	list, err := w.kube.EventsV1().Events(w.namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := e.kube.EventsV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 {
 		t.Errorf("events: %v, %v, want the one that was on its way", list.Items, err)
 	}
 }
 
-func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	proxy := newProxy(t, w.cluster)
+func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	proxy := newProxy(t, e.cluster)
 	hold := make(chan struct{})
 	defer close(hold)
 	proxy.before = func(r *http.Request) {
@@ -283,14 +282,14 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 			<-hold
 		}
 	}
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-	p := startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
 	until(t, "a request is in flight", func(context.Context) (bool, error) {
 		return proxy.count(http.MethodPost, "/deployments") > 0, nil
 	})
 	for range 2 {
 		p.signal(os.Interrupt)
-		p.says(t, `"Stopping`)
+		p.waitForLog(t, `"Stopping`)
 	}
 	p.code = 1
 	p.stop(t)
@@ -366,7 +365,7 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestMakeRunThatCannotGoOnEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
+func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
@@ -396,7 +395,7 @@ func TestMakeRunThatCannotGoOnEndsWithAnErrorAndLeavesNothingBehind(t *testing.T
 	}
 }
 
-// processesWith returns the command lines of all processes that mention words. It needs /proc.
+// processesWith returns the command lines of all processes that contain words. It needs /proc.
 func processesWith(t *testing.T, words string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -413,5 +412,5 @@ func processesWith(t *testing.T, words string) []string {
 	return found
 }
 
-// count returns how often the process has logged the words.
-func (p *process) count(words string) int { return strings.Count("\n"+p.log.String(), words) }
+// countLog returns how often the log of the process contains text.
+func (p *process) countLog(text string) int { return strings.Count("\n"+p.log.String(), text) }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A proxy stands between the controller and the API server. It notes the requests, and can hold back what
-// a watch brings and hold up requests.
+// A proxy is between the controller and the API server. It records the requests, and can delay watch events and
+// requests.
 type proxy struct {
 	*httptest.Server
 
@@ -24,10 +24,10 @@ type proxy struct {
 	requests []string      // "METHOD path", in the order of their coming.
 	held     string        // The resource whose watches are held back; "" is none.
 	released chan struct{} // Closed when held ends.
-	// before, when set, is called with each request before it goes on to the API server.
+	// before, unless nil, is called with each request before the API server gets it.
 	before func(*http.Request)
-	// lose, when set, says of a request whether it goes on and its answer does not come back.
-	lose func(*http.Request) bool
+	// loseAnswer, unless nil, reports whether the response to a request is lost. The API server executes the request.
+	loseAnswer func(*http.Request) bool
 }
 
 func newProxy(t *testing.T, c *cluster) *proxy {
@@ -51,7 +51,7 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 				resp.Body = &heldBody{ReadCloser: resp.Body, proxy: p, resource: resp.Request.URL.Path}
 			}
 			p.mu.Lock()
-			lose := p.lose
+			lose := p.loseAnswer
 			p.mu.Unlock()
 			if lose != nil && lose(resp.Request) {
 				panic(http.ErrAbortHandler)
@@ -80,12 +80,12 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 	return p
 }
 
-// ca returns the certificate that the proxy's clients must trust, in PEM form.
+// ca returns the certificate that clients of the proxy must trust, in PEM form.
 func (p *proxy) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 }
 
-// count returns how many requests of the method came for a path that ends in suffix.
+// count returns the number of requests with the method and a path that ends in suffix.
 func (p *proxy) count(method, suffix string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *proxy) count(method, suffix string) int {
 	return n
 }
 
-// holdWatch keeps back what watches of the resource bring, from now until releaseWatch.
+// holdWatch delays all events of watches of the resource until releaseWatch is called.
 func (p *proxy) holdWatch(resource string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *proxy) releaseWatch() {
 	}
 }
 
-// heldBody is the answer to a watch.
+// heldBody is the body of the response to a watch.
 type heldBody struct {
 	io.ReadCloser
 	proxy    *proxy

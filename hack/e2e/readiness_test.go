@@ -25,14 +25,14 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file is the contract of docs/readiness.md: all states of a Foo, and what tools that wait make of them.
+// This file tests the contract of docs/readiness.md: all states of a Foo, and how tools that wait for it read them.
 
 const (
 	readinessPage = "docs/readiness.md"
 
-	// heldByTest is a finalizer that nobody but the test takes off again.
+	// heldByTest is a finalizer that only the test removes.
 	heldByTest = "example.com/hold"
-	// keptMeanwhile is what a message says of the old Deployment of a Foo that is being renamed.
+	// keptMeanwhile is the part of a message about the previous Deployment of a Foo that is being renamed.
 	keptMeanwhile = " is kept on purpose meanwhile, with 1 available"
 )
 
@@ -40,48 +40,48 @@ const (
 type place string
 
 const (
-	// These are on apiCluster, where nothing but the test acts on Deployments.
-	placeStill      place = "still"
-	placeEnding     place = "ending"     // The namespace is being deleted.
-	placeUnattended place = "unattended" // The controller has ended when a Foo gets into its state.
+	// These places are on apiCluster, where only the test changes Deployments.
+	placeAPIOnly      place = "apiOnly"
+	placeTerminating  place = "terminating"  // The namespace is being deleted.
+	placeNoController place = "noController" // The controller has stopped before a Foo gets into its state.
 
-	// These are on fullCluster.
+	// These places are on fullCluster.
 	placeCommon        place = "common"
 	placeRewritten     place = "rewritten"     // A policy sets the image.
-	placeSpoiled       place = "spoiled"       // A policy sets an image that never becomes ready.
+	placeNeverReady    place = "neverReady"    // A policy sets an image that never becomes ready.
 	placeDenied        place = "denied"        // A policy denies new Deployments.
-	placeNoDeployments place = "noDeployments" // There is no quota for one more Deployment,
-	placeNoPods        place = "noPods"        // or for one more pod.
+	placeNoDeployments place = "noDeployments" // There is no quota for another Deployment.
+	placeNoPods        place = "noPods"        // There is no quota for another pod.
 )
 
 func (p place) cluster() *shared {
 	switch p {
-	case placeStill, placeEnding, placeUnattended:
+	case placeAPIOnly, placeTerminating, placeNoController:
 		return apiCluster
 	default:
 		return fullCluster
 	}
 }
 
-// A contractRow is one state of the contract: a line of the table, and how a Foo gets there.
+// A contractRow is one state of the contract: a line of the table, and how a Foo gets into that state.
 type contractRow struct {
-	// line is the state, Ready, Reconciling, Stalled, the reason, what kstatus and Argo CD say, and whether
+	// line has the state, Ready, Reconciling, Stalled, the reason, the results of kstatus and Argo CD, and whether
 	// kubectl wait returns or waits until its timeout.
 	line string
 	in   place
-	// spec is what the Foo is created with; the Deployment has the Foo's own name. Without spec and stored,
-	// the Foo is created by how.
+	// spec is the spec of the new Foo; the Deployment has the name of the Foo. Without spec and stored, how creates the
+	// Foo.
 	spec *v1alpha1.FooSpec
-	// stored is what a Foo consists of that the API server no longer takes.
+	// stored has the fields of a Foo that the API server refuses now.
 	stored string
-	// from is the reason that the Foo has before how brings it into the state.
+	// from is the reason of the Foo before how changes its state.
 	from string
-	how  func(t *testing.T, w *world, foo string)
-	// says is a part of the message.
-	says string
+	how  func(t *testing.T, e *env, foo string)
+	// message is a part of the message.
+	message string
 }
 
-// oneAvailable is a spec that is Available soon, noneAvailable one that never is.
+// oneAvailable returns a spec that becomes Available soon, noneAvailable one that never does.
 func oneAvailable() *v1alpha1.FooSpec {
 	return &v1alpha1.FooSpec{Replicas: new(int32(1)), Image: "nginx:1.29"}
 }
@@ -90,24 +90,24 @@ func noneAvailable() *v1alpha1.FooSpec {
 	return &v1alpha1.FooSpec{Replicas: new(int32(1)), Image: neverReadyImage}
 }
 
-// contract is the table, in its order.
+// contract has the rows of the table in their order.
 var contract = []contractRow{
 	{
-		line: "pending: no controller has looked | Unknown | - | - | Pending | InProgress | Progressing | waits",
-		in:   placeUnattended, how: byCreating(""),
+		line: "pending: not reconciled yet | Unknown | - | - | Pending | InProgress | Progressing | waits",
+		in:   placeNoController, how: byCreating(""),
 	},
 	{
-		line: "edited: no controller has looked at that | True | - | - | Available | InProgress | Progressing | waits",
-		in:   placeUnattended, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
+		line: "edited: the edit is not reconciled yet | True | - | - | Available | InProgress | Progressing | waits",
+		in:   placeNoController, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
 		how: byEditing(`{"spec":{"replicas":2}}`),
 	},
 	{
 		line: "creating | False | True | - | Creating | InProgress | Progressing | waits",
-		in:   placeStill, spec: oneAvailable(),
+		in:   placeAPIOnly, spec: oneAvailable(),
 	},
 	{
 		line: "rolling out | False | True | - | Progressing | InProgress | Progressing | waits",
-		in:   placeCommon, spec: noneAvailable(), says: "0 of 1 replicas available",
+		in:   placeCommon, spec: noneAvailable(), message: "0 of 1 replicas available",
 	},
 	{
 		line: "ready | True | - | - | Available | Current | Healthy | returns",
@@ -148,15 +148,15 @@ var contract = []contractRow{
 	},
 	{
 		line: "waiting for name: its Foo is renaming | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), says: "which keeps it until its new one",
+		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), message: "which keeps it until its new one",
 	},
 	{
 		line: "waiting for name: its Foo cannot move | False | - | True | WaitingForName | Failed | Degraded | waits",
-		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), says: "cannot move",
+		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), message: "cannot move",
 	},
 	{
 		line: "waiting for name: its Foo is gone | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeStill, how: byFindingDeploymentOfFormerFoo, says: "that is gone",
+		in:   placeAPIOnly, how: byFindingDeploymentOfFormerFoo, message: "that is gone",
 	},
 	{
 		line: "name cycle | False | - | True | NameCycle | Failed | Degraded | waits",
@@ -173,67 +173,67 @@ var contract = []contractRow{
 	},
 	{
 		line: "overridden, not available | False | True | - | FieldsOverridden | InProgress | Progressing | waits",
-		in:   placeSpoiled, how: byCreating(""),
+		in:   placeNeverReady, how: byCreating(""),
 	},
 	{
 		line: "overridden, stuck | False | - | True | FieldsOverridden | Failed | Degraded | waits",
-		in:   placeSpoiled, how: byCreatingAndRunningOutOfTime,
+		in:   placeNeverReady, how: byCreatingAndRunningOutOfTime,
 	},
 	{
 		line: "invalid: stored before the rules | False | - | True | Invalid | Failed | Degraded | waits",
-		in:   placeStill, stored: `"spec":{"replicas":1}`,
+		in:   placeAPIOnly, stored: `"spec":{"replicas":1}`,
 	},
 	{
 		line: "no quota for the Deployment | False | True | - | Refused | InProgress | Progressing | waits",
-		in:   placeNoDeployments, how: byCreating(""), says: "exceeded quota",
+		in:   placeNoDeployments, how: byCreating(""), message: "exceeded quota",
 	},
 	{
 		line: "denied by a policy | False | True | - | Refused | InProgress | Progressing | waits",
-		in:   placeDenied, how: byCreating(""), says: "not on Fridays",
+		in:   placeDenied, how: byCreating(""), message: "not on Fridays",
 	},
 	{
 		line: "namespace terminating: it was ready | True | - | - | Available | Current | Healthy | returns",
-		in:   placeEnding, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byLosingNamespace,
+		in:   placeTerminating, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byLosingNamespace,
 	},
 	{
 		line: "renaming: the new one is created | False | True | - | Creating | InProgress | Progressing | waits",
-		in:   placeStill, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		in:   placeAPIOnly, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
 		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: the new one comes up | False | True | - | Progressing | InProgress | Progressing | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
 		how: byRenaming("", neverReadyImage),
 	},
 	{
 		line: "renaming: the new name is taken | False | - | True | NameTaken | Failed | Degraded | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
 		how: byRenaming("ready", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for the new one | False | True | - | Refused | InProgress | Progressing | waits",
-		in:   placeNoDeployments, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		in:   placeNoDeployments, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
 		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for its pods | False | True | - | ReplicaFailure | InProgress | Progressing | waits",
-		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
 		how: byRenaming("", "nginx:1.29"),
 	},
 	{
 		line: "renaming: no quota for its pods in time | False | - | True | ReplicaFailure | Failed | Degraded | waits",
 		in:   placeNoPods, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
-		how: byRenamingAndRunningOutOfTime("nginx:1.29"), says: keptMeanwhile,
+		how: byRenamingAndRunningOutOfTime("nginx:1.29"), message: keptMeanwhile,
 	},
 	{
 		line: "renaming: the new one is stuck | False | - | True | ProgressDeadlineExceeded | Failed | Degraded | waits",
 		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
-		how: byRenamingAndRunningOutOfTime(neverReadyImage), says: keptMeanwhile,
+		how: byRenamingAndRunningOutOfTime(neverReadyImage), message: keptMeanwhile,
 	},
 	{
 		line: "renaming: the old one is being deleted | True | - | - | Available | Current | Healthy | returns",
 		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byRenamingAndHoldingTheOldOne,
-		says: "is being deleted",
+		message: "is being deleted",
 	},
 	{
 		line: "being deleted: it was ready | True | - | - | Available | Terminating | Progressing | waits",
@@ -245,18 +245,18 @@ var contract = []contractRow{
 	},
 }
 
-// foo returns the name of the row's Foo: the state, as a name.
+// foo returns the name of the row's Foo, which is derived from the state.
 func (r *contractRow) foo() string {
 	state, _, _ := strings.Cut(r.line, " | ")
 	return strings.NewReplacer(" ", "-", ":", "", ",", "").Replace(strings.ToLower(state))
 }
 
-// conditions returns the part of the line that is about the Foo's conditions.
+// conditions returns the part of the line with the conditions.
 func (r *contractRow) conditions() string {
 	return strings.Join(strings.Split(r.line, " | ")[1:5], " | ")
 }
 
-// conditionsOf says what a Foo's conditions are, as a line does.
+// conditionsOf returns the conditions of a Foo in the format of a line.
 func conditionsOf(foo *v1alpha1.Foo) string {
 	var cells []string
 	for _, conditionType := range []string{
@@ -280,30 +280,30 @@ func contractTable() string {
 	return strings.Join(lines, "\n")
 }
 
-// TestReadinessContract brings a Foo into each state of the contract and asks the tools. Before that it shows that
-// what a Foo says stays the same, byte for byte, as long as nothing changes.
+// TestReadinessContract creates a Foo in each state of the contract and runs the tools. Before that it checks that the
+// status of a Foo stays the same, byte for byte, as long as nothing changes.
 func TestReadinessContract(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
 	s := newContractStage(t)
-	attended := contractRows(func(row *contractRow) bool { return row.in != placeUnattended })
+	attended := contractRows(func(row *contractRow) bool { return row.in != placeNoController })
 	s.prepare(t)
 	s.limit(t)
-	s.bring(t, attended)
+	s.createStates(t, attended)
 	before := s.settled(t, attended)
 	s.touchTenTimes(t, attended, before)
 	s.replacePods(t, attended, before)
 
 	s.controllers[apiCluster].stop(t)
-	s.bring(t, contractRows(func(row *contractRow) bool { return row.in == placeUnattended }))
+	s.createStates(t, contractRows(func(row *contractRow) bool { return row.in == placeNoController }))
 	if diff := cmp.Diff(contractTable(), s.table(t)); diff != "" {
 		t.Errorf("the contract (-want +got):\n%s", diff)
 	}
 }
 
-// The page has the lines of the contract and no others.
-func TestReadinessContractIsWhatThePageSays(t *testing.T) {
+// The page has exactly the lines of the contract.
+func TestReadinessContractIsTheTableOfThePage(t *testing.T) {
 	page, err := os.ReadFile(readinessPage)
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestReadinessContractIsWhatThePageSays(t *testing.T) {
 	if len(table) < 2 {
 		t.Fatalf("%s has no table", readinessPage)
 	}
-	if diff := cmp.Diff(contractTable(), strings.Join(table[2:], "\n")); diff != "" { // Behind the head.
+	if diff := cmp.Diff(contractTable(), strings.Join(table[2:], "\n")); diff != "" { // Without the head of the table.
 		t.Errorf("%s (-want +got):\n%s", readinessPage, diff)
 	}
 }
@@ -362,7 +362,7 @@ func setOf(words []string) []string {
 	return slices.Compact(words)
 }
 
-// contractRows returns the rows of the contract that are wanted.
+// contractRows returns the rows of the contract for which wanted returns true.
 func contractRows(wanted func(*contractRow) bool) []*contractRow {
 	var rows []*contractRow
 	for i := range contract {
@@ -373,37 +373,36 @@ func contractRows(wanted func(*contractRow) bool) []*contractRow {
 	return rows
 }
 
-// A contractStage is where the Foos of the contract are.
+// A contractStage has the namespaces and controllers for the Foos of the contract.
 type contractStage struct {
-	worlds      map[place]*world
+	envs        map[place]*env
 	controllers map[*shared]*process
 }
 
-// newContractStage makes the namespaces, stores the Foos that the rules do not allow, and starts a controller on each
-// cluster.
+// newContractStage creates the namespaces, stores the invalid Foos, and starts a controller on each cluster.
 func newContractStage(t *testing.T) *contractStage {
 	t.Helper()
-	s := &contractStage{worlds: map[place]*world{}, controllers: map[*shared]*process{}}
+	s := &contractStage{envs: map[place]*env{}, controllers: map[*shared]*process{}}
 	for _, in := range []place{
-		placeStill, placeEnding, placeUnattended,
-		placeCommon, placeRewritten, placeSpoiled, placeDenied, placeNoDeployments, placeNoPods,
+		placeAPIOnly, placeTerminating, placeNoController,
+		placeCommon, placeRewritten, placeNeverReady, placeDenied, placeNoDeployments, placeNoPods,
 	} {
-		s.worlds[in] = newWorld(t, in.cluster())
+		s.envs[in] = newEnv(t, in.cluster())
 	}
-	t.Cleanup(func() { s.clear(t) }) // When the controllers have ended.
+	t.Cleanup(func() { s.clear(t) }) // Runs after the controllers have stopped.
 	s.storeWithoutRules(t)
-	for _, in := range []place{placeStill, placeCommon} {
-		s.controllers[in.cluster()] = s.worlds[in].controller(t, "-v=4") // So that it says what it has synced.
+	for _, in := range []place{placeAPIOnly, placeCommon} {
+		s.controllers[in.cluster()] = s.envs[in].controller(t, "-v=4") // With -v=4 it logs each sync.
 	}
 	return s
 }
 
-// clear deletes the Foos, so that no controller of a later test is concerned with them.
+// clear deletes the Foos, so that no controller of a later test reconciles them.
 func (s *contractStage) clear(t *testing.T) {
 	ctx := context.Background() // t.Context() has ended.
 	release := []byte(`{"metadata":{"finalizers":null}}`)
-	for in, w := range s.worlds {
-		foos, deployments := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace), w.kube.AppsV1().Deployments(w.namespace)
+	for in, e := range s.envs {
+		foos, deployments := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace), e.kube.AppsV1().Deployments(e.namespace)
 		err := foos.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)},
 			metav1.ListOptions{})
 		if err != nil {
@@ -436,92 +435,93 @@ func (s *contractStage) clear(t *testing.T) {
 	}
 }
 
-// storeWithoutRules creates the Foos that the rules do not allow, while a CRD without rules is in force.
+// storeWithoutRules creates the invalid Foos while a CRD without validation is in force.
 func (s *contractStage) storeWithoutRules(t *testing.T) {
 	t.Helper()
-	w := s.worlds[placeStill]
+	e := s.envs[placeAPIOnly]
 	inForce := false
 	t.Cleanup(func() {
-		if !inForce { // Whatever else went wrong, the next test needs them.
-			w.kubectl(t, "", "apply", "-f", crdFile)
+		if !inForce { // The next test needs our CRD, even if this one failed.
+			e.kubectl(t, "", "apply", "-f", crdFile)
 		}
 	})
-	w.kubectl(t, noRules, "apply", "-f", "-")
+	e.kubectl(t, noRules, "apply", "-f", "-")
 	var stored string
 	for _, row := range contractRows(func(row *contractRow) bool { return row.stored != "" }) {
 		stored = row.stored
 		until(t, "the API server takes every Foo", func(ctx context.Context) (bool, error) {
-			return w.foosIn(w.namespace).create(ctx, row.foo(), stored) == nil, nil
+			return e.foosIn(e.namespace).create(ctx, row.foo(), stored) == nil, nil
 		})
 	}
-	w.kubectl(t, "", "apply", "-f", crdFile)
-	until(t, "the API server goes by our rules", func(ctx context.Context) (bool, error) {
-		err := w.samples.SamplecontrollerV1alpha1().RESTClient().Post().Namespace(w.namespace).Resource("foos").
+	e.kubectl(t, "", "apply", "-f", crdFile)
+	until(t, "the API server uses our CRD", func(ctx context.Context) (bool, error) {
+		err := e.samples.SamplecontrollerV1alpha1().RESTClient().Post().Namespace(e.namespace).Resource("foos").
 			Param("dryRun", metav1.DryRunAll).Body([]byte(fooManifest("probe", stored))).Do(ctx).Error()
 		return apierrors.IsInvalid(err), nil
 	})
 	inForce = true
 }
 
-// prepare creates the Foos that something is to happen to, and waits until they are as they are before it.
+// prepare creates the Foos with a spec, and waits until they have the reason from.
 func (s *contractStage) prepare(t *testing.T) {
 	t.Helper()
 	created := contractRows(func(row *contractRow) bool { return row.spec != nil })
 	for _, row := range created {
 		spec := *row.spec
 		spec.DeploymentName = row.foo()
-		s.worlds[row.in].createFoo(t, row.foo(), spec)
+		s.envs[row.in].createFoo(t, row.foo(), spec)
 	}
 	for _, row := range created {
-		w := s.worlds[row.in]
+		e := s.envs[row.in]
 		if row.in.cluster() == apiCluster && row.from == v1alpha1.ReasonAvailable {
-			w.becomes(t, row.foo(), v1alpha1.ReasonCreating)
-			w.reportAvailable(t, row.foo(), 1)
+			e.waitForReason(t, row.foo(), v1alpha1.ReasonCreating)
+			e.reportAvailable(t, row.foo(), 1)
 		}
 	}
 	for _, row := range created {
 		if row.from != "" {
-			s.worlds[row.in].becomes(t, row.foo(), row.from)
+			s.envs[row.in].waitForReason(t, row.foo(), row.from)
 		}
 	}
 }
 
-// limit puts what the places are named for in the Foos' way.
+// limit creates the policies and quotas that the places are named after.
 func (s *contractStage) limit(t *testing.T) {
 	t.Helper()
-	s.worlds[placeRewritten].rewriteImages(t, "mirror.example.com/nginx:1")
-	s.worlds[placeSpoiled].rewriteImages(t, neverReadyImage)
-	s.worlds[placeDenied].denyDeployments(t, "not on Fridays", admissionregistrationv1.Create)
+	s.envs[placeRewritten].rewriteImages(t, "mirror.example.com/nginx:1")
+	s.envs[placeNeverReady].rewriteImages(t, neverReadyImage)
+	s.envs[placeDenied].denyDeployments(t, "not on Fridays", admissionregistrationv1.Create)
 	counted := map[place]corev1.ResourceName{
 		placeNoDeployments: "count/deployments.apps",
 		placeNoPods:        corev1.ResourcePods,
 	}
 	for in, counted := range counted {
-		// Each has one Deployment with one pod.
+		// Each Foo has one Deployment with one pod.
 		here := contractRows(func(row *contractRow) bool { return row.in == in && row.spec != nil })
-		s.worlds[in].quota(t, corev1.ResourceList{counted: *resource.NewQuantity(int64(len(here)), resource.DecimalSI)})
+		s.envs[in].quota(t, corev1.ResourceList{counted: *resource.NewQuantity(int64(len(here)), resource.DecimalSI)})
 	}
 }
 
-// bring brings Foos into their states.
-func (s *contractStage) bring(t *testing.T, rows []*contractRow) {
+// createStates brings the Foos of rows into their states.
+func (s *contractStage) createStates(t *testing.T, rows []*contractRow) {
 	t.Helper()
 	for _, row := range rows {
 		if row.how != nil {
-			row.how(t, s.worlds[row.in], row.foo())
+			row.how(t, s.envs[row.in], row.foo())
 		}
 	}
 	for _, row := range rows {
-		s.becomesWith(t, row, "is "+row.conditions(), func(foo *v1alpha1.Foo) bool {
-			looked := foo.Status.ObservedGeneration == foo.Generation || foo.DeletionTimestamp != nil ||
-				row.in == placeUnattended
-			return looked && conditionsOf(foo) == row.conditions() && strings.Contains(readyCondition(foo).Message, row.says)
+		s.waitForRow(t, row, "is "+row.conditions(), func(foo *v1alpha1.Foo) bool {
+			reconciled := foo.Status.ObservedGeneration == foo.Generation || foo.DeletionTimestamp != nil ||
+				row.in == placeNoController
+			return reconciled && conditionsOf(foo) == row.conditions() &&
+				strings.Contains(readyCondition(foo).Message, row.message)
 		})
 	}
 }
 
-// becomesWith waits until condition holds of the row's Foo, and returns it.
-func (s *contractStage) becomesWith(t *testing.T, row *contractRow, what string,
+// waitForRow waits until condition is true for the Foo of the row, and returns the Foo.
+func (s *contractStage) waitForRow(t *testing.T, row *contractRow, what string,
 	condition func(*v1alpha1.Foo) bool) *v1alpha1.Foo {
 	t.Helper()
 	var foo *v1alpha1.Foo
@@ -532,44 +532,44 @@ func (s *contractStage) becomesWith(t *testing.T, row *contractRow, what string,
 		}
 	}()
 	until(t, row.foo()+" "+what, func(context.Context) (bool, error) {
-		foo = s.worlds[row.in].foo(t, row.foo())
+		foo = s.envs[row.in].foo(t, row.foo())
 		holds = condition(foo)
 		return holds, nil
 	})
 	return foo
 }
 
-// settled waits until the Deployments do not move any more and the Foos say so, and returns the Foos.
+// settled waits until the Deployments do not change any more and the Foos have reported that, and returns the Foos.
 func (s *contractStage) settled(t *testing.T, rows []*contractRow) map[*contractRow]*v1alpha1.Foo {
 	t.Helper()
 	foos := map[*contractRow]*v1alpha1.Foo{}
 	for _, row := range rows {
-		foos[row] = s.becomesWith(t, row, "has settled", func(foo *v1alpha1.Foo) bool {
-			return row.in.cluster() == apiCluster || s.worlds[row.in].saysWhatIs(t, foo)
+		foos[row] = s.waitForRow(t, row, "has settled", func(foo *v1alpha1.Foo) bool {
+			return row.in.cluster() == apiCluster || s.envs[row.in].isUpToDate(t, foo)
 		})
 	}
-	for _, in := range []place{placeStill, placeCommon} {
-		s.worlds[in].settle(t)
+	for _, in := range []place{placeAPIOnly, placeCommon} {
+		s.envs[in].settle(t)
 	}
 	return foos
 }
 
-// saysWhatIs reports whether a Foo's Deployment, if it has one, is as wanted or as near as it gets, and the Foo has
-// the same numbers.
-func (w *world) saysWhatIs(t *testing.T, foo *v1alpha1.Foo) bool {
+// isUpToDate reports whether the Deployment of a Foo has as many replicas as it can get, and the Foo reports the same
+// numbers. It returns true for a Foo without a Deployment.
+func (e *env) isUpToDate(t *testing.T, foo *v1alpha1.Foo) bool {
 	t.Helper()
-	dep := w.deployments(t)[foo.Spec.DeploymentName]
+	dep := e.deployments(t)[foo.Spec.DeploymentName]
 	if dep == nil || !plan.Owns(foo, dep) {
 		return true
 	}
-	pods := int32(len(w.pods(t, foo.Status.Selector)))
+	pods := int32(len(e.pods(t, foo.Status.Selector)))
 	return dep.Status.ObservedGeneration == dep.Generation &&
 		(dep.Status.Replicas == *dep.Spec.Replicas || readyCondition(foo).Reason == v1alpha1.ReasonReplicaFailure) &&
 		pods == dep.Status.Replicas && foo.Status.Replicas == dep.Status.Replicas &&
 		foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
 }
 
-// touchTenTimes makes the controllers sync the Foos ten times. They may not write a status.
+// touchTenTimes makes the controllers sync the Foos ten times, and checks that they write no status.
 func (s *contractStage) touchTenTimes(t *testing.T, rows []*contractRow, before map[*contractRow]*v1alpha1.Foo) {
 	t.Helper()
 	written := s.statusWrites(t)
@@ -579,18 +579,18 @@ func (s *contractStage) touchTenTimes(t *testing.T, rows []*contractRow, before 
 			from[cluster] = len(controller.log.String())
 		}
 		for _, row := range rows {
-			s.worlds[row.in].editFoo(t, row.foo(), fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, round))
+			s.envs[row.in].editFoo(t, row.foo(), fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, round))
 		}
 		for _, row := range rows {
-			words := fmt.Sprintf(`"Synced" foo=%q`, s.key(row))
+			line := fmt.Sprintf(`"Synced" foo=%q`, s.key(row))
 			until(t, row.foo()+" is synced", func(context.Context) (bool, error) {
-				return strings.Contains(s.controllers[row.in.cluster()].log.String()[from[row.in.cluster()]:], words), nil
+				return strings.Contains(s.controllers[row.in.cluster()].log.String()[from[row.in.cluster()]:], line), nil
 			})
 		}
 	}
 	now := s.statusWrites(t)
 	for _, row := range rows {
-		if diff := cmp.Diff(before[row].Status, s.worlds[row.in].foo(t, row.foo()).Status); diff != "" {
+		if diff := cmp.Diff(before[row].Status, s.envs[row.in].foo(t, row.foo()).Status); diff != "" {
 			t.Errorf("%s: status after ten syncs (-before +after):\n%s", row.foo(), diff)
 		}
 		if n := now[s.key(row)] - written[s.key(row)]; n != 0 {
@@ -599,20 +599,20 @@ func (s *contractStage) touchTenTimes(t *testing.T, rows []*contractRow, before 
 	}
 }
 
-// replacePods deletes the pods of the Foos' Deployments, so that there are others with other names, and expects the
-// Foos to say the same again. It leaves alone those pods for which there might be no others, and the old ones of Foos
-// that are being renamed: without these it is another state.
+// replacePods deletes the pods of the Foos' Deployments, so that they are replaced by pods with other names, and checks
+// that the Foos report the same as before. It keeps pods that might not be replaced, and the pods of previous
+// Deployments, without which the state would be another.
 func (s *contractStage) replacePods(t *testing.T, rows []*contractRow, before map[*contractRow]*v1alpha1.Foo) {
 	t.Helper()
 	written := s.statusWrites(t)
 	former := map[*contractRow][]types.UID{}
 	for _, row := range rows {
-		w, selector := s.worlds[row.in], before[row].Status.Selector
+		e, selector := s.envs[row.in], before[row].Status.Selector
 		if row.in.cluster() == apiCluster || row.in == placeNoPods || selector == "" {
 			continue
 		}
-		former[row] = w.pods(t, selector)
-		err := w.kube.CoreV1().Pods(w.namespace).DeleteCollection(t.Context(),
+		former[row] = e.pods(t, selector)
+		err := e.kube.CoreV1().Pods(e.namespace).DeleteCollection(t.Context(),
 			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
@@ -620,47 +620,47 @@ func (s *contractStage) replacePods(t *testing.T, rows []*contractRow, before ma
 	}
 	for row, former := range former {
 		until(t, row.foo()+" has other pods", func(context.Context) (bool, error) {
-			pods := s.worlds[row.in].pods(t, before[row].Status.Selector)
+			pods := s.envs[row.in].pods(t, before[row].Status.Selector)
 			isFormer := func(uid types.UID) bool { return slices.Contains(former, uid) }
 			return len(pods) == len(former) && !slices.ContainsFunc(pods, isFormer), nil
 		})
 	}
-	s.worlds[placeCommon].settle(t)
+	s.envs[placeCommon].settle(t)
 	for _, row := range rows {
-		s.becomesWith(t, row, "says what it said before its pods were replaced: "+readyCondition(before[row]).Message,
+		s.waitForRow(t, row, "reports the same as before its pods were replaced: "+readyCondition(before[row]).Message,
 			func(foo *v1alpha1.Foo) bool {
-				return slices.Equal(wordsOf(before[row]), wordsOf(foo))
+				return slices.Equal(reportOf(before[row]), reportOf(foo))
 			})
 	}
 	now := s.statusWrites(t)
 	for _, row := range rows {
-		tellsOfPods := len(former[row]) > 0 && before[row].DeletionTimestamp == nil
-		if n := now[s.key(row)] - written[s.key(row)]; n != 0 && !tellsOfPods {
-			t.Errorf("%s: %d statuses were written for pods that it does not tell of", row.foo(), n)
+		reportsPods := len(former[row]) > 0 && before[row].DeletionTimestamp == nil
+		if n := now[s.key(row)] - written[s.key(row)]; n != 0 && !reportsPods {
+			t.Errorf("%s: %d statuses were written for pods that it does not report", row.foo(), n)
 		}
 	}
 }
 
-// wordsOf returns what a Foo's conditions say.
-func wordsOf(foo *v1alpha1.Foo) []string {
-	var words []string
+// reportOf returns the types, reasons and messages of a Foo's conditions.
+func reportOf(foo *v1alpha1.Foo) []string {
+	var report []string
 	for _, cond := range foo.Status.Conditions {
-		words = append(words, cond.Type, cond.Reason, cond.Message)
+		report = append(report, cond.Type, cond.Reason, cond.Message)
 	}
-	return words
+	return report
 }
 
 // key returns the namespace and name of the row's Foo.
 func (s *contractStage) key(row *contractRow) string {
-	return s.worlds[row.in].namespace + "/" + row.foo()
+	return s.envs[row.in].namespace + "/" + row.foo()
 }
 
-// statusWrites returns how often the controllers have written, or tried to write, the statuses of Foos, by key.
+// statusWrites returns the number of status writes of the controllers by key, including failed ones.
 func (s *contractStage) statusWrites(t *testing.T) map[string]int {
 	t.Helper()
 	n := map[string]int{}
-	for _, in := range []place{placeStill, placeCommon} {
-		for _, write := range s.worlds[in].writes(t, "") {
+	for _, in := range []place{placeAPIOnly, placeCommon} {
+		for _, write := range s.envs[in].writes(t, "") {
 			if _, of, ok := strings.Cut(write, " foos/status "); ok {
 				key, _, _ := strings.Cut(of, ":")
 				n[key]++
@@ -670,7 +670,7 @@ func (s *contractStage) statusWrites(t *testing.T) map[string]int {
 	return n
 }
 
-// table returns the contract as it is: what the Foos that the API server has say, and what the tools make of them.
+// table returns the actual table: the conditions of the stored Foos, and the results of the tools for them.
 func (s *contractStage) table(t *testing.T) string {
 	t.Helper()
 	ends := s.waitForReady(t)
@@ -680,10 +680,10 @@ func (s *contractStage) table(t *testing.T) string {
 	}
 	lines := make([]string, len(contract))
 	for i := range contract {
-		w := s.worlds[contract[i].in]
-		client := w.samples.SamplecontrollerV1alpha1().RESTClient()
+		e := s.envs[contract[i].in]
+		client := e.samples.SamplecontrollerV1alpha1().RESTClient()
 		name := contract[i].foo()
-		object, err := client.Get().Namespace(w.namespace).Resource("foos").Name(name).Do(t.Context()).Raw()
+		object, err := client.Get().Namespace(e.namespace).Resource("foos").Name(name).Do(t.Context()).Raw()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -711,11 +711,11 @@ func (s *contractStage) table(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// waitForReady runs kubectl wait for each Foo and returns how it ended.
+// waitForReady runs kubectl wait for each Foo and returns the results.
 func (s *contractStage) waitForReady(t *testing.T) []string {
 	t.Helper()
 	ends := make([]string, len(contract))
-	slots := make(chan struct{}, 12) // Each takes a processor for a moment and then waits.
+	slots := make(chan struct{}, 12) // Each kubectl needs a processor for a moment and then waits.
 	var running sync.WaitGroup
 	for i := range contract {
 		running.Go(func() {
@@ -723,10 +723,10 @@ func (s *contractStage) waitForReady(t *testing.T) []string {
 			defer func() { <-slots }()
 			timeout := "1s"
 			if strings.HasSuffix(contract[i].line, " returns") {
-				timeout = eventually.String() // It returns at once, except on a machine that is busy.
+				timeout = eventually.String() // It returns at once, except on a busy machine.
 			}
-			w := s.worlds[contract[i].in]
-			out, err := w.try("", "wait", "--for=condition=Ready", "foo/"+contract[i].foo(), "-n", w.namespace,
+			e := s.envs[contract[i].in]
+			out, err := e.try("", "wait", "--for=condition=Ready", "foo/"+contract[i].foo(), "-n", e.namespace,
 				"--timeout="+timeout)
 			switch {
 			case err == nil:
@@ -742,129 +742,129 @@ func (s *contractStage) waitForReady(t *testing.T) []string {
 	return ends
 }
 
-// The functions below are the how of rows. An empty name of a Deployment is the Foo's own, or in a rename that
-// with "-new" behind it.
+// The functions below are values of contractRow.how. An empty name of a Deployment means the name of the Foo or, in a
+// rename, the name of the Foo with the suffix "-new".
 
-func byCreating(deployment string) func(*testing.T, *world, string) {
-	return func(t *testing.T, w *world, foo string) {
+func byCreating(deployment string) func(*testing.T, *env, string) {
+	return func(t *testing.T, e *env, foo string) {
 		t.Helper()
 		spec := oneAvailable()
 		if spec.DeploymentName = deployment; deployment == "" {
 			spec.DeploymentName = foo
 		}
-		w.createFoo(t, foo, *spec)
+		e.createFoo(t, foo, *spec)
 	}
 }
 
-func byEditing(patch string) func(*testing.T, *world, string) {
-	return func(t *testing.T, w *world, foo string) {
+func byEditing(patch string) func(*testing.T, *env, string) {
+	return func(t *testing.T, e *env, foo string) {
 		t.Helper()
-		w.editFoo(t, foo, patch)
+		e.editFoo(t, foo, patch)
 	}
 }
 
-func byRenaming(deployment, image string) func(*testing.T, *world, string) {
-	return func(t *testing.T, w *world, foo string) {
+func byRenaming(deployment, image string) func(*testing.T, *env, string) {
+	return func(t *testing.T, e *env, foo string) {
 		t.Helper()
 		to := deployment
 		if to == "" {
 			to = foo + "-new"
 		}
-		w.editFoo(t, foo, fmt.Sprintf(`{"spec":{"deploymentName":%q,"image":%q}}`, to, image))
+		e.editFoo(t, foo, fmt.Sprintf(`{"spec":{"deploymentName":%q,"image":%q}}`, to, image))
 	}
 }
 
-func byRenamingAndRunningOutOfTime(image string) func(*testing.T, *world, string) {
-	return func(t *testing.T, w *world, foo string) {
+func byRenamingAndRunningOutOfTime(image string) func(*testing.T, *env, string) {
+	return func(t *testing.T, e *env, foo string) {
 		t.Helper()
-		byRenaming("", image)(t, w, foo)
-		byRunningOutOfTime(t, w, foo+"-new")
+		byRenaming("", image)(t, e, foo)
+		byRunningOutOfTime(t, e, foo+"-new")
 	}
 }
 
-func byRenamingAndHoldingTheOldOne(t *testing.T, w *world, foo string) {
+func byRenamingAndHoldingTheOldOne(t *testing.T, e *env, foo string) {
 	t.Helper()
-	w.editDeployment(t, foo, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
-	byRenaming("", "nginx:1.29")(t, w, foo)
+	e.editDeployment(t, foo, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
+	byRenaming("", "nginx:1.29")(t, e, foo)
 }
 
-func byCreatingAndRunningOutOfTime(t *testing.T, w *world, foo string) {
+func byCreatingAndRunningOutOfTime(t *testing.T, e *env, foo string) {
 	t.Helper()
-	byCreating("")(t, w, foo)
-	byRunningOutOfTime(t, w, foo)
+	byCreating("")(t, e, foo)
+	byRunningOutOfTime(t, e, foo)
 }
 
-// runsOutOfTime makes the Deployment controller give up soon.
-func byRunningOutOfTime(t *testing.T, w *world, deployment string) {
+// byRunningOutOfTime sets a short progress deadline.
+func byRunningOutOfTime(t *testing.T, e *env, deployment string) {
 	t.Helper()
 	until(t, "there is a Deployment "+deployment, func(context.Context) (bool, error) {
-		return w.exists(t, deployment), nil
+		return e.exists(t, deployment), nil
 	})
-	w.editDeployment(t, deployment, `{"spec":{"progressDeadlineSeconds":2}}`)
+	e.editDeployment(t, deployment, `{"spec":{"progressDeadlineSeconds":2}}`)
 }
 
-func byPausingDeployment(t *testing.T, w *world, deployment string) {
+func byPausingDeployment(t *testing.T, e *env, deployment string) {
 	t.Helper()
-	w.editDeployment(t, deployment, `{"spec":{"paused":true}}`)
+	e.editDeployment(t, deployment, `{"spec":{"paused":true}}`)
 }
 
-func byDeletingDeployment(t *testing.T, w *world, deployment string) {
+func byDeletingDeployment(t *testing.T, e *env, deployment string) {
 	t.Helper()
-	w.editDeployment(t, deployment, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
-	if err := w.kube.AppsV1().Deployments(w.namespace).Delete(t.Context(), deployment,
+	e.editDeployment(t, deployment, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
+	if err := e.kube.AppsV1().Deployments(e.namespace).Delete(t.Context(), deployment,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func byFindingForeignDeployment(t *testing.T, w *world, foo string) {
+func byFindingForeignDeployment(t *testing.T, e *env, foo string) {
 	t.Helper()
-	w.createDeployment(t, foo, func(*appsv1.Deployment) {})
-	byCreating("")(t, w, foo)
+	e.createDeployment(t, foo, func(*appsv1.Deployment) {})
+	byCreating("")(t, e, foo)
 }
 
-func byFindingDeploymentOfFormerFoo(t *testing.T, w *world, foo string) {
+func byFindingDeploymentOfFormerFoo(t *testing.T, e *env, foo string) {
 	t.Helper()
 	former := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: foo, UID: "00000000-0000-0000-0000-000000000000"}}
-	w.createDeployment(t, foo, func(dep *appsv1.Deployment) {
+	e.createDeployment(t, foo, func(dep *appsv1.Deployment) {
 		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(former, plan.FooKind)}
 	})
-	byCreating("")(t, w, foo)
+	byCreating("")(t, e, foo)
 }
 
-func bySwappingNames(t *testing.T, w *world, foo string) {
+func bySwappingNames(t *testing.T, e *env, foo string) {
 	t.Helper()
 	spec := oneAvailable()
 	spec.DeploymentName = foo + "-other"
-	w.createReady(t, foo+"-other", *spec)
-	w.rename(t, foo, foo+"-other")
-	w.rename(t, foo+"-other", foo)
+	e.createReady(t, foo+"-other", *spec)
+	e.rename(t, foo, foo+"-other")
+	e.rename(t, foo+"-other", foo)
 }
 
-func byBeingDeletedAndHeld(t *testing.T, w *world, foo string) {
+func byBeingDeletedAndHeld(t *testing.T, e *env, foo string) {
 	t.Helper()
-	w.editFoo(t, foo, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
-	w.deleteFoo(t, foo, metav1.DeletePropagationBackground)
+	e.editFoo(t, foo, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
+	e.deleteFoo(t, foo, metav1.DeletePropagationBackground)
 }
 
-// losesNamespace does what the namespace controller does, except the Foo.
-func byLosingNamespace(t *testing.T, w *world, foo string) {
+// byLosingNamespace deletes the contents of the namespace as the namespace controller does, except the Foo.
+func byLosingNamespace(t *testing.T, e *env, foo string) {
 	t.Helper()
-	if err := w.kube.CoreV1().Namespaces().Delete(t.Context(), w.namespace, metav1.DeleteOptions{}); err != nil {
+	if err := e.kube.CoreV1().Namespaces().Delete(t.Context(), e.namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.kube.AppsV1().Deployments(w.namespace).Delete(t.Context(), foo, metav1.DeleteOptions{}); err != nil {
+	if err := e.kube.AppsV1().Deployments(e.namespace).Delete(t.Context(), foo, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the controller tries to create the Deployment again", func(context.Context) (bool, error) {
-		return w.countWrites(t, "create deployments/ "+w.namespace+"/"+foo+": 403") > 0, nil
+		return e.countWrites(t, "create deployments/ "+e.namespace+"/"+foo+": 403") > 0, nil
 	})
 }
 
-// editDeployment applies a patch as somebody would who does not know of the Foo.
-func (w *world) editDeployment(t *testing.T, name, patch string) {
+// editDeployment applies a patch as a user who does not know about the Foo.
+func (e *env) editDeployment(t *testing.T, name, patch string) {
 	t.Helper()
-	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType,
+	if _, err := e.kube.AppsV1().Deployments(e.namespace).Patch(t.Context(), name, types.StrategicMergePatchType,
 		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

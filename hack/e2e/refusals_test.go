@@ -15,66 +15,66 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// TestRefusals lets the API server refuse writes in many ways, on one cluster and with one controller.
+// TestRefusals makes the API server refuse writes in many ways, with one controller.
 func TestRefusals(t *testing.T) {
-	each := together(t, fullCluster)
-	says := func(words string) func(*v1alpha1.Foo) bool {
+	run := sharedController(t, fullCluster)
+	hasMessage := func(text string) func(*v1alpha1.Foo) bool {
 		return func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonRefused &&
-				strings.Contains(readyCondition(foo).Message, words) &&
+				strings.Contains(readyCondition(foo).Message, text) &&
 				meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReconciling)
 		}
 	}
 
-	each("a quota: reported in its words, and an edit acts at once when there is room", func(t *testing.T, w *world) {
-		w.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("0")})
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
-		w.becomesWith(t, "web", says("exceeded quota"))
-		w.kubectl(t, "", "delete", "quota", "--all", "-n", w.namespace)
-		w.editFoo(t, "web", `{"spec":{"replicas":2}}`)
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+	run("a quota: reported with its message, and an edit retries at once", func(t *testing.T, e *env) {
+		e.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("0")})
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+		e.waitForFoo(t, "web", hasMessage("exceeded quota"))
+		e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace)
+		e.editFoo(t, "web", `{"spec":{"replicas":2}}`)
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	})
 
-	each("a policy that denies creates, then updates", func(t *testing.T, w *world) {
-		lift := w.denyDeployments(t, "not on Fridays", "CREATE")
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
-		w.becomesWith(t, "web", says("not on Fridays"))
-		lift()
-		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+	run("a policy that denies creates, then updates", func(t *testing.T, e *env) {
+		allowAgain := e.denyDeployments(t, "not on Fridays", "CREATE")
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+		e.waitForFoo(t, "web", hasMessage("not on Fridays"))
+		allowAgain()
+		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 
-		lift = w.denyDeployments(t, "change freeze", "UPDATE")
-		w.editFoo(t, "web", `{"spec":{"replicas":3}}`)
-		w.becomesWith(t, "web", says("change freeze"))
-		lift()
-		w.editFoo(t, "web", `{"spec":{"replicas":2}}`)
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && foo.Status.AvailableReplicas == 2 })
+		allowAgain = e.denyDeployments(t, "change freeze", "UPDATE")
+		e.editFoo(t, "web", `{"spec":{"replicas":3}}`)
+		e.waitForFoo(t, "web", hasMessage("change freeze"))
+		allowAgain()
+		e.editFoo(t, "web", `{"spec":{"replicas":2}}`)
+		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && foo.Status.AvailableReplicas == 2 })
 	})
 
-	each("a policy that denies deletes: a rename says so, and ends when it may", func(t *testing.T, w *world) {
-		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
-		lift := w.denyDeployments(t, "nothing goes", "DELETE")
-		w.rename(t, "web", "new")
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+	run("a policy that denies deletes: a rename reports it, and completes when it is allowed", func(t *testing.T, e *env) {
+		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
+		lift := e.denyDeployments(t, "nothing goes", "DELETE")
+		e.rename(t, "web", "new")
+		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
 				`Deployment "old" could not be deleted, trying again: deployments.apps "old" is forbidden`)
 		})
-		w.rename(t, "web", "newer") // It keeps nothing else from being done.
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return isReady(foo) && w.hasDeployments(t, "new", "newer", "old") &&
+		e.rename(t, "web", "newer") // It keeps nothing else from being done.
+		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
+			return isReady(foo) && e.hasDeployments(t, "new", "newer", "old") &&
 				strings.Contains(readyCondition(foo).Message, "could not be deleted")
 		})
 		lift()
-		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
-		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "newer") })
+		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
+		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "newer") })
 	})
 
-	each("a policy that rewrites the image: reported with both values, and no fight", func(t *testing.T, w *world) {
-		w.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
-		w.rewriteImages(t, "mirror.example.com/nginx:1")
-		before := w.countWrites(t, "patch deployments/")
-		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.30"}}`)
-		foo := w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
+	run("a policy that rewrites the image: reported with both values, without a fight", func(t *testing.T, e *env) {
+		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
+		e.rewriteImages(t, "mirror.example.com/nginx:1")
+		before := e.countWrites(t, "patch deployments/")
+		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.30"}}`)
+		foo := e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonFieldsOverridden && isReady(foo)
 		})
 		want := `Something else keeps changing Deployment "web": spec.template.spec.containers[name=nginx].image ` +
@@ -82,104 +82,104 @@ func TestRefusals(t *testing.T) {
 		if got := readyCondition(foo).Message; !strings.HasPrefix(got, want) {
 			t.Errorf("message = %q, want it to begin with %q", got, want)
 		}
-		w.settle(t)
-		if got := w.countWrites(t, "patch deployments/") - before; got > 4 { // 1, 2 and 4 s between them.
+		e.settle(t)
+		if got := e.countWrites(t, "patch deployments/") - before; got > 4 { // 1, 2 and 4 s between them.
 			t.Errorf("%d patches: that is a fight", got)
 		}
-		if events := w.events(t, "web"); len(events) == 0 || events[len(events)-1].Reason != v1alpha1.EventFieldsOverridden {
+		if events := e.events(t, "web"); len(events) == 0 || events[len(events)-1].Reason != v1alpha1.EventFieldsOverridden {
 			t.Errorf("events = %v, want a warning %s at last", events, v1alpha1.EventFieldsOverridden)
 		}
-		w.editFoo(t, "web", `{"spec":{"image":"mirror.example.com/nginx:1"}}`)
-		w.becomes(t, "web", v1alpha1.ReasonAvailable)
+		e.editFoo(t, "web", `{"spec":{"image":"mirror.example.com/nginx:1"}}`)
+		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	})
 }
 
-// TestNamespaceBeingDeletedEndsItQuietly needs a namespace that stays Terminating: nothing here deletes its content.
-func TestNamespaceBeingDeletedEndsItQuietly(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	w.controller(t)
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Paused: true})
-	w.becomes(t, "web", v1alpha1.ReasonPaused)
-	w.kubectl(t, "", "delete", "namespace", w.namespace, "--wait=false")
-	w.editFoo(t, "web", `{"spec":{"paused":false}}`)
-	t.Cleanup(func() { // Or the controllers of other tests would try it too.
-		w.kubectl(t, "", "delete", "foo/web", "-n", w.namespace)
+// On apiCluster the namespace stays Terminating, because nothing deletes its contents.
+func TestInATerminatingNamespaceACreateIsTriedOnceAndNoStatusIsWritten(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	e.controller(t)
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Paused: true})
+	e.waitForReason(t, "web", v1alpha1.ReasonPaused)
+	e.kubectl(t, "", "delete", "namespace", e.namespace, "--wait=false")
+	e.editFoo(t, "web", `{"spec":{"paused":false}}`)
+	t.Cleanup(func() { // Otherwise the controllers of other tests would try to create the Deployment too.
+		e.kubectl(t, "", "delete", "foo/web", "-n", e.namespace)
 	})
-	tried := func() int { return w.countWrites(t, "create deployments/ "+w.namespace+"/web") }
+	tried := func() int { return e.countWrites(t, "create deployments/ "+e.namespace+"/web") }
 	until(t, "the create is tried", func(context.Context) (bool, error) { return tried() > 0, nil })
-	newWorld(t, apiCluster).settle(t)
+	newEnv(t, apiCluster).settle(t)
 	if got := tried(); got != 1 {
 		t.Errorf("the create was tried %d times, want once", got)
 	}
-	if reason := readyCondition(w.foo(t, "web")).Reason; reason != v1alpha1.ReasonPaused {
-		t.Errorf("reason = %s: a status was written into a namespace that is going", reason)
+	if reason := readyCondition(e.foo(t, "web")).Reason; reason != v1alpha1.ReasonPaused {
+		t.Errorf("reason = %s: a status was written in a terminating namespace", reason)
 	}
 }
 
-// TestStaleViews holds back watches, and loses answers, between the controller and the API server.
-func TestStaleViews(t *testing.T) {
-	start := func(t *testing.T) (*world, *proxy) {
-		w := newWorld(t, apiCluster)
-		proxy := newProxy(t, w.cluster)
-		startController(t, "--kubeconfig", w.kubeconfig(t, proxy)).says(t, `"Started"`)
-		return w, proxy
+// TestStaleCaches delays watches and loses responses between the controller and the API server.
+func TestStaleCaches(t *testing.T) {
+	start := func(t *testing.T) (*env, *proxy) {
+		e := newEnv(t, apiCluster)
+		proxy := newProxy(t, e.cluster)
+		startController(t, "--kubeconfig", e.kubeconfig(t, proxy)).waitForLog(t, `"Started"`)
+		return e, proxy
 	}
 
-	t.Run("a foreign Deployment that the cache does not show, and does not show going either", func(t *testing.T) {
-		w, proxy := start(t)
+	t.Run("a foreign Deployment whose creation and deletion the cache misses", func(t *testing.T) {
+		e, proxy := start(t)
 		proxy.holdWatch("deployments")
-		w.createDeployment(t, "web", func(*appsv1.Deployment) {})
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-		w.becomes(t, "web", v1alpha1.ReasonNotOwned)
+		e.createDeployment(t, "web", func(*appsv1.Deployment) {})
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+		e.waitForReason(t, "web", v1alpha1.ReasonNotOwned)
 		proxy.releaseWatch()
-		w.kubectl(t, "", "delete", "deployment/web", "-n", w.namespace)
-		w.becomes(t, "web", v1alpha1.ReasonCreating)
+		e.kubectl(t, "", "delete", "deployment/web", "-n", e.namespace)
+		e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 	})
 
-	t.Run("a controller with an outdated Foo does not undo what another one did for the newer one", func(t *testing.T) {
-		w, proxy := start(t)
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
-		w.becomes(t, "web", v1alpha1.ReasonCreating)
+	t.Run("a controller with a stale Foo does not revert the write of another controller", func(t *testing.T) {
+		e, proxy := start(t)
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+		e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 		proxy.holdWatch("foos")
-		w.controller(t)
-		w.editFoo(t, "web", `{"spec":{"replicas":5}}`)
+		e.controller(t)
+		e.editFoo(t, "web", `{"spec":{"replicas":5}}`)
 		until(t, "the Deployment follows", func(context.Context) (bool, error) {
-			return *w.deployment(t, "web").Spec.Replicas == 5, nil
+			return *e.deployment(t, "web").Spec.Replicas == 5, nil
 		})
-		until(t, "the controller that is behind looks", func(context.Context) (bool, error) {
+		until(t, "the controller with the stale cache reads the Foo live", func(context.Context) (bool, error) {
 			return proxy.count(http.MethodGet, "/foos/web") > 0, nil
 		})
-		newWorld(t, apiCluster).settle(t)
+		newEnv(t, apiCluster).settle(t)
 		proxy.releaseWatch()
-		w.settle(t)
-		if got := w.countWrites(t, "patch deployments/"); got != 1 || *w.deployment(t, "web").Spec.Replicas != 5 {
-			t.Errorf("%d patches and %d replicas, want 1 and 5", got, *w.deployment(t, "web").Spec.Replicas)
+		e.settle(t)
+		if got := e.countWrites(t, "patch deployments/"); got != 1 || *e.deployment(t, "web").Spec.Replicas != 5 {
+			t.Errorf("%d patches and %d replicas, want 1 and 5", got, *e.deployment(t, "web").Spec.Replicas)
 		}
 	})
 
-	t.Run("a create whose answer is lost is looked at before anything else", func(t *testing.T) {
-		w, proxy := start(t)
-		proxy.holdWatch("deployments") // Or the Deployment's event might answer the question first.
-		var posts, looks atomic.Int32
+	t.Run("after a create without a response, the controller reads the Deployment live", func(t *testing.T) {
+		e, proxy := start(t)
+		proxy.holdWatch("deployments") // Otherwise the watch event of the Deployment might come first.
+		var posts, reads atomic.Int32
 		proxy.mu.Lock()
-		proxy.lose = func(r *http.Request) bool {
-			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, w.namespace+"/deployments") && posts.Add(1) == 1
+		proxy.loseAnswer = func(r *http.Request) bool {
+			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, e.namespace+"/deployments") && posts.Add(1) == 1
 		}
 		proxy.before = func(r *http.Request) {
-			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, w.namespace+"/deployments/web") {
-				looks.Add(1)
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, e.namespace+"/deployments/web") {
+				reads.Add(1)
 			}
 		}
 		proxy.mu.Unlock()
-		w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-		w.becomes(t, "web", v1alpha1.ReasonCreating)
-		if posts.Load() != 1 || looks.Load() != 1 {
-			t.Errorf("%d creates and %d looks at the Deployment, want one of each", posts.Load(), looks.Load())
+		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+		e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+		if posts.Load() != 1 || reads.Load() != 1 {
+			t.Errorf("%d creates and %d live reads of the Deployment, want one of each", posts.Load(), reads.Load())
 		}
 		proxy.releaseWatch()
-		w.settle(t)
-		if !w.hasDeployments(t, "web") {
-			t.Errorf("Deployments = %v, want one", w.deployments(t))
+		e.settle(t)
+		if !e.hasDeployments(t, "web") {
+			t.Errorf("Deployments = %v, want one", e.deployments(t))
 		}
 	})
 }

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 )
 
-// This file is about the tools that read the status of a Foo: kstatus, by which kpt, Flux and Helm 4 wait, and Argo CD
-// with our health check. They need no cluster: here they get Foos in states that the controller seldom or never
-// reports. The states that it does report are in TestReadinessContract.
+// This file tests the tools that read the status of a Foo: kstatus, which kpt, Flux and Helm 4 use to wait, and Argo CD
+// with our health check. They need no cluster. Here they get Foos in states that the controller rarely or never
+// reports. TestReadinessContract has the states that it does report.
 
 const healthScript = "artifacts/argocd/health.lua"
 
-// A tool assesses the state of an object in one word, and gives a message.
+// A tool returns the status of an object as one word, and a message.
 type tool func(obj *unstructured.Unstructured) (word, message string, err error)
 
 func kstatus(obj *unstructured.Unstructured) (word, message string, err error) {
@@ -28,8 +28,8 @@ func kstatus(obj *unstructured.Unstructured) (word, message string, err error) {
 	return result.Status.String(), result.Message, nil
 }
 
-// fooOf returns a Foo of generation 2 as JSON. more and spec are the fields that its metadata and its spec
-// have besides the usual, status is its whole status; "" is none.
+// fooOf returns a Foo of generation 2 as JSON. more and spec are additional fields of its metadata and its spec. status
+// is its whole status, "" for none.
 func fooOf(more, spec, status string) string {
 	if status == "" {
 		status = "null"
@@ -42,7 +42,7 @@ func fooOf(more, spec, status string) string {
 	}`, more, spec, status)
 }
 
-// statusOf returns a status that was observed for a generation; 0 is none, as in the API server's default.
+// statusOf returns a status with this observedGeneration. 0 leaves it out, as the default of the API server does.
 func statusOf(generation int, conditions ...string) string {
 	observed := ""
 	if generation != 0 {
@@ -75,7 +75,7 @@ func TestToolsUnderstandStatesThatTheControllerDoesNotReport(t *testing.T) {
 		foo             string
 		kstatus, argoCD string
 	}{
-		// To kstatus this is Current. The CRD therefore has a default for status.
+		// kstatus reports this as Current. Therefore the CRD has a default for status.
 		{
 			name:    "no status",
 			foo:     fooOf("", "", ""),
@@ -171,7 +171,7 @@ func TestToolsUnderstandStatesThatTheControllerDoesNotReport(t *testing.T) {
 			kstatus: "Current\tResource is Ready",
 			argoCD:  "Healthy\tThe message of Ready",
 		},
-		// To kstatus the first of the two counts.
+		// kstatus uses the first of the two conditions.
 		{
 			name:    "stalled and reconciling",
 			foo:     fooOf("", "", statusOf(2, append(notOwned, progressing)...)),
@@ -217,7 +217,7 @@ func TestToolsUnderstandStatesThatTheControllerDoesNotReport(t *testing.T) {
 	}
 }
 
-// expectTools expects the words and messages of both tools, each with a tab between.
+// expectTools checks the results of both tools: the status, a tab, and the message.
 func expectTools(t *testing.T, foo, wantKstatus, wantArgoCD string) {
 	t.Helper()
 	argoCD, err := argoCD(healthScript)
@@ -249,7 +249,7 @@ func objectOf(t *testing.T, encoded string) *unstructured.Unstructured {
 	return obj
 }
 
-// Our health check is only as good here as in Argo CD if both give it the same.
+// The tests of our health check are valid only if it runs as in Argo CD.
 func TestHealthChecksRunAsInArgoCD(t *testing.T) {
 	const object = `{"kind": "Foo", "metadata": {"name": "web"}, "spec": {"whole": 3, "list": ["a", "b"], "none": null}}`
 	for _, test := range []struct {

@@ -23,24 +23,24 @@ import (
 )
 
 func TestNewFooCostsTwoWrites(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	w.controller(t)
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
-	w.becomes(t, "web", v1alpha1.ReasonCreating)
-	other := newWorld(t, apiCluster)
+	e := newEnv(t, apiCluster)
+	e.controller(t)
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+	other := newEnv(t, apiCluster)
 	other.settle(t)
 	want := []string{
-		fmt.Sprintf("create deployments/ %s/web: 201", w.namespace),
-		fmt.Sprintf("update foos/status %s/web: 200", w.namespace),
+		fmt.Sprintf("create deployments/ %s/web: 201", e.namespace),
+		fmt.Sprintf("update foos/status %s/web: 200", e.namespace),
 	}
-	if diff := gocmp.Diff(want, w.writes(t, w.namespace)); diff != "" {
+	if diff := gocmp.Diff(want, e.writes(t, e.namespace)); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
 
-func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
-	w := newWorld(t, apiCluster)
-	proxy := newProxy(t, w.cluster)
+func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	proxy := newProxy(t, e.cluster)
 	var mu sync.Mutex
 	connections := map[string]map[string]bool{"watch": {}, "write": {}} // The clients' addresses.
 	seen := map[string]int{}
@@ -92,18 +92,18 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 			}
 		}
 	}
-	startController(t, "--kubeconfig", w.kubeconfig(t, proxy))
-	w.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
-	w.becomes(t, "web", v1alpha1.ReasonCreating)
-	w.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", w.namespace)
+	startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+	e.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", e.namespace)
 	until(t, "the scale is put back", func(context.Context) (bool, error) {
-		return *w.deployment(t, "web").Spec.Replicas == 1, nil
+		return *e.deployment(t, "web").Spec.Replicas == 1, nil
 	})
-	w.rename(t, "web", "renamed")
-	w.becomes(t, "web", v1alpha1.ReasonCreating)
-	w.reportAvailable(t, "renamed", 1)
+	e.rename(t, "web", "renamed")
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+	e.reportAvailable(t, "renamed", 1)
 	until(t, "the old Deployment is deleted", func(context.Context) (bool, error) {
-		return w.hasDeployments(t, "renamed"), nil
+		return e.hasDeployments(t, "renamed"), nil
 	})
 
 	mu.Lock()
@@ -119,29 +119,29 @@ func TestEveryWriteIsBoundedInTimeNamedAndConditional(t *testing.T) {
 	}
 }
 
-// TestIdleAndRestartedControllerWritesNothing watches a real minute go by, on a cluster of its own.
+// This test takes a minute of real time, on a cluster of its own.
 func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
-	w := newWorldOfItsOwn(t, apiCluster)
-	c := w.cluster
-	first := w.controller(t)
+	e := newDedicatedEnv(t, apiCluster)
+	c := e.cluster
+	first := e.controller(t)
 
 	const foos = 100
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
-		w.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(3)), Image: "nginx:1.29"})
+		e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(3)), Image: "nginx:1.29"})
 	}
-	w.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // One that cannot have what it wants.
-	w.becomes(t, "rival", v1alpha1.ReasonNameTaken)
+	e.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // One that cannot have what it wants.
+	e.waitForReason(t, "rival", v1alpha1.ReasonNameTaken)
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
-		w.becomes(t, name, v1alpha1.ReasonCreating)
-		w.reportAvailable(t, name, 3)
+		e.waitForReason(t, name, v1alpha1.ReasonCreating)
+		e.reportAvailable(t, name, 3)
 	}
 	for i := range foos {
-		w.becomes(t, fmt.Sprintf("foo-%d", i), v1alpha1.ReasonAvailable)
+		e.waitForReason(t, fmt.Sprintf("foo-%d", i), v1alpha1.ReasonAvailable)
 	}
 	until(t, "all events are written", func(ctx context.Context) (bool, error) {
-		list, err := c.kube.EventsV1().Events(w.namespace).List(ctx, metav1.ListOptions{})
+		list, err := c.kube.EventsV1().Events(e.namespace).List(ctx, metav1.ListOptions{})
 		return len(list.Items) == foos+1, err
 	})
 
@@ -163,26 +163,25 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	}
 
 	first.stop(t)
-	w.controller(t).says(t, `"Done waiting" for="caches" instance="SharedIndexInformer *v1alpha1.Foo`)
-	w.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"}) // Queued behind all others.
-	w.becomes(t, "last", v1alpha1.ReasonCreating)
+	e.controller(t).waitForLog(t, `"Done waiting" for="caches" instance="SharedIndexInformer *v1alpha1.Foo`)
+	e.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"}) // Queued behind all others.
+	e.waitForReason(t, "last", v1alpha1.ReasonCreating)
 	want := []string{
-		fmt.Sprintf("create deployments/ %s/last: 201", w.namespace),
-		fmt.Sprintf("update foos/status %s/last: 200", w.namespace),
+		fmt.Sprintf("create deployments/ %s/last: 201", e.namespace),
+		fmt.Sprintf("update foos/status %s/last: 200", e.namespace),
 	}
 	if diff := gocmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
 		t.Errorf("writes after a restart, except those of a new Foo (-want +got):\n%s", diff)
 	}
 }
 
-// reportAvailable reports on a Deployment, where no Deployment controller runs, as the real one would when it is
-// rolled out.
-func (w *world) reportAvailable(t *testing.T, name string, replicas int) {
+// reportAvailable writes the status of a completed rollout, where no Deployment controller runs.
+func (e *env) reportAvailable(t *testing.T, name string, replicas int) {
 	t.Helper()
 	status := fmt.Appendf(nil, `{"status":{"observedGeneration":%d,
 		"replicas":%[2]d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d}}`,
-		w.deployment(t, name).Generation, replicas)
-	if _, err := w.kube.AppsV1().Deployments(w.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status,
+		e.deployment(t, name).Generation, replicas)
+	if _, err := e.kube.AppsV1().Deployments(e.namespace).Patch(t.Context(), name, types.StrategicMergePatchType, status,
 		metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}

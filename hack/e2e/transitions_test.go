@@ -18,14 +18,14 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file takes Foos from each value of a field to each other one and compares where they end with Foos that
-// were made so: what a Foo was before must not show. What is meant to stay of it is written out, in
-// transition.alike and transition.reported.
+// This file changes Foos from each value of a field to each other one. It compares their final state with that of Foos
+// that were created with the second value: the history of a Foo must not matter. The intended exceptions are in
+// transition.equivalent and transition.expected.
 
-// A spec is a Foo's spec as it is sent. A field that it lacks is absent, which is not the same as false or 0.
+// A spec is the spec of a Foo as a client sends it. A missing field is absent, which is not the same as false or 0.
 type spec map[string]any
 
-// with returns s with another value of one field; nil makes it absent.
+// with returns s with another value of one field. nil removes the field.
 func (s spec) with(field string, value any) spec {
 	changed := maps.Clone(s)
 	changed[field] = value
@@ -35,7 +35,7 @@ func (s spec) with(field string, value any) spec {
 	return changed
 }
 
-// json returns s as a Foo carries it.
+// json returns s as JSON.
 func (s spec) json(t *testing.T) string {
 	t.Helper()
 	encoded, err := json.Marshal(s)
@@ -51,7 +51,7 @@ type transition struct {
 	first, then spec
 }
 
-// numbered returns tr with Deployments that no other transition has: number is for "000" in their names.
+// numbered returns tr with unique names of Deployments: number replaces "000" in them.
 func (tr transition) numbered(number string) transition {
 	for _, s := range []*spec{&tr.first, &tr.then} {
 		*s = s.with("deploymentName", strings.Replace((*s)["deploymentName"].(string), "000", number, 1))
@@ -64,8 +64,8 @@ func (tr transition) renames() bool { return tr.first["deploymentName"] != tr.th
 // pauses reports whether the Foo has a Deployment and is then paused.
 func (tr transition) pauses() bool { return tr.first["paused"] != true && tr.then["paused"] == true }
 
-// alike returns the spec with which a new Foo ends as one does that had the first spec, and then the other.
-func (tr transition) alike() spec {
+// equivalent returns the spec with which a new Foo has the same final state as a Foo after the transition.
+func (tr transition) equivalent() spec {
 	same := tr.then
 	stays := func(field string) {
 		if same[field] == nil {
@@ -85,7 +85,7 @@ func (tr transition) alike() spec {
 	return same
 }
 
-// expected returns how the transition ends, given how the Foo that is alike has ended.
+// expected returns the expected final state of the transition, given the final state of the equivalent Foo.
 func (tr transition) expected(alike ending) ending {
 	end := ending{Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
 	if tr.pauses() { // The status reports it, and is about the Deployment that the paused spec names.
@@ -106,7 +106,7 @@ func (tr transition) expected(alike ending) ending {
 	return end
 }
 
-// pullPolicy returns what the API server makes of the image that the Deployment is created with.
+// pullPolicy returns the default of the API server for the image with which the Deployment is created.
 func (tr transition) pullPolicy() corev1.PullPolicy {
 	created := tr.first
 	if created["paused"] == true || tr.renames() && !tr.pauses() {
@@ -118,7 +118,7 @@ func (tr transition) pullPolicy() corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// A value is one that a field can have, and what the tests call it.
+// A value is a value of a field, and its name in the tests.
 type value struct {
 	name  string
 	value any
@@ -177,29 +177,29 @@ func TestTransitions(t *testing.T) {
 		compareTransitions(t, fullCluster, v1alpha1.ReasonAvailable, transitions)
 	})
 
-	t.Run("without pods", func(t *testing.T) { // No cluster has room for that many.
+	t.Run("without pods", func(t *testing.T) { // The nodes have no room for so many pods.
 		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3},
 			value{"2147483647", math.MaxInt32})
 		compareTransitions(t, apiCluster, v1alpha1.ReasonCreating, transitions)
 	})
 }
 
-// compareTransitions makes all transitions at once in one namespace, and Foos that are alike in another. They have
-// come to an end when the reason is that of end, or Paused, and no Deployment of an earlier name is left.
+// compareTransitions makes all transitions at once in one namespace, and creates the equivalent Foos in another. A
+// transition has ended when the reason is end or Paused, and no Deployment with an earlier name exists.
 func compareTransitions(t *testing.T, cluster *shared, end string, transitions []transition) {
-	changed, made := newWorld(t, cluster), newWorld(t, cluster)
+	changed, made := newEnv(t, cluster), newEnv(t, cluster)
 	changed.controller(t) // It works in all namespaces.
 	nameOf := func(i int) string { return fmt.Sprintf("%03d", i) }
-	create := func(w *world, i int, s spec) {
+	create := func(e *env, i int, s spec) {
 		t.Helper()
-		if err := w.foosIn(w.namespace).create(t.Context(), nameOf(i), `"spec":`+s.json(t)); err != nil {
+		if err := e.foosIn(e.namespace).create(t.Context(), nameOf(i), `"spec":`+s.json(t)); err != nil {
 			t.Fatalf("%s: %v", transitions[i].name, err)
 		}
 	}
-	finish := func(w *world) {
+	finish := func(e *env) {
 		t.Helper()
 		for i := range transitions {
-			w.becomesWith(t, nameOf(i), func(foo *v1alpha1.Foo) bool {
+			e.waitForFoo(t, nameOf(i), func(foo *v1alpha1.Foo) bool {
 				ready := readyCondition(foo)
 				return ready.Reason == v1alpha1.ReasonPaused || ready.Reason == end &&
 					!strings.Contains(ready.Message, "; Deployment ")
@@ -212,7 +212,7 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 	}
 	for i, tr := range transitions {
 		create(changed, i, tr.first)
-		create(made, i, tr.alike())
+		create(made, i, tr.equivalent())
 	}
 	finish(changed)
 	for i, tr := range transitions {
@@ -226,7 +226,7 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 	finish(changed)
 	finish(made)
 
-	got, want := changed.ends(t), made.ends(t)
+	got, want := changed.endings(t), made.endings(t)
 	for i, tr := range transitions {
 		t.Run(tr.name, func(t *testing.T) {
 			got, want := got[nameOf(i)], want[nameOf(i)]
@@ -238,20 +238,20 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 	}
 }
 
-// An ending is the final state of a Foo, except what is never the same twice, such as times and uids.
+// An ending is the final state of a Foo without times, uids and other values that always differ.
 type ending struct {
 	Status      v1alpha1.FooStatus
 	Deployments map[string]*appsv1.Deployment
 }
 
-// ends returns what has become of each Foo of the namespace.
-func (w *world) ends(t *testing.T) map[string]ending {
+// endings returns the final state of each Foo of the namespace.
+func (e *env) endings(t *testing.T) map[string]ending {
 	t.Helper()
-	list, err := w.samples.SamplecontrollerV1alpha1().Foos(w.namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployments := w.deployments(t)
+	deployments := e.deployments(t)
 	ends := map[string]ending{}
 	for i := range list.Items {
 		foo := &list.Items[i]
@@ -271,8 +271,8 @@ func (w *world) ends(t *testing.T) map[string]ending {
 	return ends
 }
 
-// stripped returns what of a Deployment of foo would be the same if both were created elsewhere. Of two fields it
-// keeps whether they are right.
+// stripped returns a Deployment of foo without the values that would differ in another namespace. For two fields it
+// keeps only whether they are correct.
 func stripped(foo *v1alpha1.Foo, dep *appsv1.Deployment) *appsv1.Deployment {
 	dep = dep.DeepCopy()
 	dep.Namespace, dep.UID, dep.ResourceVersion, dep.Generation = "", "", "", 0

@@ -21,13 +21,12 @@ import (
 
 const (
 	authorityLifetime = 10 * 365 * 24 * time.Hour
-	// leafLifetime is how long one "up" can last: its certificates are new at each start.
+	// leafLifetime is the longest time that one "up" can run. It issues new certificates at each start.
 	leafLifetime = 365 * 24 * time.Hour
 )
 
-// A pki is the keys and certificates of one cluster, as files in one directory. The authorities and
-// the key that signs ServiceAccount tokens stay what they are for the life of the directory, since
-// what they have signed is kept in etcd and by users.
+// A pki has the keys and certificates of one cluster, as files in one directory. The authorities and
+// the key for ServiceAccount tokens never change, because etcd and users keep what they have signed.
 type pki struct {
 	dir         string
 	ca, etcdCA  authority
@@ -57,8 +56,8 @@ func newPKI(dir string) (*pki, error) {
 	if p.ca, err = p.authority("ca"); err != nil {
 		return nil, err
 	}
-	// etcd trusts an authority of its own: the cluster's also signs for users, and whoever reaches
-	// etcd has passed RBAC by.
+	// etcd trusts an authority of its own. The authority of the cluster also signs certificates of users,
+	// with which they could bypass RBAC by connecting to etcd.
 	if p.etcdCA, err = p.authority("etcd-ca"); err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func newPKI(dir string) (*pki, error) {
 	return p, nil
 }
 
-// authority returns the authority kept under name, which is made when it is not there.
+// authority returns the authority that is stored under name. It creates the authority if it does not exist.
 func (p *pki) authority(name string) (authority, error) {
 	pair, err := tls.LoadX509KeyPair(p.file(name+".crt"), p.file(name+".key"))
 	if err == nil {
@@ -126,7 +125,7 @@ func (p *pki) authority(name string) (authority, error) {
 	return authority{cert: cert, key: key, pem: creds.cert}, err
 }
 
-// issue makes a certificate for subject and keeps it under name.
+// issue creates a certificate for subject and stores it under name.
 func (p *pki) issue(ca authority, name string, subject pkix.Name, usage x509.ExtKeyUsage) (credentials, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -146,7 +145,7 @@ func (p *pki) issue(ca authority, name string, subject pkix.Name, usage x509.Ext
 	return creds, p.write(name, creds)
 }
 
-// serviceAccountKey makes the pair that signs and checks ServiceAccount tokens, unless it is there.
+// serviceAccountKey creates the key pair for ServiceAccount tokens, unless it exists.
 func (p *pki) serviceAccountKey() error {
 	if _, err := os.Stat(p.file("sa.pub")); err == nil {
 		return nil
@@ -170,7 +169,7 @@ func (p *pki) serviceAccountKey() error {
 }
 
 func (p *pki) write(name string, creds credentials) error {
-	// The key first: an authority whose certificate is there is complete.
+	// The key is written first, so that an authority with a certificate is complete.
 	if err := os.WriteFile(p.file(name+".key"), creds.key, 0o600); err != nil {
 		return err
 	}

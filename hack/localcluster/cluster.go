@@ -19,7 +19,7 @@ import (
 const (
 	// startDeadline is how long a cluster, or one component of it, may take to become ready.
 	startDeadline = 2 * time.Minute
-	// portAttempts is how often a component may find its port taken.
+	// portAttempts is how many ports a component tries until one is free.
 	portAttempts = 5
 	pollInterval = 50 * time.Millisecond
 )
@@ -31,9 +31,9 @@ type cluster struct {
 	components []component
 	pki        *pki
 	children   *supervisor
-	// end ends the cluster, and says why: a stopRequest, or what went wrong.
+	// end ends the cluster with a cause: a stopRequest or an error.
 	end context.CancelCauseFunc
-	// health asks components how they are.
+	// health sends health checks to the components.
 	health *http.Client
 
 	mu    sync.Mutex
@@ -61,10 +61,10 @@ func (c *cluster) component(name string) component {
 	return component{}
 }
 
-func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func printLine(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// bringUp starts a component on a free port and returns when it is healthy.
-func (c *cluster) bringUp(ctx context.Context, comp component) error {
+// startOnFreePort starts a component on a free port and returns when it is healthy.
+func (c *cluster) startOnFreePort(ctx context.Context, comp component) error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
 		if err != nil {
@@ -78,7 +78,7 @@ func (c *cluster) bringUp(ctx context.Context, comp component) error {
 		if !isPortTaken(err) || attempt == portAttempts {
 			return err
 		}
-		say("%s: port %d was taken meanwhile, trying another", comp.name, port)
+		printLine("%s: port %d was taken meanwhile, trying another", comp.name, port)
 	}
 }
 
@@ -90,11 +90,11 @@ func (c *cluster) run(ctx context.Context, comp component) error {
 	if err != nil {
 		return err
 	}
-	say("%s: started, pid %d", comp.name, p.cmd.Process.Pid)
+	printLine("%s: started, pid %d", comp.name, p.cmd.Process.Pid)
 	if err := c.awaitHealthy(ctx, comp, p); err != nil {
 		return err
 	}
-	say("%s: healthy after %.1f s, 127.0.0.1:%d", comp.name, time.Since(started).Seconds(), c.port(comp.name))
+	printLine("%s: healthy after %.1f s, 127.0.0.1:%d", comp.name, time.Since(started).Seconds(), c.port(comp.name))
 	go func() {
 		<-p.exited
 		var death *deathError
@@ -105,13 +105,13 @@ func (c *cluster) run(ctx context.Context, comp component) error {
 	return nil
 }
 
-// environment keeps KWOK from reading ~/.kwok/kwok.yaml, which may be about something else.
+// environment prevents KWOK from reading ~/.kwok/kwok.yaml, which may belong to another cluster.
 func (c *cluster) environment() []string { return []string{"KWOK_WORKDIR=" + c.file("kwok")} }
 
-// awaitHealthy returns when the component answers that it is healthy, or cannot any more.
+// awaitHealthy returns when the component is healthy or has ended.
 func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) error {
-	// A death ends the question that is being asked, too: whoever has the port instead of the dead
-	// may never answer.
+	// The end of the process also cancels a running check: another process may have the port and never
+	// answer.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -129,8 +129,8 @@ func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) 
 	return err
 }
 
-// await calls check until it returns nil. When ctx's deadline comes first, late is what check said last
-// before it; when ctx ends for another reason, err is that reason.
+// await calls check until it returns nil. If the deadline of ctx comes first, late is the last error of
+// check. If ctx ends for another reason, err is that reason.
 func await(ctx context.Context, check func() error) (late, err error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -141,7 +141,7 @@ func await(ctx context.Context, check func() error) (late, err error) {
 			return nil, nil
 		}
 		if ctx.Err() == nil || last == nil {
-			last = err // Rather not the one that says that we no longer wait.
+			last = err // The error of a cancelled check would hide the cause.
 		}
 		select {
 		case <-ctx.Done():
@@ -154,7 +154,7 @@ func await(ctx context.Context, check func() error) (late, err error) {
 	}
 }
 
-// check asks a component once whether it is healthy.
+// check makes one health check of a component.
 func (c *cluster) check(ctx context.Context, comp component) error {
 	url := c.url(comp.name) + comp.health
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -173,8 +173,8 @@ func (c *cluster) check(ctx context.Context, comp component) error {
 	return nil
 }
 
-// newHealthClient trusts both authorities, and shows each server the certificate that its own
-// authority has signed (crypto/tls chooses).
+// newHealthClient returns a client that trusts both authorities. crypto/tls chooses the client
+// certificate that the authority of the server has signed.
 func newHealthClient(p *pki) (*http.Client, error) {
 	admin, err := tls.X509KeyPair(p.admin.cert, p.admin.key)
 	if err != nil {
@@ -187,15 +187,14 @@ func newHealthClient(p *pki) (*http.Client, error) {
 		Timeout: 5 * time.Second,
 		Transport: &http.Transport{
 			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{admin, p.etcdClient}},
-			DisableKeepAlives: true, // The server of the next question may be another process.
+			DisableKeepAlives: true, // The server of the next check may be another process.
 		},
 	}, nil
 }
 
-// freePort returns a port on which nobody listens now. It is below the ranges from which Linux and
-// macOS take the near end of outgoing connections: else, while a component is down, somebody's
-// connection could take its port. (A client that keeps trying to reach that very port could even
-// connect to itself.)
+// freePort returns a free port. It is below the ranges from which Linux and macOS take the ports of
+// outgoing connections. Otherwise such a connection could take the port of a component that is down; a
+// client that keeps connecting to that port could even connect to itself.
 func freePort() (int, error) {
 	const low, high = 20000, 30000
 	var lastErr error

@@ -23,15 +23,15 @@ const (
 // A component is one program of the control plane.
 type component struct {
 	name string
-	// args is what it is started with. Asked for at each start, because ports are known only then.
+	// args returns the arguments. It is called at each start, because ports are known only then.
 	args func(c *cluster) []string
-	// health is the path that answers 200 on the component's port once it is of use to others. All
-	// serve TLS: so a neighbour who was quicker to take the port is not mistaken for ours.
+	// health is the path that answers 200 on the component's port when the component is ready. All
+	// components serve TLS, so another process on the port cannot be mistaken for the component.
 	health string
 }
 
-// allComponents is in the order of starting; stopping goes the other way. Each needs those before
-// it, except that the last three need only the API server.
+// allComponents is in the order of starting. They are stopped in the opposite order. Each component
+// needs those before it, but the last three need only the API server.
 var allComponents = []component{
 	{name: etcd, args: etcdArgs, health: "/readyz"},
 	{name: apiServer, args: apiServerArgs, health: "/readyz"},
@@ -63,9 +63,9 @@ func apiServerArgs(c *cluster) []string {
 		"--service-account-key-file="+c.pki.file("sa.pub"),
 		"--service-account-signing-key-file="+c.pki.file("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// A documentation address (RFC 5737). Endpoints may not be loopback, so the default would be
-		// the host's own address, and a host without a network has none: the API server would not
-		// start. Nobody is there to use the endpoints, hence no reconciler either.
+		// A documentation address (RFC 5737). Endpoints may not be loopback, so the default would be the
+		// address of the host. On a host without a network, the API server would not start. Nothing uses the
+		// endpoints, so there is no reconciler either.
 		"--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none",
 	)
@@ -75,13 +75,13 @@ func apiServerArgs(c *cluster) []string {
 	return append(args,
 		"--audit-policy-file="+c.file("audit-policy.yaml"),
 		"--audit-log-path="+c.file("audit.log"),
-		"--audit-log-mode=blocking", // Answered means written.
-		"--audit-log-maxsize=0",     // No rotation: a reader finds everything in one file.
+		"--audit-log-mode=blocking", // A request is written before it is answered.
+		"--audit-log-maxsize=0",     // No rotation, so that one file has all requests.
 	)
 }
 
-// auditPolicy gives one line per request: who, what, and the code of the answer. A watch has its
-// line when it ends.
+// auditPolicy writes one line per request: the user, the request, and the response code. The line of a
+// watch is written when the watch ends.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -92,8 +92,8 @@ rules:
 func controllerManagerArgs(c *cluster) []string {
 	return append(controllerArgs(c, controllerManager),
 		"--controllers=*",
-		// Each controller acts as its own ServiceAccount, with the rights it has everywhere else.
-		// The user system:kube-controller-manager alone may not do the controllers' work under RBAC.
+		// Each controller uses its own ServiceAccount, with the same permissions as in other clusters. The
+		// user system:kube-controller-manager alone has too few permissions.
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+c.pki.file("sa.key"),
 		"--root-ca-file="+c.pki.file("ca.crt"),
@@ -101,11 +101,11 @@ func controllerManagerArgs(c *cluster) []string {
 		"--cluster-signing-key-file="+c.pki.file("ca.key"),
 		// A new node loses its taints within a second instead of five.
 		"--node-monitor-period=1s",
-		// KWOK's nodes report every ten minutes. With the default of 50 s they would look dead; so
-		// would they after an outage of the API server or a laptop's sleep. The pods of a dead node
-		// are marked not Ready, and KWOK never marks a running pod Ready again.
+		// KWOK's nodes report every ten minutes. With the default of 50 s they would become NotReady, also
+		// after an outage of the API server or the sleep of a laptop. The pods of such a node become not
+		// Ready, and KWOK never sets a running pod to Ready again.
 		"--node-monitor-grace-period=1h",
-		// A HorizontalPodAutoscaler looks at its metrics every second instead of every 15.
+		// A HorizontalPodAutoscaler reads its metrics every second instead of every 15.
 		"--horizontal-pod-autoscaler-sync-period=1s",
 	)
 }
@@ -114,13 +114,13 @@ func schedulerArgs(c *cluster) []string {
 	return controllerArgs(c, scheduler)
 }
 
-// controllerArgs are common to the clients of the API server that Kubernetes itself brings along.
+// controllerArgs are common to the controller manager and the scheduler.
 func controllerArgs(c *cluster, name string) []string {
 	return append(servingArgs(c, name),
 		"--kubeconfig="+c.file(name+".kubeconfig"),
-		"--leader-elect=false",              // There is one of each.
-		"--authentication-skip-lookup=true", // Only health is asked of them, and that is open to all.
-		// The defaults protect an API server with many clients. Here they would only make tests wait.
+		"--leader-elect=false",              // Each runs once.
+		"--authentication-skip-lookup=true", // They serve only health checks, which need no authentication.
+		// The defaults protect an API server with many clients. Here they would only slow down tests.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
 	)
@@ -140,7 +140,7 @@ func kwokArgs(c *cluster) []string {
 		"--kubeconfig=" + c.file("kubeconfig"),
 		"--config=" + c.file("kwok.yaml"),
 		"--manage-all-nodes=true",
-		"--cidr=10.244.0.0/16", // Its default is the range of the Services.
+		"--cidr=10.244.0.0/16", // The default is the range of the Services.
 		fmt.Sprintf("--server-address=127.0.0.1:%d", c.port(kwok)),
 		"--tls-cert-file=" + c.pki.file("server.crt"),
 		"--tls-private-key-file=" + c.pki.file("server.key"),

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// controlFile tells "localcluster kill" and "start" where the running "up" listens, and the word
-// that shows that who asks may read the cluster's directory. (Loopback TCP: the path of a Unix
-// socket may have only about a hundred bytes, and directories of tests are long.)
+// controlFile has the address on which the running "up" listens for "localcluster kill" and "start", and a
+// token that proves that the client may read the directory of the cluster. It uses loopback TCP, because
+// the path of a Unix socket is limited to about a hundred bytes, and directories of tests have long paths.
 const controlFile = "control.json"
 
 type controlAccess struct {
@@ -27,7 +27,7 @@ type controlAccess struct {
 	Token   string `json:"token"`
 }
 
-// serveControl lets others kill and start components until the returned function is called.
+// serveControl serves requests to kill and start components until the returned function is called.
 func (c *cluster) serveControl(ctx context.Context) (func(), error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,13 +47,13 @@ func (c *cluster) serveControl(ctx context.Context) (func(), error) {
 		answer(w, c.kill(r.PathValue("component")))
 	})
 	mux.HandleFunc("POST /start/{component}", func(w http.ResponseWriter, r *http.Request) {
-		// Not r.Context(): a start goes on when who asked for it is gone.
+		// Not r.Context(), because a start continues when its client has gone away.
 		answer(w, c.startAgain(ctx, r.PathValue("component")))
 	})
 	server := &http.Server{Handler: authorized(access.Token, mux), ReadHeaderTimeout: 5 * time.Second}
 	go server.Serve(listener) // Until closed.
 	return func() {
-		// Who has asked still gets an answer, above all the one that the component died.
+		// Running requests still get a response, above all the one that the component died.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		server.Shutdown(ctx)
@@ -76,14 +76,14 @@ func answer(w http.ResponseWriter, err error) {
 	}
 }
 
-// kill ends a component without giving it a chance to say goodbye.
+// kill ends a component with SIGKILL.
 func (c *cluster) kill(name string) error {
 	p := c.children.process(name)
 	if p == nil {
 		return c.notRunning(name)
 	}
 	p.kill()
-	say("%s: killed, as asked", name)
+	printLine("%s: killed, as asked", name)
 	return nil
 }
 
@@ -94,8 +94,8 @@ func (c *cluster) notRunning(name string) error {
 	return fmt.Errorf("%s is not running", name)
 }
 
-// startAgain starts a component that was killed, with the port and the data it had. It returns when
-// whatever runs is healthy: an API server needs a moment after etcd is back.
+// startAgain starts a component that was killed, with its former port and data. It returns when all running
+// components are healthy, because an API server needs a moment after etcd is back.
 func (c *cluster) startAgain(ctx context.Context, name string) error {
 	if !isComponent(c.components, name) {
 		return c.notRunning(name)
@@ -105,7 +105,7 @@ func (c *cluster) startAgain(ctx context.Context, name string) error {
 	err := c.run(ctx, c.component(name))
 	var death *deathError
 	if errors.As(err, &death) {
-		c.end(err) // As whenever one dies.
+		c.end(err) // The death of any component ends the cluster.
 	}
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (c *cluster) startAgain(ctx context.Context, name string) error {
 	for _, comp := range c.components {
 		p := c.children.process(comp.name)
 		if p == nil {
-			continue // Killed too.
+			continue // This component was killed too.
 		}
 		if err := c.awaitHealthy(ctx, comp, p); err != nil {
 			return err
@@ -156,8 +156,8 @@ func askControl(dir, verb, name string) error {
 	return errors.New(strings.TrimSpace(string(body)))
 }
 
-// isLocked reports whether an "up" runs in dir. One that was killed leaves its control file behind,
-// and its address may be somebody else's by now.
+// isLocked reports whether an "up" runs in dir. The control file proves nothing: an "up" that was killed
+// leaves it behind, and another process may use the address now.
 func isLocked(dir string) bool {
 	lock, err := lockDir(dir)
 	if err != nil {

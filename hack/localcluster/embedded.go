@@ -29,10 +29,10 @@ import (
 // "localcluster component NAME ARGS...".
 const componentCommand = "component"
 
-// runComponent is the whole life of a child process. It returns the exit code.
+// runComponent is the main function of a child process. It returns the exit code.
 func runComponent(name string, args []string) int {
 	exitWithParent()
-	// Components parse os.Args, and introduce themselves to the API server by its first word.
+	// Components parse os.Args. Its first element becomes their user agent.
 	os.Args = append([]string{name}, args...)
 	switch name {
 	case etcd:
@@ -57,13 +57,13 @@ func exitCode(err error) int {
 	return 1
 }
 
-// exitWithParent ends this process when the parent is gone, however it went. The parent holds the
-// only write end of the tether and never writes to it: the read returns when the kernel closes it.
+// exitWithParent ends this process when the parent has ended, even by SIGKILL. The parent has the only
+// write end of the parent pipe and never writes to it, so the read returns when the kernel closes it.
 func exitWithParent() {
-	syscall.CloseOnExec(tetherFD)
-	tether := os.NewFile(tetherFD, "tether")
+	syscall.CloseOnExec(parentPipeFD)
+	parentPipe := os.NewFile(parentPipeFD, "parent pipe")
 	go func() {
-		io.Copy(io.Discard, tether)
+		io.Copy(io.Discard, parentPipe)
 		fmt.Fprintln(os.Stderr, "The parent process is gone. Exiting.")
 		os.Exit(1)
 	}()
@@ -87,15 +87,16 @@ func runEtcd(args []string) error {
 	cfg.AdvertiseClientUrls = []url.URL{client}
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: *cert, KeyFile: *key, TrustedCAFile: *ca, ClientCertAuth: true}
 	cfg.EnableGRPCGateway = false
-	// A member without peers: it needs a peer URL to have an identity, and nobody listens there.
+	// A member without peers. It needs a peer URL as its identity, but does not listen on it.
 	cfg.ListenPeerUrls = nil
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:1"}}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	// Never wait for the disk. A killed etcd loses nothing by it, a machine without power may lose
-	// the cluster, and this is a cluster to throw away.
+	// Do not wait for the disk. A killed etcd loses nothing. After a power failure the cluster may be lost,
+	// but it is temporary anyway.
 	cfg.UnsafeNoFsync = true
 	cfg.LogLevel = "warn"
-	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration // Or it warns of every request.
+	// With zero, etcd would warn about every request.
+	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -114,8 +115,8 @@ func runEtcd(args []string) error {
 	}
 }
 
-// runKwok does what kwok's own main does: its configuration travels in the context, and --config
-// is not a flag of the command but of its config package.
+// runKwok does the same as kwok's own main. The configuration is passed in the context, and --config is a
+// flag of the config package instead of the command.
 func runKwok() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -129,11 +130,11 @@ func runKwok() error {
 	}
 	cmd := kwokcmd.NewCommand(ctx)
 	cmd.PersistentFlags().AddFlagSet(flags)
-	cmd.Version = "" // Or cobra adds a --version, which component-base already has put there.
+	cmd.Version = "" // Otherwise cobra adds a second --version to that of component-base.
 	return cmd.ExecuteContext(ctx)
 }
 
-// runKubectl is kubectl as its own main runs it, for the cluster in dir. It returns only on success.
+// runKubectl runs kubectl for the cluster in dir, as kubectl's own main does. It returns only on success.
 func runKubectl(dir string, args []string) error {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if _, err := os.Stat(kubeconfig); err != nil {
@@ -141,8 +142,8 @@ func runKubectl(dir string, args []string) error {
 			dir, dir)
 	}
 	os.Setenv("KUBECONFIG", kubeconfig)
-	// kubectl remembers for hours which kinds the server at an address has. Another cluster may
-	// have had that port.
+	// kubectl caches the kinds of the server at an address for hours. Another cluster may have had that
+	// port.
 	os.Setenv("KUBECACHEDIR", filepath.Join(dir, "kubectl-cache"))
 	os.Args = append([]string{"kubectl"}, args...)
 	cmd := kubectlcmd.NewDefaultKubectlCommand()

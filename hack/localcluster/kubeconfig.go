@@ -36,7 +36,7 @@ func (c *cluster) writeKubeconfig(file, user string, creds credentials) error {
 	return writeFile(c.file(file), data)
 }
 
-// writeFile replaces a file as a whole: who reads it never sees half of it, nor anybody else at all.
+// writeFile replaces a file atomically, so that no reader sees half of it. Only the owner can read it.
 func writeFile(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // Mode 0600.
 	if err != nil {

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Prints the linker flags that give bin/localcluster the version it has:
+# Prints the linker flags that set the version of bin/localcluster:
 #
 #   go build -C hack/localcluster -ldflags "$(hack/localcluster/ldflags.sh)" -o ../../bin/localcluster .
 #
-# Kubernetes' own build sets these. Without them the API server says v0.0.0-master, and kubectl
-# cannot tell whether it fits. The same input gives the same flags: no dates, no host.
+# Kubernetes' own build sets these. Without them the API server reports v0.0.0-master, and kubectl
+# cannot check its version. The same input gives the same flags: no dates, no host.
 set -eu
 
 cd "$(dirname "$0")"
@@ -24,7 +24,7 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitVersion=$version"
 	flags="$flags -X $package.gitMajor=${major%%.*}"
 	flags="$flags -X $package.gitMinor=${minor%%.*}"
-	# A module has no commit; "archive" is what Kubernetes' scripts call a tree without git.
+	# A module has no commit. Kubernetes' scripts use "archive" for a tree without git.
 	flags="$flags -X $package.gitCommit=unknown"
 	flags="$flags -X $package.gitTreeState=archive"
 	flags="$flags -X $package.buildDate=1970-01-01T00:00:00Z"

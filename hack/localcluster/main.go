@@ -1,21 +1,21 @@
 // Localcluster runs a real Kubernetes control plane on this machine, without containers and
 // without downloads beyond Go modules.
 //
-// One binary is everything: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-// kubectl are linked in from their own packages, and so is KWOK, which plays the nodes: it reports
-// them Ready and says of every pod bound to them that it runs. "localcluster up" starts this same
-// binary once more for each component and looks after those children until it is told to stop:
+// One binary contains etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl, linked
+// from their own packages. It also contains KWOK, which simulates the nodes: it reports them as Ready and
+// every pod bound to them as running. "localcluster up" starts the same binary once more for each
+// component, and supervises these children until it is stopped:
 //
-//	up (supervise.go) --> component etcd           what each is started with: components.go
-//	                  --> component kube-apiserver what each does then:       embedded.go
+//	up (supervise.go) --> component etcd           (arguments: components.go)
+//	                  --> component kube-apiserver (main functions: embedded.go)
 //	                  --> ...
 //
-// All state is in the directory given with --dir, all ports are on 127.0.0.1, so that clusters in
-// different directories do not know of each other. Whatever happens to "up", no child outlives it:
-// see the tether in supervise.go.
+// All state is in the directory given with --dir, and all ports are on 127.0.0.1, so that clusters in
+// different directories are independent. No child outlives "up", even if "up" is killed: see the parent
+// pipe in supervise.go.
 //
-// The cluster is for development and tests. Its API is the real one; what is inside a pod never
-// runs, and data that the machine has not yet written to disk is lost when the machine stops.
+// The cluster is for development and tests. Its API is the real one, but containers never run. Data that
+// is not on the disk yet is lost when the machine stops.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	// Looked at before cobra does: a component's flags are its own.
+	// Handled before cobra parses the flags, because the flags of a component are its own.
 	if len(os.Args) > 2 && os.Args[1] == componentCommand {
 		os.Exit(runComponent(os.Args[2], os.Args[3:]))
 	}
@@ -44,17 +44,17 @@ func newCommand() *cobra.Command {
 		Use:   "localcluster",
 		Short: "A real Kubernetes control plane on this machine, in one binary",
 		Long: `A real Kubernetes control plane on this machine, in one binary: etcd, kube-apiserver,
-kube-controller-manager, kube-scheduler, kubectl, and KWOK, which plays the nodes.
+kube-controller-manager, kube-scheduler, kubectl, and KWOK, which simulates the nodes.
 
-No containers, no downloads. What is inside a pod never runs; every pod is said to, except those
-with an image tagged never-ready (such as nginx:never-ready), which wait for it for ever.`,
+No containers, no downloads. Containers never run, but every pod is reported as running, except pods
+with an image tagged never-ready (such as nginx:never-ready), which wait for it forever.`,
 		Example: `  localcluster up --dir /tmp/one                   # in the foreground; Ctrl-C stops it
   localcluster kubectl --dir /tmp/one -- get pods -A
   localcluster kill kube-apiserver --dir /tmp/one  # an outage
   localcluster start kube-apiserver --dir /tmp/one # and its end`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// The linked-in components have put a --version on every command. Let it work.
+		// The linked components have added a flag --version to every command. This makes it work.
 		PersistentPreRun:  func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
 		SilenceUsage:      true, // An error is one line, not a page.
 		SilenceErrors:     true, // main prints it.
@@ -68,15 +68,15 @@ func newUpCommand() *cobra.Command {
 	var opts upOptions
 	cmd := &cobra.Command{
 		Use:   "up --dir D",
-		Short: "Start a cluster and look after it until told to stop",
-		Long: `Start a cluster and look after it until told to stop.
+		Short: "Start a cluster and run it until it is stopped",
+		Long: `Start a cluster and run it until it is stopped.
 
 Prints "ready" on a line of its own when the cluster can be used: D/kubeconfig is written, the API
-server answers, and (with --components=all) a Pod created now gets to run. A directory that holds
-a cluster of an earlier run is started again with its data; ports change.
+server answers, and (with --components=all) new Pods can run. A directory with the cluster of an
+earlier run is started again with its data; ports change.
 
-Ctrl-C or SIGTERM stops everything, exit code 0; a second one does not wait. When a component dies
-by itself, up says which and shows the end of its log, stops the rest and exits 1.
+Ctrl-C or SIGTERM stops everything, exit code 0; a second one does not wait. If a component dies,
+up prints its name and the end of its log, stops the others and exits with code 1.
 
 Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and the keys.`,
 		Example: `  localcluster up --dir /tmp/one
@@ -86,13 +86,13 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 	}
 	addDirFlag(cmd, &opts.dir)
 	cmd.Flags().IntVar(&opts.nodes, "nodes", 1,
-		"make `N` nodes; those of an earlier run stay (only with --components=all)")
+		"create `N` nodes; those of an earlier run remain (only with --components=all)")
 	cmd.Flags().StringVar(&opts.components, "components", componentsAll,
-		"`set` to run: api (etcd and kube-apiserver: nothing acts on what is stored) or all")
+		"`set` to run: api (etcd and kube-apiserver, without any controller) or all")
 	cmd.Flags().BoolVar(&opts.audit, "audit", false,
-		"write every request that has been answered to D/audit.log, one JSON object a line")
+		"write every request that was answered to D/audit.log, one JSON object per line")
 	cmd.Flags().BoolVar(&opts.stopWithStdin, "stop-with-stdin", false,
-		"stop when standard input ends, so that a script or test that dies takes its cluster along")
+		"stop when standard input ends, so that the cluster ends with the script or test that started it")
 	return cmd
 }
 
@@ -105,14 +105,14 @@ func newKubectlCommand() *cobra.Command {
   localcluster kubectl --dir /tmp/one -- create deployment web --image=nginx --replicas=2`,
 		RunE: func(_ *cobra.Command, args []string) error { return runKubectl(dir, args) },
 	}
-	// What follows the first word that is not a flag is kubectl's, with or without "--" before it.
+	// The first argument that is not a flag and everything after it belong to kubectl, also without "--".
 	cmd.Flags().SetInterspersed(false)
 	addDirFlag(cmd, &dir)
 	return cmd
 }
 
 func newKillCommand() *cobra.Command {
-	return newControlCommand("kill", "Kill a component (SIGKILL) to see what others make of it",
+	return newControlCommand("kill", "Kill a component with SIGKILL, to test an outage",
 		"The cluster goes on without the component until it is started again.")
 }
 

@@ -15,16 +15,16 @@ import (
 	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 )
 
-// kwokConfig is what KWOK does to nodes and pods: it makes both Ready, ends the pods of Jobs, and
-// lets deleted pods go. Its heartbeat is the one made for nodes with leases: every ten minutes is
-// enough for the grace period we give, and a cluster that does nothing stays quiet. With a file of
-// options KWOK has no defaults: a parallelism left out is 0, and refused.
+// kwokConfig configures KWOK: it makes nodes and pods Ready, completes the pods of Jobs, and removes deleted
+// pods. The heartbeat every ten minutes is KWOK's heartbeat for nodes with leases. It is frequent enough for
+// our grace period, and an idle cluster stays quiet. With a configuration file KWOK has no defaults: without
+// a parallelism it would refuse the value 0.
 func kwokConfig() string {
 	return strings.Join([]string{
 		`apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options:
-  enableDebuggingHandlers: false # Only health is asked of it.
+  enableDebuggingHandlers: false # It serves only health checks.
   podPlayStageParallelism: 16
   nodePlayStageParallelism: 4
   nodeLeaseParallelism: 1
@@ -41,9 +41,9 @@ options:
 	}, "\n---\n")
 }
 
-// podNeverReady keeps pods waiting for an image that cannot be pulled, so that one can see what becomes
-// of a rollout that is stuck. Its weight puts it before DefaultPodReady, which matches these pods too and
-// has none. KWOK plays it at each change of such a pod; without a time in it there is nothing to write then.
+// podNeverReady keeps pods waiting for an image that cannot be pulled, so that tests can have a rollout that
+// does not progress. Its weight gives it priority over DefaultPodReady, which matches these pods too. KWOK
+// applies it at each change of such a pod. It has no time, so that applying it again changes nothing.
 const podNeverReady = `apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 metadata:
@@ -79,13 +79,13 @@ spec:
       {{ end }}
 `
 
-// makeUsable makes the nodes and returns when a Pod that is created now gets to run.
+// makeUsable creates the nodes, and returns when new Pods can run.
 func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.file("kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("load our own kubeconfig: %w", err)
 	}
-	config.QPS = -1 // We are alone with this server.
+	config.QPS = -1 // No limit, because the server has no other clients.
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
@@ -96,9 +96,9 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 			return fmt.Errorf("create node %s: %w", nodeName(i), err)
 		}
 	}
-	say("nodes: created %d, waiting for them to become Ready", nodes)
+	printLine("nodes: created %d, waiting for them to become Ready", nodes)
 
-	missing, err := await(ctx, func() error { return missingForPods(ctx, client, nodes) })
+	missing, err := await(ctx, func() error { return podBlocker(ctx, client, nodes) })
 	if missing != nil {
 		return fmt.Errorf("no Pod could run after %s: %w; see the logs of %s and %s",
 			startDeadline, missing, c.log(controllerManager), c.log(kwok))
@@ -106,13 +106,13 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	say("nodes: Ready")
+	printLine("nodes: Ready")
 	return nil
 }
 
-// missingForPods says what a Pod would have to wait for, or nil.
-func missingForPods(ctx context.Context, client kubernetes.Interface, nodes int) error {
-	// Made by the controller manager. Admission refuses Pods until it is there.
+// podBlocker returns an error that describes why a new Pod could not run, nil if it could.
+func podBlocker(ctx context.Context, client kubernetes.Interface, nodes int) error {
+	// The controller manager creates it. Admission refuses Pods until it exists.
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func missingForPods(ctx context.Context, client kubernetes.Interface, nodes int)
 		if !isReady(node) {
 			return fmt.Errorf("node %s is not Ready", node.Name)
 		}
-		// Admission taints each new node; the controller manager takes the taint away.
+		// Admission taints each new node. The controller manager removes the taint.
 		if len(node.Spec.Taints) > 0 {
 			return fmt.Errorf("node %s has the taint %s", node.Name, node.Spec.Taints[0].Key)
 		}
@@ -141,7 +141,7 @@ func newNode(name string) *corev1.Node {
 		Labels: map[string]string{
 			corev1.LabelHostname:   name,
 			corev1.LabelOSStable:   "linux",
-			corev1.LabelArchStable: "amd64", // What KWOK reports in the node's status.
+			corev1.LabelArchStable: "amd64", // As KWOK reports it in the status of the node.
 		},
 	}}
 }

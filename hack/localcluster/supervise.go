@@ -13,41 +13,41 @@ import (
 	"time"
 )
 
-// tetherFD is where a child finds the read end of the tether: the first of exec.Cmd.ExtraFiles.
-const tetherFD = 3
+// parentPipeFD is the file descriptor of the parent pipe in a child: the first of exec.Cmd.ExtraFiles.
+const parentPipeFD = 3
 
 const (
-	// stopGrace is what one component gets between SIGTERM and SIGKILL,
+	// stopGrace is the time between SIGTERM and SIGKILL for one component.
 	stopGrace = 3 * time.Second
-	// and stopBudget what all of them get together.
+	// stopBudget is the time for stopping all components.
 	stopBudget = 8 * time.Second
 )
 
-// A supervisor starts and stops the child processes. Each child is in a process group of its own,
-// so that a terminal's Ctrl-C reaches only the parent, which then stops them in order.
+// A supervisor starts and stops the child processes. Each child is in a process group of its own, so
+// that Ctrl-C in a terminal reaches only the parent, which then stops the children in order.
 //
-// Every child also holds the read end of one pipe, the tether, and exits when it is closed. The
-// parent alone has the write end (Go opens it close-on-exec), so the kernel closes it when the
-// parent ends, be it by SIGKILL. This works on every Unix, unlike Linux's Pdeathsig.
+// Every child also has the read end of the parent pipe, and exits when the pipe is closed. Only the
+// parent has the write end (Go opens it close-on-exec), so the kernel closes the pipe when the parent
+// ends, even by SIGKILL. This works on every Unix, unlike Linux's Pdeathsig.
 type supervisor struct {
 	binary string
-	// tetherEnd is never written to. It is kept here because a file nobody refers to is closed by
-	// the garbage collector, and then all children would exit.
-	tether, tetherEnd *os.File
+	// Nothing is written to parentPipeWriter. The field keeps the file referenced: otherwise Go's garbage
+	// collector would close it, and all children would exit.
+	parentPipe, parentPipeWriter *os.File
 
 	mu      sync.Mutex
 	running map[string]*process // guarded by mu
-	stopped bool                // guarded by mu; nothing is started any more
+	stopped bool                // guarded by mu; no process is started any more
 }
 
 // A process is one run of a component.
 type process struct {
-	name   string
-	log    string
-	logged int64 // length of log before this run
-	cmd    *exec.Cmd
-	asked  atomic.Bool   // we mean it to end
-	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
+	name     string
+	log      string
+	logged   int64 // length of log before this run
+	cmd      *exec.Cmd
+	stopping atomic.Bool   // its end is not an error
+	exited   chan struct{} // closed when it has ended and cmd.ProcessState is set
 }
 
 func newSupervisor() (*supervisor, error) {
@@ -57,9 +57,9 @@ func newSupervisor() (*supervisor, error) {
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("open the tether: %w", err)
+		return nil, fmt.Errorf("open the parent pipe: %w", err)
 	}
-	return &supervisor{binary: binary, tether: read, tetherEnd: write, running: map[string]*process{}}, nil
+	return &supervisor{binary: binary, parentPipe: read, parentPipeWriter: write, running: map[string]*process{}}, nil
 }
 
 // start runs this binary as the named component. Its output is appended to the file log.
@@ -68,7 +68,7 @@ func (s *supervisor) start(name string, args, env []string, log string) (*proces
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
-	defer out.Close() // The child has its own.
+	defer out.Close() // The child has its own file descriptor.
 	info, err := out.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -77,7 +77,7 @@ func (s *supervisor) start(name string, args, env []string, log string) (*proces
 	cmd := exec.Command(s.binary, append([]string{componentCommand, name}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.ExtraFiles = []*os.File{s.tether}
+	cmd.ExtraFiles = []*os.File{s.parentPipe}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 
 	s.mu.Lock()
@@ -103,19 +103,19 @@ func (s *supervisor) start(name string, args, env []string, log string) (*proces
 	return p, nil
 }
 
-// process returns the named component's process, or nil when it does not run.
+// process returns the process of the named component, nil if it does not run.
 func (s *supervisor) process(name string) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running[name]
 }
 
-// stop ends all processes, in the order of names, and returns when they are gone.
+// stop ends all processes in the order of names, and returns when they have ended.
 func (s *supervisor) stop(names []string) {
 	s.mu.Lock()
 	s.stopped = true
 	for _, p := range s.running {
-		p.asked.Store(true) // Before the first ends: others may not survive it.
+		p.stopping.Store(true) // For all before the first one ends, because others may die of it.
 	}
 	s.mu.Unlock()
 
@@ -133,12 +133,12 @@ func (s *supervisor) killAll() {
 	defer s.mu.Unlock()
 	s.stopped = true
 	for _, p := range s.running {
-		p.asked.Store(true)
+		p.stopping.Store(true)
 		p.cmd.Process.Kill()
 	}
 }
 
-// stop asks the process to end, insists after grace, and returns when it has ended.
+// stop sends SIGTERM to the process, and SIGKILL after grace. It returns when the process has ended.
 func (p *process) stop(grace time.Duration) {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -150,20 +150,20 @@ func (p *process) stop(grace time.Duration) {
 
 // kill ends the process at once.
 func (p *process) kill() {
-	p.asked.Store(true)
+	p.stopping.Store(true)
 	p.cmd.Process.Kill() // An error means it has ended already.
 	<-p.exited
 }
 
-// outcome says what the end of the process means for those who wanted it to run.
+// outcome returns the error for callers that need the process after it has ended.
 func (p *process) outcome() error {
-	if p.asked.Load() {
+	if p.stopping.Load() {
 		return fmt.Errorf("%s was stopped", p.name)
 	}
 	return &deathError{p}
 }
 
-// A deathError says that a process ended although nobody asked it to.
+// A deathError is the error for a process that ended although it was not stopped.
 type deathError struct{ process *process }
 
 func (e *deathError) Error() string {
@@ -171,7 +171,7 @@ func (e *deathError) Error() string {
 	return fmt.Sprintf("%s died: %s. The end of %s:\n%s", p.name, p.cmd.ProcessState, p.log, indent(p.logTail()))
 }
 
-// portTaken reports whether the process died because somebody else listens on its port.
+// portTaken reports whether the process died because another process listens on its port.
 func (e *deathError) portTaken() bool {
 	return strings.Contains(e.process.logTail(), "address already in use")
 }

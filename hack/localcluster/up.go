@@ -32,12 +32,12 @@ func (o upOptions) check() error {
 	return nil
 }
 
-// A stopRequest ends the cluster because somebody wants it to.
+// A stopRequest is the cause of a normal end of the cluster.
 type stopRequest struct{ why string }
 
 func (s stopRequest) Error() string { return s.why }
 
-// up runs a cluster in the foreground. It returns nil when the cluster was asked to stop.
+// up runs a cluster in the foreground. It returns nil if the cluster was stopped by a stopRequest.
 func up(opts upOptions) error {
 	if err := opts.check(); err != nil {
 		return err
@@ -56,7 +56,7 @@ func up(opts upOptions) error {
 	if err != nil {
 		return err
 	}
-	c.stopWhenAsked(opts.stopWithStdin)
+	c.stopOnSignal(opts.stopWithStdin)
 
 	err = c.upAndWait(ctx, opts)
 	c.stop(err)
@@ -96,8 +96,8 @@ func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
 	}, nil
 }
 
-// stopWhenAsked ends the cluster at the first signal, and this process at the second.
-func (c *cluster) stopWhenAsked(withStdin bool) {
+// stopOnSignal stops the cluster at the first signal, and kills it at the second.
+func (c *cluster) stopOnSignal(withStdin bool) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
@@ -116,12 +116,12 @@ func (c *cluster) stopWhenAsked(withStdin bool) {
 	}()
 }
 
-// upAndWait starts everything, says "ready", and returns why the cluster ends.
+// upAndWait starts everything, prints "ready", and returns the cause of the cluster's end.
 func (c *cluster) upAndWait(ctx context.Context, opts upOptions) error {
 	began := time.Now()
 	err := c.startAll(ctx, opts)
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // Asked to stop meanwhile. The error is only an echo of that.
+		return context.Cause(ctx) // The cluster was stopped meanwhile, which caused the error.
 	}
 	if err != nil {
 		return err
@@ -132,8 +132,8 @@ func (c *cluster) upAndWait(ctx context.Context, opts upOptions) error {
 	}
 	defer closeControl()
 
-	say("up after %.1f s; export KUBECONFIG=%s", time.Since(began).Seconds(), c.file("kubeconfig"))
-	say("ready")
+	printLine("up after %.1f s; export KUBECONFIG=%s", time.Since(began).Seconds(), c.file("kubeconfig"))
+	printLine("ready")
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -145,7 +145,7 @@ func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
 		return err
 	}
 	for _, name := range []string{etcd, apiServer} {
-		if err := c.bringUp(ctx, c.component(name)); err != nil {
+		if err := c.startOnFreePort(ctx, c.component(name)); err != nil {
 			return err
 		}
 	}
@@ -158,12 +158,12 @@ func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
 	return c.startControllers(ctx, opts.nodes)
 }
 
-// startControllers starts what acts on the API's objects, all at once, and the nodes.
+// startControllers starts all controllers and the nodes concurrently.
 func (c *cluster) startControllers(ctx context.Context, nodes int) error {
 	var steps sync.WaitGroup
-	errs := make(chan error, len(c.components)+1) // Room for all: nobody waits to report.
+	errs := make(chan error, len(c.components)+1) // Buffered, so that no goroutine blocks.
 	for _, name := range []string{controllerManager, scheduler, kwok} {
-		steps.Go(func() { errs <- c.bringUp(ctx, c.component(name)) })
+		steps.Go(func() { errs <- c.startOnFreePort(ctx, c.component(name)) })
 	}
 	steps.Go(func() { errs <- c.makeUsable(ctx, nodes) })
 	go func() {
@@ -172,14 +172,14 @@ func (c *cluster) startControllers(ctx context.Context, nodes int) error {
 	}()
 	for err := range errs {
 		if err != nil {
-			return err // The first. Stopping the cluster ends the others.
+			return err // Only the first error. Stopping the cluster ends the other goroutines.
 		}
 	}
 	return nil
 }
 
-// writeConfiguration writes what does not depend on ports, and removes what an earlier run left
-// that would mislead.
+// writeConfiguration writes the files that do not depend on ports, and removes outdated files of an
+// earlier run.
 func (c *cluster) writeConfiguration() error {
 	stale := []string{"kubeconfig", controlFile}
 	for _, comp := range allComponents {
@@ -204,16 +204,16 @@ func (c *cluster) stop(why error) {
 	slices.Reverse(names)
 	var death *deathError
 	if errors.As(why, &death) {
-		why = fmt.Errorf("%s died", death.process.name) // The rest comes last, where it is seen.
+		why = fmt.Errorf("%s died", death.process.name) // The details are printed last, where the user sees them.
 	}
-	say("stopping: %v", why)
+	printLine("stopping: %v", why)
 	began := time.Now()
 	c.children.stop(names)
-	say("stopped after %.1f s", time.Since(began).Seconds())
+	printLine("stopped after %.1f s", time.Since(began).Seconds())
 }
 
-// lockDir makes sure that one "up" at a time uses dir. The kernel gives the lock back when this
-// process ends, however it does.
+// lockDir ensures that only one "up" at a time uses dir. The kernel releases the lock when this process
+// ends, even by SIGKILL.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

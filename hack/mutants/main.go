@@ -1,8 +1,8 @@
-// Command mutants asks whether the tests would notice if the code were wrong: it makes small faults, one at
-// a time, runs the tests that should fail, and complains when they pass. It is what `make mutants` runs.
+// Command mutants checks that the tests fail if the code is wrong. It makes small faults, one at a time, runs the tests
+// that should fail, and reports the faults with which they pass. `make mutants` runs it.
 //
-// There are faults that somebody planted, in planted.txt, and automatic ones, see mutate. The latter may
-// survive where no test can tell the difference; survivors.txt lists those, each with its reason.
+// Planted faults are described in planted.txt. Automatic faults are generated, see mutate. An automatic fault may
+// survive if no test can notice it. survivors.txt lists these, each with its reason.
 package main
 
 import (
@@ -29,27 +29,27 @@ const (
 	survivorsFile = "hack/mutants/survivors.txt"
 )
 
-// automatic are the packages whose mutants are made, not planted: those that decide, with tests in a flash.
+// automatic are the packages for which faults are generated: the packages that decide, and whose tests are fast.
 var automatic = []string{"pkg/retry", "pkg/consistency", "pkg/plan"}
 
-const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should notice. Run it in
-the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]"; the tree is not touched.
+const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
+the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]". It does not change the sources.
 
-Planted faults are described in ` + plantedFile + `, and all of them must be killed. Automatic ones are
-made of all files in the directories, by default ` + "%s" + `;
-` + survivorsFile + ` lists those that are known to survive, and why. What does not compile
-does not count.
+Planted faults are described in ` + plantedFile + `. All of them must be killed. Automatic faults are
+generated for all files in the directories, by default ` + "%s" + `.
+` + survivorsFile + ` lists those that are known to survive, and why. Faults that do not compile
+do not count.
 
-The exit status is 1 when a planted fault survives or no longer fits its source; when an automatic one
-survives that is not listed; when one is listed that does not survive; and when the tests fail without any
-fault. Compiled mutants stay in Go's build cache, about 1 MB each, until it drops what nobody uses.
+The exit status is 1 in each of these cases: A planted fault survives, or its text is not in the source. An
+automatic fault survives and is not listed. A listed fault does not survive. The tests fail without a fault.
+Compiled mutants stay in Go's build cache, about 1 MB each, until Go removes unused entries.
 
 `
 
 func main() {
-	// A fault may make a loop that takes all memory: then that test shall fail, and not this machine.
+	// A fault may cause a loop that allocates all memory. With the limit, only the test fails and not the machine.
 	const memory = 8 << 30
-	// Where there is no such limit we do without.
+	// The error is ignored, because some systems have no such limit.
 	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory})
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,7 +87,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
 	fs.DurationVar(&opts.timeout, "timeout", 15*time.Second,
-		"a test that takes this `long` hangs, and so has noticed the fault")
+		"a test that takes this `long` hangs, which counts as a failure")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	return opts, nil
 }
 
-// concerns reports whether a run decides about the automatic mutant of this key, should there be one.
-func (o *options) concerns(key string) bool {
+// includes reports whether a run with these options includes the automatic mutant with this key.
+func (o *options) includes(key string) bool {
 	file, _, _ := strings.Cut(key, " | ")
 	return o.automatic && o.only.MatchString(key) && slices.Contains(o.dirs, path.Dir(file))
 }
@@ -118,14 +118,14 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var sown, grown []mutant
+	var plantedFaults, generated []mutant
 	if opts.planted {
-		if sown, err = planted(root, filepath.Join(root, plantedFile)); err != nil {
+		if plantedFaults, err = planted(root, filepath.Join(root, plantedFile)); err != nil {
 			return err
 		}
 	}
 	if opts.automatic {
-		if grown, err = mutateAll(root, opts.dirs); err != nil {
+		if generated, err = mutateAll(root, opts.dirs); err != nil {
 			return err
 		}
 	}
@@ -133,30 +133,30 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(reasons, func(key, _ string) bool { return !opts.concerns(key) })
-	unasked := func(m mutant) bool { return !opts.only.MatchString(m.key) }
-	sown, grown = slices.DeleteFunc(sown, unasked), slices.DeleteFunc(grown, unasked)
+	maps.DeleteFunc(reasons, func(key, _ string) bool { return !opts.includes(key) })
+	excluded := func(m mutant) bool { return !opts.only.MatchString(m.key) }
+	plantedFaults, generated = slices.DeleteFunc(plantedFaults, excluded), slices.DeleteFunc(generated, excluded)
 
-	wrong := gone(reasons, grown)
+	found := unknownSurvivors(reasons, generated)
 	if opts.list {
-		for _, m := range slices.Concat(sown, grown) {
+		for _, m := range slices.Concat(plantedFaults, generated) {
 			fmt.Fprintln(out, m.key)
 		}
-		return wrong.err()
+		return found.err()
 	}
-	results, err := try(ctx, root, opts, slices.Concat(sown, grown), out)
+	results, err := try(ctx, root, opts, slices.Concat(plantedFaults, generated), out)
 	if err != nil {
 		return err
 	}
-	wrong = append(wrong, reportPlanted(out, root, sown, results[:len(sown)])...)
-	wrong = append(wrong, reportAutomatic(out, root, grown, results[len(sown):], reasons)...)
-	if len(wrong) == 0 {
-		fmt.Fprintln(out, "all is as it should be")
+	found = append(found, reportPlanted(out, root, plantedFaults, results[:len(plantedFaults)])...)
+	found = append(found, reportAutomatic(out, root, generated, results[len(plantedFaults):], reasons)...)
+	if len(found) == 0 {
+		fmt.Fprintln(out, "no problems")
 	}
-	return wrong.err()
+	return found.err()
 }
 
-// try runs the tests of the mutants, and before that those tests without a mutant.
+// try runs the tests of the mutants, after running the same tests without a mutant.
 func try(ctx context.Context, root string, opts *options, mutants []mutant, out io.Writer) ([]result, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {

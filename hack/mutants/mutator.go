@@ -11,26 +11,27 @@ import (
 	"strings"
 )
 
-// A mutant is one small fault: in file, the bytes from..to become text.
+// A mutant is one small fault: text replaces the bytes from..to of file.
 type mutant struct {
-	// key names the mutant in lists. It has no line number, so that it outlives changes elsewhere in the file.
+	// key identifies the mutant in lists. It has no line number, so that it stays valid if other lines change.
 	key      string
 	file     string
 	from, to int
 	text     string
-	// tests are the arguments of the `go test` that is to see it.
+	// tests are the arguments for `go test` with which a test must fail.
 	tests []string
 }
 
 // mutate returns the mutants of a Go file in the order of its text.
 //
-// The operators are few, because a test run is dear and most of the usual ones say the same thing twice. A
-// condition is made true, and false; of a && b each part is made true, of a || b false. Tests that notice
-// these also notice == for !=, || for && and a missing !. Besides: < for <= and the like; a statement, a
-// case, an element of a literal, or all rounds of a loop but the first left out; a result or a string made
-// empty; a number one more or less, another unit of time; + for - and the like, min for max.
+// The operators are few, because test runs are expensive and many of the usual operators find the same gaps. A
+// condition becomes true, and false. In a && b each part becomes true, in a || b each part becomes false. Tests that
+// notice these faults also notice == instead of !=, || instead of &&, and a missing !. The other operators replace < by
+// <= and the like. They leave out a statement, a case, an element of a literal, or all iterations of a loop except the
+// first. They empty a result or a string, add one to a number or subtract one, change the unit of a time, replace + by
+// - and the like, and min by max.
 //
-// Where a name might become unused, which does not compile, the code stays and is made unreachable.
+// Code that is left out becomes unreachable instead, because a name that is no longer used does not compile.
 func mutate(file string, src []byte) ([]mutant, error) {
 	fset := token.NewFileSet()
 	tree, err := parser.ParseFile(fset, file, src, parser.ParseComments|parser.SkipObjectResolution)
@@ -61,11 +62,11 @@ type mutator struct {
 	file     string
 	src      []byte
 	base     int
-	comments []int // Where groups of comments begin.
-	// where names the declaration, signature is that of the innermost function around the node in hand.
+	comments []int // The offsets at which comment groups begin.
+	// where is the name of the current declaration, signature that of the innermost function around the current node.
 	where     string
 	signature *ast.FuncType
-	// done are nodes that need no look of their own any more.
+	// done are the nodes that visit skips, because their mutants exist already.
 	done  map[ast.Node]bool
 	found []mutant
 }
@@ -75,7 +76,7 @@ func (m *mutator) source(node ast.Node) string {
 	return string(m.src[m.offset(node.Pos()):m.offset(node.End())])
 }
 
-// replace adds the mutant in which node reads text.
+// replace adds the mutant in which text replaces node.
 func (m *mutator) replace(node ast.Node, text, change string) {
 	m.add(m.offset(node.Pos()), m.offset(node.End()), text, change)
 }
@@ -91,7 +92,7 @@ func (m *mutator) add(from, to int, text, change string) {
 	m.found = append(m.found, mutant{key: key, file: m.file, from: from, to: to, text: text})
 }
 
-// lineAround widens from..to to whole lines, without the last newline.
+// lineAround extends from..to to whole lines, without the last newline.
 func lineAround(src []byte, from, to int) (first, last int) {
 	first = strings.LastIndexByte(string(src[:from]), '\n') + 1
 	last = len(src)
@@ -103,7 +104,7 @@ func lineAround(src []byte, from, to int) (first, last int) {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// short is text for a key, where the line around it already says the most.
+// short shortens text for a key, which also has the whole line.
 func short(text string) string {
 	const limit = 50
 	if line := []rune(oneLine(text)); len(line) > limit {
@@ -117,7 +118,7 @@ func (m *mutator) declaration(decl ast.Decl) {
 	case *ast.FuncDecl:
 		m.where, m.signature = decl.Name.Name, decl.Type
 		if decl.Recv != nil {
-			// A method Error or String makes words for logs, which no test should have to repeat.
+			// Methods Error and String return texts for logs, which no test should have to repeat.
 			if decl.Name.Name == "Error" || decl.Name.Name == "String" {
 				return
 			}
@@ -158,7 +159,7 @@ func (m *mutator) visit(node ast.Node) bool {
 		m.lastReturn(n.Body.List)
 	case *ast.ForStmt:
 		if n.Cond != nil {
-			m.condition(n.Cond, false) // True would never end.
+			m.condition(n.Cond, false) // With true, the loop would never end.
 		}
 		m.once(n.Body)
 	case *ast.RangeStmt:
@@ -215,7 +216,7 @@ func (m *mutator) drop(stmt ast.Stmt) {
 	m.replace(stmt, "if false { "+m.source(stmt)+" }", "left out")
 }
 
-// lastReturn leaves out the return at the end of an if or case that does more than return.
+// lastReturn leaves out the return at the end of an if or case that has other statements too.
 func (m *mutator) lastReturn(list []ast.Stmt) {
 	if len(list) > 1 {
 		if last, ok := list[len(list)-1].(*ast.ReturnStmt); ok {
@@ -224,7 +225,7 @@ func (m *mutator) lastReturn(list []ast.Stmt) {
 	}
 }
 
-// once ends a loop after its first round.
+// once ends a loop after its first iteration.
 func (m *mutator) once(body *ast.BlockStmt) {
 	if len(body.List) > 0 {
 		end := m.offset(body.Rbrace)
@@ -232,7 +233,7 @@ func (m *mutator) once(body *ast.BlockStmt) {
 	}
 }
 
-// cases leaves out cases, by their conditions if that is what they are.
+// cases leaves out cases. Cases that are conditions are treated as conditions.
 func (m *mutator) cases(body *ast.BlockStmt, conditions bool) {
 	for _, stmt := range body.List {
 		clause, ok := stmt.(*ast.CaseClause)
@@ -244,12 +245,12 @@ func (m *mutator) cases(body *ast.BlockStmt, conditions bool) {
 			for _, cond := range clause.List {
 				m.condition(cond, true, false)
 			}
-		case len(clause.List) < 2: // With none it is the default.
+		case len(clause.List) < 2: // Without a value it is the default case.
 			m.replace(clause, "", "case left out")
 		default:
 			for i, value := range clause.List {
 				from, to := m.offset(value.Pos()), m.pastComma(value)
-				if i == len(clause.List)-1 { // No comma may be left before the colon.
+				if i == len(clause.List)-1 { // There must be no comma before the colon.
 					from = m.offset(clause.List[i-1].End())
 				}
 				m.add(from, to, "", short(m.source(value))+" left out")
@@ -258,8 +259,8 @@ func (m *mutator) cases(body *ast.BlockStmt, conditions bool) {
 	}
 }
 
-// condition makes e each of the values. A condition of several parts is made the value that one part can
-// force, and each part the value with which only the others count.
+// condition replaces e by each of the values. A condition of several parts is replaced by the value that one part can
+// force, and each part by the value with which the other parts decide.
 func (m *mutator) condition(e ast.Expr, values ...bool) {
 	m.done[e] = true
 	switch n := e.(type) {
@@ -300,13 +301,13 @@ func (m *mutator) parts(e ast.Expr, op token.Token) []ast.Expr {
 func (m *mutator) always(e ast.Expr, value bool) {
 	text := m.source(e)
 	if text == "true" || text == "false" {
-		return // Has its mutant as a constant.
+		return // The mutator of constants handles it.
 	}
 	op := map[bool]string{true: "true || ", false: "false && "}[value]
 	m.replace(e, "("+op+"("+text+"))", fmt.Sprintf("%s is %t", short(text), value))
 }
 
-// results makes what is returned, one result after the other, the zero value of its type.
+// results replaces each result of a return by the zero value of its type.
 func (m *mutator) results(n *ast.ReturnStmt) {
 	var types []ast.Expr
 	if m.signature.Results != nil {
@@ -327,7 +328,7 @@ func (m *mutator) results(n *ast.ReturnStmt) {
 		literal, isLiteral := result.(*ast.CompositeLit)
 		_, isBasic := result.(*ast.BasicLit)
 		if isBasic || isLiteral && len(literal.Elts) < 2 || m.source(result) == "nil" {
-			continue // Zero, or it becomes so in another way.
+			continue // It is zero already, or another operator makes it zero.
 		}
 		var all []string
 		for j := range n.Results {
@@ -365,7 +366,7 @@ func (m *mutator) binary(n *ast.BinaryExpr) {
 	m.add(from, from+len(n.Op.String()), swap.String(), fmt.Sprintf("%s for %s in %s", swap, n.Op, short(m.source(n))))
 }
 
-// isText reports whether e is evidently a sum of strings.
+// isText reports whether e is obviously a concatenation of strings.
 func (m *mutator) isText(e ast.Expr) bool {
 	switch n := e.(type) {
 	case *ast.BinaryExpr:
@@ -376,8 +377,8 @@ func (m *mutator) isText(e ast.Expr) bool {
 	return false
 }
 
-// elements leaves out one element after the other. A field that is set to true or a text is left to the
-// mutant of that value, which is the same.
+// elements leaves out each element of a literal. It skips fields that are true or a string, because the mutant of that
+// value has the same effect.
 func (m *mutator) elements(n *ast.CompositeLit) {
 	for _, element := range n.Elts {
 		if pair, ok := element.(*ast.KeyValueExpr); ok {
@@ -391,7 +392,7 @@ func (m *mutator) elements(n *ast.CompositeLit) {
 	}
 }
 
-// pastComma returns where the comma behind node ends, or node when there is none.
+// pastComma returns the offset after the comma that follows node, or the end of node without a comma.
 func (m *mutator) pastComma(node ast.Node) int {
 	end := m.offset(node.End())
 	rest := strings.TrimLeft(string(m.src[end:]), " \t\n")
@@ -401,7 +402,7 @@ func (m *mutator) pastComma(node ast.Node) int {
 	return len(m.src) - len(rest) + 1
 }
 
-// call swaps min and max, and passes over the texts of errors and logs.
+// call replaces min by max and max by min, and skips the texts of errors and logs.
 func (m *mutator) call(n *ast.CallExpr) {
 	switch name := m.source(n.Fun); {
 	case name == "min":

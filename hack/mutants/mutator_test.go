@@ -9,15 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMutate shows what each operator does to a function f: the line that differs, and how it reads then.
+// TestMutate shows the lines of a function f that each operator changes.
 func TestMutate(t *testing.T) {
 	for _, test := range []struct {
 		name, src string
-		// want are the changed lines, each as "what changed: the text now".
+		// want are the changed lines, each as "change: new text".
 		want []string
 	}{
 		{
-			name: "a condition is made true and false, and so are those for which ! and parentheses stand",
+			name: "a condition becomes true and false, also behind ! and in parentheses",
 			src:  "func f(ok bool) {\n\tif !(ok) {\n\t\tf(true)\n\t}\n}",
 			want: []string{
 				"ok is true: if !((true || (ok))) {",
@@ -27,7 +27,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "of && and || each part is made to count for nothing",
+			name: "each part of && and || loses its effect",
 			src:  "func f(a, b, c bool) bool {\n\treturn a && (b || c)\n}",
 			want: []string{
 				"a && (b || c) is false: return (false && (a && (b || c)))",
@@ -38,7 +38,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "a boundary is moved, a number is one more and one less",
+			name: "a boundary moves, a number is one more and one less",
 			src:  "func f(n int) {\n\tok := n <= 7\n\tok2 := n > 0\n}",
 			want: []string{
 				"n <= 7 is true: ok := (true || (n <= 7))",
@@ -53,7 +53,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "statements are left out, declarations are not: they would not compile",
+			name: "statements are left out, but not declarations, which would not compile",
 			src: "func f(m map[int]int) {\n\tn := len(m)\n\tn = len(m)\n\tn++\n\tdefer f(m)\n\t_ = n\n\t" +
 				"delete(m, n)\n}",
 			want: []string{
@@ -64,7 +64,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "a loop is left out, or ends after a round; one with a condition does not begin",
+			name: "a loop is left out, or ends after one iteration; a loop with a condition does not begin",
 			src:  "func f(all []int) {\n\tfor range all { continue }\n\tfor g() { h() }\n}",
 			want: []string{
 				"left out: if false { for range all { continue } }",
@@ -76,7 +76,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "a return at the end of more than itself is left out, any result is made zero",
+			name: "a return after other statements is left out, and each result becomes zero",
 			src:  "func f() (*T, error) {\n\tif ok {\n\t\tg()\n\t\treturn nil, err\n\t}\n\treturn t, nil\n}",
 			want: []string{
 				"ok is true: if (true || (ok)) {",
@@ -88,7 +88,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "a literal with one element is made zero by leaving that out, one with more as a whole too",
+			name: "a literal becomes zero, and each of several elements is left out",
 			src:  "func f() T {\n\tif ok {\n\t\treturn T{A: a}\n\t}\n\treturn T{A: a, B: b}\n}",
 			want: []string{
 				"ok is true: if (true || (ok)) {",
@@ -130,7 +130,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "arithmetic is turned round, sums of strings are not",
+			name: "arithmetic operators are replaced, but not the concatenation of strings",
 			src:  "func f() {\n\tn := a + min(b, c)*d + f(e+\"x\")\n}",
 			want: []string{
 				"- for + in a + min(b, c)*d: n := a - min(b, c)*d + f(e+\"x\")",
@@ -146,7 +146,7 @@ func TestMutate(t *testing.T) {
 			want: []string{"time.Second is time.Minute: const f = time.Minute"},
 		},
 		{
-			name: "the texts of errors and logs, tags and comments stay",
+			name: "texts of errors and logs, tags and comments do not change",
 			src: "func f() error {\n\tlogger.Info(\"x\", \"y\", z) // \"no\"\n" +
 				"\treturn fmt.Errorf(\"x: %w\", err)\n}\n\ntype t struct {\n\tf int `json:\"f\"`\n}\n\nfunc (t) Error() string { return \"x\" + \"y\" }",
 			want: []string{
@@ -155,7 +155,7 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		{
-			name: "a function in a function returns what it says itself",
+			name: "a function literal has the results of its own signature",
 			src:  "func f() error {\n\tg(func() bool { return ok })\n\treturn nil\n}",
 			want: []string{
 				"left out: if false { g(func() bool { return ok }) }",
@@ -187,8 +187,8 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// A key says where a mutant is, and stays the same when the lines around it change.
-func TestKeysOutliveOtherChanges(t *testing.T) {
+// A key identifies the place of a mutant, and stays the same if other lines change.
+func TestKeysDoNotDependOnOtherLines(t *testing.T) {
 	keys := func(src string) (all []string) {
 		t.Helper()
 		mutants, err := mutate("pkg/p/p.go", []byte(src))

@@ -19,11 +19,11 @@ import (
 //	-	if foo.DeletionTimestamp != nil {
 //	+	if false {
 //
-// Faults are apart by an empty line. The first line says what goes wrong, the second where; the text behind
-// each "-" is to be found there exactly once, as it stands, and that behind each "+" replaces it. Tests other
-// than those of the file's own package have a line such as "seen by ./pkg/plan . -run TestSync".
+// An empty line separates two faults. The first line of a fault describes it, the second names the file. The file must
+// contain the text of the "-" lines exactly once. The text of the "+" lines replaces it. A line such as
+// "seen by ./pkg/plan . -run TestSync" names the tests, if they are not those of the file's package.
 //
-// A fault that does not fit the sources any more is an error; all of them are told at once.
+// A fault whose text is not in the file is an error. One run reports all such errors.
 func planted(root, list string) ([]mutant, error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -38,7 +38,7 @@ func planted(root, list string) ([]mutant, error) {
 			err = m.fit(root, found)
 		}
 		if err == nil && keys[m.key] {
-			err = errors.New("there is another fault of this name")
+			err = errors.New("another fault has this name")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %q: %w", list, m.key, err))
@@ -52,7 +52,7 @@ func planted(root, list string) ([]mutant, error) {
 	return mutants, errors.Join(errs...)
 }
 
-// parseFault reads one fault. What it returns as found is to be replaced; "" when there are only comments.
+// parseFault reads one fault. found is the text to replace, "" if the block has only comments.
 func parseFault(block string) (m mutant, found string, err error) {
 	var before, after []string
 	for line := range strings.Lines(block) {
@@ -72,7 +72,7 @@ func parseFault(block string) (m mutant, found string, err error) {
 		case isTests && m.tests == nil:
 			m.tests = strings.Fields(tests)
 		default:
-			return m, "", fmt.Errorf("what is this line: %q", line)
+			return m, "", fmt.Errorf("unexpected line: %q", line)
 		}
 	}
 	found, m.text = strings.Join(before, "\n"), strings.Join(after, "\n")
@@ -89,7 +89,7 @@ func parseFault(block string) (m mutant, found string, err error) {
 	return m, found, nil
 }
 
-// fit looks for the text to be replaced.
+// fit finds the text to replace.
 func (m *mutant) fit(root, found string) error {
 	src, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {

@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// reportPlanted prints what noticed each fault and returns what is wrong.
-func reportPlanted(out io.Writer, root string, mutants []mutant, results []result) (wrong complaints) {
+// reportPlanted prints the test that noticed each fault, and returns the problems.
+func reportPlanted(out io.Writer, root string, mutants []mutant, results []result) (found problems) {
 	for i, m := range mutants {
-		fmt.Fprintf(out, "%s: %s", results[i].verdict, m.key)
-		if results[i].verdict == killed {
+		fmt.Fprintf(out, "%s: %s", results[i].outcome, m.key)
+		if results[i].outcome == killed {
 			fmt.Fprintf(out, " (%s)\n", results[i].by)
 			continue
 		}
 		fmt.Fprintf(out, "\n%s", m.diff(root))
-		wrong = append(wrong, fmt.Sprintf("planted, but %s: %s", results[i].verdict, m.key))
+		found = append(found, fmt.Sprintf("planted, but %s: %s", results[i].outcome, m.key))
 	}
-	return wrong
+	return found
 }
 
-// reportAutomatic prints the survivors and the counts, and returns what is wrong.
+// reportAutomatic prints the survivors and the counts, and returns the problems.
 func reportAutomatic(
 	out io.Writer, root string, mutants []mutant, results []result, reasons map[string]string,
-) (wrong complaints) {
-	counts := map[verdict]int{}
+) (found problems) {
+	counts := map[outcome]int{}
 	for i, m := range mutants {
-		counts[results[i].verdict]++
+		counts[results[i].outcome]++
 		reason, listed := reasons[m.key]
-		if results[i].verdict != survived {
+		if results[i].outcome != survived {
 			if listed {
-				wrong = append(wrong, fmt.Sprintf("listed as a survivor, but now %s: %s", results[i].verdict, m.key))
+				found = append(found, fmt.Sprintf("listed as a survivor, but now %s: %s", results[i].outcome, m.key))
 			}
 			continue
 		}
 		fmt.Fprintf(out, "survived: %s\n%s", m.key, m.diff(root))
 		if !listed {
-			wrong = append(wrong, "survives, and is not listed: "+m.key)
+			found = append(found, "survives, and is not listed: "+m.key)
 			continue
 		}
 		fmt.Fprintf(out, "    as listed: %s\n", reason)
@@ -48,7 +48,7 @@ func reportAutomatic(
 		fmt.Fprintf(out, "automatic: %d killed, %d survived; %d more did not compile\n",
 			counts[killed], counts[survived], counts[notCompiled])
 	}
-	return wrong
+	return found
 }
 
 // diff shows the lines that a mutant changes, and where.

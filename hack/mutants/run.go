@@ -17,22 +17,22 @@ import (
 	"time"
 )
 
-type verdict string
+type outcome string
 
 const (
-	killed      verdict = "killed"
-	survived    verdict = "survived"
-	notCompiled verdict = "not compiled"
+	killed      outcome = "killed"
+	survived    outcome = "survived"
+	notCompiled outcome = "not compiled"
 )
 
 type result struct {
-	verdict verdict
-	// by is the first test that failed, if one did.
+	outcome outcome
+	// by is the first test that failed, "" if none did.
 	by string
 }
 
-// A runner runs tests in the module at root, with sources that are not there: `go test -overlay` reads a
-// mutant from dir in place of its file, so that the tree itself is never touched.
+// A runner runs tests in the module at root. With `go test -overlay`, Go reads a mutant from dir instead of the
+// original file, so the sources never change.
 type runner struct {
 	root, dir string
 	out       io.Writer
@@ -40,7 +40,7 @@ type runner struct {
 	timeout   time.Duration
 }
 
-// baseline runs the tests of all mutants without a fault; only when they pass does a failure mean anything.
+// baseline runs the tests of all mutants without a fault. If they failed, the failure of a mutant would prove nothing.
 func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
 	started := time.Now()
 	seen := map[string]bool{}
@@ -63,16 +63,16 @@ func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
 	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w",
 		"-timeout=" + r.timeout.String()}
 	if r.parallel > 1 {
-		fixed = append(fixed, "-p=1") // The mutants are parallel already.
+		fixed = append(fixed, "-p=1") // The mutants run in parallel already.
 	}
 	cmd := exec.CommandContext(ctx, "go", append(fixed, args...)...)
 	cmd.Dir = r.root
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // So that it ends its tests too.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // On an interrupt, go test ends its tests too.
 	output, err := cmd.CombinedOutput()
 	return string(output), err
 }
 
-// try tells what the tests say of a mutant.
+// try runs the tests of a mutant.
 func (r *runner) try(ctx context.Context, i int, m mutant) (result, error) {
 	path, err := filepath.Abs(filepath.Join(r.root, m.file))
 	if err != nil {
@@ -96,21 +96,21 @@ func (r *runner) try(ctx context.Context, i int, m mutant) (result, error) {
 	case ctx.Err() != nil:
 		return result{}, ctx.Err()
 	case err == nil:
-		return result{verdict: survived}, nil
+		return result{outcome: survived}, nil
 	case strings.Contains(output, "[build failed]"):
-		return result{verdict: notCompiled}, nil
+		return result{outcome: notCompiled}, nil
 	case !strings.Contains("\n"+output, "\nFAIL"):
-		return result{}, fmt.Errorf("go test: %w\n%s", err, output) // It was not the tests that failed.
+		return result{}, fmt.Errorf("go test: %w\n%s", err, output) // No test failed, but go test itself.
 	}
-	return result{verdict: killed, by: firstFailure(output)}, nil
+	return result{outcome: killed, by: firstFailure(output)}, nil
 }
 
 var (
-	failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
-	alarm   = regexp.MustCompile(`(?m)^(?:panic: |fatal error: )(.*)$`)
+	failure   = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+	panicLine = regexp.MustCompile(`(?m)^(?:panic: |fatal error: )(.*)$`)
 )
 
-// firstFailure names the most precise of the first tests that failed, or the panic that ended all.
+// firstFailure returns the first test that failed, or else the message of the panic. It prefers the innermost subtest.
 func firstFailure(output string) string {
 	name := ""
 	for _, match := range failure.FindAllStringSubmatch(output, -1) {
@@ -118,7 +118,7 @@ func firstFailure(output string) string {
 			name = match[1]
 		}
 	}
-	if match := alarm.FindStringSubmatch(output); name == "" && match != nil {
+	if match := panicLine.FindStringSubmatch(output); name == "" && match != nil {
 		return match[1]
 	}
 	return name
@@ -145,7 +145,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 			for i := range next {
 				res, err := r.try(ctx, i, mutants[i])
 				if err != nil {
-					cancel(fmt.Errorf("%s: %w", mutants[i].key, err)) // The first one counts.
+					cancel(fmt.Errorf("%s: %w", mutants[i].key, err)) // Only the first call counts.
 					continue
 				}
 				results[i] = res
@@ -163,7 +163,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 	}
 	after, err := r.fingerprint(mutants)
 	if err == nil && after != before {
-		err = errors.New("the sources changed while their mutants ran: the results mean nothing, run again")
+		err = errors.New("the sources changed while the tests ran, so the results are invalid: run again")
 	}
 	return results, err
 }
@@ -192,14 +192,14 @@ func (r *runner) fingerprint(mutants []mutant) (string, error) {
 	return string(hash.Sum(nil)), nil
 }
 
-// progress tells from time to time how far a run is.
+// progress prints the progress of a run every 10 s.
 type progress struct {
 	out     io.Writer
 	total   int
 	started time.Time
 
 	mu     sync.Mutex
-	counts map[verdict]int
+	counts map[outcome]int
 	last   time.Time
 }
 
@@ -207,9 +207,9 @@ func (p *progress) done(res result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
-		p.counts, p.last = map[verdict]int{}, p.started
+		p.counts, p.last = map[outcome]int{}, p.started
 	}
-	p.counts[res.verdict]++
+	p.counts[res.outcome]++
 	n := p.counts[killed] + p.counts[survived] + p.counts[notCompiled]
 	if time.Since(p.last) < 10*time.Second && n < p.total {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Its tests do not tell n >= 0 from n > 0.
+	// The tests of the module do not distinguish n >= 0 from n > 0.
 	tinySource = "package tiny\n\nfunc positive(n int) bool {\n\treturn n > 0\n}\n"
 	tinyTests  = "package tiny\n\nimport \"testing\"\n\n" +
 		"func TestPositive(t *testing.T) {\n\tif !positive(5) || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
@@ -21,7 +21,7 @@ const (
 	anotherFault   = "negative numbers are positive\nin tiny/tiny.go\n-n > 0\n+n != 0\n"
 )
 
-// TestRun runs the whole on a module with one function, and looks at what it says is wrong.
+// TestRun runs the command on a module with one function, and compares its output and error.
 func TestRun(t *testing.T) {
 	for _, test := range []struct {
 		name                        string
@@ -30,13 +30,13 @@ func TestRun(t *testing.T) {
 		wantOut, wantErr, unwantErr string
 	}{
 		{
-			name:      "survivors that are listed, with a planted fault that is noticed, are as it should be",
+			name:      "listed survivors and a planted fault that is noticed are no problem",
 			planted:   anotherFault,
 			survivors: listedSurvivor + atTheBoundary,
 			wantOut:   "killed: negative numbers are positive (TestPositive)\n",
 		},
 		{
-			name:      "a survivor that is not listed is shown, and wrong",
+			name:      "a survivor that is not listed is shown, and a problem",
 			survivors: atTheBoundary,
 			args:      []string{"--auto"},
 			wantOut:   "survived: " + survivor + "\n    tiny/tiny.go:4\n    -\treturn n > 0\n    +\treturn n >= 0\n",
@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 			unwantErr: "0 is 1",
 		},
 		{
-			name:      "a survivor that is listed and noticed now is wrong",
+			name:      "a listed survivor that is noticed is a problem",
 			tests:     strings.Replace(tinyTests, "positive(-5)", "positive(-5) || positive(0)", 1),
 			survivors: listedSurvivor + atTheBoundary,
 			args:      []string{"--auto"},
@@ -52,49 +52,49 @@ func TestRun(t *testing.T) {
 			unwantErr: "0 is 1",
 		},
 		{
-			name:      "a survivor that is listed and cannot be made any more is wrong",
+			name:      "a listed survivor that is not generated any more is a problem",
 			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
 			args:      []string{"--auto", "--list"},
 			wantErr:   "listed as a survivor, but there is no such mutant any more: tiny/tiny.go | gone | gone | gone",
 			unwantErr: "0 is 1",
 		},
 		{
-			name:      "a run of some only does not judge the other survivors",
+			name:      "a run of some mutants ignores the other survivors",
 			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
 			args:      []string{"--auto", "--only", "for >"},
 			wantOut:   "automatic: 0 killed, 1 survived; 0 more did not compile\n",
 		},
 		{
-			name:      "a survivor without a reason is wrong",
+			name:      "a survivor without a reason is an error",
 			survivors: survivor + "\n",
 			wantErr:   "no reason, in indented lines below: " + survivor,
 		},
 		{
-			name:    "a planted fault that survives is wrong",
+			name:    "a planted fault that survives is a problem",
 			planted: "0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
 			args:    []string{"--planted"},
 			wantErr: "planted, but survived: 0 is positive",
 		},
 		{
-			name:    "a planted fault that does not compile is wrong",
+			name:    "a planted fault that does not compile is a problem",
 			planted: "no Go\nin tiny/tiny.go\n-n > 0\n+n >\n",
 			args:    []string{"--planted"},
 			wantErr: "planted, but not compiled: no Go",
 		},
 		{
-			name:    "a planted fault whose text is gone is wrong, before anything runs",
+			name:    "a planted fault whose text is missing is an error before any test runs",
 			planted: "old\nin tiny/tiny.go\n-n > 1\n+n > 2\n\n" + anotherFault,
 			args:    []string{"--planted", "--list"},
 			wantErr: `"old": planted fault no longer fits: tiny/tiny.go has its text 0 times`,
 		},
 		{
-			name:    "a planted fault whose text is there twice is wrong",
+			name:    "a planted fault whose text occurs twice is an error",
 			planted: "twice\nin tiny/tiny.go\n-n\n+m\n",
 			args:    []string{"--planted", "--list"},
 			wantErr: `"twice": planted fault no longer fits: tiny/tiny.go has its text 6 times`,
 		},
 		{
-			name:    "a planted fault is seen by the tests that it names",
+			name:    "a planted fault may name its tests",
 			planted: strings.Replace(anotherFault, "\n-", "\nseen by ./tiny -run=TestNothing\n-", 1),
 			args:    []string{"--planted"},
 			wantErr: "planted, but survived: negative numbers are positive",
@@ -107,15 +107,15 @@ func TestRun(t *testing.T) {
 			wantErr: "the tests fail without any fault",
 		},
 		{
-			name: "sources that change meanwhile end the run",
+			name: "sources that change during the run make it fail",
 			tests: strings.Replace(tinyTests, "\"testing\"", "(\n\t\"os\"\n\t\"testing\"\n)", 1) +
 				"\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
 			planted: anotherFault,
 			args:    []string{"--planted"},
-			wantErr: "the sources changed while their mutants ran",
+			wantErr: "the sources changed while the tests ran",
 		},
 		{
-			name:    "a test that hangs has noticed the fault",
+			name:    "a test that hangs counts as a failure",
 			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(-5) && func() bool { select {} }()", 1),
 			planted: anotherFault,
 			args:    []string{"--planted", "--timeout=500ms"},
@@ -178,8 +178,8 @@ func TestFirstFailure(t *testing.T) {
 
 func TestProgressEstimatesWhatIsLeft(t *testing.T) {
 	var out bytes.Buffer
-	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[verdict]int{survived: 1}}
-	p.done(result{verdict: killed})
+	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[outcome]int{survived: 1}}
+	p.done(result{outcome: killed})
 	if want := "2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)
 	}

@@ -29,7 +29,7 @@ func survivors(path string) (map[string]string, error) {
 			key = trimmed
 			reasons[key] = ""
 		case key == "":
-			return nil, fmt.Errorf("%s: a reason for nothing: %s", path, trimmed)
+			return nil, fmt.Errorf("%s: a reason, but no mutant above it: %s", path, trimmed)
 		default:
 			reasons[key] = strings.TrimSpace(reasons[key] + " " + trimmed)
 		}
@@ -42,22 +42,22 @@ func survivors(path string) (map[string]string, error) {
 	return reasons, nil
 }
 
-// complaints are what is not as it should be.
-type complaints []string
+// problems are the reasons for which a run fails.
+type problems []string
 
-func (c complaints) err() error {
+func (c problems) err() error {
 	if len(c) == 0 {
 		return nil
 	}
-	return fmt.Errorf("not as it should be: %d\n%s", len(c), strings.Join(c, "\n"))
+	return fmt.Errorf("%d problems\n%s", len(c), strings.Join(c, "\n"))
 }
 
-// gone tells of survivors that are listed and cannot be made any more.
-func gone(reasons map[string]string, mutants []mutant) (wrong complaints) {
+// unknownSurvivors returns a problem for each listed survivor that no generated mutant matches any more.
+func unknownSurvivors(reasons map[string]string, mutants []mutant) (found problems) {
 	for _, key := range slices.Sorted(maps.Keys(reasons)) {
 		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.key == key }) {
-			wrong = append(wrong, "listed as a survivor, but there is no such mutant any more: "+key)
+			found = append(found, "listed as a survivor, but there is no such mutant any more: "+key)
 		}
 	}
-	return wrong
+	return found
 }

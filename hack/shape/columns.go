@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// wideLines returns the lines that have too many columns. A line may have more where it cannot be wrapped: it is
-// one string literal or a line of one, or a comment that a program reads.
+// wideLines returns a finding for each line that is too long. It allows lines that cannot be wrapped: a line that is
+// one string literal or part of one, and a comment that a program reads.
 func wideLines(src source) []string {
 	var findings []string
-	words := wordsByLine(src)
+	kinds := kindsByLine(src)
 	output := false
 	for i, line := range strings.Split(string(src.text), "\n") {
 		output = strings.HasPrefix(strings.TrimSpace(line), "//") && (output || isOutput(line))
 		got := columns(line)
-		if got <= maxColumns || output || isDirective(line) || words[i+1] == oneString {
+		if got <= maxColumns || output || isDirective(line) || kinds[i+1] == oneString {
 			continue
 		}
 		findings = append(findings, fmt.Sprintf("%s:%d: the line has %d columns, %d are allowed",
@@ -27,37 +27,37 @@ func wideLines(src source) []string {
 	return findings
 }
 
-// columns counts characters. A tab is one, as for most linters: how wide it is shown is up to the reader.
+// columns counts characters. A tab counts as one, as in most linters, because its width depends on the editor.
 func columns(line string) int { return utf8.RuneCountInString(line) }
 
-// isDirective reports whether a line is a comment that some program reads, such as //go:build or // +kubebuilder.
-// That program would not find the rest of it on a second line.
+// isDirective reports whether a line is a comment that a program reads, such as //go:build or // +kubebuilder. Such a
+// comment must be on one line.
 func isDirective(line string) bool {
 	comment, ok := strings.CutPrefix(strings.TrimSpace(line), "//")
 	return ok && (strings.HasPrefix(comment, "go:") || strings.HasPrefix(strings.TrimSpace(comment), "+"))
 }
 
-// isOutput reports whether the lines of comment that follow are what go test expects an example to print.
+// isOutput reports whether a line begins the expected output of an example.
 func isOutput(line string) bool {
 	line = strings.ToLower(strings.TrimSpace(line))
 	return strings.HasPrefix(line, "// output:") || strings.HasPrefix(line, "// unordered output:")
 }
 
-// words says what a line consists of, punctuation apart.
-type words int
+// A lineKind is what a line consists of, except for operators.
+type lineKind int
 
 const (
-	oneString words = iota + 1
+	oneString lineKind = iota + 1
 	anythingElse
 )
 
-func wordsByLine(src source) map[int]words {
-	lines := map[int]words{}
-	put := func(line int, word words) {
+func kindsByLine(src source) map[int]lineKind {
+	lines := map[int]lineKind{}
+	put := func(line int, kind lineKind) {
 		if lines[line] != 0 {
-			word = anythingElse // The second on this line.
+			kind = anythingElse // The second token on this line.
 		}
-		lines[line] = word
+		lines[line] = kind
 	}
 	fset := token.NewFileSet()
 	file := fset.AddFile(src.path, -1, len(src.text))
@@ -73,7 +73,7 @@ func wordsByLine(src source) map[int]words {
 			for line := range bytes.Count([]byte(text), []byte("\n")) + 1 {
 				put(first+line, oneString)
 			}
-		case !tok.IsOperator(): // Those are what stands around a literal: commas, braces, plus.
+		case !tok.IsOperator(): // Operators such as commas, braces and plus do not count.
 			put(first, anythingElse)
 		}
 	}

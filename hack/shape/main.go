@@ -1,12 +1,12 @@
-// Command shape measures functions and lines. `make verify` runs it, so that code keeps a shape that is read from
-// top to bottom. Run it in the root of the repository:
+// Command shape measures functions and lines. `make verify` runs it, so that code can be read from top to bottom. Run
+// it in the root of the repository:
 //
-//	go run ./hack/shape          is anything too large? Each finding is a line "file:line: what is wrong"
-//	go run ./hack/shape -table   the functions of the core with the highest complexity
-//	go run ./hack/shape -names   how many names of this module does a reader of these functions meet?
+//	go run ./hack/shape          report functions and lines that are too large, as lines "file:line: problem"
+//	go run ./hack/shape -table   print the functions of the core with the highest complexity
+//	go run ./hack/shape -names   print the names of this module that a reader of these functions meets
 //
-// The core is the root and pkg. Apart are tests and packages for tests, generated code, and the simulated API
-// server in pkg/apisim, which has a shape of its own. Only the width of lines is checked everywhere.
+// The core is the root and pkg, without tests, generated code and the simulated API server in pkg/apisim. The length of
+// lines is checked everywhere.
 package main
 
 import (
@@ -33,14 +33,14 @@ const (
 	maxColumns    = 120
 
 	syncHandler         = "syncHandler"
-	maxSyncHandlerLines = 30 // A reader sees it whole, beside the types that it uses.
+	maxSyncHandlerLines = 30 // It fits on one screen together with the types that it uses.
 	maxMainLines        = 90 // main and run of main.go together, instead of maxLines: they are a table of contents.
 )
 
-// readers are the functions that a reader of the core starts from: the default of -of.
+// readers are the functions that a reader of the core starts with. They are the default of -of.
 const readers = "syncHandler,perform,observe,Next,Record,pkg/plan/rules"
 
-// tableRows is how many functions -table prints.
+// tableRows is the number of functions that -table prints.
 const tableRows = 10
 
 func main() {
@@ -87,7 +87,7 @@ type source struct {
 	fset *token.FileSet
 }
 
-// load parses all Go files of the repository but the generated ones.
+// load parses all Go files of the repository except generated ones.
 func load(root fs.FS) ([]source, error) {
 	var sources []source
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -110,7 +110,7 @@ func load(root fs.FS) ([]source, error) {
 	return sources, err
 }
 
-// isSkipped reports whether a directory has no code of ours: it is generated, or go build does not look into it.
+// isSkipped reports whether a directory is skipped: its code is generated, or the go command ignores it.
 func isSkipped(dir string) bool {
 	base := path.Base(dir)
 	hidden := strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata"
@@ -135,7 +135,7 @@ func isCore(file string) bool {
 	return dir == "." || strings.HasPrefix(dir, "pkg/")
 }
 
-// check returns a line for each thing that is larger than allowed.
+// check returns a line for each function and line that exceeds a limit.
 func check(sources []source) []string {
 	var findings []string
 	for _, src := range sources {

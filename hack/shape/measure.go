@@ -5,14 +5,14 @@ import (
 	"go/token"
 )
 
-// A function is what was measured of one: a function, a method, or a function literal outside of both.
+// A function has the measurements of a function, a method, or a function literal outside of both.
 type function struct {
 	name, base string // "Controller.syncHandler" and "syncHandler".
 	pos        token.Position
-	lines      int // From the line of "func" to that of the closing brace.
+	lines      int // From the line of "func" to the line of the closing brace.
 	complexity int
 	nesting    int
-	deepest    token.Position // Of the first statement that is nested as deep as nesting says.
+	deepest    token.Position // The position of the first statement with this nesting.
 }
 
 func measure(src source) []function {
@@ -35,7 +35,7 @@ func measure(src source) []function {
 
 func measureOne(fset *token.FileSet, name, base string, node ast.Node) function {
 	fn := function{name: name, base: base, pos: fset.Position(node.Pos()), complexity: complexity(node)}
-	fn.pos.Column = 0 // Findings name lines.
+	fn.pos.Column = 0 // Findings have only the line.
 	fn.lines = fset.Position(node.End()).Line - fn.pos.Line + 1
 	depth, deepest := nesting(node)
 	fn.nesting, fn.deepest = depth, fset.Position(deepest)
@@ -43,7 +43,7 @@ func measureOne(fset *token.FileSet, name, base string, node ast.Node) function 
 	return fn
 }
 
-// funcName is the name of a function, and before it the type whose method it is.
+// funcName returns the name of a function, and for a method the type before it.
 func funcName(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return fn.Name.Name
@@ -65,10 +65,9 @@ func funcName(fn *ast.FuncDecl) string {
 	}
 }
 
-// complexity is 1 for the function and 1 for each place where its way divides: if, for, each expression of a case,
-// each communication of a select, && and ||. The branches of function literals count for the function that they are
-// written in, because who reads that one reads them too, and because a branch would otherwise cost nothing once it
-// is put into a literal.
+// complexity is 1 for the function and 1 for each branch: if, for, each expression of a case, each communication of a
+// select, && and ||. The branches of a function literal count for the function around it, because a reader reads both,
+// and because otherwise moving a branch into a literal would hide it.
 func complexity(node ast.Node) int {
 	count := 1
 	ast.Inspect(node, func(n ast.Node) bool {
@@ -76,7 +75,7 @@ func complexity(node ast.Node) int {
 		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
 			count++
 		case *ast.CaseClause:
-			count += len(n.List) // Of default it is empty.
+			count += len(n.List) // The list of default is empty.
 		case *ast.CommClause:
 			if n.Comm != nil {
 				count++
@@ -91,9 +90,9 @@ func complexity(node ast.Node) int {
 	return count
 }
 
-// nesting returns how deep statements are nested, and the first place where they are. if, for, switch, select and a
-// bare block are one level each; "else if" is on the level of its if. The body of a function literal starts from 0
-// again: it is indented by where it is passed to, not by what it decides.
+// nesting returns the deepest nesting of statements, and the first place with it. if, for, switch, select and a bare
+// block are one level each. "else if" is on the level of its if. The body of a function literal starts from 0 again,
+// because its indentation depends on the call that it is passed to.
 func nesting(node ast.Node) (int, token.Pos) {
 	max, deepest := 0, node.Pos()
 	var walk func(n ast.Node, level int)
@@ -109,7 +108,7 @@ func nesting(node ast.Node) (int, token.Pos) {
 	return max, deepest
 }
 
-// deeper returns by how much child is deeper than its parent, which is on the given level.
+// deeper returns the additional level of child below its parent, which is on the given level.
 func deeper(parent, child ast.Node, level int) int {
 	switch child.(type) {
 	case *ast.FuncLit:
@@ -124,7 +123,7 @@ func deeper(parent, child ast.Node, level int) int {
 	case *ast.BlockStmt:
 		switch parent.(type) {
 		case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause, *ast.LabeledStmt:
-			return 1 // A bare one; others are the body of what was counted already.
+			return 1 // A bare block. Other blocks are bodies of statements that were counted already.
 		}
 	}
 	return 0

@@ -20,9 +20,9 @@ import (
 	"strings"
 )
 
-// printNames prints, for each function that is asked for, the names of this module that it mentions: functions,
-// types, variables, constants, methods and fields. What it declares itself does not count, nor do parameters and
-// names of packages. Names are resolved as the compiler does, so two fields called Name are two names.
+// printNames prints the names of this module that each of the functions uses: functions, types, variables, constants,
+// methods and fields. Local declarations, parameters and names of packages do not count. Names are resolved as in the
+// compiler, so two fields called Name are two names.
 func printNames(out io.Writer, wanted []string) error {
 	packages, err := listPackages()
 	if err != nil {
@@ -58,9 +58,9 @@ func printNames(out io.Writer, wanted []string) error {
 	return nil
 }
 
-// A listedPackage is what go list says of a package.
+// A listedPackage is the output of go list for a package.
 type listedPackage struct {
-	Dir, ImportPath, Export string // Export is the file with what the compiler made of it for importers.
+	Dir, ImportPath, Export string // Export is the file with the export data of the compiler.
 	GoFiles                 []string
 	Module                  *struct {
 		Path, Dir string
@@ -68,7 +68,7 @@ type listedPackage struct {
 	}
 }
 
-// isCore reports whether functions of the package may be asked for.
+// isCore reports whether the package belongs to the core.
 func (p listedPackage) isCore() bool {
 	if p.Module == nil || !p.Module.Main || len(p.GoFiles) == 0 || strings.Contains(p.ImportPath, "/pkg/generated/") {
 		return false
@@ -77,7 +77,7 @@ func (p listedPackage) isCore() bool {
 	return err == nil && isCore(filepath.ToSlash(file))
 }
 
-// listPackages returns the packages of this module and all that they import, compiled.
+// listPackages returns the packages of this module and all their dependencies, compiled.
 func listPackages() ([]listedPackage, error) {
 	fields := "-json=Dir,ImportPath,Export,GoFiles,Module"
 	list := exec.Command("go", "list", "-export", "-deps", fields, ".", "./pkg/...")
@@ -101,15 +101,15 @@ func listPackages() ([]listedPackage, error) {
 	}
 }
 
-// A checkedPackage is a package with what each of its names means.
+// A checkedPackage is a package whose names are resolved.
 type checkedPackage struct {
 	fset   *token.FileSet
-	root   string // Directory of the module.
+	root   string // The directory of the module.
 	module string
 	types  *types.Package
 	files  []*ast.File
 	uses   map[*ast.Ident]types.Object
-	owners map[*types.Var]string // Of a field, the type that has it.
+	owners map[*types.Var]string // The types that declare the fields.
 }
 
 func checkPackage(fset *token.FileSet, imports types.Importer, pkg listedPackage) (*checkedPackage, error) {
@@ -133,7 +133,7 @@ func checkPackage(fset *token.FileSet, imports types.Importer, pkg listedPackage
 	return checked, err
 }
 
-// findOwners notes the fields of the structs that pkg, and what it imports of this module, declares.
+// findOwners records the fields of the structs in pkg and in the packages of this module that it imports.
 func (p *checkedPackage) findOwners(pkg *types.Package, seen map[*types.Package]bool) {
 	if seen[pkg] || !p.isOurs(pkg) {
 		return
@@ -155,7 +155,7 @@ func (p *checkedPackage) addFields(owner string, t types.Type) {
 		return
 	}
 	for field := range structure.Fields() {
-		if p.owners[field] == "" { // Or it has a name of its own in "type A B" already.
+		if p.owners[field] == "" { // In "type A B", the fields belong to the type that comes first.
 			p.owners[field] = owner
 		}
 	}
@@ -173,7 +173,7 @@ func (p *checkedPackage) path(fn *ast.FuncDecl) string {
 	return filepath.ToSlash(name)
 }
 
-// functions returns the functions of the package that are asked for.
+// functions returns the selected functions of the package.
 func (p *checkedPackage) functions(wanted []string) []*ast.FuncDecl {
 	var found []*ast.FuncDecl
 	for _, file := range p.files {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// measureText measures the one function of a file.
+// measureText measures the only function of a file.
 func measureText(t *testing.T, text string) function {
 	t.Helper()
 	src, err := parse("pkg/a/a.go", []byte("package a\n"+text))
@@ -80,7 +80,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// long is a function of the given number of lines.
+// long returns a function with this number of lines.
 func long(name string, lines int) string {
 	return "func " + name + "() {" + strings.Repeat("\n", lines-1) + "}\n"
 }

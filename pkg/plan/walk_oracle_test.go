@@ -269,8 +269,8 @@ func failuresComeBack(c *walkTalk, outcome Outcome) bool {
 
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
 // next one does.
-func failuresAreReported(c *walkTalk, _ Outcome) bool {
-	if c.quiet || c.fooChanged {
+func failuresAreReported(c *walkTalk, outcome Outcome) bool {
+	if c.quiet || c.fooChanged || outcome.For == NextStep {
 		return true
 	}
 	for op, attempt := range c.state.Memory.Ledger {

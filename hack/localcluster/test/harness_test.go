@@ -1,5 +1,5 @@
-// Package localcluster_test drives the built binary from outside, as users do. It does not import
-// Kubernetes, so that it compiles in a moment.
+// Package localcluster_test tests the built binary from outside, as users run it. It does not import
+// Kubernetes, so that it compiles quickly.
 package localcluster_test
 
 import (
@@ -56,8 +56,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// An upRun is one run of "localcluster up". Its standard input is a pipe from this process, so the
-// cluster goes when the test does, whatever happens to the test.
+// An upRun is one run of "localcluster up". Its standard input is a pipe from this process, so the cluster
+// ends with the test process, even if that is killed.
 type upRun struct {
 	dir    string
 	cmd    *exec.Cmd
@@ -89,7 +89,7 @@ func sharedCluster(t *testing.T) *upRun {
 	return shared
 }
 
-// startCluster starts a cluster in a directory of its own, which is gone after the test.
+// startCluster starts a cluster in a directory of its own, which is removed after the test.
 func startCluster(t *testing.T, args ...string) *upRun {
 	t.Helper()
 	up := launchCluster(t, filepath.Join(t.TempDir(), "cluster"), args...)
@@ -97,7 +97,7 @@ func startCluster(t *testing.T, args ...string) *upRun {
 	return up
 }
 
-// launchCluster is startCluster without the waiting.
+// launchCluster starts a cluster like startCluster, but does not wait until it is ready.
 func launchCluster(t *testing.T, dir string, args ...string) *upRun {
 	t.Helper()
 	needBinary(t)
@@ -108,10 +108,10 @@ func launchCluster(t *testing.T, dir string, args ...string) *upRun {
 	t.Cleanup(func() {
 		up.stdin.Close()
 		if _, err := up.wait(stopDeadline); err != nil {
-			up.cmd.Process.Kill() // Its children follow.
+			up.cmd.Process.Kill() // Its children end too.
 			t.Errorf("cleaning up: %v", err)
 		}
-		// A test that has found orphans does not leave them either.
+		// A test that finds orphans also ends them.
 		for pid, args := range up.leftovers(t) {
 			t.Errorf("left behind, killed now: %d %s", pid, args)
 			syscall.Kill(pid, syscall.SIGKILL)
@@ -166,15 +166,15 @@ func awaitReady(t *testing.T, up *upRun) {
 			t.Fatalf("up ended before it was ready: %s\n%s\n%s", up.cmd.ProcessState, up.output(), up.stderr.String())
 		default:
 		}
-		if !up.said("ready") {
-			return fmt.Errorf("up has said:\n%s", up.output())
+		if !up.printed("ready") {
+			return fmt.Errorf("up has printed:\n%s", up.output())
 		}
 		return nil
 	})
 }
 
-// said reports whether up has printed the line.
-func (up *upRun) said(line string) bool {
+// printed reports whether up has printed the line.
+func (up *upRun) printed(line string) bool {
 	return strings.Contains("\n"+up.output()+"\n", "\n"+line+"\n")
 }
 
@@ -190,11 +190,11 @@ func (up *upRun) wait(deadline time.Duration) (int, error) {
 	case <-up.exited:
 		return up.cmd.ProcessState.ExitCode(), nil
 	case <-time.After(deadline):
-		return 0, fmt.Errorf("up has not ended after %s; it has said:\n%s", deadline, up.output())
+		return 0, fmt.Errorf("up has not ended after %s; it has printed:\n%s", deadline, up.output())
 	}
 }
 
-// pids returns the process of each component, as up has told them.
+// pids returns the process id of each component, as printed by up.
 func (up *upRun) pids() map[string]int {
 	pids := map[string]int{}
 	for line := range strings.Lines(up.output()) {
@@ -231,12 +231,12 @@ func expectExit(t *testing.T, up *upRun, want int) {
 		t.Fatal(err)
 	}
 	if code != want {
-		t.Errorf("exit code %d, want %d; up said:\n%s\n%s", code, want, up.output(), up.stderr.String())
+		t.Errorf("exit code %d, want %d; up printed:\n%s\n%s", code, want, up.output(), up.stderr.String())
 	}
 }
 
-// expectNothingLeft checks that the children of up are gone, and whatever else has its directory
-// on the command line.
+// expectNothingLeft checks that the children of up have ended, and all other processes with its directory
+// on their command line.
 func expectNothingLeft(t *testing.T, up *upRun) {
 	t.Helper()
 	eventually(t, 5*time.Second, "no process is left", func() error {
@@ -262,13 +262,13 @@ func (up *upRun) leftovers(t *testing.T) map[int]string {
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
 		if len(fields) < 3 || strings.HasPrefix(fields[1], "Z") {
-			continue // Dead, waiting for init to take notice.
+			continue // A zombie that init has not reaped yet.
 		}
 		pid, err := strconv.Atoi(fields[0])
 		if err != nil {
 			continue
 		}
-		// The name too: the number may be somebody else's by now.
+		// The name is compared too, because another process may have the id now.
 		ours := names[pid] != "" && strings.Contains(line, " "+names[pid]+" ")
 		if ours || strings.Contains(line, up.dir+"/") {
 			left[pid] = strings.Join(fields[2:], " ")
@@ -309,7 +309,7 @@ func (up *upRun) mustKubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// eventually asks until the answer is nil.
+// eventually calls ask until it returns nil.
 func eventually(t *testing.T, deadline time.Duration, what string, ask func() error) {
 	t.Helper()
 	timeout := time.After(deadline)

@@ -56,14 +56,14 @@ func TestPodsOfAnImageTaggedNeverReadyWait(t *testing.T) {
 func TestAnAutoscalerActsWithinSeconds(t *testing.T) {
 	up := sharedCluster(t)
 	up.mustKubectl(t, "create", "deployment", "scaled", "--image=nginx", "--replicas=3")
-	// Its maximum needs no metrics.
+	// maxReplicas is enforced without metrics.
 	up.mustKubectl(t, "autoscale", "deployment", "scaled", "--min=1", "--max=2", "--cpu=50%")
 	eventually(t, 10*time.Second, "scaled down", func() error {
 		return want("2", up.mustKubectl(t, "get", "deployment", "scaled", "-o", "jsonpath={.spec.replicas}"))
 	})
 }
 
-func TestDeletedOwnersTakeTheirChildrenAlong(t *testing.T) {
+func TestTheGarbageCollectorDeletesDependents(t *testing.T) {
 	up := sharedCluster(t)
 	up.mustKubectl(t, "create", "deployment", "parent", "--image=nginx")
 	up.mustKubectl(t, "rollout", "status", "deployment/parent", "--timeout=30s")
@@ -76,11 +76,11 @@ func TestDeletedOwnersTakeTheirChildrenAlong(t *testing.T) {
 func TestVersionsAreReal(t *testing.T) {
 	out := sharedCluster(t).mustKubectl(t, "version")
 	if own := mustLocalcluster(t, "--version"); own != "Kubernetes v1.36.3" {
-		t.Errorf("localcluster --version says %q", own)
+		t.Errorf("localcluster --version prints %q", own)
 	}
 	for _, line := range []string{"Client Version: v1.36.3", "Server Version: v1.36.3"} {
 		if !strings.Contains(out, line) {
-			t.Errorf("kubectl version does not say %q:\n%s", line, out)
+			t.Errorf("kubectl version does not print %q:\n%s", line, out)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestKubeconfigIsForItsOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestRBACDecides(t *testing.T) {
+func TestRBACIsEnforced(t *testing.T) {
 	up := sharedCluster(t)
 	server := up.mustKubectl(t, "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.server}")
 	ca, err := base64.StdEncoding.DecodeString(
@@ -148,7 +148,7 @@ func TestRBACDecides(t *testing.T) {
 	eventually(t, 10*time.Second, "the binding works", func() error { return want("200 OK", get()) })
 }
 
-func TestEtcdIsNotOpen(t *testing.T) {
+func TestEtcdNeedsAClientCertificate(t *testing.T) {
 	up := sharedCluster(t)
 	client := &http.Client{
 		Timeout:   10 * time.Second,
@@ -157,10 +157,10 @@ func TestEtcdIsNotOpen(t *testing.T) {
 	resp, err := client.Get("https://" + up.address("etcd") + "/health")
 	if err == nil {
 		resp.Body.Close()
-		t.Fatalf("etcd answers a stranger: %s", resp.Status)
+		t.Fatalf("etcd answers without a client certificate: %s", resp.Status)
 	}
 	if !strings.Contains(err.Error(), "certificate required") {
-		t.Errorf("refused, but not for want of a certificate: %v", err)
+		t.Errorf("refused, but not because of the missing certificate: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestAnsweredRequestsAreInTheAuditLog(t *testing.T) {
 			ResponseStatus     struct{ Code int }
 		}
 		if err := json.Unmarshal(scanner.Bytes(), &event); err != nil {
-			break // The line that is being written.
+			break // The last line may be incomplete.
 		}
 		if event.Level != "Metadata" || event.Stage != "ResponseComplete" && event.Stage != "Panic" {
 			t.Errorf("level %s, stage %s", event.Level, event.Stage)
@@ -208,7 +208,7 @@ func TestDataSurvivesOutages(t *testing.T) {
 		mustLocalcluster(t, "start", "--dir", up.dir, component)
 		up.mustKubectl(t, "get", "configmap", "survivor")
 	}
-	// The controllers have lived through it.
+	// The controllers have survived the outages.
 	for _, component := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
 		mustLocalcluster(t, "kill", component, "--dir", up.dir)
 		mustLocalcluster(t, "start", component, "--dir", up.dir)
@@ -217,7 +217,7 @@ func TestDataSurvivesOutages(t *testing.T) {
 	up.mustKubectl(t, "wait", "--for=condition=Available", "deployment/after", "--timeout=60s")
 }
 
-func TestMistakesAreExplained(t *testing.T) {
+func TestErrorsOfUsersHaveInstructions(t *testing.T) {
 	up := sharedCluster(t)
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
 	tests := []struct {
@@ -257,7 +257,7 @@ func TestSIGINTStopsEverything(t *testing.T) {
 	}
 	for name, pid := range pids {
 		if group, err := syscall.Getpgid(pid); err != nil || group != pid {
-			t.Errorf("%s is not in a process group of its own (%v): Ctrl-C would reach it", name, err)
+			t.Errorf("%s is not in a process group of its own (%v): Ctrl-C would end it", name, err)
 		}
 	}
 	up.signal(t, syscall.SIGINT)
@@ -279,7 +279,7 @@ func TestASignalDuringStartStopsEverything(t *testing.T) {
 	up := launchCluster(t, filepath.Join(t.TempDir(), "cluster"))
 	eventually(t, upDeadline, "kube-apiserver is started", func() error {
 		if up.pids()["kube-apiserver"] == 0 {
-			return fmt.Errorf("up has said:\n%s", up.output())
+			return fmt.Errorf("up has printed:\n%s", up.output())
 		}
 		return nil
 	})
@@ -296,8 +296,8 @@ func TestASecondSignalDoesNotWait(t *testing.T) {
 	}
 	up.signal(t, syscall.SIGINT)
 	eventually(t, stopDeadline, "up is stopping", func() error {
-		if !up.said("stopping: interrupt") {
-			return fmt.Errorf("up has said:\n%s", up.output())
+		if !up.printed("stopping: interrupt") {
+			return fmt.Errorf("up has printed:\n%s", up.output())
 		}
 		return nil
 	})
@@ -335,7 +335,7 @@ func TestADeathDuringStartIsReported(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Where etcd wants a directory.
+	// A file where etcd wants a directory.
 	if err := os.WriteFile(filepath.Join(dir, "etcd"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestADeathDuringStartIsReported(t *testing.T) {
 func TestADeathAfterStartingAgainIsReportedToBoth(t *testing.T) {
 	up := startCluster(t, "--components=api")
 	mustLocalcluster(t, "kill", "etcd", "--dir", up.dir)
-	// Somebody takes the port while it is free.
+	// Another process takes the free port.
 	squatter, err := net.Listen("tcp", up.address("etcd"))
 	if err != nil {
 		t.Fatal(err)
@@ -355,13 +355,13 @@ func TestADeathAfterStartingAgainIsReportedToBoth(t *testing.T) {
 	defer squatter.Close()
 	out, err := localcluster(t, "start", "etcd", "--dir", up.dir)
 	if exitCode(err) != 1 || !strings.HasPrefix(out, "localcluster: etcd died: exit status 1.") {
-		t.Errorf("start says %v: %s", err, out)
+		t.Errorf("start returned %v: %s", err, out)
 	}
 	expectExit(t, up, 1)
 	expectDeath(t, up, "etcd", "exit status 1")
 }
 
-// expectDeath checks the report of a death: who, how, and the end of the log.
+// expectDeath checks the report of a death: the component, its exit status, and the end of its log.
 func expectDeath(t *testing.T, up *upRun, component, how string) {
 	t.Helper()
 	report := up.stderr.String()
@@ -393,7 +393,7 @@ func TestADirectoryIsStartedAgainWithItsData(t *testing.T) {
 	again := launchCluster(t, up.dir)
 	awaitReady(t, again)
 	again.mustKubectl(t, "get", "configmap", "from-the-first-run")
-	again.mustKubectl(t, "run", "first", "--image=nginx") // At once: ready means that pods run.
+	again.mustKubectl(t, "run", "first", "--image=nginx") // Works at once, because ready means that pods can run.
 	again.mustKubectl(t, "wait", "--for=condition=Ready", "pod/first", "--timeout=30s")
 }
 
