@@ -94,6 +94,10 @@ func TestStatus(t *testing.T) {
 			name: "an old replica still there", foo: foo, dep: dep(rollout(4, 3, 3)),
 			want: reconciling + "Progressing: 4 replicas where 3 are wanted",
 		},
+		{
+			name: "too many replicas, and too few available", foo: foo, dep: dep(rollout(4, 3, 1)),
+			want: reconciling + "Progressing: 1 of 3 replicas available",
+		},
 		{name: "all replicas available", foo: foo, dep: dep(), want: available3},
 		{
 			name: "replicas that have not ended after a scale down", foo: foo, dep: dep(rollout(4, 4, 4)),
