@@ -303,6 +303,9 @@ func TestPanicked(t *testing.T) {
 
 	kept := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{op(plan.CreateDeployment, "a"): until(1)}}
 	kept, delay := kept.Panicked(now, 0)
+	if _, found := kept.Ledger[op(plan.CreateDeployment, "a")]; !found {
+		t.Error("a panic drops what else failed")
+	}
 	state := plan.State{Foo: foo, Memory: kept, Now: now.Add(delay - 1)}
 	if diff := cmp.Diff("nothing; no report; wait in 1ns quietly", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync before the delay ended (-want +got):\n%s", diff)
@@ -361,6 +364,19 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
 			ledger: ledger{remove: until(1), op(plan.DeleteDeployment, "web-2"): until(1)},
 			want:   []plan.Op{remove},
+		},
+		{
+			name: "a deletion of the second of two",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, available(1)),
+				Previous: all(earlier(foo, "web-0"), earlier(foo, "web-1")),
+			},
+			ledger: ledger{remove: until(1)}, want: []plan.Op{remove},
+		},
+		{
+			name:   "a patch of what has an earlier name",
+			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
 		},
 		{
 			name:   "a deletion of what is not owned any more",
@@ -641,6 +657,13 @@ func TestTheFirstRetryCounts(t *testing.T) {
 	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 50s quietly", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
+	create := plan.State{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(plan.CreateDeployment, "web-3"):    until(seconds(55)),
+		again(plan.CreateDeployment, "web-3"): {Until: now.Add(seconds(50))},
+	}}}
+	if diff := cmp.Diff("nothing; Refused; wait in 55s quietly", play(t, create).line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
 	// A status that backs off because of a conflict ends nothing: it is the last step anyway.
 	state.Memory.Ledger = ledger{
 		op(plan.PatchDeployment, "web-3"): until(seconds(40)), op(plan.UpdateStatus, "web"): quietUntil(seconds(45)),
@@ -674,6 +697,32 @@ func TestAnyAnswerEndsTheBackoffOfTheWholeSync(t *testing.T) {
 		c := play(t, plan.State{Foo: foo, Memory: memory}, fails(plan.CreateDeployment, err))
 		if _, found := c.end.Memory.Ledger[wholeSync]; found != (err == noResponse) {
 			t.Errorf("after %s to a write the ledger has %v", name, c.end.Memory.Ledger)
+		}
+	}
+}
+
+// A deletion that backs off because of a conflict ends the sync: another one is not sent either.
+func TestAConflictThatBacksOffEndsTheSync(t *testing.T) {
+	foo := renamed()
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
+		Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
+		}},
+	})
+	if diff := cmp.Diff("nothing; no report; wait in 1s quietly", c.line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+}
+
+// All that failed in a sync is remembered, also a status that was not stored after a patch that was refused.
+func TestAllThatFailedInASyncIsRemembered(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
+		fails(plan.PatchDeployment, forbidden), reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: foo}})
+	for _, failed := range []plan.Op{op(plan.PatchDeployment, "web-1"), op(plan.UpdateStatus, "web")} {
+		if got := c.end.Memory.Ledger[failed].Count; got != 1 {
+			t.Errorf("%s failed %d times, want once", failed, got)
 		}
 	}
 }

@@ -353,6 +353,10 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 			state: plan.State{Foo: foo, Deployment: differs, Memory: backsOff}, want: plan.Backoff,
 		},
 		{
+			name:  "a refusal",
+			state: plan.State{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, forbidden), want: plan.Backoff,
+		},
+		{
 			name: "a live read has found the Foo's own Deployment", state: plan.State{Foo: newFoo()},
 			reply: fails(plan.CreateDeployment, exists), want: plan.CacheBehind,
 		},

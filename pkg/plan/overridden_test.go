@@ -317,6 +317,16 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s quietly",
 		},
 		{
+			name:  "it is there, not seen yet, and an older Foo names it too",
+			state: plan.State{Deployment: newDeployment(foo, unobserved), Claimants: foos(newFoo(withName("a")))},
+			want:  "nothing; Creating; wait in 8s quietly",
+		},
+		{
+			name:  "it is there, not seen yet, and being deleted again",
+			state: plan.State{Deployment: newDeployment(foo, unobserved, deleted)},
+			want:  "nothing; WaitingForDeletion; wait in 8s quietly",
+		},
+		{
 			name:  "the Foo is paused",
 			state: plan.State{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
 		},
@@ -334,6 +344,14 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 				t.Errorf("wrong sync (-want +got):\n%s", diff)
 			}
 		})
+	}
+
+	refused := play(t, plan.State{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+		op(plan.CreateDeployment, "web-1"):    until(seconds(1)),
+		again(plan.CreateDeployment, "web-1"): memory.Ledger[again(plan.CreateDeployment, "web-1")],
+	}}})
+	if diff := cmp.Diff("nothing; Refused; wait in 8s quietly", refused.line()); diff != "" {
+		t.Errorf("a create that is refused too (-want +got):\n%s", diff)
 	}
 
 	// The report stays until the Deployment controller has seen the next one.

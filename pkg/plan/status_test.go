@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -92,6 +93,10 @@ func TestStatus(t *testing.T) {
 		{
 			name: "an old replica still there", foo: foo, dep: dep(rollout(4, 3, 3)),
 			want: reconciling + "Progressing: 4 replicas where 3 are wanted",
+		},
+		{
+			name: "too many replicas, and too few available", foo: foo, dep: dep(rollout(4, 3, 1)),
+			want: reconciling + "Progressing: 1 of 3 replicas available",
 		},
 		{name: "all replicas available", foo: foo, dep: dep(), want: available3},
 		{
@@ -483,19 +488,30 @@ func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 }
 
 func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
-	long := strings.Repeat("é", 40_000)
-	chain := foos(named(long, "web-1"))
-	c := play(t, plan.State{Foo: newFoo(), Deployment: earlier(chain[0], "web-1"), OwnerChain: chain})
-	for _, condition := range c.conditions() {
-		size := len(condition.Message)
-		whole := strings.HasSuffix(condition.Message, "é...") && utf8.ValidString(condition.Message)
-		if size > 4096 || size < 4090 || !whole {
-			t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-10:])
+	for _, first := range []string{"", "x"} { // The cut is inside a character of one of them.
+		long := first + strings.Repeat("é", 40_000)
+		chain := foos(named(long, "web-1"))
+		c := play(t, plan.State{Foo: newFoo(), Deployment: earlier(chain[0], "web-1"), OwnerChain: chain})
+		for _, condition := range c.conditions() {
+			size := len(condition.Message)
+			whole := strings.HasSuffix(condition.Message, "é...") && utf8.ValidString(condition.Message)
+			if size > 4096 || size < 4090 || !whole {
+				t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-10:])
+			}
+		}
+		note := c.event().Note
+		if len(note) > 1024 || len(note) < 1018 || !strings.HasSuffix(note, "é...") || !utf8.ValidString(note) {
+			t.Errorf("a note of %d bytes that ends in %q", len(note), note[len(note)-10:])
 		}
 	}
-	note := c.event().Note
-	if len(note) > 1024 || len(note) < 1018 || !strings.HasSuffix(note, "é...") || !utf8.ValidString(note) {
-		t.Errorf("a note of %d bytes that ends in %q", len(note), note[len(note)-10:])
+}
+
+// Bytes that are no text would be stored as something else, and so differ for ever.
+func TestAMessageIsText(t *testing.T) {
+	broken := apierrors.NewForbidden(deployments, "web-1", errors.New("quota of \xff"))
+	c := play(t, plan.State{Foo: newFoo()}, fails(plan.CreateDeployment, broken))
+	if !strings.HasSuffix(c.message(), "quota of \uFFFD") {
+		t.Errorf("the message is %q", c.message())
 	}
 }
 
