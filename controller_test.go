@@ -184,7 +184,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(), newDeployment(foreign)),
 			want:    []string{"update foos/status web"},
 			ready:   "False/NotOwned",
-			events:  []string{`Warning ErrResourceExists Deployment "web" is not this Foo's`},
+			events:  []string{`Warning ErrResourceExists Deployment "web" exists, but this Foo does not control it`},
 			outcome: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
@@ -305,7 +305,7 @@ func TestSync(t *testing.T) {
 				newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
-			events:  []string{"Normal Synced 3 of 3 replicas available; Deployment \"other\" could not be deleted"},
+			events:  []string{"Normal Synced 3 of 3 replicas available. Cannot delete previous Deployment \"other\""},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,12 +52,19 @@ func outcomeUnknown(err error) bool {
 	return !errors.As(err, &status) || status.Status().Code >= 500
 }
 
-// serverMessage returns what the status says about err: the API server's own message when it gave an answer, and
+// causeOf returns what the status reports about err: the API server's own message when it gave an answer, and
 // otherwise a constant, since addresses and ports change from try to try.
-func serverMessage(err error) string {
+func causeOf(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return "the API server gave no answer"
+		return "no answer from the API server"
 	}
-	return status.Status().Message
+	cause := "refused by the API server"
+	if status.Status().Code >= 500 {
+		cause = "the API server failed"
+	}
+	if message := strings.TrimRight(status.Status().Message, ". "); message != "" {
+		cause += ": " + message
+	}
+	return cause
 }

@@ -556,11 +556,11 @@ func TestTheStatusWhileAnOperationBacksOff(t *testing.T) {
 	}{
 		{
 			name: "a create was refused", state: plan.State{Foo: foo},
-			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + quota,
+			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + overQuota + triesAgain,
 		},
 		{
 			name: "a patch was refused", state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + quota,
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + triesAgain,
 		},
 		{
 			name: "a foreign Deployment was found", state: plan.State{Foo: foo},

@@ -121,7 +121,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 	}{
 		{
 			name: "it has lost a replica", state: ready, found: findsDeployment(newDeployment(foo, available(2))),
-			want: "get Foo, get web-3; Progressing; done",
+			want: "get Foo, get web-3; Renaming; done",
 		},
 		{
 			name: "it is being deleted", state: ready, found: findsDeployment(newDeployment(foo, deleted)),
@@ -129,7 +129,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		},
 		{
 			name: "it is gone", state: ready, found: findsDeployment(nil),
-			want: "get Foo, get web-3, create web-3; Creating; done",
+			want: "get Foo, get web-3, create web-3; Renaming; done",
 		},
 		{
 			name: "it is foreign", state: ready, found: findsDeployment(newDeployment(foo, ownedBy())),
@@ -147,15 +147,15 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		{
 			name: "the cache had none, and there is one", state: stale(nil), found: findsDeployment(newDeployment(foo,
 				available(2))),
-			want: "get Foo, get web-3; Progressing; done",
+			want: "get Foo, get web-3; Renaming; done",
 		},
 		{
 			name: "the cache had one, and there is none", state: stale(newDeployment(foo, scaled(5))),
-			found: findsDeployment(nil), want: "get Foo, get web-3, create web-3; Creating; done",
+			found: findsDeployment(nil), want: "get Foo, get web-3, create web-3; Renaming; done",
 		},
 		{
 			name: "the cache had one that differs, and it does not", state: stale(newDeployment(foo, scaled(5))),
-			found: findsDeployment(newDeployment(foo, available(2))), want: "get Foo, get web-3; Progressing; done",
+			found: findsDeployment(newDeployment(foo, available(2))), want: "get Foo, get web-3; Renaming; done",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 		},
 		{
 			name: "the Deployment has lost its replicas", want: "get Foo, get web-3, delete web-1, get Foo, get " +
-				"web-3; Progressing; done",
+				"web-3; Renaming; done",
 			replies: []reply{
 				findsDeployment(newDeployment(foo)), findsDeployment(newDeployment(foo, available(0))),
 			},
@@ -363,7 +363,7 @@ func TestAReadIsForAWrite(t *testing.T) {
 			}
 			c := play(t, tc.state, fails(tc.verb, forbidden))
 			attempt := c.end.Memory.Ledger[tc.want]
-			if attempt.Count != 1 || attempt.Quiet || attempt.Report.Message != quota {
+			if attempt.Count != 1 || attempt.Quiet || attempt.Report.Message != overQuota {
 				t.Errorf("the ledger has %+v of %s", attempt, tc.want)
 			}
 		})

@@ -109,8 +109,8 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		s.recordCreated(step.Op, answer.Deployment)
 	case PatchDeployment:
 		s.Deployment = answer.Deployment
-		fields := s.overriddenFields(step.Patch)
-		s.repeat(step.Op, len(fields) > 0, s.overriddenReport(fields))
+		report := s.overriddenReport(step.Patch)
+		s.repeat(step.Op, report.Reason != "", report)
 	case DeleteDeployment:
 		s.removePrevious(step.Deployment)
 	case UpdateStatus:
@@ -128,11 +128,11 @@ func (s *State) recordDone(step *Step, answer Answer) {
 func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 	if s.hadDeployment() {
 		limited := s.repeats(op) >= freeRepeats
-		s.repeat(op, limited, recreatedReport(created.Name, limited))
+		s.repeat(op, limited, s.recreatedReport(created.Name, limited))
 	}
 	s.Deployment, s.OwnerChain = created, nil
-	if fields := s.overriddenFields(nil); len(fields) > 0 {
-		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, s.overriddenReport(fields))
+	if report := s.overriddenReport(nil); report.Reason != "" {
+		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, report)
 	}
 }
 

@@ -115,16 +115,16 @@ func (s *State) desired() *appsv1.Deployment {
 func invalidReason(foo *v1alpha1.Foo) string {
 	switch spec := &foo.Spec; {
 	case spec.DeploymentName == "":
-		return "spec.deploymentName is missing: set the name of the Deployment to create"
+		return "spec.deploymentName is missing. Set the name of the Deployment to create"
 	case !validName(foo):
-		return "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, " +
+		return "spec.deploymentName is not a name that a Deployment can have. Use up to 253 lowercase letters, " +
 			"digits, '-' and '.', beginning and ending with a letter or digit"
 	case spec.Replicas != nil && *spec.Replicas < 0:
-		return "spec.replicas is negative: set 0 or more, or remove it"
+		return "spec.replicas is negative. Set 0 or more, or remove it"
 	case utf8.RuneCountInString(spec.Image) > 1024:
-		return "spec.image is longer than 1024 characters: set a shorter one, or remove it"
+		return "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
 	case strings.ContainsFunc(spec.Image, unicode.IsSpace):
-		return "spec.image contains spaces: remove them"
+		return "spec.image contains spaces. Set an image without spaces, or remove it"
 	}
 	return ""
 }

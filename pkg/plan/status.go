@@ -31,7 +31,7 @@ func (s *State) status() v1alpha1.FooStatus {
 	}
 
 	r := firstReady(s, readyRules)
-	message := clip(r.message+s.describePrevious(), messageLimit) // The server's message, or names, may be of any length.
+	message := s.fullMessage(r)
 	set := func(conditionType string, value metav1.ConditionStatus) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: conditionType, Status: value, Reason: r.reason, Message: message,
@@ -52,6 +52,17 @@ func (s *State) status() v1alpha1.FooStatus {
 	}
 	status.Conditions = withinLimit(status.Conditions)
 	return status
+}
+
+// fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
+// to do. The server's message and names may be of any length.
+func (s *State) fullMessage(r *readiness) string {
+	message := r.message + s.describePrevious(r)
+	if r.advice == "" {
+		return clip(message, messageLimit)
+	}
+	advice := ". " + r.advice
+	return clip(message, max(messageLimit-len(advice), messageLimit/2)) + clip(advice, messageLimit/2)
 }
 
 // withinLimit drops the last conditions of others as long as there are more than the API server takes: ours come first.

@@ -42,6 +42,9 @@ const (
 	ReasonFieldsOverridden = "FieldsOverridden"
 	// ReasonProgressing means that replicas are still coming up or going down.
 	ReasonProgressing = "Progressing"
+	// ReasonRenaming means that spec.deploymentName was changed and the new Deployment is coming up, while the
+	// previous one keeps serving.
+	ReasonRenaming = "Renaming"
 	// ReasonProgressDeadlineExceeded means that the Deployment gave up waiting for its rollout.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 	// ReasonReplicaFailure means that the Deployment cannot create pods, or the ReplicaSet for them, for instance for

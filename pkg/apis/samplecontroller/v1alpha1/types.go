@@ -102,7 +102,7 @@ type FooStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:default:={{type:"Ready",status:"Unknown",reason:"Pending",message:"Waiting for controller",lastTransitionTime:"1970-01-01T00:00:00Z"}}
+	// +kubebuilder:default:={{type:"Ready",status:"Unknown",reason:"Pending",message:"No controller has seen this Foo yet. Is foo-controller running?",lastTransitionTime:"1970-01-01T00:00:00Z"}}
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
