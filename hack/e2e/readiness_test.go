@@ -32,8 +32,9 @@ const (
 
 	// heldByTest is a finalizer that nobody but the test takes off again.
 	heldByTest = "example.com/hold"
-	// keptMeanwhile is what a message says of the old Deployment of a Foo that is being renamed.
-	keptMeanwhile = " is kept on purpose meanwhile, with 1 available"
+	// keptMeanwhile and servesMeanwhile are in the message of a Foo that is being renamed.
+	keptMeanwhile   = " (1 available) is kept until its replacement is available"
+	servesMeanwhile = " keeps serving with 1 until then"
 )
 
 // A place is the namespace that a Foo of the contract is in.
@@ -148,7 +149,7 @@ var contract = []contractRow{
 	},
 	{
 		line: "waiting for name: its Foo is renaming | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), says: "which keeps it until its new one",
+		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), says: "to move from Deployment",
 	},
 	{
 		line: "waiting for name: its Foo cannot move | False | - | True | WaitingForName | Failed | Degraded | waits",
@@ -156,7 +157,7 @@ var contract = []contractRow{
 	},
 	{
 		line: "waiting for name: its Foo is gone | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeStill, how: byFindingDeploymentOfFormerFoo, says: "that is gone",
+		in:   placeStill, how: byFindingDeploymentOfFormerFoo, says: "no longer exists",
 	},
 	{
 		line: "name cycle | False | - | True | NameCycle | Failed | Degraded | waits",
@@ -196,13 +197,13 @@ var contract = []contractRow{
 		in:   placeEnding, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byLosingNamespace,
 	},
 	{
-		line: "renaming: the new one is created | False | True | - | Creating | InProgress | Progressing | waits",
-		in:   placeStill, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		line: "renaming: the new one is created | False | True | - | Renaming | InProgress | Progressing | waits",
+		in:   placeStill, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: servesMeanwhile,
 		how: byRenaming("", "nginx:1.29"),
 	},
 	{
-		line: "renaming: the new one comes up | False | True | - | Progressing | InProgress | Progressing | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: keptMeanwhile,
+		line: "renaming: the new one comes up | False | True | - | Renaming | InProgress | Progressing | waits",
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, says: servesMeanwhile,
 		how: byRenaming("", neverReadyImage),
 	},
 	{

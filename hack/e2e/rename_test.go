@@ -62,7 +62,7 @@ func TestRename(t *testing.T) {
 		w.editFoo(t, "web", `{"spec":{"deploymentName":"c"}}`)
 		w.becomesWith(t, "web", func(*v1alpha1.Foo) bool { return w.hasDeployments(t, "a", "c") })
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return strings.Contains(readyCondition(foo).Message, `Deployment "a" is kept on purpose meanwhile, with 2 available`)
+			return strings.Contains(readyCondition(foo).Message, `Deployment "a" keeps serving with 2 until then`)
 		})
 		w.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && w.hasDeployments(t, "c") })
@@ -99,7 +99,7 @@ func TestRename(t *testing.T) {
 			w.rename(t, "web", name)
 			foo := w.becomes(t, "web", reason)
 			if message := readyCondition(foo).Message; !strings.Contains(message,
-				`; Deployment "old" is kept on purpose meanwhile, with 1 available`) {
+				`. Previous Deployment "old" (1 available) is kept until its replacement is available`) {
 				t.Errorf("message = %q, want it to tell of the old Deployment", message)
 			}
 		}
@@ -173,7 +173,7 @@ func TestRename(t *testing.T) {
 		w.becomesWith(t, "web", func(*v1alpha1.Foo) bool { return w.hasDeployments(t, "old", "new") })
 		w.kubectl(t, "", "scale", "deployment/old", "--replicas=3", "-n", w.namespace)
 		w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
-			return strings.Contains(readyCondition(foo).Message, `"old" is kept on purpose meanwhile, with 3 available`)
+			return strings.Contains(readyCondition(foo).Message, `"old" keeps serving with 3 until then`)
 		})
 		if dep := w.deployment(t, "old"); *dep.Spec.Replicas != 3 {
 			t.Errorf("the old Deployment was put back to %d replicas", *dep.Spec.Replicas)
@@ -193,7 +193,7 @@ func TestRename(t *testing.T) {
 		w.rename(t, "web", "new")
 		foo := w.becomes(t, "web", v1alpha1.ReasonRefused)
 		if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota") ||
-			!strings.Contains(message, `Deployment "old" is kept on purpose`) {
+			!strings.Contains(message, `Previous Deployment "old" (1 available) is kept`) {
 			t.Errorf("message = %q, want the server's words and the old Deployment", message)
 		}
 		w.kubectl(t, "", "delete", "quota", "--all", "-n", w.namespace)
@@ -216,7 +216,7 @@ func TestRename(t *testing.T) {
 			w.kubectl(t, "", "patch", "deployment/new", "-n", w.namespace, "-p", `{"spec":{"progressDeadlineSeconds":2}}`)
 			w.becomesWith(t, "web", func(foo *v1alpha1.Foo) bool {
 				return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) &&
-					strings.Contains(readyCondition(foo).Message, `Deployment "old" is kept on purpose`)
+					strings.Contains(readyCondition(foo).Message, `Previous Deployment "old" (1 available) is kept`)
 			})
 			if !w.hasDeployments(t, "old", "new") {
 				t.Error("the old Deployment is gone")
