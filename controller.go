@@ -283,8 +283,8 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 }
 
 // perform sends the request of a step. It notes the version that a create, patch or status update returned: the
-// caches must reach it, and event handlers recognize our own writes by it. It also sends the event that a new status
-// is worth.
+// caches must reach it, and event handlers recognize our own writes by it. It also sends the event that a write is
+// worth.
 func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logger := klog.LoggerWithValues(klog.FromContext(ctx).V(2), "name", step.Name, "rule", step.Rule)
@@ -313,10 +313,8 @@ func (c *Controller) perform(ctx context.Context, step *plan.Step) plan.Answer {
 		reason, _ := plan.ReadyReason(answer.Foo)
 		logger.Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
-		if plan.SameReport(step.Foo, answer.Foo) { // Else it was not stored as written.
-			c.sendEvent(answer.Foo, step.Event)
-		}
 	}
+	c.sendEvent(step.Foo, step.EventAfter(answer))
 	return answer
 }
 

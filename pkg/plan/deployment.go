@@ -30,6 +30,7 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
 	// Paths and the absent value of a Field.
+	pathOwner    = "metadata.ownerReferences"
 	pathReplicas = "spec.replicas"
 	pathImage    = "spec.template.spec.containers[name=" + ContainerName + "].image"
 	noValue      = "none"
@@ -143,7 +144,7 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	}
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
 		body.Metadata.OwnerReferences = []metav1.OwnerReference{ref}
-		differs("metadata.ownerReferences", "another value", "Foo "+ref.Name)
+		differs(pathOwner, "another value", "Foo "+ref.Name)
 	}
 	var spec patchSpec
 	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {

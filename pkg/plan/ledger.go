@@ -44,6 +44,8 @@ type Memory struct {
 	Wrote bool
 	// StaleFoo and StaleDeployment say that the cache must not be acted on: live reads come first.
 	StaleFoo, StaleDeployment bool
+	// EventsUntil is when the events that were sent are forgotten, each taking eventInterval. It limits their number.
+	EventsUntil time.Time
 	// Reported is the digest of the status that was written last, "" when none was.
 	Reported string
 }

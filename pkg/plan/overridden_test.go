@@ -259,7 +259,9 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 			})
 			message := overriddenReport + tc.tail + overriddenAdvice
 			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
-			want := &plan.Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: message}
+			want := &plan.Event{
+				Type: "Warning", Reason: "FieldsOverridden", Action: "Report FieldsOverridden of generation 2", Note: message,
+			}
 			if diff := cmp.Diff(want, c.event()); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}

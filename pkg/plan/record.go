@@ -89,6 +89,7 @@ func (s *State) recordRefusedName() {
 // recordWrite takes the answer to a write. A write ends the freshness of what was read before it.
 func (s *State) recordWrite(step *Step, answer Answer) {
 	s.fresh.foo, s.fresh.deployment = false, false
+	s.countEvent(step.EventAfter(answer))
 	switch err := answer.Err; {
 	case err == nil && step.Verb == UpdateStatus && !SameReport(step.Foo, answer.Foo):
 		s.recordDroppedStatus(step)
@@ -168,7 +169,7 @@ func (s *State) recordFailedStatus(err error, attempt Attempt) {
 		s.Memory.StaleFoo = true
 	}
 	if notFound && attempt.Count == freeConflicts+1 {
-		s.warning = statusNotStored
+		s.warn(statusNotStored)
 	}
 	s.endIfQuiet(attempt)
 }
@@ -177,7 +178,7 @@ func (s *State) recordFailedStatus(err error, attempt Attempt) {
 func (s *State) recordDroppedStatus(step *Step) {
 	attempt := s.fail(step.Op, withContext(step.Op, errors.New(statusNotStored.Note)), false)
 	if attempt.Count == 1 {
-		s.warning = statusNotStored
+		s.warn(statusNotStored)
 	}
 	s.reported, s.Memory.Wrote = true, true
 }

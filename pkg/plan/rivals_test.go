@@ -132,7 +132,9 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			}
 			var event *plan.Event
 			if tc.reason != "WaitingForName" {
-				event = &plan.Event{Type: "Warning", Reason: "ErrResourceExists", Action: "Create", Note: tc.want}
+				event = &plan.Event{
+					Type: "Warning", Reason: "ErrResourceExists", Action: "Report " + tc.reason + " of generation 2", Note: tc.want,
+				}
 			}
 			if diff := cmp.Diff(event, c.event()); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)

@@ -70,8 +70,8 @@ const (
 	// EventMoved is the Normal event of a Foo that has moved to another Deployment: the new one is available, and the
 	// previous one was deleted.
 	EventMoved = "Moved"
-	// EventPreviousDeleted is the Normal event of a Foo of which another Deployment of an earlier name was deleted,
-	// which did not serve any more.
+	// EventPreviousDeleted is the Normal event of a Foo whose name was changed again before a Deployment of a name
+	// between was available: that Deployment was deleted, while another one serves.
 	EventPreviousDeleted = "PreviousDeleted"
 	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
 	EventResourceExists = "ErrResourceExists"
