@@ -146,7 +146,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	})
 
 	before := c.writes(t, "")
-	if len(before) != 4*foos+2 {
+	if len(before) != 4*foos+2 { // Three about each Foo and its Deployment, and one event when it is Ready.
 		refused := slices.DeleteFunc(slices.Clone(before), func(write string) bool {
 			return strings.HasSuffix(write, ": 200") || strings.HasSuffix(write, ": 201")
 		})

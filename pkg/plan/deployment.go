@@ -176,8 +176,9 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 		return nil
 	}
 	return &ConditionError{
-		Reason:  v1alpha1.ReasonRefused,
-		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and no write is sent without both", kind, obj.GetName()),
+		Reason: v1alpha1.ReasonRefused,
+		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and no write is sent without both",
+			kind, obj.GetName()),
 	}
 }
 

@@ -21,8 +21,8 @@ const (
 	eventInterval = 6 * time.Second
 )
 
-// An Event is a change of a Foo that a person acts on. There is none for a creation, since EventSynced follows, and none
-// for a sync that changes nothing.
+// An Event is a change of a Foo that a person acts on. There is none for a creation, since EventSynced follows, and
+// none for a sync that changes nothing.
 type Event struct {
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string
@@ -55,8 +55,8 @@ var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonFieldsOverridden:         {corev1.EventTypeWarning, v1alpha1.EventFieldsOverridden},
 }
 
-// eventOf returns the event that the change from one status to the next is worth, or nil. A change is reported once: the
-// same reason again, also after a restart of the controller, gives nil.
+// eventOf returns the event that the change from one status to the next is worth, or nil. A change is reported once:
+// the same reason again, also after a restart of the controller, gives nil.
 func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)

@@ -51,7 +51,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 		}
 	}
 	checkLines(t, []string{
-		"Warning Refused: " + strings.TrimPrefix(cannotCreate, reconciling+"Refused: ") + refusedBy + "slow down" + triesAgain,
+		"Warning " + strings.TrimPrefix(cannotCreate, reconciling) + refusedBy + "slow down" + triesAgain,
 		"Normal Synced: 3 of 3 replicas available",
 		"Warning ErrResourceExists: " + notOwned("web-1", "it has no controller"),
 		"Normal Synced: 3 of 3 replicas available",

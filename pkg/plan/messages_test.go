@@ -102,7 +102,8 @@ func checkMessage(t *testing.T, c conversation) {
 			t.Errorf("nothing to do is in the message %q", message)
 		}
 	}
-	if event := c.event(); event != nil && event.Type == corev1.EventTypeWarning && !strings.HasPrefix(message, event.Note) {
+	event := c.event()
+	if event != nil && event.Type == corev1.EventTypeWarning && !strings.HasPrefix(message, event.Note) {
 		t.Errorf("the note of the event is %q, the message %q", event.Note, message)
 	}
 }

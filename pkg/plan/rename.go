@@ -144,8 +144,8 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 	return attempt.Report.Message
 }
 
-// describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message of
-// r. Of one that is about to be deleted there is nothing.
+// describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message
+// of r. Of one that is about to be deleted there is nothing.
 func (s *State) describePrevious(r *readiness) string {
 	var text strings.Builder
 	for _, dep := range s.allPrevious() {

@@ -63,7 +63,8 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 	}{
 		{
 			name:  "there is none of the new name",
-			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3", report: movingTo3 + "0 of 3 replicas available" + serves,
+			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3",
+			report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "there is no room for another one",
@@ -181,9 +182,10 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			sent:  "nothing", report: taken3 + kept + yields,
 		},
 		{
-			name:  "the new name is no Foo's",
-			state: plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
-			sent:  "nothing", report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver("web-3"),
+			name:   "the new name is no Foo's",
+			state:  plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
+			sent:   "nothing",
+			report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver("web-3"),
 		},
 		{
 			name:  "the new name goes to an older Foo",

@@ -15,10 +15,10 @@ import (
 
 const (
 	nameTaken = `Deployment "web-1" is controlled by Foo "api", which also names it` + yields
-	yields    = ". Set another spec.deploymentName on one of the two Foos, or delete one. See: kubectl -n default describe " +
-		"foo api"
-	ownerGone = `Waiting for the garbage collector to delete Deployment "web-1": its Foo "api" no longer exists. If that ` +
-		"takes long, check its finalizers: kubectl -n default get deployment web-1 -o yaml"
+	yields    = ". Set another spec.deploymentName on one of the two Foos, or delete one. See: kubectl -n default " +
+		"describe foo api"
+	ownerGone = `Waiting for the garbage collector to delete Deployment "web-1": its Foo "api" no longer exists. If ` +
+		"that takes long, check its finalizers: kubectl -n default get deployment web-1 -o yaml"
 	cycleBegins = "These Foos wait for each other's Deployments, so none can move: "
 	cycleEnd    = ". Set spec.deploymentName of one of them to a name that no Deployment has, and the others follow: " +
 		"kubectl -n default edit foo "
@@ -245,7 +245,8 @@ func TestAFreeNameGoesToTheOldestClaimant(t *testing.T) {
 				return
 			}
 			checkSent(t, "NameTaken", c.result())
-			if diff := cmp.Diff(fmt.Sprintf(taken, tc.first)+strings.ReplaceAll(yields, "foo api", "foo "+tc.first), c.report()); diff != "" {
+			want := fmt.Sprintf(taken, tc.first) + strings.ReplaceAll(yields, "foo api", "foo "+tc.first)
+			if diff := cmp.Diff(want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 			if event := c.event(); event == nil || event.Reason != v1alpha1.EventResourceExists {

@@ -182,7 +182,8 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a create that was refused a short time ago", foo: foo,
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: cannotCreate + "exceeded quota: small" + triesAgain,
+			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)},
+			want:   cannotCreate + "exceeded quota: small" + triesAgain,
 		},
 		{
 			name: "a create that was refused, and a Deployment by now", foo: foo, dep: dep(),
@@ -198,7 +199,8 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a patch that was refused a short time ago", foo: foo, dep: dep(scaled(5)),
-			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: cannotPatch + "exceeded quota: small" + triesAgain,
+			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
+			want:   cannotPatch + "exceeded quota: small" + triesAgain,
 		},
 		{
 			name: "a patch that was refused, and is not needed any more", foo: foo, dep: dep(),
