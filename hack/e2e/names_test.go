@@ -92,7 +92,7 @@ func TestFooWhoseDeploymentIsRefusedAReplicaSetSaysSoUntilItHasOne(t *testing.T)
 	for _, name := range []string{"changed", "dotted", "new"} {
 		foo := w.becomes(t, name, v1alpha1.ReasonReplicaFailure)
 		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
-		if !stalled || !strings.Contains(readyCondition(foo).Message, "kubectl describe deployment") {
+		if !stalled || !strings.Contains(readyCondition(foo).Message, " describe deployment ") {
 			t.Errorf("Foo %s: conditions = %v, want Stalled and a message that says where to look", name, foo.Status.Conditions)
 		}
 	}

@@ -118,7 +118,7 @@ func TestRename(t *testing.T) {
 		w.becomes(t, "one", v1alpha1.ReasonNameCycle)
 		foo := w.becomes(t, "two", v1alpha1.ReasonNameCycle)
 		if message := readyCondition(foo).Message; !strings.Contains(message,
-			`Foo "two" wants Deployment "x" of Foo "one"; Foo "one" wants Deployment "y" of Foo "two"`) {
+			`Foo "two" waits for Deployment "x" of Foo "one"; Foo "one" waits for Deployment "y" of Foo "two"`) {
 			t.Errorf("message = %q, want it to name the ring", message)
 		}
 		w.rename(t, "one", "z")
@@ -156,7 +156,7 @@ func TestRename(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported := func(foo *v1alpha1.Foo) bool {
-			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "copy" has this Foo as its owner`)
+			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "copy" has this Foo as its controller`)
 		}
 		w.becomesWith(t, "web", reported)
 		w.rename(t, "web", "new")
