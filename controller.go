@@ -311,10 +311,8 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 	case plan.UpdateStatus:
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
 		logging.Stalled(klog.FromContext(ctx), foo, answer.Foo)
-		if plan.SameReport(step.Foo, answer.Foo) { // Else it was not stored as written.
-			c.sendEvent(answer.Foo, step.Event)
-		}
 	}
+	c.sendEvent(step.Foo, step.EventAfter(answer))
 	return answer
 }
 
@@ -423,10 +421,11 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
 }
 
-// fooAdded queues a new Foo, and the Foos that name a Deployment which it has: the Deployment's event may have come
-// first.
+// fooAdded queues a new Foo, the Foos that name the same Deployment, since it may be the oldest of them, and the
+// Foos that name a Deployment which it has: the Deployment's event may have come first.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
+	c.enqueueClaimants(foo)
 	c.enqueueBlocked(foo)
 }
 
@@ -540,8 +539,12 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 		concerned = append(concerned, owner)
 	}
 	for _, foo := range concerned {
-		if foo != writer {
-			c.enqueueFoo(foo)
+		if foo == writer {
+			continue
+		}
+		c.enqueueFoo(foo)
+		if !plan.Claims(foo) { // Its own status may not change, so it would not wake the Foos that wait for it.
+			c.enqueueBlocked(foo)
 		}
 	}
 }
@@ -565,8 +568,8 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 			return chain
 		}
 		chain = append(chain, owner)
-		if owner.DeletionTimestamp != nil || owner.Spec.DeploymentName == dep.Name {
-			return chain
+		if owner.DeletionTimestamp != nil || owner.Spec.DeploymentName == dep.Name || !plan.IsMadeFor(owner, dep) {
+			return chain // It does not release the name by a rename.
 		}
 		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil if it does not exist.
 		if dep != nil && plan.Owns(foo, dep) {

@@ -58,6 +58,8 @@ var (
 // row it also checks that cached objects stay as they are and that, once the caches show the result of a
 // sync that went well, the next one asks and tells nothing.
 func TestSync(t *testing.T) {
+	const moved = `Normal Moved Moved to Deployment "web" (3 of 3 replicas available) and deleted previous Deployment ` +
+		`"other"`
 	for _, test := range []struct {
 		name string
 		// wrote makes the controller one that has written for the Foo before.
@@ -107,6 +109,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			want:    []string{"patch deployments web", "update foos/status web"},
 			ready:   "False/Progressing",
+			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was set to 9, wanted 3`},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
@@ -151,6 +154,7 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"get foos web", "update foos/status web"},
 			ready:   "False/Refused",
+			events:  []string{"Warning Refused"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
@@ -165,6 +169,7 @@ func TestSync(t *testing.T) {
 			name:    "a generation label that lies is overwritten",
 			cached:  objects(newFoo(upToDate), newDeployment(writtenFor(8))),
 			want:    []string{"get foos web", "patch deployments web"},
+			events:  []string{"Normal Corrected"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
@@ -186,7 +191,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(), newDeployment(foreign)),
 			want:    []string{"update foos/status web"},
 			ready:   "False/NotOwned",
-			events:  []string{`Warning ErrResourceExists Deployment "web" is not this Foo's`},
+			events:  []string{`Warning ErrResourceExists Deployment "web" exists, but this Foo does not control it`},
 			outcome: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
@@ -230,6 +235,7 @@ func TestSync(t *testing.T) {
 				errors.New("exceeded quota"))},
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
 			ready:   "False/Refused",
+			events:  []string{"Warning Refused"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
@@ -245,7 +251,7 @@ func TestSync(t *testing.T) {
 			live:   objects(newFoo(), newDeployment()),
 			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
 			want:   []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:  "False/Refused", outcome: plan.Outcome{Kind: plan.Retry},
+			ready:  "False/Refused", events: []string{"Warning Refused"}, outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a namespace that is being deleted ends it quietly",
@@ -292,13 +298,14 @@ func TestSync(t *testing.T) {
 				"update foos/status web",
 			},
 			ready:   "True/Available",
-			events:  []string{"Normal Synced"},
+			events:  []string{moved, "Normal Synced"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:    "a Deployment of an earlier name goes when the named one does as well",
 			cached:  objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
 			want:    []string{"get foos web", "get deployments web", "delete deployments other"},
+			events:  []string{moved},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
@@ -307,7 +314,7 @@ func TestSync(t *testing.T) {
 				newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
-			events:  []string{"Normal Synced 3 of 3 replicas available; Deployment \"other\" could not be deleted"},
+			events:  []string{"Normal Synced 3 of 3 replicas available. Cannot delete previous Deployment \"other\""},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{

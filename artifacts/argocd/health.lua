@@ -28,7 +28,7 @@ end
 
 -- No controller has looked at this Foo yet.
 if ready == nil then
-  return health("Progressing", "Waiting for controller")
+  return health("Progressing", "No controller has seen this Foo yet. Is foo-controller running?")
 end
 if ready.status == "Unknown" then
   return health("Progressing", ready.message)

@@ -63,7 +63,7 @@ func waitingForController() []metav1.Condition {
 		Type:               v1alpha1.ConditionReady,
 		Status:             metav1.ConditionUnknown,
 		Reason:             v1alpha1.ReasonPending,
-		Message:            "Waiting for controller",
+		Message:            "No controller has seen this Foo yet. Is foo-controller running?",
 		LastTransitionTime: metav1.Unix(0, 0),
 	}}
 }
@@ -500,11 +500,6 @@ func TestAPIKubectlGetColumns(t *testing.T) {
 		want [][]string
 	}{
 		{[]string{"foos"}, [][]string{
-			{"NAME", "DEPLOYMENT", "DESIRED", "CURRENT", "AVAILABLE", "READY", "AGE"},
-			{"new", "free", "Unknown", "<age>"},
-			{"old", "web", "3", "2", "1", "False", "<age>"},
-		}},
-		{[]string{"foos", "-o", "wide"}, [][]string{
 			{"NAME", "DEPLOYMENT", "DESIRED", "CURRENT", "AVAILABLE", "READY", "REASON", "AGE"},
 			{"new", "free", "Unknown", "Pending", "<age>"},
 			{"old", "web", "3", "2", "1", "False", "Progressing", "<age>"},

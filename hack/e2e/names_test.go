@@ -92,7 +92,7 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 	for _, name := range []string{"changed", "dotted", "new"} {
 		foo := e.waitForReason(t, name, v1alpha1.ReasonReplicaFailure)
 		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
-		if !stalled || !strings.Contains(readyCondition(foo).Message, "kubectl describe deployment") {
+		if !stalled || !strings.Contains(readyCondition(foo).Message, " describe deployment ") {
 			t.Errorf("Foo %s: conditions = %v, want Stalled and a message with the next command", name, foo.Status.Conditions)
 		}
 	}

@@ -32,8 +32,9 @@ const (
 
 	// heldByTest is a finalizer that only the test removes.
 	heldByTest = "example.com/hold"
-	// keptMeanwhile is the part of a message about the previous Deployment of a Foo that is being renamed.
-	keptMeanwhile = " is kept on purpose meanwhile, with 1 available"
+	// keptMeanwhile and servesMeanwhile are in the message of a Foo that is being renamed.
+	keptMeanwhile   = " (1 available) is kept until its replacement is available"
+	servesMeanwhile = " keeps serving with 1 until then"
 )
 
 // A place is the namespace that a Foo of the contract is in.
@@ -148,7 +149,7 @@ var contract = []contractRow{
 	},
 	{
 		line: "waiting for name: its Foo is renaming | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), message: "which keeps it until its new one",
+		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), message: "to move from Deployment",
 	},
 	{
 		line: "waiting for name: its Foo cannot move | False | - | True | WaitingForName | Failed | Degraded | waits",
@@ -156,7 +157,7 @@ var contract = []contractRow{
 	},
 	{
 		line: "waiting for name: its Foo is gone | False | True | - | WaitingForName | InProgress | Progressing | waits",
-		in:   placeAPIOnly, how: byFindingDeploymentOfFormerFoo, message: "that is gone",
+		in:   placeAPIOnly, how: byFindingDeploymentOfFormerFoo, message: "no longer exists",
 	},
 	{
 		line: "name cycle | False | - | True | NameCycle | Failed | Degraded | waits",
@@ -196,13 +197,13 @@ var contract = []contractRow{
 		in:   placeTerminating, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, how: byLosingNamespace,
 	},
 	{
-		line: "renaming: the new one is created | False | True | - | Creating | InProgress | Progressing | waits",
-		in:   placeAPIOnly, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
+		line: "renaming: the new one is created | False | True | - | Renaming | InProgress | Progressing | waits",
+		in:   placeAPIOnly, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: servesMeanwhile,
 		how: byRenaming("", "nginx:1.29"),
 	},
 	{
-		line: "renaming: the new one comes up | False | True | - | Progressing | InProgress | Progressing | waits",
-		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: keptMeanwhile,
+		line: "renaming: the new one comes up | False | True | - | Renaming | InProgress | Progressing | waits",
+		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable, message: servesMeanwhile,
 		how: byRenaming("", neverReadyImage),
 	},
 	{

@@ -57,12 +57,12 @@ func TestRefusals(t *testing.T) {
 		e.rename(t, "web", "new")
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
-				`Deployment "old" could not be deleted, trying again: deployments.apps "old" is forbidden`)
+				`Cannot delete previous Deployment "old": refused by the API server: deployments.apps "old" is forbidden`)
 		})
 		e.rename(t, "web", "newer") // It keeps nothing else from being done.
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && e.hasDeployments(t, "new", "newer", "old") &&
-				strings.Contains(readyCondition(foo).Message, "could not be deleted")
+				strings.Contains(readyCondition(foo).Message, "Cannot delete previous Deployment")
 		})
 		lift()
 		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
@@ -77,8 +77,8 @@ func TestRefusals(t *testing.T) {
 		foo := e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonFieldsOverridden && isReady(foo)
 		})
-		want := `Something else keeps changing Deployment "web": spec.template.spec.containers[name=nginx].image ` +
-			`to mirror.example.com/nginx:1 where this Foo says nginx:1.30`
+		want := `Deployment "web" is changed on its way in by an admission policy or webhook: ` +
+			`spec.template.spec.containers[name=nginx].image was set to mirror.example.com/nginx:1, wanted nginx:1.30`
 		if got := readyCondition(foo).Message; !strings.HasPrefix(got, want) {
 			t.Errorf("message = %q, want it to begin with %q", got, want)
 		}

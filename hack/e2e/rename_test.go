@@ -62,7 +62,7 @@ func TestRename(t *testing.T) {
 		e.editFoo(t, "web", `{"spec":{"deploymentName":"c"}}`)
 		e.waitForFoo(t, "web", func(*v1alpha1.Foo) bool { return e.hasDeployments(t, "a", "c") })
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
-			return strings.Contains(readyCondition(foo).Message, `Deployment "a" is kept on purpose meanwhile, with 2 available`)
+			return strings.Contains(readyCondition(foo).Message, `Deployment "a" keeps serving with 2 until then`)
 		})
 		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "c") })
@@ -99,7 +99,7 @@ func TestRename(t *testing.T) {
 			e.rename(t, "web", name)
 			foo := e.waitForReason(t, "web", reason)
 			if message := readyCondition(foo).Message; !strings.Contains(message,
-				`; Deployment "old" is kept on purpose meanwhile, with 1 available`) {
+				`. Previous Deployment "old" (1 available) is kept until its replacement is available`) {
 				t.Errorf("message = %q, want it to tell of the old Deployment", message)
 			}
 		}
@@ -118,7 +118,7 @@ func TestRename(t *testing.T) {
 		e.waitForReason(t, "one", v1alpha1.ReasonNameCycle)
 		foo := e.waitForReason(t, "two", v1alpha1.ReasonNameCycle)
 		if message := readyCondition(foo).Message; !strings.Contains(message,
-			`Foo "two" wants Deployment "x" of Foo "one"; Foo "one" wants Deployment "y" of Foo "two"`) {
+			`Foo "two" waits for Deployment "x" of Foo "one"; Foo "one" waits for Deployment "y" of Foo "two"`) {
 			t.Errorf("message = %q, want it to name the ring", message)
 		}
 		e.rename(t, "one", "z")
@@ -156,7 +156,8 @@ func TestRename(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported := func(foo *v1alpha1.Foo) bool {
-			return isReady(foo) && strings.Contains(readyCondition(foo).Message, `Deployment "copy" has this Foo as its owner`)
+			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
+				`Deployment "copy" has this Foo as its controller`)
 		}
 		e.waitForFoo(t, "web", reported)
 		e.rename(t, "web", "new")
@@ -173,7 +174,7 @@ func TestRename(t *testing.T) {
 		e.waitForFoo(t, "web", func(*v1alpha1.Foo) bool { return e.hasDeployments(t, "old", "new") })
 		e.kubectl(t, "", "scale", "deployment/old", "--replicas=3", "-n", e.namespace)
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
-			return strings.Contains(readyCondition(foo).Message, `"old" is kept on purpose meanwhile, with 3 available`)
+			return strings.Contains(readyCondition(foo).Message, `"old" keeps serving with 3 until then`)
 		})
 		if dep := e.deployment(t, "old"); *dep.Spec.Replicas != 3 {
 			t.Errorf("the old Deployment was put back to %d replicas", *dep.Spec.Replicas)
@@ -193,7 +194,7 @@ func TestRename(t *testing.T) {
 		e.rename(t, "web", "new")
 		foo := e.waitForReason(t, "web", v1alpha1.ReasonRefused)
 		if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota") ||
-			!strings.Contains(message, `Deployment "old" is kept on purpose`) {
+			!strings.Contains(message, `Previous Deployment "old" (1 available) is kept`) {
 			t.Errorf("message = %q, want the server's words and the old Deployment", message)
 		}
 		e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace)
@@ -216,7 +217,7 @@ func TestRename(t *testing.T) {
 			e.kubectl(t, "", "patch", "deployment/new", "-n", e.namespace, "-p", `{"spec":{"progressDeadlineSeconds":2}}`)
 			e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 				return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled) &&
-					strings.Contains(readyCondition(foo).Message, `Deployment "old" is kept on purpose`)
+					strings.Contains(readyCondition(foo).Message, `Previous Deployment "old" (1 available) is kept`)
 			})
 			if !e.hasDeployments(t, "old", "new") {
 				t.Error("the old Deployment was deleted")

@@ -33,8 +33,9 @@ func TestRivals(t *testing.T) {
 		e.createFoo(t, "a-younger", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		for _, name := range []string{"z-older", "a-younger"} {
 			foo := e.waitForReason(t, name, v1alpha1.ReasonNameTaken)
-			want := `Deployment "web" belongs to Foo "holder", which names it too and had it first. ` +
-				`Set another spec.deploymentName here, or change or delete that Foo`
+			want := `Deployment "web" is controlled by Foo "holder", which also names it. Set another ` +
+				"spec.deploymentName on one of the two Foos, or delete one. See: kubectl -n " + e.namespace +
+				" describe foo holder"
 			if got := readyCondition(foo).Message; got != want {
 				t.Errorf("Foo %s reports %q, want %q", name, got, want)
 			}

@@ -65,7 +65,7 @@ func TestToolsUnderstandStatesThatTheControllerDoesNotReport(t *testing.T) {
 	progressing := condition("Reconciling", "True", "Progressing")
 	notOwned := []string{condition("Ready", "False", "NotOwned"), condition("Stalled", "True", "NotOwned")}
 	const (
-		pending      = "Progressing\tWaiting for controller"
+		pending      = "Progressing\tNo controller has seen this Foo yet. Is foo-controller running?"
 		unseen       = "Progressing\tWaiting for the controller to see the newest spec"
 		outdated     = "InProgress\tFoo generation is 2, but latest observed generation is 1"
 		deletionTime = `, "deletionTimestamp": "2026-11-21T12:00:00Z"`

@@ -87,18 +87,20 @@ func (tr transition) equivalent() spec {
 
 // expected returns the expected final state of the transition, given the final state of the equivalent Foo.
 func (tr transition) expected(alike ending) ending {
-	end := ending{Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
+	end := ending{Name: alike.Name, Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
 	if tr.pauses() { // The status reports it, and is about the Deployment that the paused spec names.
-		const paused = "Nothing is written while spec.paused is true; "
 		ready := &end.Status.Conditions[0]
-		ready.Reason, ready.Message = v1alpha1.ReasonPaused, paused+ready.Message
+		observed := "has " + ready.Message
 		if tr.renames() {
 			end.Status.Replicas, end.Status.AvailableReplicas, end.Status.Selector = 0, 0, ""
 			ready.Status = metav1.ConditionFalse
-			ready.Message = paused +
-				fmt.Sprintf("there is no Deployment; Deployment %q is kept on purpose meanwhile, with %v available",
-					tr.first["deploymentName"], tr.first["replicas"])
+			observed = fmt.Sprintf("does not exist. Previous Deployment %q (%v available) is kept while this Foo is paused",
+				tr.first["deploymentName"], tr.first["replicas"])
 		}
+		ready.Reason = v1alpha1.ReasonPaused
+		ready.Message = fmt.Sprintf("No Deployment is created, changed or deleted for this Foo while spec.paused is true. "+
+			"Deployment %q %s. To resume: kubectl -n NAMESPACE patch foo %s --type=merge -p '%s'",
+			tr.then["deploymentName"], observed, alike.Name, `{"spec":{"paused":false}}`)
 	}
 	for _, dep := range end.Deployments { // An image that it gets later leaves this as it is.
 		dep.Spec.Template.Spec.Containers[0].ImagePullPolicy = tr.pullPolicy()
@@ -202,7 +204,7 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 			e.waitForFoo(t, nameOf(i), func(foo *v1alpha1.Foo) bool {
 				ready := readyCondition(foo)
 				return ready.Reason == v1alpha1.ReasonPaused || ready.Reason == end &&
-					!strings.Contains(ready.Message, "; Deployment ")
+					!strings.Contains(ready.Message, "Previous Deployment ")
 			})
 		}
 	}
@@ -240,6 +242,7 @@ func compareTransitions(t *testing.T, cluster *shared, end string, transitions [
 
 // An ending is the final state of a Foo without times, uids and other values that always differ.
 type ending struct {
+	Name        string
 	Status      v1alpha1.FooStatus
 	Deployments map[string]*appsv1.Deployment
 }
@@ -255,11 +258,13 @@ func (e *env) endings(t *testing.T) map[string]ending {
 	ends := map[string]ending{}
 	for i := range list.Items {
 		foo := &list.Items[i]
-		end := ending{Status: foo.Status, Deployments: map[string]*appsv1.Deployment{}}
+		end := ending{Name: foo.Name, Status: foo.Status, Deployments: map[string]*appsv1.Deployment{}}
 		end.Status.ObservedGeneration -= foo.Generation
 		for i := range end.Status.Conditions {
 			end.Status.Conditions[i].ObservedGeneration -= foo.Generation
 			end.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+			end.Status.Conditions[i].Message = strings.ReplaceAll(end.Status.Conditions[i].Message, "-n "+e.namespace+" ",
+				"-n NAMESPACE ")
 		}
 		for name, dep := range deployments {
 			if plan.Owns(foo, dep) {

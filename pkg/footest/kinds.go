@@ -51,6 +51,6 @@ func setDefaultConditions(obj runtime.Object) {
 	}
 	status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, LastTransitionTime: metav1.Unix(0, 0),
-		Reason: v1alpha1.ReasonPending, Message: "Waiting for controller",
+		Reason: v1alpha1.ReasonPending, Message: "No controller has seen this Foo yet. Is foo-controller running?",
 	}}
 }

@@ -69,7 +69,7 @@ func changeCachedFoo(e *env, _ *request) {
 func RunScenariosWithFaults(t *testing.T, newSubject NewSubject) {
 	const text = "foo web deployment=web-1\n----\n" +
 		"create deployment web-1 replicas=1 image=nginx:latest\n" +
-		"status web Ready=False Reconciling Creating: Creating Deployment \"web-1\"\n"
+		"status web Ready=False Reconciling Creating: Created Deployment \"web-1\". Waiting for the Deployment controller to create its pods\n"
 	WithoutErrorDelays(t)
 	for _, test := range plantedFaults {
 		t.Run(test.name, func(t *testing.T) {

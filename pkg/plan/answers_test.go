@@ -37,10 +37,14 @@ var (
 )
 
 const (
-	// quota is the message of forbidden.
-	quota = `deployments.apps "web-1" is forbidden: exceeded quota: small`
-	// noAnswer is the message about noResponse.
-	noAnswer = "the API server gave no answer"
+	// quota is the message of forbidden, and overQuota the cause that it is reported as.
+	quota     = `deployments.apps "web-1" is forbidden: exceeded quota: small`
+	overQuota = refusedBy + quota
+	refusedBy = "refused by the API server: "
+	// noAnswer is the cause that noResponse is reported as.
+	noAnswer = "no answer from the API server"
+	// triesAgain ends the messages about what is refused.
+	triesAgain = ". The controller tries again at least once a minute"
 )
 
 // invalidError is a 422 about fields of a Deployment.

@@ -28,6 +28,12 @@ const (
 	ManagedBy = "foo-controller"
 
 	labelManagedBy = "app.kubernetes.io/managed-by"
+
+	// Paths and the absent value of a Field.
+	pathOwner    = "metadata.ownerReferences"
+	pathReplicas = "spec.replicas"
+	pathImage    = "spec.template.spec.containers[name=" + ContainerName + "].image"
+	noValue      = "none"
 )
 
 // FooKind is the group, version and kind that an owner reference to a Foo carries.
@@ -123,7 +129,7 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	body := patchBody{Metadata: patchMeta{UID: have.UID, ResourceVersion: have.ResourceVersion}}
 	var fields []Field
 	differs := func(path, have, want string) {
-		fields = append(fields, Field{Path: path, Have: cmp.Or(have, "none"), Want: want})
+		fields = append(fields, Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
 	}
 
 	for label, value := range ownLabels(foo) {
@@ -138,18 +144,18 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	}
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
 		body.Metadata.OwnerReferences = []metav1.OwnerReference{ref}
-		differs("metadata.ownerReferences", "another", "Foo "+ref.Name)
+		differs(pathOwner, "another value", "Foo "+ref.Name)
 	}
 	var spec patchSpec
 	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {
 		spec.Replicas = want
 		body.Spec = &spec
-		differs("spec.replicas", strconv.Itoa(int(replicasOf(have))), strconv.Itoa(int(*want)))
+		differs(pathReplicas, strconv.Itoa(int(replicasOf(have))), strconv.Itoa(int(*want)))
 	}
 	if want := foo.Spec.Image; want != "" && imageOf(have) != want {
 		spec.Template = &patchTemplate{Spec: patchPodSpec{Containers: []patchContainer{{Name: ContainerName, Image: want}}}}
 		body.Spec = &spec
-		differs("spec.template.spec.containers[name="+ContainerName+"].image", imageOf(have), want)
+		differs(pathImage, imageOf(have), want)
 	}
 
 	if len(fields) == 0 {
@@ -170,8 +176,9 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 		return nil
 	}
 	return &ConditionError{
-		Reason:  v1alpha1.ReasonRefused,
-		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and is not written without", kind, obj.GetName()),
+		Reason: v1alpha1.ReasonRefused,
+		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and no write is sent without both",
+			kind, obj.GetName()),
 	}
 }
 

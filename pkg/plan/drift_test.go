@@ -217,8 +217,8 @@ func TestDriftReturnsWhatItFoundAndWhatItWants(t *testing.T) {
 		},
 		{
 			name: "the owner", with: owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
-			want: plan.Field{Path: inReference, Have: "another", Want: "Foo web"},
-			text: "metadata.ownerReferences another -> Foo web",
+			want: plan.Field{Path: inReference, Have: "another value", Want: "Foo web"},
+			text: "metadata.ownerReferences another value -> Foo web",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestDriftReturnsWhatItFoundAndWhatItWants(t *testing.T) {
 	}
 }
 
-const noPreconditions = `Deployment "web-1" has no uid or no resourceVersion, and is not written without`
+const noPreconditions = `Deployment "web-1" has no uid or no resourceVersion, and no write is sent without both`
 
 // The API server takes an empty uid or resourceVersion as no precondition at all.
 func TestCheckPreconditions(t *testing.T) {
@@ -272,14 +272,14 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 			name:   "a patch without uid",
 			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutUID)},
 			sent:   "nothing",
-			report: `False Reconciling Refused: Cannot patch Deployment "web-1", trying again: ` + noPreconditions,
+			report: `False Reconciling Refused: Cannot patch Deployment "web-1": ` + noPreconditions + triesAgain,
 			err:    "Refused: " + noPreconditions,
 		},
 		{
 			name:   "a patch without resourceVersion",
 			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutResourceVersion)},
 			sent:   "nothing",
-			report: `False Reconciling Refused: Cannot patch Deployment "web-1", trying again: ` + noPreconditions,
+			report: `False Reconciling Refused: Cannot patch Deployment "web-1": ` + noPreconditions + triesAgain,
 			err:    "Refused: " + noPreconditions,
 		},
 		{
@@ -291,15 +291,14 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 					return dep
 				}()),
 			},
-			sent: "nothing",
-			report: `True Available: 3 of 3 replicas available; Deployment "web-1" could not be deleted, trying again: ` +
-				noPreconditions,
-			err: "Refused: " + noPreconditions,
+			sent:   "nothing",
+			report: available3 + undeleted + noPreconditions + triesAgain,
+			err:    "Refused: " + noPreconditions,
 		},
 		{
 			name: "a status without uid", state: plan.State{Foo: noUID, Deployment: newDeployment(noUID)},
 			sent: "nothing", report: " : ",
-			err: `Refused: Foo "web" has no uid or no resourceVersion, and is not written without`,
+			err: `Refused: Foo "web" has no uid or no resourceVersion, and no write is sent without both`,
 		},
 		{
 			name: "a status without resourceVersion",
@@ -307,7 +306,7 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 				Foo: newFoo(withReplicas(3), none), Deployment: newDeployment(foo),
 			},
 			sent: "nothing", report: " : ",
-			err: `Refused: Foo "web" has no uid or no resourceVersion, and is not written without`,
+			err: `Refused: Foo "web" has no uid or no resourceVersion, and no write is sent without both`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,7 +2,9 @@ package plan
 
 import (
 	"errors"
+	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,12 +53,36 @@ func outcomeUnknown(err error) bool {
 	return !errors.As(err, &status) || status.Status().Code >= 500
 }
 
-// serverMessage returns what the status reports about err: the API server's own message when it gave an answer, and
+// isGone reports whether err is the API server's answer that there is no Deployment of this name. An admission webhook
+// may answer 404 too, but does not name it.
+func isGone(err error, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return status.Status().Details.Name == name
+}
+
+// versions are the resourceVersions in the message of a conflict. They are others at each try.
+var versions = regexp.MustCompile(`\b: \d+\b`)
+
+// causeOf returns what the status reports about err: the API server's own message when it gave an answer, and
 // otherwise a constant, since addresses and ports change from try to try.
-func serverMessage(err error) string {
+func causeOf(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return "the API server gave no answer"
+		return "no answer from the API server"
 	}
-	return status.Status().Message
+	cause := "refused by the API server"
+	if status.Status().Code >= 500 {
+		cause = "the API server failed"
+	}
+	message := strings.TrimRight(status.Status().Message, ". ")
+	if apierrors.IsConflict(err) {
+		message = versions.ReplaceAllString(message, "")
+	}
+	if message != "" {
+		cause += ": " + message
+	}
+	return cause
 }

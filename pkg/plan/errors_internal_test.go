@@ -112,8 +112,8 @@ func TestNoErrorIsNoRefusal(t *testing.T) {
 }
 
 // Addresses and ports change from try to try, and would cost a write each.
-func TestServerMessage(t *testing.T) {
-	const quota = `deployments.apps "web-1" is forbidden: exceeded quota: small`
+func TestCauseOf(t *testing.T) {
+	const quota = `refused by the API server: deployments.apps "web-1" is forbidden: exceeded quota: small`
 	for _, tc := range []struct {
 		name string
 		err  error
@@ -121,13 +121,21 @@ func TestServerMessage(t *testing.T) {
 	}{
 		{name: "the server's own message", err: forbidden, want: quota},
 		{name: "the server's own message when wrapped", err: withContext(Op{Verb: ReadFoo}, forbidden), want: quota},
-		{name: "no connection", err: dial, want: "the API server gave no answer"},
-		{name: "time is up", err: context.DeadlineExceeded, want: "the API server gave no answer"},
+		{name: "no connection", err: dial, want: "no answer from the API server"},
+		{name: "time is up", err: context.DeadlineExceeded, want: "no answer from the API server"},
+		{
+			name: "a server that failed has refused nothing", err: apierrors.NewInternalError(errors.New("etcd is full.")),
+			want: "the API server failed: Internal error occurred: etcd is full",
+		},
+		{
+			name: "an answer without a message", err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422}},
+			want: "refused by the API server",
+		},
 		{name: "of several the first that is an answer", err: errors.Join(dial, forbidden), want: quota},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, serverMessage(tc.err)); diff != "" {
-				t.Errorf("wrong message (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.want, causeOf(tc.err)); diff != "" {
+				t.Errorf("wrong cause (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(ConditionError{Reason: "Refused", Message: tc.want}, reportOf(tc.err)); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)

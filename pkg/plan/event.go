@@ -1,23 +1,36 @@
 package plan
 
 import (
+	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// noteLimit is how many bytes of a note the API server takes.
-const noteLimit = 1024
+const (
+	// noteLimit is how many bytes of a note the API server takes.
+	noteLimit = 1024
+	// eventBurst events of one Foo may come at once, and one more each eventInterval: at most 20 in a minute.
+	eventBurst    = 10
+	eventInterval = 6 * time.Second
+)
 
-// An Event is something that happened to a Foo and that a person cares about.
+// An Event is a change of a Foo that a person acts on. There is none for a creation, since EventSynced follows, and
+// none for a sync that changes nothing.
 type Event struct {
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string
-	// Reason is a v1alpha1.Event... constant, Action what the controller was doing.
-	Reason, Action string
+	// Reason is a v1alpha1.Event... constant.
+	Reason string
+	// Action is what the controller did. client-go counts events with the same reason and action in one object, whose
+	// note is that of the first: what differs for a reader needs another action.
+	Action string
 	// Note is for people, at most 1 kB.
 	Note string
 }
@@ -29,24 +42,120 @@ var statusNotStored = &Event{
 		"conditions. Install the one that belongs to this controller",
 }
 
-// eventOf returns the event that the change from one status to the next is worth, or nil. A change is
-// told once: the same status again, also after a restart of the controller, gives nil.
+// statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
+var statusEvents = map[string]struct{ kind, reason string }{
+	v1alpha1.ReasonAvailable:                {corev1.EventTypeNormal, v1alpha1.EventSynced},
+	v1alpha1.ReasonNotOwned:                 {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
+	v1alpha1.ReasonNameTaken:                {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
+	v1alpha1.ReasonNameCycle:                {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
+	v1alpha1.ReasonRefused:                  {corev1.EventTypeWarning, v1alpha1.EventRefused},
+	v1alpha1.ReasonReplicaFailure:           {corev1.EventTypeWarning, v1alpha1.EventReplicaFailure},
+	v1alpha1.ReasonProgressDeadlineExceeded: {corev1.EventTypeWarning, v1alpha1.EventProgressDeadlineExceeded},
+	v1alpha1.ReasonDeploymentPaused:         {corev1.EventTypeWarning, v1alpha1.EventDeploymentPaused},
+	v1alpha1.ReasonFieldsOverridden:         {corev1.EventTypeWarning, v1alpha1.EventFieldsOverridden},
+}
+
+// eventOf returns the event that the change from one status to the next is worth, or nil. A change is reported once:
+// the same reason again, also after a restart of the controller, gives nil.
 func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
 	if is == nil || was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration {
 		return nil
 	}
-	note := clip(is.Message, noteLimit)
-	switch is.Reason {
-	case v1alpha1.ReasonAvailable:
-		return &Event{Type: corev1.EventTypeNormal, Reason: v1alpha1.EventSynced, Action: "Sync", Note: note}
-	case v1alpha1.ReasonFieldsOverridden:
-		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventFieldsOverridden, Action: "Patch", Note: note}
-	case v1alpha1.ReasonNotOwned, v1alpha1.ReasonNameTaken, v1alpha1.ReasonNameCycle:
-		return &Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.EventResourceExists, Action: "Create", Note: note}
+	event, found := statusEvents[is.Reason]
+	if !found {
+		return nil
 	}
-	return nil
+	return &Event{
+		Type: event.kind, Reason: event.reason,
+		Action: fmt.Sprintf("Report %s of generation %d", is.Reason, is.ObservedGeneration),
+		Note:   clip(is.Message, noteLimit),
+	}
+}
+
+// corrected returns the event of a patch that undoes what somebody has changed. It returns nil for a patch that a new
+// generation of the Foo asks for, and when somebody changes the Deployment again and again: the status reports that.
+func (s *State) corrected(patch *Patch) *Event {
+	dep := s.Deployment
+	written := generationOf(dep)
+	unlabelled := written == 0 && IsMadeFor(s.Foo, dep) // Somebody has removed the label with the generation.
+	if written < s.Foo.Generation && !unlabelled {
+		return nil
+	}
+	op := Op{Verb: PatchDeployment, Name: dep.Name}
+	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
+		return nil
+	}
+	return s.ifAdmitted(&Event{
+		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
+		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
+		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", dep.Name, describeFields(patch.Fields)), noteLimit),
+	})
+}
+
+// shortNames returns what fields are, each once.
+func shortNames(fields []Field) []string {
+	var names []string
+	for _, field := range fields {
+		name := ""
+		switch {
+		case field.Path == pathReplicas:
+			name = "replicas"
+		case field.Path == pathImage:
+			name = "image"
+		case field.Path == pathOwner:
+			name = "ownerReferences"
+		default:
+			name = "labels"
+		}
+		names = append(names, name)
+	}
+	return slices.Compact(names)
+}
+
+// moved returns the event of the deletion of a previous Deployment that the new one replaces.
+func (s *State) moved(previous *appsv1.Deployment) *Event {
+	return s.ifAdmitted(&Event{
+		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
+		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
+			s.Deployment.Name, available(s.Deployment), previous.Name),
+	})
+}
+
+// previousDeleted returns the event of the deletion of a previous Deployment that nobody needs.
+func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
+	return s.ifAdmitted(&Event{
+		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventPreviousDeleted,
+		Action: "Delete " + labelValue(previous.Name),
+		Note: fmt.Sprintf("Deleted previous Deployment %q (%d available): Deployment %q serves",
+			previous.Name, previous.Status.AvailableReplicas, s.servingPrevious().Name),
+	})
+}
+
+// ifAdmitted returns event, which may be nil, and nil when the Foo has had too many.
+func (s *State) ifAdmitted(event *Event) *Event {
+	if s.Memory.EventsUntil.Sub(s.now()) > (eventBurst-1)*eventInterval {
+		return nil
+	}
+	return event
+}
+
+// countEvent enters event, unless it is nil, into the memory.
+func (s *State) countEvent(event *Event) {
+	if event == nil {
+		return
+	}
+	if s.Memory.EventsUntil.Before(s.now()) {
+		s.Memory.EventsUntil = s.now()
+	}
+	s.Memory.EventsUntil = s.Memory.EventsUntil.Add(eventInterval)
+}
+
+// warn makes the sync end with an event for a person who installed the controller.
+func (s *State) warn(event *Event) {
+	s.warning = s.ifAdmitted(event)
+	s.countEvent(s.warning)
 }
 
 // clip shortens text to at most limit bytes of valid UTF-8. Other bytes, such as those of a proxy, would be stored as

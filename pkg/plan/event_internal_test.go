@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,13 +18,11 @@ func TestEventOf(t *testing.T) {
 		}}
 	}
 	nothing := &v1alpha1.FooStatus{}
-	synced := &Event{Type: "Normal", Reason: "Synced", Action: "Sync", Note: "2 of 2"}
-	exists := &Event{Type: "Warning", Reason: "ErrResourceExists", Action: "Create", Note: "2 of 2"}
-	overridden := &Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: "2 of 2"}
+	const synced, exists, overridden = "Normal Synced", "Warning ErrResourceExists", "Warning FieldsOverridden"
 	for _, tc := range []struct {
 		name          string
 		before, after *v1alpha1.FooStatus
-		want          *Event
+		want          string // "" for none.
 	}{
 		{
 			name:   "a Foo becomes ready",
@@ -84,11 +83,43 @@ func TestEventOf(t *testing.T) {
 			before: status("FieldsOverridden", 1), after: status("Available", 1), want: synced,
 		},
 		{name: "a Foo is no longer ready", before: status("Available", 1), after: status("Progressing", 1)},
-		{name: "a write is refused", before: status("Creating", 1), after: status("Refused", 1)},
+		{
+			name:   "a write is refused",
+			before: status("Creating", 1), after: status("Refused", 1), want: "Warning Refused",
+		},
+		{name: "a write is still refused", before: status("Refused", 1), after: status("Refused", 1)},
+		{
+			name:   "pods cannot be created",
+			before: status("Progressing", 1), after: status("ReplicaFailure", 1), want: "Warning ReplicaFailure",
+		},
+		{
+			name:   "a rollout takes too long",
+			before: status("Progressing", 1), after: status("ProgressDeadlineExceeded", 1),
+			want: "Warning ProgressDeadlineExceeded",
+		},
+		{
+			name:   "somebody pauses the Deployment",
+			before: status("Progressing", 1), after: status("DeploymentPaused", 1), want: "Warning DeploymentPaused",
+		},
+		{name: "a Deployment is created", before: nothing, after: status("Creating", 1)},
+		{name: "a Foo is renamed", before: status("Available", 1), after: status("Renaming", 2)},
 		{name: "there is nothing to report", before: status("Available", 1), after: nothing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, eventOf(tc.before, tc.after)); diff != "" {
+			got := eventOf(tc.before, tc.after)
+			if tc.want == "" {
+				if got != nil {
+					t.Errorf("got %+v, want none", got)
+				}
+				return
+			}
+			is := tc.after.Conditions[0]
+			kind, reason, _ := strings.Cut(tc.want, " ")
+			want := &Event{
+				Type: kind, Reason: reason, Note: "2 of 2",
+				Action: fmt.Sprintf("Report %s of generation %d", is.Reason, is.ObservedGeneration),
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
 		})

@@ -1,11 +1,16 @@
 package plan_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -46,29 +51,168 @@ func TestAChangeIsOneEvent(t *testing.T) {
 		}
 	}
 	checkLines(t, []string{
+		"Warning " + strings.TrimPrefix(cannotCreate, reconciling) + refusedBy + "slow down" + triesAgain,
 		"Normal Synced: 3 of 3 replicas available",
 		"Warning ErrResourceExists: " + notOwned("web-1", "it has no controller"),
 		"Normal Synced: 3 of 3 replicas available",
-		`Warning ErrResourceExists: Deployment "web-1" goes to Foo "a", which names it too and is older. Set another ` +
-			"spec.deploymentName here, or change or delete that Foo",
-		`Warning ErrResourceExists: None of these can move: Foo "web" wants Deployment "web-1" of Foo "api"; ` +
-			`Foo "api" wants Deployment "api-2" of Foo "web"; ` + cycleEnd,
+		`Warning ErrResourceExists: Deployment "web-1" is left to Foo "a", which also names it and is older` +
+			strings.ReplaceAll(yields, "foo api", "foo a"),
+		"Warning ErrResourceExists: " + cycleBegins + `Foo "web" waits for Deployment "web-1" of Foo "api"; ` +
+			`Foo "api" waits for Deployment "api-2" of Foo "web"` + cycleEnd + "web",
 		"Warning FieldsOverridden: " + overriddenMessage,
 		"Normal Synced: 3 of 3 replicas available",
 	}, got)
 }
 
-// The event belongs to the status that it is about, and with no other request.
-func TestOnlyAStatusHasAnEvent(t *testing.T) {
-	foo := renamed()
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))})
-	for _, step := range c.steps {
-		if (step.Event != nil) != (step.Verb == plan.UpdateStatus) {
-			t.Errorf("%s has the event %+v", wordsOf(step), step.Event)
+// An event is about what has happened, so it is sent after the write, and only when that had its effect.
+func TestTheEventsOfAWrite(t *testing.T) {
+	foo := newFoo(withReplicas(3), withImage("nginx:1.29"), observed)
+	drift := func(with ...deploymentOption) plan.State {
+		return plan.State{Foo: foo, Deployment: newDeployment(foo, with...)}
+	}
+	repeated := func(attempt plan.Attempt) plan.State {
+		state := drift(scaled(5))
+		state.Memory = plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+			again(plan.PatchDeployment, "web-1"): attempt,
+		}}
+		return state
+	}
+	moving := renamed()
+	const (
+		correct = `Normal Corrected (Correct replicas): Corrected Deployment "web-1": ` + replicas5
+		image   = inImage + " was set to nginx:1, wanted nginx:1.29"
+		noLabel = inGeneration + " was removed, wanted 2"
+		moved   = `Normal Moved (Delete web-1): Moved to Deployment "web-3" (3 of 3 replicas available) and deleted ` +
+			`previous Deployment "web-1"`
+		obsolete = `Normal PreviousDeleted (Delete web-2): Deleted previous Deployment "web-2" (0 available): ` +
+			`Deployment "web-1" serves`
+	)
+	for _, tc := range []struct {
+		name    string
+		state   plan.State
+		replies []reply
+		want    []string
+	}{
+		{name: "a Deployment is created", state: plan.State{Foo: newFoo()}},
+		{name: "a Deployment is created again", state: plan.State{Foo: foo}},
+		{name: "somebody changes the number", state: drift(scaled(5)), want: []string{correct}},
+		{
+			name: "somebody changes all that the Foo sets", state: drift(scaled(5), running("nginx:1"), withFence("x"),
+				owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil })),
+			want: []string{`Normal Corrected (Correct labels,ownerReferences,replicas,image): Corrected Deployment ` +
+				`"web-1": ` + inGeneration + " was set to x, wanted 2; " + inReference +
+				" was set to another value, wanted Foo web; " + replicas5 + "; " + image},
+		},
+		{
+			name:  "somebody removes the generation",
+			state: drift(func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }),
+			want:  []string{`Normal Corrected (Correct labels): Corrected Deployment "web-1": ` + noLabel},
+		},
+		{
+			name: "somebody sets a newer generation", state: drift(withFence("9")),
+			want: []string{`Normal Corrected (Correct labels): Corrected Deployment "web-1": ` + inGeneration +
+				" was set to 9, wanted 2"},
+		},
+		{name: "the Foo has a new generation", state: drift(scaled(5), withFence("1"))},
+		{name: "a Deployment is taken over that has no labels of ours", state: drift(scaled(5), withoutLabels)},
+		{
+			name: "a correction that is refused", state: drift(scaled(5)),
+			replies: []reply{fails(plan.PatchDeployment, forbidden)},
+		},
+		{
+			name: "a correction that is changed on its way in", state: drift(scaled(5)),
+			replies: []reply{returns(plan.PatchDeployment, newDeployment(foo, scaled(4)))},
+		},
+		{
+			name: "the third correction", state: repeated(plan.Attempt{Count: 2, Until: now}), want: []string{correct},
+		},
+		{name: "a correction that the status reports", state: repeated(plan.Attempt{Count: 3, Until: now})},
+		{
+			name:  "a correction of what is changed on its way in",
+			state: repeated(plan.Attempt{Count: 1, Until: now, Report: overriddenReplicas}),
+		},
+
+		{
+			name:  "the new Deployment can replace the previous one",
+			state: plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			want:  []string{moved},
+		},
+		{
+			name: "the new Deployment can replace two previous ones",
+			state: plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(
+				earlier(moving, "web-1"), earlier(moving, "web-2", available(1)))},
+			want: []string{moved, strings.ReplaceAll(moved, "web-1", "web-2")},
+		},
+		{
+			name: "the name was changed twice",
+			state: plan.State{Foo: moving, Deployment: newDeployment(moving, available(1)), Previous: all(
+				earlier(moving, "web-1"), earlier(moving, "web-2", available(0)))},
+			want: []string{obsolete},
+		},
+		{
+			name:    "the previous one must not be deleted",
+			state:   plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			replies: []reply{fails(plan.DeleteDeployment, forbidden)},
+		},
+		{
+			name:    "the previous one does not exist any more",
+			state:   plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			replies: []reply{fails(plan.DeleteDeployment, notFound)},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, tc.state, tc.replies...)
+			var got []string
+			for _, event := range c.events {
+				if event.Reason != v1alpha1.EventSynced && event.Type != "Warning" {
+					got = append(got, fmt.Sprintf("%s %s (%s): %s", event.Type, event.Reason, event.Action, event.Note))
+				}
+			}
+			checkLines(t, tc.want, got)
+		})
+	}
+}
+
+// Somebody who changes a Foo in a loop does not fill the API server with events: 10 at once, and one more each 6 s, so
+// that there are never more than 20 in a minute.
+func TestEventsAreLimited(t *testing.T) {
+	memory, sent := plan.Memory{}, []time.Duration(nil)
+	for second := range 200 {
+		foo := newFoo(withReplicas(3), withGeneration(int64(second)+1)) // Each generation is worth an event.
+		c := play(t, plan.State{
+			Foo: foo, Deployment: newDeployment(foo), Memory: memory, Now: now.Add(seconds(second)),
+		})
+		if len(c.events) > 0 {
+			sent = append(sent, seconds(second))
+		}
+		memory = c.end.Memory
+	}
+	if len(sent) < 40 || sent[9] != seconds(9) {
+		t.Errorf("%d events, the tenth after %s: want 10 at once, and 10 in each minute", len(sent), sent[9])
+	}
+	for i := range sent[20:] {
+		if between := sent[i+20] - sent[i]; between < time.Minute {
+			t.Errorf("21 events in %s", between)
 		}
 	}
-	want := &plan.Event{Type: "Normal", Reason: "Synced", Action: "Sync", Note: "3 of 3 replicas available"}
-	if diff := cmp.Diff(want, c.event()); diff != "" {
-		t.Errorf("wrong event (-want +got):\n%s", diff)
+	another := newFoo(withUID("another"), withReplicas(3))
+	if c := play(t, plan.State{
+		Foo: another, Deployment: newDeployment(another), Memory: memory, Now: now.Add(seconds(199)),
+	}); len(c.events) != 1 {
+		t.Errorf("another Foo of the name has %d events, want 1", len(c.events))
+	}
+}
+
+// What is dropped is not made up for, and does not make the number of writes another one.
+func TestAnEventThatIsDroppedChangesNothingElse(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Now: now}
+	state.Memory = plan.Memory{UID: foo.UID, Generation: foo.Generation, EventsUntil: now.Add(time.Hour)}
+	c := play(t, state)
+	if diff := cmp.Diff("patch spec.replicas; Available; done", c.line()); diff != "" {
+		t.Errorf("wrong sync (-want +got):\n%s", diff)
+	}
+	if len(c.events) > 0 || !c.end.Memory.EventsUntil.Equal(state.Memory.EventsUntil) {
+		t.Errorf("%d events, and the limit ends at %s", len(c.events), c.end.Memory.EventsUntil)
 	}
 }

@@ -55,8 +55,8 @@ func ExampleState() {
 	// Output:
 	// create Deployment example because of the rule create
 	// update status of Foo example-foo because of the rule update status
-	//   Ready=False Creating: Creating Deployment "example"
-	//   Reconciling=True Creating: Creating Deployment "example"
+	//   Ready=False Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
+	//   Reconciling=True Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	// done
 }
 
@@ -143,7 +143,7 @@ func ExampleReadyReason() {
 	dep.Status.AvailableReplicas = 3
 	report("up")
 	// Output:
-	// just created: Creating: Creating Deployment "example"
+	// just created: Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	// coming up: Progressing: 2 of 3 replicas available
 	// up: Available: 3 of 3 replicas available
 }

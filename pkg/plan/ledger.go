@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -44,6 +45,8 @@ type Memory struct {
 	Wrote bool
 	// StaleFoo and StaleDeployment mean that the cache must not be acted on: live reads come first.
 	StaleFoo, StaleDeployment bool
+	// EventsUntil is when the events that were sent are forgotten, each taking eventInterval. It limits their number.
+	EventsUntil time.Time
 	// Reported is the digest of the status that was written last, "" when none was.
 	Reported string
 }
@@ -200,14 +203,22 @@ func (s *State) waiting() []Op {
 	return ops
 }
 
-// statusOverwritten reports whether somebody else has replaced the status that was written last.
+// statusOverwritten reports whether somebody else has replaced what the controller wrote of the status last.
 func (s *State) statusOverwritten() bool {
 	return s.Memory.Reported != "" && s.Memory.Reported != digest(&s.Foo.Status)
 }
 
-// digest returns a few bytes that stand for status.
+// isStored reports whether the API server stored the status that it was sent. A policy, or an old
+// CustomResourceDefinition, may drop a part.
+func isStored(sent, stored *v1alpha1.Foo) bool { return digest(&sent.Status) == digest(&stored.Status) }
+
+// digest returns a few bytes that stand for the controller's part of status. The conditions of others are not in it.
 func digest(status *v1alpha1.FooStatus) string {
-	text, err := json.Marshal(status)
+	ours := *status
+	ours.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
+		return !slices.Contains(ownConditions, c.Type)
+	})
+	text, err := json.Marshal(ours)
 	if err != nil {
 		return "" // Not known.
 	}
@@ -215,8 +226,8 @@ func digest(status *v1alpha1.FooStatus) string {
 	return string(hash[:])
 }
 
-// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits
-// for it.
+// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits for
+// it.
 func firstDelayOf(op Op, quiet bool) time.Duration {
 	if op.Verb == DeleteDeployment && !quiet {
 		return firstLongDelay

@@ -592,11 +592,11 @@ func TestTheStatusWhileAnOperationBacksOff(t *testing.T) {
 	}{
 		{
 			name: "a create was refused", state: plan.State{Foo: foo},
-			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + quota,
+			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + overQuota + triesAgain,
 		},
 		{
 			name: "a patch was refused", state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + quota,
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + triesAgain,
 		},
 		{
 			name: "a foreign Deployment was found", state: plan.State{Foo: foo},
@@ -689,15 +689,18 @@ func TestASuccessEndsABackoff(t *testing.T) {
 	}
 }
 
-// An answer of any kind ends the backoff of the whole sync: the API server answers.
-func TestAnyAnswerEndsTheBackoffOfTheWholeSync(t *testing.T) {
+// Only a sync that comes to its end ends the backoff of the whole sync. One answer does not: the next may be missing
+// again.
+func TestACompleteSyncEndsTheBackoffOfTheWholeSync(t *testing.T) {
 	foo := newFoo()
-	for name, err := range map[string]error{"a conflict": notFound, "a failure": serverFails, "no answer": noResponse} {
-		memory := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{wholeSync: quietUntil(0)}}
-		c := play(t, plan.State{Foo: foo, Memory: memory}, fails(plan.CreateDeployment, err))
-		if _, found := c.end.Memory.Ledger[wholeSync]; found != (err == noResponse) {
-			t.Errorf("after %s to a write the ledger has %v", name, c.end.Memory.Ledger)
-		}
+	memory := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{wholeSync: quietUntil(0)}}
+	complete := play(t, plan.State{Foo: foo, Memory: memory})
+	if _, found := complete.end.Memory.Ledger[wholeSync]; found {
+		t.Errorf("after a complete sync the ledger has %v", complete.end.Memory.Ledger)
+	}
+	broken := play(t, plan.State{Foo: foo, Memory: memory}, fails(plan.CreateDeployment, noResponse))
+	if _, found := broken.end.Memory.Ledger[wholeSync]; !found {
+		t.Errorf("after a sync that ended early the ledger has %v", broken.end.Memory.Ledger)
 	}
 }
 

@@ -400,18 +400,18 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 		},
 		{
 			name: "another controller beside the Foo", refs: []metav1.OwnerReference{noController, replicaSet},
-			owner: `it belongs to apps/v1 ReplicaSet "rs"`,
+			owner: `its controller is apps/v1 ReplicaSet "rs"`,
 		},
 		{
 			name: "another group", refs: version("example.com/v1alpha1"),
-			owner: `it belongs to example.com/v1alpha1 Foo "web"`,
+			owner: `its controller is example.com/v1alpha1 Foo "web"`,
 		},
-		{name: "no group", refs: version("v1alpha1"), owner: `it belongs to v1alpha1 Foo "web"`},
-		{name: "a group that cannot be read", refs: version("a/b/c"), owner: `it belongs to a/b/c Foo "web"`},
+		{name: "no group", refs: version("v1alpha1"), owner: `its controller is v1alpha1 Foo "web"`},
+		{name: "a group that cannot be read", refs: version("a/b/c"), owner: `its controller is a/b/c Foo "web"`},
 		{
 			name:  "another kind",
 			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })},
-			owner: `it belongs to samplecontroller.k8s.io/v1alpha1 Bar "web"`,
+			owner: `its controller is samplecontroller.k8s.io/v1alpha1 Bar "web"`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -441,19 +441,28 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 
 // notOwned returns the message about a Deployment that is not the Foo's.
 func notOwned(deployment, owner string) string {
-	return `Deployment "` + deployment + `" is not this Foo's and is left alone: ` + owner + ". Set another " +
-		"spec.deploymentName, delete that Deployment, or hand it over by an owner reference to this Foo with controller: true"
+	return notOwnedReport(deployment, owner) + handOver(deployment)
+}
+
+// notOwnedReport is the part of it before what to do.
+func notOwnedReport(deployment, owner string) string {
+	return `Deployment "` + deployment + `" exists, but this Foo does not control it (` + owner + "), so it is not changed"
+}
+
+// handOver is what to do about it.
+func handOver(deployment string) string {
+	return ". Set another spec.deploymentName, delete that Deployment, or make this Foo its controller " +
+		"(docs/operations.md, NotOwned). See: kubectl -n default get deployment " + deployment + " -o yaml"
 }
 
 // The API server checks these rules too; here they are for what was stored before it did.
 func TestAnInvalidFoo(t *testing.T) {
 	const (
-		noName  = "spec.deploymentName is missing: set the name of the Deployment to create"
-		badName = "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, digits, " +
+		noName  = "spec.deploymentName is missing. Set the name of the Deployment to create"
+		badName = "spec.deploymentName is not a name that a Deployment can have. Use up to 253 lowercase letters, digits, " +
 			"'-' and '.', beginning and ending with a letter or digit"
-		negative = "spec.replicas is negative: set 0 or more, or remove it"
-		tooLong  = "spec.image is longer than 1024 characters: set a shorter one, or remove it"
-		spaces   = "spec.image contains spaces: remove them"
+		tooLong = "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
+		spaces  = "spec.image contains spaces. Set an image without spaces, or remove it"
 	)
 	for _, tc := range []struct {
 		name string
@@ -468,7 +477,7 @@ func TestAnInvalidFoo(t *testing.T) {
 		{name: "deploymentName of 253 characters", with: withDeploymentName(strings.Repeat("a", 253))},
 		{name: "deploymentName of 254 characters", with: withDeploymentName(strings.Repeat("a", 254)), want: badName},
 		{name: "no replicas", with: withReplicas(0)},
-		{name: "negative replicas", with: withReplicas(-1), want: negative},
+		{name: "negative replicas", with: withReplicas(-1), want: negativeReplicas[:len(negativeReplicas)-len(editWeb)]},
 		{name: "image of 1024 characters", with: withImage(strings.Repeat("a", 1024))},
 		{name: "image of 1024 characters of two bytes", with: withImage(strings.Repeat("é", 1024))},
 		{name: "image of 1025 characters", with: withImage(strings.Repeat("a", 1025)), want: tooLong},
@@ -483,7 +492,7 @@ func TestAnInvalidFoo(t *testing.T) {
 				return
 			}
 			checkSent(t, "Invalid", c.result())
-			if diff := cmp.Diff("False Stalled Invalid: "+tc.want, c.report()); diff != "" {
+			if diff := cmp.Diff("False Stalled Invalid: "+tc.want+editWeb, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})
@@ -494,8 +503,7 @@ func TestAnEarlierFooOfTheNameIsWaitedForWithoutAnEvent(t *testing.T) {
 	foo := newFoo()
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
 	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "WaitingForName",
-		`Deployment "web-1" belongs to a Foo "web" that is gone, and its name is free when the garbage collector has `+
-			`removed it`), c.conditions())
+		strings.ReplaceAll(ownerGone, `"api"`, `"web"`)), c.conditions())
 	if event := c.event(); event != nil {
 		t.Errorf("an event for what ends by itself: %+v", event)
 	}

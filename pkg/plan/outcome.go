@@ -3,6 +3,8 @@ package plan
 import (
 	"errors"
 	"time"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // Kind is one of the four ways in which a sync can end; logs use the same words.
@@ -104,11 +106,12 @@ func (s *State) firstRetry() *Attempt {
 	return first
 }
 
-// reportOf returns what the status reports about err.
+// reportOf returns what the status reports about err: a report of its own, or the cause, to which the status adds which
+// operation failed.
 func reportOf(err error) ConditionError {
 	var report *ConditionError
 	if errors.As(err, &report) {
 		return *report
 	}
-	return refusedReport(serverMessage(err))
+	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: causeOf(err)}
 }

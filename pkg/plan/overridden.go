@@ -10,33 +10,68 @@ import (
 // This file is about somebody else who works against a Foo: who sets fields that the Foo sets, or deletes its
 // Deployment.
 
-// overriddenFields returns the fields about which something else decides: those of the Deployment, just written, that
-// are not as written, and, when there was no end of patching, those of patch. A create has no patch.
-func (s *State) overriddenFields(patch *Patch) []Field {
-	if drift := Drift(s.Deployment, s.Foo); drift != nil {
-		return drift.Fields
+// overriddenReport returns what the status reports after the Deployment was written with patch, nil for a create, when
+// something else decides about fields of the Foo; nothing otherwise.
+func (s *State) overriddenReport(patch *Patch) ConditionError {
+	switch drift := Drift(s.Deployment, s.Foo); {
+	case drift != nil:
+		return s.changedOnTheWay(drift.Fields)
+	case patch != nil && s.repeats(Op{Verb: PatchDeployment, Name: s.Deployment.Name}) >= freeRepeats:
+		return s.changedRepeatedly(patch.Fields)
 	}
-	if patch != nil && s.repeats(Op{Verb: PatchDeployment, Name: s.Deployment.Name}) >= freeRepeats {
-		return patch.Fields
-	}
-	return nil
+	return ConditionError{}
 }
 
-// overriddenReport returns what the status says about fields that are overridden; nothing when there are none.
-func (s *State) overriddenReport(overridden []Field) ConditionError {
-	if len(overridden) == 0 {
-		return ConditionError{}
-	}
-	var fields []string
-	for _, field := range overridden {
-		fields = append(fields, fmt.Sprintf("%s to %s where this Foo says %s", field.Path, field.Have, field.Want))
-	}
+// changedOnTheWay: the answer to the write shows other values than were sent. Only admission does that.
+func (s *State) changedOnTheWay(fields []Field) ConditionError {
 	return ConditionError{
 		Reason: v1alpha1.ReasonFieldsOverridden,
-		Message: fmt.Sprintf("Something else keeps changing Deployment %q: %s. Remove what it sets from this Foo, "+
-			"or stop it: an autoscaler, an admission policy or another controller",
-			s.Deployment.Name, strings.Join(fields, ", ")),
+		Message: fmt.Sprintf("Deployment %q is changed on its way in by an admission policy or webhook: %s. "+
+			"The controller tries again at least once a minute", s.Deployment.Name, describeFields(fields)),
+		Advice: orRemove("Change that policy", fields) +
+			". See: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies",
 	}
+}
+
+// changedRepeatedly: each time after a patch, something has set other values.
+func (s *State) changedRepeatedly(fields []Field) ConditionError {
+	return ConditionError{
+		Reason: v1alpha1.ReasonFieldsOverridden,
+		Message: fmt.Sprintf("Another client keeps changing Deployment %q: %s. "+
+			"The controller corrects it at least once a minute", s.Deployment.Name, describeFields(fields)),
+		Advice: orRemove("Stop that client", fields) + ". To see which: " +
+			s.kubectl("get deployment %s -o yaml --show-managed-fields", s.Deployment.Name),
+	}
+}
+
+// describeFields returns what has been done to fields, with both values of each.
+func describeFields(fields []Field) string {
+	var texts []string
+	for _, field := range fields {
+		have := "was set to " + field.Have
+		if field.Have == noValue {
+			have = "was removed"
+		}
+		texts = append(texts, fmt.Sprintf("%s %s, wanted %s", field.Path, have, field.Want))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// orRemove returns the advice, and that the user may leave fields to others, as far as the Foo has them.
+func orRemove(advice string, fields []Field) string {
+	var removable []string
+	for _, field := range fields {
+		switch field.Path {
+		case pathReplicas:
+			removable = append(removable, "spec.replicas")
+		case pathImage:
+			removable = append(removable, "spec.image")
+		}
+	}
+	if len(removable) == 0 {
+		return advice
+	}
+	return fmt.Sprintf("%s, or remove %s from this Foo", advice, strings.Join(removable, " and "))
 }
 
 // overridden returns the attempt because of which drift is not patched, while something else decides about fields of
@@ -73,19 +108,16 @@ func (s *State) limited(op Op) *Attempt {
 	return &attempt
 }
 
-// recreatedReport returns what the status says about a Deployment that is deleted again and again.
-func recreatedReport(deployment string, limited bool) ConditionError {
+// recreatedReport returns what the status reports about a Deployment that is deleted again and again.
+func (s *State) recreatedReport(deployment string, limited bool) ConditionError {
 	if !limited {
 		return ConditionError{}
 	}
 	return ConditionError{
 		Reason: v1alpha1.ReasonCreating,
-		Message: fmt.Sprintf("Something else keeps deleting Deployment %q: it is created again after a pause of "+
-			"up to a minute. Stop that, or delete this Foo", deployment),
+		Message: fmt.Sprintf("Another client keeps deleting Deployment %q. "+
+			"The controller creates it again at least once a minute", deployment),
+		Advice: "Stop that client, which the audit log of the API server names, or delete this Foo: " +
+			s.kubectl("delete foo %s", s.Foo.Name),
 	}
-}
-
-// refusedReport returns what the ledger keeps of an operation that failed. The status adds which operation it was.
-func refusedReport(message string) ConditionError {
-	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: message}
 }

@@ -14,16 +14,25 @@ import (
 )
 
 const (
-	overriddenMessage = `Something else keeps changing Deployment "web-1": spec.replicas to 5 where this Foo says 3. ` +
-		overriddenEnd
-	overriddenEnd = "Remove what it sets from this Foo, or stop it: an autoscaler, an admission policy or " +
-		"another controller"
-	keepsDeleting = `Something else keeps deleting Deployment "web-1": it is created again after a pause of up to a ` +
-		"minute. Stop that, or delete this Foo"
+	keepsChanging = `Another client keeps changing Deployment "web-1": `
+	onItsWay      = `Deployment "web-1" is changed on its way in by an admission policy or webhook: `
+	corrects      = ". The controller corrects it at least once a minute"
+	replicas5     = "spec.replicas was set to 5, wanted 3"
+	showManager   = ". To see which: kubectl -n default get deployment web-1 -o yaml --show-managed-fields"
+	showPolicies  = ". See: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies"
+	keepsDeleting = `Another client keeps deleting Deployment "web-1". The controller creates it again at least once a ` +
+		"minute. Stop that client, which the audit log of the API server names, or delete this Foo: kubectl -n default " +
+		"delete foo web"
+
+	overriddenMessage = overriddenReport + overriddenAdvice
+	overriddenReport  = keepsChanging + replicas5 + corrects
+	overriddenAdvice  = ". Stop that client, or remove spec.replicas from this Foo" + showManager
 )
 
 // overriddenReplicas is what is remembered of a patch that came to nothing.
-var overriddenReplicas = plan.ConditionError{Reason: "FieldsOverridden", Message: overriddenMessage}
+var overriddenReplicas = plan.ConditionError{
+	Reason: "FieldsOverridden", Message: overriddenReport, Advice: strings.TrimPrefix(overriddenAdvice, ". "),
+}
 
 // overriddenMemory is what is remembered of a Foo while something else decides about its Deployment's replicas.
 func overriddenMemory(foo *v1alpha1.Foo) plan.Memory {
@@ -38,9 +47,12 @@ func TestOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	answer := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
 	const (
-		replicas = "spec.replicas to 5 where this Foo says 3"
-		image    = inImage + " to mirror/nginx:1.29 where this Foo says nginx:1.29"
-		noLabel  = inGeneration + " to none where this Foo says 2"
+		image   = inImage + " was set to mirror/nginx:1.29, wanted nginx:1.29"
+		noLabel = inGeneration + " was removed, wanted 2"
+
+		noReplicas = ", or remove spec.replicas from this Foo"
+		noImage    = ", or remove spec.image from this Foo"
+		neither    = ", or remove spec.replicas and spec.image from this Foo"
 	)
 	unlabelled := func(dep *appsv1.Deployment) { delete(dep.Labels, v1alpha1.LabelFooGeneration) }
 	differs := answer(scaled(5))
@@ -50,29 +62,37 @@ func TestOverridden(t *testing.T) {
 		have    *appsv1.Deployment // nil for a create.
 		answer  *appsv1.Deployment
 		patches int
-		want    []string // None when all is well.
+		// changed is what differs, "" when all is well, and advice what may be removed from the Foo.
+		changed, advice string
+		repeated        bool // It is not the answer that differs.
 	}{
 		{name: "created as asked for", answer: answer()},
 		{name: "created as asked for, however many patches there were", answer: answer(), patches: 99},
 		{name: "created with foreign data", answer: answer(foreignData)},
-		{name: "created with another value", answer: answer(scaled(5)), want: []string{replicas}},
+		{name: "created with another value", answer: answer(scaled(5)), changed: replicas5, advice: noReplicas},
 		{
 			name: "created with several other values", answer: answer(scaled(5), running("mirror/nginx:1.29")),
-			want: []string{replicas, image},
+			changed: replicas5 + "; " + image, advice: neither,
 		},
-		{name: "created without a label", answer: answer(unlabelled), want: []string{noLabel}},
+		{name: "created without a label", answer: answer(unlabelled), changed: noLabel},
 
 		{name: "patched as asked for", have: differs, answer: answer()},
 		{name: "patched for the third time", have: differs, answer: answer(), patches: 2},
-		{name: "patched for the fourth time", have: differs, answer: answer(), patches: 3, want: []string{replicas}},
-		{name: "patched more often", have: differs, answer: answer(), patches: 98, want: []string{replicas}},
+		{
+			name: "patched for the fourth time", have: differs, answer: answer(), patches: 3,
+			changed: replicas5, advice: noReplicas, repeated: true,
+		},
+		{
+			name: "patched more often", have: differs, answer: answer(), patches: 98,
+			changed: replicas5, advice: noReplicas, repeated: true,
+		},
 		{
 			name: "patched for the first time, with another value", have: differs,
-			answer: answer(running("mirror/nginx:1.29")), want: []string{image},
+			answer: answer(running("mirror/nginx:1.29")), changed: image, advice: noImage,
 		},
 		{
 			name: "patched for the fourth time, and now with another value: the answer counts", have: differs,
-			answer: answer(running("mirror/nginx:1.29")), patches: 3, want: []string{image},
+			answer: answer(running("mirror/nginx:1.29")), patches: 3, changed: image, advice: noImage,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,18 +107,23 @@ func TestOverridden(t *testing.T) {
 			c := play(t, plan.State{Foo: foo, Deployment: tc.have, Memory: memory},
 				slowly(returns(verb, tc.answer), time.Millisecond))
 			attempt := c.end.Memory.Ledger[again(plan.PatchDeployment, "web-1")]
-			if tc.want == nil {
+			if tc.changed == "" {
 				if attempt.Report.Reason != "" || c.outcome.Kind != plan.Done || c.reason() != v1alpha1.ReasonAvailable {
 					t.Errorf("overridden: %s, and the ledger has %+v", c.line(), attempt)
 				}
 				return
 			}
-			message := `Something else keeps changing Deployment "web-1": ` + strings.Join(tc.want, ", ") + ". " + overriddenEnd
-			want := plan.ConditionError{Reason: v1alpha1.ReasonFieldsOverridden, Message: message}
+			want := plan.ConditionError{
+				Reason:  v1alpha1.ReasonFieldsOverridden,
+				Message: onItsWay + tc.changed + triesAgain, Advice: "Change that policy" + tc.advice + showPolicies,
+			}
+			if tc.repeated {
+				want.Message, want.Advice = keepsChanging+tc.changed+corrects, "Stop that client"+tc.advice+showManager
+			}
 			if diff := cmp.Diff(want, attempt.Report); diff != "" {
 				t.Errorf("wrong report in the ledger (-want +got):\n%s", diff)
 			}
-			if c.reason() != want.Reason || c.message() != message || attempt.Count != tc.patches+1 {
+			if c.reason() != want.Reason || c.message() != want.Message+". "+want.Advice || attempt.Count != tc.patches+1 {
 				t.Errorf("reported %s after %d patches", c.report(), attempt.Count)
 			}
 			if c.outcome.Kind != plan.Wait || c.outcome.For != plan.Backoff || c.outcome.Err.Error() != want.Error() {
@@ -229,16 +254,18 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 		{
 			name: "with a previous Deployment", dep: newDeployment(foo, available(1)), previous: all(earlier(foo, "web-0")),
 			ready: no, second: "Reconciling",
-			tail: `; Deployment "web-0" is kept on purpose meanwhile, with 3 available`,
+			tail: `. Previous Deployment "web-0" (3 available) is kept until its replacement is available`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := play(t, plan.State{
 				Foo: foo, Deployment: tc.dep, Previous: tc.previous, Memory: overriddenMemory(foo),
 			})
-			message := overriddenMessage + tc.tail
+			message := overriddenReport + tc.tail + overriddenAdvice
 			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
-			want := &plan.Event{Type: "Warning", Reason: "FieldsOverridden", Action: "Patch", Note: message}
+			want := &plan.Event{
+				Type: "Warning", Reason: "FieldsOverridden", Action: "Report FieldsOverridden of generation 2", Note: message,
+			}
 			if diff := cmp.Diff(want, c.event()); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
@@ -366,7 +393,8 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		{name: "seen", dep: newDeployment(foo, available(1)), want: reconciling + "Progressing: 1 of 3 replicas available"},
 		{
 			name: "created again, and the delay has ended", dep: newDeployment(foo, unobserved), after: seconds(8),
-			want: reconciling + `Creating: Creating Deployment "web-1"`,
+			want: reconciling + `Creating: Created Deployment "web-1". Waiting for the Deployment controller to create ` +
+				"its pods",
 		},
 	} {
 		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory, Now: now.Add(tc.after)})

@@ -110,7 +110,9 @@ func (s *server) answer(step *plan.Step) plan.Answer {
 
 // A conversation is a sync that was played.
 type conversation struct {
-	steps   []*plan.Step
+	steps []*plan.Step
+	// events were sent after the steps.
+	events  []*plan.Event
 	outcome plan.Outcome
 	// endedAt is when the last answer came.
 	endedAt time.Time
@@ -142,7 +144,11 @@ func play(t *testing.T, state plan.State, replies ...reply) conversation {
 		if len(c.steps) > limit {
 			t.Fatalf("more than %d requests: %s", limit, c.sent())
 		}
-		state.Record(step, server.answer(step), server.now)
+		answer := server.answer(step)
+		if event := step.EventAfter(answer); event != nil {
+			c.events = append(c.events, event)
+		}
+		state.Record(step, answer, server.now)
 	}
 	c.outcome = state.Outcome()
 	if again := state.Outcome(); !cmp.Equal(c.outcome, again, sameError) {
@@ -194,6 +200,9 @@ func checkStep(t *testing.T, state *plan.State, step *plan.Step, before []*plan.
 	exists := step.Verb == plan.PatchDeployment || step.Verb == plan.DeleteDeployment || step.Verb == plan.UpdateStatus
 	if exists && (subject.UID == "" || subject.ResourceVersion == "") {
 		t.Errorf("%s carries uid %q and resourceVersion %q", step.Op, subject.UID, subject.ResourceVersion)
+	}
+	if step.Event != nil && (read || step.Verb == plan.CreateDeployment) {
+		t.Errorf("%s has the event %+v", step.Op, step.Event)
 	}
 	if step.Rule == "" || step.Foo == nil || step.Name == "" || step.Again {
 		t.Errorf("%s of rule %q, Foo %v, again %t", step.Op, step.Rule, step.Foo, step.Again)

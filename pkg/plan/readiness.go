@@ -9,39 +9,61 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A ConditionError is why a Foo is not Ready, as its conditions say it. When Stalled is set a person must act;
+// A ConditionError is why a Foo is not Ready, in the terms of its conditions. When Stalled is set a person must act;
 // otherwise the Foo is Reconciling.
 type ConditionError struct {
-	Reason, Message string
+	Reason string
+	// Message is what is and why; Advice is what to do, with commands that name the namespace.
+	Message, Advice string
 	Stalled         bool
 }
 
 func (e *ConditionError) Error() string { return e.Reason + ": " + e.Message }
 
 func (e *ConditionError) readiness() *readiness {
-	if e.Stalled {
-		return stalled(e.Reason, e.Message)
+	r := &readiness{
+		secondary: v1alpha1.ConditionReconciling, reason: e.Reason, message: e.Message, advice: e.Advice,
 	}
-	return reconciling(e.Reason, e.Message)
+	if e.Stalled {
+		r.secondary = v1alpha1.ConditionStalled
+	}
+	return r
 }
 
-// readiness is what the conditions of a Foo say.
+// readiness is what the conditions of a Foo report.
 type readiness struct {
 	ready bool
 	// secondary is the type of the condition that goes with an unready Foo: Reconciling, Stalled, or "".
-	secondary       string
-	reason, message string
+	secondary string
+	reason    string
+	// message is what is and why. What there is to report of previous Deployments follows, and then advice.
+	message, advice string
 }
 
-func reconciling(reason, message string) *readiness {
-	return &readiness{secondary: v1alpha1.ConditionReconciling, reason: reason, message: message}
+func reconciling(reason, message, advice string) *readiness {
+	return &readiness{
+		secondary: v1alpha1.ConditionReconciling, reason: reason, message: message, advice: advice,
+	}
 }
 
-func stalled(reason, message string) *readiness {
-	return &readiness{secondary: v1alpha1.ConditionStalled, reason: reason, message: message}
+func stalled(reason, message, advice string) *readiness {
+	return &readiness{secondary: v1alpha1.ConditionStalled, reason: reason, message: message, advice: advice}
 }
 
-// A readyRule returns what the conditions say, nil when it does not apply.
+// kubectl returns a command about objects in the namespace of the Foo.
+func (s *State) kubectl(format string, args ...any) string {
+	return "kubectl -n " + s.Foo.Namespace + " " + fmt.Sprintf(format, args...)
+}
+
+// describe returns the command that shows more about the Deployment.
+func (s *State) describe() string {
+	return "See: " + s.kubectl("describe deployment %s", s.Deployment.Name)
+}
+
+// triesAgain is the end of messages about what the controller retries: the longest backoff is a minute.
+const triesAgain = "The controller tries again at least once a minute"
+
+// A readyRule returns what the conditions report, nil when it does not apply.
 type readyRule func(*State) *readiness
 
 // readyRules are read from top to bottom; the first that applies counts. Messages repeat byte for byte as long as
@@ -77,21 +99,28 @@ func readyPaused(s *State) *readiness {
 	if !s.Foo.Spec.Paused {
 		return nil
 	}
-	const because = "Nothing is written while spec.paused is true; "
-	dep := s.Deployment
+	name, dep := s.Foo.Spec.DeploymentName, s.Deployment
+	r := &readiness{
+		reason: v1alpha1.ReasonPaused,
+		advice: "To resume: " + s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, s.Foo.Name),
+	}
+	observed := ""
 	switch {
 	case dep == nil:
-		return &readiness{reason: v1alpha1.ReasonPaused, message: because + "there is no Deployment"}
+		observed = fmt.Sprintf("Deployment %q does not exist", name)
 	case !Owns(s.Foo, dep):
-		return &readiness{reason: v1alpha1.ReasonPaused, message: because + "the Deployment is not this Foo's"}
+		observed = fmt.Sprintf("Deployment %q is not controlled by this Foo", name)
+	default:
+		observed = fmt.Sprintf("Deployment %q has %s", name, available(dep))
+		r.ready = dep.DeletionTimestamp == nil && rollout(s).ready
 	}
-	complete := dep.DeletionTimestamp == nil && rollout(s).ready
-	return &readiness{ready: complete, reason: v1alpha1.ReasonPaused, message: because + available(dep)}
+	r.message = "No Deployment is created, changed or deleted for this Foo while spec.paused is true. " + observed
+	return r
 }
 
 func readyInvalid(s *State) *readiness {
 	if reason := invalidReason(s.Foo); reason != "" {
-		return stalled(v1alpha1.ReasonInvalid, reason)
+		return stalled(v1alpha1.ReasonInvalid, reason, "To change it: "+s.kubectl("edit foo %s", s.Foo.Name))
 	}
 	return nil
 }
@@ -113,7 +142,7 @@ func readyReserved(s *State) *readiness {
 	if first == nil {
 		return nil
 	}
-	return reservedFor(s.Foo, first).readiness()
+	return s.reservedFor(first).readiness()
 }
 
 // readyOverridden: something else keeps changing fields that the Foo sets. Whether the Foo is Ready is as observed.
@@ -123,11 +152,11 @@ func readyOverridden(s *State) *readiness {
 		return nil
 	}
 	r := *rollout(s)
-	r.reason, r.message = attempt.Report.Reason, attempt.Report.Message
+	r.reason, r.message, r.advice = attempt.Report.Reason, attempt.Report.Message, attempt.Report.Advice
 	return &r
 }
 
-// readyRefused: the Deployment is not as it should be, since the API server refused to create or patch it.
+// readyRefused: the Deployment is not as it should be, since the API server refused to create or patch it, or failed.
 func readyRefused(s *State) *readiness {
 	for _, op := range s.blocked {
 		attempt := s.attempt(op)
@@ -142,7 +171,7 @@ func readyRefused(s *State) *readiness {
 			verb = "patch"
 		}
 		return reconciling(v1alpha1.ReasonRefused,
-			fmt.Sprintf("Cannot %s Deployment %q, trying again: %s", verb, op.Name, attempt.Report.Message))
+			fmt.Sprintf("Cannot %s Deployment %q: %s. %s", verb, op.Name, attempt.Report.Message, triesAgain), "")
 	}
 	return nil
 }
@@ -152,7 +181,8 @@ func readyBeingDeleted(s *State) *readiness {
 		return nil
 	}
 	return reconciling(v1alpha1.ReasonWaitingForDeletion,
-		fmt.Sprintf("Deployment %q is being deleted and will be created again when it is gone", s.Deployment.Name))
+		fmt.Sprintf("Deployment %q is being deleted. It is created again afterwards", s.Deployment.Name),
+		"If that takes long, check its finalizers: "+s.kubectl("get deployment %s -o yaml", s.Deployment.Name))
 }
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
@@ -165,20 +195,26 @@ func readyKeepsBeingDeleted(s *State) *readiness {
 
 // readyCreating: there is no Deployment yet, or nothing is known of it yet.
 func readyCreating(s *State) *readiness {
-	if dep := s.Deployment; dep != nil && (dep.Status.ObservedGeneration != 0 || replicaSetRefused(dep)) {
+	dep := s.Deployment
+	switch {
+	case dep == nil:
+		return s.comingUp(v1alpha1.ReasonCreating,
+			fmt.Sprintf("Deployment %q does not exist. It is about to be created", s.Foo.Spec.DeploymentName))
+	case dep.Status.ObservedGeneration != 0 || replicaSetRefused(dep) != nil:
 		return nil
 	}
-	return reconciling(v1alpha1.ReasonCreating, fmt.Sprintf("Creating Deployment %q", s.Foo.Spec.DeploymentName))
+	return s.comingUp(v1alpha1.ReasonCreating,
+		fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods", dep.Name))
 }
 
 func readyReplicaSetRefused(s *State) *readiness {
 	dep := s.Deployment
-	if !replicaSetRefused(dep) {
+	cond := replicaSetRefused(dep)
+	if cond == nil {
 		return nil
 	}
-	return stalled(v1alpha1.ReasonReplicaFailure,
-		fmt.Sprintf("Deployment %q cannot create its ReplicaSet: %s. \"kubectl describe deployment %s\" says why",
-			dep.Name, available(dep), dep.Name))
+	return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its ReplicaSet (%s)%s",
+		dep.Name, available(dep), causeIn(cond, dep.Name)), s.describe())
 }
 
 func readyNotObserved(s *State) *readiness {
@@ -186,8 +222,8 @@ func readyNotObserved(s *State) *readiness {
 	if status.ObservedGeneration >= s.Deployment.Generation {
 		return nil
 	}
-	return reconciling(v1alpha1.ReasonProgressing,
-		fmt.Sprintf("Waiting for the Deployment controller to see the last change; %d replicas available",
+	return s.comingUp(v1alpha1.ReasonProgressing,
+		fmt.Sprintf("Waiting for the Deployment controller to apply the last change (%d replicas available)",
 			status.AvailableReplicas))
 }
 
@@ -197,20 +233,21 @@ func readyDeploymentPaused(s *State) *readiness {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonDeploymentPaused,
-		fmt.Sprintf("Deployment %q is paused: %s. \"kubectl rollout resume deployment %s\" lets it go on",
-			dep.Name, available(dep), dep.Name))
+		fmt.Sprintf("spec.paused of Deployment %q is true, so changes are not rolled out (%s)", dep.Name, available(dep)),
+		"To resume: "+s.kubectl("rollout resume deployment %s", dep.Name))
 }
 
 // readyReplicaFailure: pods are refused. During a rename there may be no room for both Deployments, and somebody may
-// make some; the progress deadline says when that takes too long.
+// make some; the progress deadline limits how long that may take.
 func readyReplicaFailure(s *State) *readiness {
 	dep := s.Deployment
-	if !replicaFailure(dep) {
+	cond := replicaFailure(dep)
+	if cond == nil {
 		return nil
 	}
 	r := stalled(v1alpha1.ReasonReplicaFailure,
-		fmt.Sprintf("Deployment %q cannot create its pods: %s. \"kubectl describe replicaset\" says why",
-			dep.Name, available(dep)))
+		fmt.Sprintf("Deployment %q cannot create pods (%s)%s", dep.Name, available(dep), causeIn(cond, dep.Name)),
+		s.describe())
 	if s.servingPrevious() != nil && !deadlineExceeded(dep) {
 		r.secondary = v1alpha1.ConditionReconciling
 	}
@@ -223,7 +260,8 @@ func readyDeadlineExceeded(s *State) *readiness {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonProgressDeadlineExceeded,
-		fmt.Sprintf("Deployment %q makes no progress: %s. \"kubectl describe pod\" says why", dep.Name, progress(dep)))
+		fmt.Sprintf("Deployment %q has exceeded its progress deadline: %s", dep.Name, progress(dep)),
+		"To see why its pods do not become available: "+s.kubectl("describe pods -l '%s'", selectorOf(dep)))
 }
 
 func readyUpdating(s *State) *readiness {
@@ -231,20 +269,39 @@ func readyUpdating(s *State) *readiness {
 	if status.UpdatedReplicas >= wanted && status.AvailableReplicas >= wanted {
 		return nil
 	}
-	return reconciling(v1alpha1.ReasonProgressing, progress(s.Deployment))
+	return s.comingUp(v1alpha1.ReasonProgressing, progress(s.Deployment))
 }
 
 // readySurplus: replicas of an earlier spec have not ended yet.
 func readySurplus(s *State) *readiness {
-	wanted, have := replicasOf(s.Deployment), s.Deployment.Status.Replicas
-	if have <= wanted {
+	surplus := s.Deployment.Status.Replicas - replicasOf(s.Deployment)
+	if surplus <= 0 {
 		return nil
 	}
-	return reconciling(v1alpha1.ReasonProgressing, fmt.Sprintf("%d replicas where %d are wanted", have, wanted))
+	message := "Waiting for 1 old replica to terminate"
+	if surplus > 1 {
+		message = fmt.Sprintf("Waiting for %d old replicas to terminate", surplus)
+	}
+	return reconciling(v1alpha1.ReasonProgressing, message, "")
 }
 
 func readyAvailable(s *State) *readiness {
 	return &readiness{ready: true, reason: v1alpha1.ReasonAvailable, message: available(s.Deployment)}
+}
+
+// comingUp returns that the Deployment comes up. While a previous one serves, that is a rename and no outage, and has a
+// reason of its own.
+func (s *State) comingUp(reason, message string) *readiness {
+	serving := s.servingPrevious()
+	if serving == nil || serving.Status.AvailableReplicas == 0 || s.canReplace(serving) {
+		return reconciling(reason, message, "")
+	}
+	state := "it is about to be created"
+	if s.Deployment != nil {
+		state = available(s.Deployment)
+	}
+	return reconciling(v1alpha1.ReasonRenaming,
+		fmt.Sprintf("Moving to Deployment %q: %s", s.Foo.Spec.DeploymentName, state), "")
 }
 
 // progress returns how far a rollout is.
@@ -259,33 +316,34 @@ func available(dep *appsv1.Deployment) string {
 	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, replicasOf(dep))
 }
 
-// replicaSetRefused reports whether the Deployment controller could not create the ReplicaSet. It then leaves
-// observedGeneration behind.
-func replicaSetRefused(dep *appsv1.Deployment) bool {
-	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
+// replicaSetRefused returns the condition that the Deployment controller could not create the ReplicaSet, nil when
+// there is none. That controller then leaves observedGeneration behind.
+func replicaSetRefused(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
+	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 }
 
-// replicaFailure reports whether pods of dep are refused.
-func replicaFailure(dep *appsv1.Deployment) bool {
-	return hasCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
+// replicaFailure returns the condition that pods of dep are refused, nil when there is none.
+func replicaFailure(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
+	return findCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
 }
 
 func deadlineExceeded(dep *appsv1.Deployment) bool {
-	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded") != nil
 }
 
 // wasComplete reports whether all replicas of dep were available once, of its present pod template.
 func wasComplete(dep *appsv1.Deployment) bool {
-	return hasCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable")
+	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable") != nil
 }
 
-// hasCondition reports whether dep has the condition; an empty reason stands for any.
-func hasCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType,
-	value corev1.ConditionStatus, reason string) bool {
-	for _, cond := range dep.Status.Conditions {
+// findCondition returns the condition of dep with this type, status and reason; an empty reason stands for any.
+func findCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType,
+	value corev1.ConditionStatus, reason string) *appsv1.DeploymentCondition {
+	for i := range dep.Status.Conditions {
+		cond := &dep.Status.Conditions[i]
 		if cond.Type == conditionType && cond.Status == value && (reason == "" || cond.Reason == reason) {
-			return true
+			return cond
 		}
 	}
-	return false
+	return nil
 }

@@ -121,7 +121,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 	}{
 		{
 			name: "it has lost a replica", state: ready, found: findsDeployment(newDeployment(foo, available(2))),
-			want: "get Foo, get web-3; Progressing; done",
+			want: "get Foo, get web-3; Renaming; done",
 		},
 		{
 			name: "it is being deleted", state: ready, found: findsDeployment(newDeployment(foo, deleted)),
@@ -129,7 +129,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		},
 		{
 			name: "it is gone", state: ready, found: findsDeployment(nil),
-			want: "get Foo, get web-3, create web-3; Creating; done",
+			want: "get Foo, get web-3, create web-3; Renaming; done",
 		},
 		{
 			name: "it is foreign", state: ready, found: findsDeployment(newDeployment(foo, ownedBy())),
@@ -147,15 +147,15 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		{
 			name: "the cache had none, and there is one", state: stale(nil), found: findsDeployment(newDeployment(foo,
 				available(2))),
-			want: "get Foo, get web-3; Progressing; done",
+			want: "get Foo, get web-3; Renaming; done",
 		},
 		{
 			name: "the cache had one, and there is none", state: stale(newDeployment(foo, scaled(5))),
-			found: findsDeployment(nil), want: "get Foo, get web-3, create web-3; Creating; done",
+			found: findsDeployment(nil), want: "get Foo, get web-3, create web-3; Renaming; done",
 		},
 		{
 			name: "the cache had one that differs, and it does not", state: stale(newDeployment(foo, scaled(5))),
-			found: findsDeployment(newDeployment(foo, available(2))), want: "get Foo, get web-3; Progressing; done",
+			found: findsDeployment(newDeployment(foo, available(2))), want: "get Foo, get web-3; Renaming; done",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 		},
 		{
 			name: "the Deployment has lost its replicas", want: "get Foo, get web-3, delete web-1, get Foo, get " +
-				"web-3; Progressing; done",
+				"web-3; Renaming; done",
 			replies: []reply{
 				findsDeployment(newDeployment(foo)), findsDeployment(newDeployment(foo, available(0))),
 			},
@@ -440,7 +440,7 @@ func TestAReadIsForAWrite(t *testing.T) {
 			}
 			c := play(t, tc.state, fails(tc.verb, forbidden))
 			attempt := c.end.Memory.Ledger[tc.want]
-			if attempt.Count != 1 || attempt.Quiet || attempt.Report.Message != quota {
+			if attempt.Count != 1 || attempt.Quiet || attempt.Report.Message != overQuota {
 				t.Errorf("the ledger has %+v of %s", attempt, tc.want)
 			}
 		})
@@ -529,10 +529,19 @@ func TestAReadWithoutAnAnswer(t *testing.T) {
 		t.Errorf("wrong sync when an event brings the key back before (-want +got):\n%s", diff)
 	}
 	state.Now = now.Add(c.outcome.After)
-	for _, err := range []error{forbidden, noResponse} { // The second one ends the sync early.
-		after := play(t, state, fails(plan.CreateDeployment, err))
-		if _, found := after.end.Memory.Ledger[wholeSync]; found {
-			t.Error("the answer to the read did not end the backoff of the key")
-		}
+	after := play(t, state, fails(plan.CreateDeployment, forbidden))
+	if _, found := after.end.Memory.Ledger[wholeSync]; found {
+		t.Error("the complete sync did not end the backoff of the key")
 	}
+}
+
+// The delay doubles also when the read of the Foo is answered each time, and that of the Deployment is not.
+func TestAReadOfTheDeploymentWithoutAnAnswer(t *testing.T) {
+	foo := renamed()
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))}
+	want := []string{
+		"get Foo, get web-3; no report; retry in 5ms", "get Foo, get web-3; no report; retry in 10ms",
+		"get Foo, get web-3; no report; retry in 20ms",
+	}
+	checkLines(t, want, rounds(t, len(want), state, fails(plan.ReadDeployment, noResponse)))
 }

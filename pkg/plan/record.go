@@ -17,9 +17,6 @@ import (
 // Record takes the answer to a step that Next returned. now is when the answer came: delays begin then.
 func (s *State) Record(step *Step, answer Answer, now time.Time) {
 	s.answeredAt = now
-	if !noAnswer(answer.Err) {
-		delete(s.Memory.Ledger, Op{Verb: WholeSync})
-	}
 	switch {
 	case step.isRead() && answer.Err != nil:
 		s.recordFailedRead(step, answer.Err)
@@ -89,10 +86,11 @@ func (s *State) recordRefusedName() {
 // recordWrite takes the answer to a write. A write ends the freshness of what was read before it.
 func (s *State) recordWrite(step *Step, answer Answer) {
 	s.fresh.foo, s.fresh.deployment = false, false
+	s.countEvent(step.EventAfter(answer))
 	switch err := answer.Err; {
-	case err == nil && step.Verb == UpdateStatus && !SameReport(step.Foo, answer.Foo):
+	case err == nil && step.Verb == UpdateStatus && !isStored(step.Foo, answer.Foo):
 		s.recordDroppedStatus(step)
-	case err == nil, step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
+	case err == nil, step.Verb == DeleteDeployment && isGone(err, step.Name):
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -109,8 +107,8 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		s.recordCreated(step.Op, answer.Deployment)
 	case PatchDeployment:
 		s.Deployment = answer.Deployment
-		fields := s.overriddenFields(step.Patch)
-		s.repeat(step.Op, len(fields) > 0, s.overriddenReport(fields))
+		report := s.overriddenReport(step.Patch)
+		s.repeat(step.Op, report.Reason != "", report)
 	case DeleteDeployment:
 		s.removePrevious(step.Deployment)
 	case UpdateStatus:
@@ -128,11 +126,11 @@ func (s *State) recordDone(step *Step, answer Answer) {
 func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 	if s.hadDeployment() {
 		limited := s.repeats(op) >= freeRepeats
-		s.repeat(op, limited, recreatedReport(created.Name, limited))
+		s.repeat(op, limited, s.recreatedReport(created.Name, limited))
 	}
 	s.Deployment, s.OwnerChain = created, nil
-	if fields := s.overriddenFields(nil); len(fields) > 0 {
-		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, s.overriddenReport(fields))
+	if report := s.overriddenReport(nil); report.Reason != "" {
+		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, report)
 	}
 }
 
@@ -168,7 +166,7 @@ func (s *State) recordFailedStatus(err error, attempt Attempt) {
 		s.Memory.StaleFoo = true
 	}
 	if notFound && attempt.Count == freeConflicts+1 {
-		s.warning = statusNotStored
+		s.warn(statusNotStored)
 	}
 	s.endIfQuiet(attempt)
 }
@@ -177,7 +175,7 @@ func (s *State) recordFailedStatus(err error, attempt Attempt) {
 func (s *State) recordDroppedStatus(step *Step) {
 	attempt := s.fail(step.Op, withContext(step.Op, errors.New(statusNotStored.Note)), false)
 	if attempt.Count == 1 {
-		s.warning = statusNotStored
+		s.warn(statusNotStored)
 	}
 	s.reported, s.Memory.Wrote = true, true
 }

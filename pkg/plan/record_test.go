@@ -134,7 +134,8 @@ func TestTheFourthConflictIsReported(t *testing.T) {
 	}}
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
 		fails(plan.PatchDeployment, conflict))
-	want := cannotPatch + `Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified`
+	want := cannotPatch + refusedBy +
+		`Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified` + triesAgain
 	if diff := cmp.Diff(want, c.report()); diff != "" {
 		t.Errorf("wrong report (-want +got):\n%s", diff)
 	}
@@ -337,17 +338,17 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		},
 		{
 			name: "forbidden, and nothing has the name", err: forbidden,
-			want: read + "; Refused" + loudly, report: cannotCreate + quota,
+			want: read + "; Refused" + loudly, report: cannotCreate + overQuota + triesAgain,
 		},
 		{
 			name: "invalid, and nothing has the name", err: invalidError("spec.selector"),
 			want: read + "; Refused" + loudly,
-			report: cannotCreate + `Deployment.apps "web-1" is invalid: spec.selector: Invalid value: "x": ` +
-				"field is immutable",
+			report: cannotCreate + refusedBy + `Deployment.apps "web-1" is invalid: spec.selector: Invalid value: "x": ` +
+				"field is immutable" + triesAgain,
 		},
 		{
 			name: "the server is too busy, which has nothing to do with the name", err: tooMany,
-			want: create + "; Refused" + loudly, report: cannotCreate + "slow down",
+			want: create + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
 		},
 		{
 			name: "exists, and it is ours: the cache does not have it yet", err: exists,
@@ -389,18 +390,18 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		{
 			name: "exists, and the read is refused", err: exists,
 			replies: []reply{fails(plan.ReadDeployment, tooMany)},
-			want:    read + "; Refused" + loudly, report: cannotCreate + "slow down",
+			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
 		},
 		{
 			name: "forbidden, and the read is refused: that is what is reported", err: forbidden,
 			replies: []reply{fails(plan.ReadDeployment, tooMany)},
-			want:    read + "; Refused" + loudly, report: cannotCreate + "slow down",
+			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
 		},
 		{
 			name: "forbidden, and the read fails", err: forbidden,
 			replies: []reply{fails(plan.ReadDeployment, serverFails)},
 			want:    read + "; Refused" + loudly,
-			report:  cannotCreate + "Internal error occurred: etcdserver: request timed out",
+			report:  cannotCreate + "the API server failed: Internal error occurred: etcdserver: request timed out" + triesAgain,
 		},
 		{
 			name: "forbidden, and the read has no answer", err: forbidden,
@@ -522,15 +523,14 @@ func TestARefusedWriteDoesNotEndTheSync(t *testing.T) {
 			name: "a refused patch", reply: fails(plan.PatchDeployment, forbidden),
 			want: "get Foo, get web-3, delete web-2, patch spec.replicas, get Foo, get web-3, delete web-1; " +
 				"Refused; retry in 5ms",
-			report: reconciling + `Refused: Cannot patch Deployment "web-3", trying again: ` + quota,
+			report: reconciling + `Refused: Cannot patch Deployment "web-3": ` + overQuota + triesAgain,
 		},
 		{
 			name: "refused deletions", reply: fails(plan.DeleteDeployment, forbidden),
 			want: "get Foo, get web-3, delete web-2, patch spec.replicas, get Foo, get web-3, delete web-1; " +
 				"Progressing; retry in 1s",
-			report: reconciling + "Progressing: 5 replicas where 3 are wanted" +
-				`; Deployment "web-1" could not be deleted, trying again: ` + quota +
-				`; Deployment "web-2" could not be deleted, trying again: ` + quota,
+			report: reconciling + "Progressing: Waiting for 2 old replicas to terminate" +
+				undeleted + overQuota + triesAgain + undeleted2 + overQuota + triesAgain,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -546,7 +546,7 @@ func TestARefusedWriteDoesNotEndTheSync(t *testing.T) {
 func TestAStatusWriteEndsTheSync(t *testing.T) {
 	foo := newFoo()
 	stored := newFoo(withReplicas(9))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo)}
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo), Now: now}
 	stored.Status = state.Next().Foo.Status
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo)},
 		reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: stored}})

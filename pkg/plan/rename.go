@@ -21,7 +21,7 @@ import (
 func (s *State) previous() []*appsv1.Deployment {
 	if s.made == nil {
 		s.made = slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
-			return dep.DeletionTimestamp != nil || !madeUnderItsName(s.Foo, dep)
+			return dep.DeletionTimestamp != nil || !IsMadeFor(s.Foo, dep)
 		})
 	}
 	return s.made
@@ -41,7 +41,8 @@ func (s *State) removePrevious(deleted *appsv1.Deployment) {
 	s.made = slices.DeleteFunc(slices.Clone(s.made), isDeleted)
 }
 
-func madeUnderItsName(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
+// IsMadeFor reports whether dep was made for foo under its present name, and is no copy.
+func IsMadeFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	return dep.Labels[v1alpha1.LabelMadeFor] == madeFor(foo, dep.Name)
 }
 
@@ -119,7 +120,7 @@ func (s *State) canReplace(previous *appsv1.Deployment) bool {
 		return false
 	}
 	least := previous.Status.AvailableReplicas
-	if !replicaFailure(dep) || wasComplete(previous) {
+	if replicaFailure(dep) == nil || wasComplete(previous) {
 		least = max(1, least)
 	}
 	return dep.Status.AvailableReplicas >= min(s.wantedReplicas(), least)
@@ -144,24 +145,37 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 	return attempt.Report.Message
 }
 
-// describePrevious returns what there is to know about the other Deployments of the Foo, to be appended to a message.
-// Of one that is about to be deleted there is nothing.
-func (s *State) describePrevious() string {
+// describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message
+// of r. Of one that is about to be deleted there is nothing.
+func (s *State) describePrevious(r *readiness) string {
 	var text strings.Builder
-	notServing := s.notServing()
 	for _, dep := range s.allPrevious() {
-		switch failed := s.failedDelete(dep); {
-		case dep.DeletionTimestamp != nil:
-			fmt.Fprintf(&text, "; Deployment %q is being deleted", dep.Name)
-		case !madeUnderItsName(s.Foo, dep):
-			fmt.Fprintf(&text, "; Deployment %q has this Foo as its owner, but was not made for it under that name, "+
-				"and is left alone", dep.Name)
-		case failed != "" && (s.canReplace(dep) || slices.Contains(notServing, dep)):
-			fmt.Fprintf(&text, "; Deployment %q could not be deleted, trying again: %s", dep.Name, failed)
-		case !s.canReplace(dep):
-			fmt.Fprintf(&text, "; Deployment %q is kept on purpose meanwhile, with %d available",
-				dep.Name, dep.Status.AvailableReplicas)
+		if sentence := s.describeOther(dep, r.reason == v1alpha1.ReasonRenaming); sentence != "" {
+			text.WriteString(". " + sentence)
 		}
 	}
 	return text.String()
+}
+
+// describeOther returns what there is to report of another Deployment of the Foo, "" when there is nothing.
+func (s *State) describeOther(dep *appsv1.Deployment, renaming bool) string {
+	failed, obsolete := s.failedDelete(dep), s.canReplace(dep) || slices.Contains(s.notServing(), dep)
+	switch {
+	case dep.DeletionTimestamp != nil:
+		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
+	case !IsMadeFor(s.Foo, dep):
+		return fmt.Sprintf("Deployment %q has this Foo as its controller, but was not created by it under this name, "+
+			"so it is neither changed nor deleted", dep.Name)
+	case s.Foo.Spec.Paused:
+		return fmt.Sprintf("Previous Deployment %q (%d available) is kept while this Foo is paused",
+			dep.Name, dep.Status.AvailableReplicas)
+	case failed != "" && obsolete:
+		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, failed, triesAgain)
+	case renaming && dep == s.servingPrevious():
+		return fmt.Sprintf("Previous Deployment %q keeps serving with %d until then", dep.Name, dep.Status.AvailableReplicas)
+	case !s.canReplace(dep):
+		return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",
+			dep.Name, dep.Status.AvailableReplicas)
+	}
+	return ""
 }

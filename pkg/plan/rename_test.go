@@ -15,25 +15,29 @@ import (
 )
 
 const (
-	kept         = `; Deployment "web-1" is kept on purpose meanwhile, with 3 available`
-	creatingWeb3 = reconciling + `Creating: Creating Deployment "web-3"`
-	waitingGone  = `; Deployment "web-1" is being deleted`
-	undeleted    = `; Deployment "web-1" could not be deleted, trying again: `
-	notMade      = `; Deployment "web-1-copy" has this Foo as its owner, but was not made for it under that ` +
-		`name, and is ` +
-		"left alone"
-	taken3 = stalled + `NameTaken: Deployment "web-3" belongs to Foo "api", which names it too and had it first. Set ` +
-		"another spec.deploymentName here, or change or delete that Foo"
-	older3 = stalled + `NameTaken: Deployment "web-3" goes to Foo "api", which names it too and is older. Set another ` +
-		"spec.deploymentName here, or change or delete that Foo"
+	kept        = `. Previous Deployment "web-1" (3 available) is kept until its replacement is available`
+	kept2       = `. Previous Deployment "web-2" (2 available) is kept until its replacement is available`
+	movingTo3   = reconciling + `Renaming: Moving to Deployment "web-3": `
+	serves      = `. Previous Deployment "web-1" keeps serving with 3 until then`
+	waitingGone = `. Previous Deployment "web-1" is being deleted`
+	undeleted   = `. Cannot delete previous Deployment "web-1": `
+	undeleted2  = `. Cannot delete previous Deployment "web-2": `
+	notMade     = `. Deployment "web-1-copy" has this Foo as its controller, but was not created by it under this ` +
+		"name, so it is neither changed nor deleted"
+	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api", which also names it`
+	older3    = stalled + `NameTaken: Deployment "web-3" is left to Foo "api", which also names it and is older`
+	describe3 = ". See: kubectl -n default describe deployment web-3"
+	tooLate3  = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
+	seePods3  = ". To see why its pods do not become available: kubectl -n default describe pods " +
+		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3'"
 	readBoth  = "get Foo, get web-3, "
 	deleteOld = readBoth + "delete web-1"
 )
 
 // noRoom returns the report about a web-3 whose pods are refused.
 func noRoom(second string, n int) string {
-	return fmt.Sprintf(`%sReplicaFailure: Deployment "web-3" cannot create its pods: %d of 3 replicas available. `+
-		`"kubectl describe replicaset" says why`, second, n)
+	return fmt.Sprintf(`%sReplicaFailure: Deployment "web-3" cannot create pods (%d of 3 replicas available)%s`,
+		second, n, podsForbidden)
 }
 
 // From the new name to the end of the previous Deployment, and what can come between.
@@ -58,35 +62,35 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 	}{
 		{
 			name:  "there is none of the new name",
-			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3", report: creatingWeb3 + kept,
+			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3",
+			report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "there is no room for another one",
 			state: plan.State{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
 			sent:   "get Foo, create web-3, get web-3",
-			report: reconciling + `Refused: Cannot create Deployment "web-3", trying again: ` + quota + kept,
+			report: reconciling + `Refused: Cannot create Deployment "web-3": ` + overQuota + triesAgain + kept,
 		},
 		{
 			name:  "the new one is just created",
 			state: plan.State{Deployment: now3(observedAt(0, 1), rollout(0, 0, 0)), Previous: all(old)},
-			sent:  "nothing", report: creatingWeb3 + kept,
+			sent:  "nothing", report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "the new one comes up",
 			state: plan.State{Deployment: now3(available(2)), Previous: all(old)},
-			sent:  "nothing", report: reconciling + "Progressing: 2 of 3 replicas available" + kept,
+			sent:  "nothing", report: movingTo3 + "2 of 3 replicas available" + serves,
 		},
 		{
 			name:  "the new one has been changed, and what it has available may be of before",
 			state: plan.State{Deployment: now3(observedAt(1, 2)), Previous: all(old)},
-			sent:  "nothing", report: waitsForSight + "3 replicas available" + kept,
+			sent:  "nothing", report: movingTo3 + "3 of 3 replicas available" + serves,
 		},
 		{
-			name:  "the previous one loses replicas meanwhile",
-			state: plan.State{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
-			sent:  "nothing",
-			report: reconciling + "Progressing: 1 of 3 replicas available" +
-				`; Deployment "web-1" is kept on purpose meanwhile, with 2 available`,
+			name:   "the previous one loses replicas meanwhile",
+			state:  plan.State{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
+			sent:   "nothing",
+			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(serves, "3", "2"),
 		},
 		{
 			name:  "the new one does as well as the previous one",
@@ -100,12 +104,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the previous one must not be deleted",
 			state: plan.State{Deployment: now3(), Previous: all(old)}, replies: refusedDelete,
-			sent: deleteOld, report: available3 + undeleted + quota,
+			sent: deleteOld, report: available3 + undeleted + overQuota + triesAgain,
 		},
 		{
 			name:  "a deletion had no answer a short time ago",
 			state: plan.State{Deployment: now3(), Previous: all(old), Memory: unanswered("web-1")},
-			sent:  "nothing", report: available3 + undeleted + noAnswer,
+			sent:  "nothing", report: available3 + undeleted + noAnswer + triesAgain,
 		},
 		{
 			name:  "the previous one takes its time to end",
@@ -116,14 +120,14 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the new one's pods find no room",
 			state: plan.State{Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(old)},
-			sent:  "nothing", report: noRoom(reconciling, 1) + kept,
+			sent:  "nothing", report: noRoom(reconciling, 1) + kept + describe3,
 		},
 		{
 			name: "the new one's pods find no room, and the previous one's do not serve",
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(0, 0, 0)), Previous: all(earlier(foo, "web-1", available(0))),
 			},
-			sent: deleteOld, report: noRoom(stalled, 0),
+			sent: deleteOld, report: noRoom(stalled, 0) + describe3,
 		},
 		{
 			name: "the new one's pods find no room, and the previous one's were still coming",
@@ -131,7 +135,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 				Deployment: now3(replicaFailure, rollout(0, 0, 0)),
 				Previous:   all(earlier(foo, "web-1", available(0), progressing)),
 			},
-			sent: deleteOld, report: noRoom(stalled, 0),
+			sent: deleteOld, report: noRoom(stalled, 0) + describe3,
 		},
 		{
 			name: "the new one's pods find no room, and the previous one's did serve",
@@ -141,85 +145,84 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			},
 			sent: "nothing",
 			report: noRoom(reconciling, 0) +
-				`; Deployment "web-1" is kept on purpose meanwhile, with 0 available`,
+				strings.ReplaceAll(kept, "3", "0") + describe3,
 		},
 		{
 			name: "the new one's pods find no room for too long",
 			state: plan.State{
 				Deployment: now3(replicaFailure, deadlineExceeded, rollout(1, 1, 1)), Previous: all(old),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + kept,
+			sent: "nothing", report: noRoom(stalled, 1) + kept + describe3,
 		},
 		{
-			name:  "the new one does not come up",
-			state: plan.State{Deployment: now3(deadlineExceeded, available(1)), Previous: all(old)},
-			sent:  "nothing",
-			report: stalled + `ProgressDeadlineExceeded: Deployment "web-3" makes no progress: 1 of 3 replicas available. ` +
-				`"kubectl describe pod" says why` + kept,
+			name:   "the new one does not come up",
+			state:  plan.State{Deployment: now3(deadlineExceeded, available(1)), Previous: all(old)},
+			sent:   "nothing",
+			report: tooLate3 + "1 of 3 replicas available" + kept + seePods3,
 		},
 		{
 			name: "pods find no room although the previous one is being deleted",
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1", deleted)),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + waitingGone,
+			sent: "nothing", report: noRoom(stalled, 1) + waitingGone + describe3,
 		},
 		{
 			name: "pods find no room beside a copy, which will not make any",
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(copied(now3(), "web-1-copy")),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + notMade,
+			sent: "nothing", report: noRoom(stalled, 1) + notMade + describe3,
 		},
 
 		{
 			name:  "the new name is taken by another Foo",
 			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(old)},
-			sent:  "nothing", report: taken3 + kept,
+			sent:  "nothing", report: taken3 + kept + yields,
 		},
 		{
-			name:  "the new name is no Foo's",
-			state: plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
-			sent:  "nothing", report: stalled + "NotOwned: " + notOwned("web-3", "it has no controller") + kept,
+			name:   "the new name is no Foo's",
+			state:  plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
+			sent:   "nothing",
+			report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver("web-3"),
 		},
 		{
 			name:  "the new name goes to an older Foo",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(old)},
-			sent:  "nothing", report: older3 + kept,
+			sent:  "nothing", report: older3 + kept + yields,
 		},
 		{
 			name:  "the new one is being deleted by a user",
 			state: plan.State{Deployment: now3(deleted), Previous: all(old)},
 			sent:  "nothing",
-			report: reconciling + `WaitingForDeletion: Deployment "web-3" is being deleted and will be created again when ` +
-				"it is gone" + kept,
+			report: reconciling + `WaitingForDeletion: Deployment "web-3" is being deleted. It is created again afterwards` +
+				kept + ". If that takes long, check its finalizers: kubectl -n default get deployment web-3 -o yaml",
 		},
 
 		{
 			name:  "the name was changed twice",
 			state: plan.State{Previous: all(between, old)},
-			sent:  "get Foo, delete web-2, get Foo, create web-3", report: creatingWeb3 + kept,
+			sent:  "get Foo, delete web-2, get Foo, create web-3", report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "the one of the name between must not be deleted",
 			state: plan.State{Previous: all(between, old)}, replies: refusedDelete,
 			sent:   "get Foo, delete web-2, get Foo, create web-3",
-			report: creatingWeb3 + kept + strings.ReplaceAll(undeleted, "web-1", "web-2") + quota,
+			report: movingTo3 + "0 of 3 replicas available" + serves + undeleted2 + overQuota + triesAgain,
 		},
 		{
 			name:    "the one of the name between must not be deleted, and the last name is another Foo's",
 			state:   plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
 			replies: refusedDelete, sent: readBoth + "delete web-2",
-			report: taken3 + kept + strings.ReplaceAll(undeleted, "web-1", "web-2") + quota,
+			report: taken3 + kept + undeleted2 + overQuota + triesAgain + yields,
 		},
 		{
 			name: "the name was changed twice, and both previous ones serve",
 			state: plan.State{
 				Deployment: now3(available(1)), Previous: all(earlier(foo, "web-2", available(2)), old),
 			},
-			sent: "nothing",
-			report: reconciling + "Progressing: 1 of 3 replicas available" + kept +
-				`; Deployment "web-2" is kept on purpose meanwhile, with 2 available`,
+			sent:   "nothing",
+			report: movingTo3 + "1 of 3 replicas available" + serves + kept2,
 		},
 		{
 			name:  "the new one does as well as both previous ones",
@@ -229,12 +232,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the name was changed twice, and the last one is another Foo's",
 			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
-			sent:  readBoth + "delete web-2", report: taken3 + kept,
+			sent:  readBoth + "delete web-2", report: taken3 + kept + yields,
 		},
 		{
 			name:  "the name was changed twice, and the last one goes to an older Foo",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(between, old)},
-			sent:  "get Foo, delete web-2", report: older3 + kept,
+			sent:  "get Foo, delete web-2", report: older3 + kept + yields,
 		},
 		{
 			name: "the name was changed back",
@@ -250,8 +253,8 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 				Previous:   all(earlier(foo, "web-2", available(2))),
 			},
 			sent: stampGeneration + " spec.replicas",
-			report: reconciling + "Progressing: 1 of 3 replicas available" +
-				`; Deployment "web-2" is kept on purpose meanwhile, with 2 available`,
+			report: movingTo3 + "1 of 3 replicas available" +
+				`. Previous Deployment "web-2" keeps serving with 2 until then`,
 		},
 
 		{
@@ -267,7 +270,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "a copy that a user deletes",
 			state: plan.State{Deployment: now3(), Previous: all(deletedCopy)},
-			sent:  "nothing", report: available3 + `; Deployment "web-1-copy" is being deleted`,
+			sent:  "nothing", report: available3 + `. Previous Deployment "web-1-copy" is being deleted`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -874,12 +877,14 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 	}
 }
 
-// Of one that is about to be deleted nothing is reported: it is not kept, and not being deleted yet.
-func TestAPreviousDeploymentThatCanBeReplacedIsNotReportedAsKept(t *testing.T) {
-	foo := renamed(withPaused) // So that it is still there.
+// A paused Foo keeps what it would replace otherwise.
+func TestAPausedFooReportsThePreviousDeploymentAsKept(t *testing.T) {
+	foo := renamed(withPaused)
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))})
-	if want := "True " + pausedPrefix + "3 of 3 replicas available"; c.report() != want {
-		t.Errorf("got %q, want %q", c.report(), want)
+	want := "True " + strings.ReplaceAll(pausedPrefix, "web-1", "web-3") + "has 3 of 3 replicas available" +
+		`. Previous Deployment "web-1" (3 available) is kept while this Foo is paused` + unpause
+	if diff := cmp.Diff(want, c.report()); diff != "" {
+		t.Errorf("wrong report (-want +got):\n%s", diff)
 	}
 }
 
@@ -896,11 +901,11 @@ func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 		named *appsv1.Deployment
 		want  string
 	}{
-		{name: "it could take over", named: newDeployment(foo), want: undeleted + "x"},
-		{name: "it has one available too few", named: newDeployment(foo, available(2)), want: kept},
+		{name: "it could take over", named: newDeployment(foo), want: undeleted + "x" + triesAgain},
+		{name: "it has one available too few", named: newDeployment(foo, available(2)), want: serves},
 		{name: "it was written for an older spec", named: newDeployment(foo, withFence("2")), want: kept},
 		{name: "it was written for an unknown spec", named: newDeployment(foo, withoutLabels), want: kept},
-		{name: "its numbers are of before the last change", named: newDeployment(foo, observedAt(1, 2)), want: kept},
+		{name: "its numbers are of before the last change", named: newDeployment(foo, observedAt(1, 2)), want: serves},
 		{name: "it is being deleted", named: newDeployment(foo, deleted), want: kept},
 		{name: "it is another Foo's", named: other, want: kept},
 		{name: "it is no Foo's", named: newDeployment(foo, ownedBy()), want: kept},
@@ -912,16 +917,19 @@ func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 			})
 			checkSent(t, "nothing", c.sent())
 			message := c.message()
-			if !strings.HasSuffix(message, tc.want) || strings.Count(message, `"web-1"`) != 1 {
-				t.Errorf("the message is %q, want it to end in %q", message, tc.want)
+			if !strings.Contains(message, tc.want) || strings.Count(message, `"web-1"`) != 1 {
+				t.Errorf("the message is %q, want %q in it", message, tc.want)
 			}
 		})
 	}
 }
 
 func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
-	const tail = `; Deployment "a" has this Foo as its owner, but was not made for it under that name, and is left alone` +
-		`; Deployment "b" is being deleted; Deployment "c" is kept on purpose meanwhile, with 3 available`
+	const (
+		others = `. Deployment "a" has this Foo as its controller, but was not created by it under this name, so it is ` +
+			`neither changed nor deleted. Previous Deployment "b" is being deleted. Previous Deployment "c" `
+		kept = others + "(3 available) is kept until its replacement is available"
+	)
 	foo := renamed()
 	api := named("api", "api-2")
 	for _, tc := range []struct {
@@ -932,30 +940,36 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 	}{
 		{
 			name:  "it is paused",
-			state: plan.State{Foo: renamed(withPaused)}, want: "False " + pausedPrefix + "there is no Deployment",
+			state: plan.State{Foo: renamed(withPaused)},
+			want: "False " + strings.ReplaceAll(pausedPrefix, "web-1", "web-3") + "does not exist" + others +
+				"(3 available) is kept while this Foo is paused" + unpause,
 		},
 		{
 			name:  "it is invalid",
 			state: plan.State{Foo: renamed(withReplicas(-1))},
-			want:  stalled + "Invalid: spec.replicas is negative: set 0 or more, or remove it",
+			want:  stalled + "Invalid: spec.replicas is negative. Set 0 or more, or remove it" + kept + editWeb,
 		},
 		{
 			name:  "it waits for a name",
 			state: plan.State{Foo: foo, Deployment: earlier(api, "web-3"), OwnerChain: foos(api)},
-			want: reconciling + `WaitingForName: Deployment "web-3" belongs to Foo "api", which keeps it until its new ` +
-				`one, "api-2", can take over`,
+			want: reconciling + `WaitingForName: Waiting for Foo "api" to move from Deployment "web-3" to "api-2"` +
+				kept + ". See: kubectl -n default describe foo api",
 		},
 		{
 			name:  "something is refused",
 			state: plan.State{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
-			want: reconciling + `Refused: Cannot create Deployment "web-3", trying again: slow down`,
+			want: reconciling + `Refused: Cannot create Deployment "web-3": ` + refusedBy + "slow down" +
+				triesAgain + kept,
 		},
-		{name: "there is no Deployment", state: plan.State{Foo: foo}, want: creatingWeb3},
+		{
+			name: "there is no Deployment", state: plan.State{Foo: foo},
+			want: movingTo3 + "0 of 3 replicas available" + others + "keeps serving with 3 until then",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.Previous = all(earlier(foo, "c"), earlier(foo, "b", deleted), earlier(foo, "a", withoutLabels))
 			c := play(t, tc.state, tc.replies...)
-			if diff := cmp.Diff(tc.want+tail, c.report()); diff != "" {
+			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 			for _, condition := range c.conditions() {
@@ -977,7 +991,7 @@ func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 	}
 	message := play(t, state).message()
 	if len(message) != 4096 || !strings.HasPrefix(message,
-		`Creating Deployment "web-3"; `) || !strings.HasSuffix(message, "...") {
+		`Moving to Deployment "web-3": 0 of 3 replicas available. `) || !strings.HasSuffix(message, "...") {
 		t.Errorf("a message of %d bytes that ends in %q", len(message), message[max(0, len(message)-10):])
 	}
 }
@@ -1006,10 +1020,10 @@ func TestTheRequestsOfARename(t *testing.T) {
 		}
 	}
 	checkLines(t, []string{
-		"get Foo, create web-3; Creating; done",
+		"get Foo, create web-3; Renaming; done",
 		"nothing; no report; done",
-		"nothing; Progressing; done",
-		"nothing; Progressing; done",
+		"nothing; Renaming; done",
+		"nothing; Renaming; done",
 		"get Foo, get web-3, delete web-1; Available; done",
 		"nothing; Available; done",
 		"nothing; Available; done",
@@ -1100,12 +1114,12 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	}{
 		{
 			name:  "the new one is to be created",
-			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Creating; wait in 1s quietly",
+			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; wait in 1s quietly",
 		},
 		{
 			name:  "the new one differs",
 			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
-			want:  "patch spec.replicas; Progressing; wait in 1s quietly",
+			want:  "patch spec.replicas; Renaming; wait in 1s quietly",
 		},
 		{
 			name:  "the new one can take over",
@@ -1181,7 +1195,7 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 	foo := renamed()
 	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
 		op(plan.DeleteDeployment, "web-1"): {Count: 3, Until: now.Add(seconds(4)), Report: plan.ConditionError{
-			Reason: "Refused", Message: quota,
+			Reason: "Refused", Message: overQuota,
 		}},
 	}}
 	for _, tc := range []struct {
@@ -1189,12 +1203,12 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 		named *appsv1.Deployment
 		want  string
 	}{
-		{name: "not needed", named: newDeployment(foo), want: available3 + undeleted + quota},
+		{name: "not needed", named: newDeployment(foo), want: available3 + undeleted + overQuota + triesAgain},
 		{
 			name: "needed again", named: newDeployment(foo, available(2)),
-			want: reconciling + "Progressing: 2 of 3 replicas available" + kept,
+			want: movingTo3 + "2 of 3 replicas available" + serves,
 		},
-		{name: "not needed any more", named: newDeployment(foo), want: available3 + undeleted + quota},
+		{name: "not needed any more", named: newDeployment(foo), want: available3 + undeleted + overQuota + triesAgain},
 	} {
 		c := play(t, plan.State{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: memory})
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
@@ -1207,39 +1221,17 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 
 // A deletion that was a conflict backs off without a report.
 func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
-	foo := renamed(withPaused) // So that there is a report at all.
-	attempt := quietUntil(seconds(1))
-	attempt.Report = plan.ConditionError{Reason: "Refused", Message: "the object has been modified"}
-	for _, tc := range []struct {
-		name    string
-		named   *appsv1.Deployment
-		refused bool
-		want    string
-	}{
-		{
-			name: "the new one can take over", named: newDeployment(foo),
-			want: "True " + pausedPrefix + "3 of 3 replicas available",
-		},
-		{
-			name: "the new one comes up", named: newDeployment(foo, available(1)),
-			want: "False " + pausedPrefix + "1 of 3 replicas available" + kept,
-		},
-		{
-			name: "the delay of a refusal has ended", named: newDeployment(foo), refused: true,
-			want: "True " + pausedPrefix + "3 of 3 replicas available",
-		},
-	} {
-		failed := attempt
-		if tc.refused {
-			failed = until(0)
-		}
-		c := play(t, plan.State{
-			Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: plan.Memory{
-				UID: foo.UID, Generation: 3, Ledger: ledger{op(plan.DeleteDeployment, "web-1"): failed},
-			},
-		})
-		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
-		}
+	foo := renamed()
+	c := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1")),
+		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
+		}},
+	})
+	if want := movingTo3 + "1 of 3 replicas available" + serves; c.report() != want {
+		t.Errorf("got %q, want %q", c.report(), want)
+	}
+	if condition := c.ready(); condition.Status != "False" {
+		t.Errorf("ready is %s", condition.Status)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -42,91 +41,120 @@ func Claims(foo *v1alpha1.Foo) bool {
 	return foo.DeletionTimestamp == nil && !foo.Spec.Paused && invalidReason(foo) == ""
 }
 
-// reservedFor returns why a Foo does not create its Deployment although there is none.
-func reservedFor(foo, first *v1alpha1.Foo) *ConditionError {
+// reservedFor returns why the Foo does not create its Deployment although there is none.
+func (s *State) reservedFor(first *v1alpha1.Foo) *ConditionError {
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
-		Message: fmt.Sprintf("Deployment %q goes to Foo %q, which names it too and is older. "+
-			"Set another spec.deploymentName here, or change or delete that Foo", foo.Spec.DeploymentName, first.Name),
+		Message: fmt.Sprintf("Deployment %q is left to Foo %q, which also names it and is older",
+			s.Foo.Spec.DeploymentName, first.Name),
+		Advice: s.yield(first),
 	}
+}
+
+// yield returns what to do when both the Foo and other name one Deployment.
+func (s *State) yield(other *v1alpha1.Foo) string {
+	return "Set another spec.deploymentName on one of the two Foos, or delete one. See: " +
+		s.kubectl("describe foo %s", other.Name)
 }
 
 // conflict returns who has the Deployment, when that is not the Foo.
 func (s *State) conflict() *ConditionError {
 	dep := s.Deployment
-	if FooReference(dep) == nil {
-		return notOwned(dep)
+	ref := FooReference(dep)
+	if ref == nil {
+		return s.notOwned()
 	}
 	if len(s.OwnerChain) == 0 {
-		return waitingForName(false, "Deployment %q belongs to a Foo %q that is gone, and its name is free when the "+
-			"garbage collector has removed it", dep.Name, FooReference(dep).Name)
+		return s.waitingForName(
+			fmt.Sprintf("Waiting for the garbage collector to delete Deployment %q: its Foo %q no longer exists",
+				dep.Name, ref.Name),
+			"If that takes long, check its finalizers: "+s.kubectl("get deployment %s -o yaml", dep.Name))
 	}
 	owner, last := s.OwnerChain[0], s.OwnerChain[len(s.OwnerChain)-1]
 	switch {
 	case owner.DeletionTimestamp != nil:
-		return waitingForName(false, "Deployment %q belongs to Foo %q, which is being deleted", dep.Name, owner.Name)
+		return s.waitingForName(
+			fmt.Sprintf("Waiting for Foo %q, which is being deleted, and its Deployment %q", owner.Name, dep.Name),
+			"If that takes long, check its finalizers: "+s.kubectl("get foo %s -o yaml", owner.Name))
 	case owner.Spec.DeploymentName == dep.Name:
-		return nameTaken(dep, owner)
-	case !madeUnderItsName(owner, dep):
-		return notOwned(dep) // A copy, which that Foo will not delete.
+		return s.nameTaken(owner)
+	case !IsMadeFor(owner, dep):
+		return s.notOwned() // A copy, which that Foo will not delete.
 	case last.UID == s.Foo.UID:
-		return &ConditionError{Reason: v1alpha1.ReasonNameCycle, Message: s.cycle(), Stalled: true}
+		return s.cycle()
 	}
-	return waitingForRename(dep, owner)
+	return s.waitingForRename(owner)
 }
 
-// nameTaken returns that owner has dep and names it.
-func nameTaken(dep *appsv1.Deployment, owner *v1alpha1.Foo) *ConditionError {
+// nameTaken returns that owner has the Deployment and names it.
+func (s *State) nameTaken(owner *v1alpha1.Foo) *ConditionError {
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
-		Message: fmt.Sprintf("Deployment %q belongs to Foo %q, which names it too and had it first. "+
-			"Set another spec.deploymentName here, or change or delete that Foo", dep.Name, owner.Name),
+		Message: fmt.Sprintf("Deployment %q is controlled by Foo %q, which also names it", s.Deployment.Name, owner.Name),
+		Advice:  s.yield(owner),
 	}
 }
 
-// waitingForRename returns what keeps owner, which has dep and names another Deployment, from moving there.
-func waitingForRename(dep *appsv1.Deployment, owner *v1alpha1.Foo) *ConditionError {
-	next := owner.Spec.DeploymentName
+// waitingForRename returns what keeps owner, which has the Deployment and names another one, from moving there.
+func (s *State) waitingForRename(owner *v1alpha1.Foo) *ConditionError {
+	name, next := s.Deployment.Name, owner.Spec.DeploymentName
+	describe := s.kubectl("describe foo %s", owner.Name)
 	switch {
 	case isStalled(owner):
-		return waitingForName(true, "Deployment %q belongs to Foo %q, which keeps it, since it cannot move to %q: "+
-			"look at that Foo", dep.Name, owner.Name, next)
+		waiting := s.waitingForName(
+			fmt.Sprintf("Deployment %q is controlled by Foo %q, which cannot move to Deployment %q", name, owner.Name, next),
+			"Set another spec.deploymentName on this Foo, or resolve what that Foo reports: "+describe)
+		waiting.Stalled = true
+		return waiting
 	case owner.Spec.Paused:
-		return waitingForName(false, "Deployment %q belongs to Foo %q, which moves to another one, %q, when it is not "+
-			"paused any more", dep.Name, owner.Name, next)
+		return s.waitingForName(
+			fmt.Sprintf("Deployment %q is controlled by Foo %q, which is to move to Deployment %q but is paused",
+				name, owner.Name, next),
+			"To resume it: "+s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, owner.Name))
 	case isReady(owner):
-		return waitingForName(false, "Deployment %q belongs to Foo %q, which has moved to %q and could not delete it yet: "+
-			"see the status of that Foo", dep.Name, owner.Name, next)
+		return s.waitingForName(
+			fmt.Sprintf("Foo %q has moved to Deployment %q, but its previous Deployment %q is not deleted yet",
+				owner.Name, next, name),
+			"See: "+describe)
 	}
-	return waitingForName(false, "Deployment %q belongs to Foo %q, which keeps it until its new one, %q, can take over",
-		dep.Name, owner.Name, next)
+	return s.waitingForName(
+		fmt.Sprintf("Waiting for Foo %q to move from Deployment %q to %q", owner.Name, name, next), "See: "+describe)
 }
 
-func waitingForName(stalled bool, format string, args ...any) *ConditionError {
-	return &ConditionError{Reason: v1alpha1.ReasonWaitingForName, Message: fmt.Sprintf(format, args...), Stalled: stalled}
+// waitingForName returns that the name will be free without a change by a person.
+func (s *State) waitingForName(message, advice string) *ConditionError {
+	return &ConditionError{Reason: v1alpha1.ReasonWaitingForName, Message: message, Advice: advice}
 }
 
-// notOwned returns who has dep, when no Foo does.
-func notOwned(dep *appsv1.Deployment) *ConditionError {
+// notOwned returns who has the Deployment, when no Foo does.
+func (s *State) notOwned() *ConditionError {
+	dep := s.Deployment
 	owner := "it has no controller"
 	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
-		owner = fmt.Sprintf("it belongs to %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
+		owner = fmt.Sprintf("its controller is %s %s %q", ref.APIVersion, ref.Kind, ref.Name)
 	}
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNotOwned, Stalled: true,
-		Message: fmt.Sprintf("Deployment %q is not this Foo's and is left alone: %s. Set another spec.deploymentName, "+
-			"delete that Deployment, or hand it over by an owner reference to this Foo with controller: true", dep.Name, owner),
+		Message: fmt.Sprintf("Deployment %q exists, but this Foo does not control it (%s), so it is not changed",
+			dep.Name, owner),
+		Advice: "Set another spec.deploymentName, delete that Deployment, or make this Foo its controller " +
+			"(docs/operations.md, NotOwned). See: " + s.kubectl("get deployment %s -o yaml", dep.Name),
 	}
 }
 
 // cycle returns which Foo names whose Deployment, beginning with the Foo itself.
-func (s *State) cycle() string {
-	var text strings.Builder
+func (s *State) cycle() *ConditionError {
+	var waits []string
 	claimant := s.Foo
 	for _, owner := range s.OwnerChain {
-		fmt.Fprintf(&text, "Foo %q wants Deployment %q of Foo %q; ", claimant.Name, claimant.Spec.DeploymentName, owner.Name)
+		waits = append(waits, fmt.Sprintf("Foo %q waits for Deployment %q of Foo %q",
+			claimant.Name, claimant.Spec.DeploymentName, owner.Name))
 		claimant = owner
 	}
-	return "None of these can move: " + text.String() +
-		"give one of them a spec.deploymentName that nobody has, and when it has moved the others can follow"
+	return &ConditionError{
+		Reason: v1alpha1.ReasonNameCycle, Stalled: true,
+		Message: "These Foos wait for each other's Deployments, so none can move: " + strings.Join(waits, "; "),
+		Advice: "Set spec.deploymentName of one of them to a name that no Deployment has, and the others follow: " +
+			s.kubectl("edit foo %s", s.Foo.Name),
+	}
 }

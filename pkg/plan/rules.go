@@ -33,7 +33,7 @@ func (s *State) readRefusedName() (steps []*Step, final bool) {
 
 // deleteNotServing: a previous Deployment with nothing available, while another one serves, only takes up quota.
 func (s *State) deleteNotServing() (steps []*Step, final bool) {
-	return s.deletions(s.notServing()), false
+	return s.deletions(s.notServing(), s.previousDeleted), false
 }
 
 // nameReserved: no Deployment has the name, but an older Foo names it too and creates it.
@@ -67,19 +67,21 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 		return nil, false
 	}
 	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
-	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch}}, false
+	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Event: s.corrected(patch)}}, false
 }
 
 // deleteReplaced: the Deployment can do the work of a previous one.
 func (s *State) deleteReplaced() (steps []*Step, final bool) {
-	return s.deletions(s.replaced()), false
+	return s.deletions(s.replaced(), s.moved), false
 }
 
-// deletions returns the steps that delete previous Deployments.
-func (s *State) deletions(obsolete []*appsv1.Deployment) []*Step {
+// deletions returns the steps that delete previous Deployments, each with its event.
+func (s *State) deletions(obsolete []*appsv1.Deployment, event func(*appsv1.Deployment) *Event) []*Step {
 	var steps []*Step
 	for _, dep := range obsolete {
-		steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
+		steps = append(steps, &Step{
+			Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep, Event: event(dep),
+		})
 	}
 	return steps
 }
@@ -92,7 +94,8 @@ func (s *State) updateStatus() []*Step {
 	}
 	foo := s.Foo.DeepCopy()
 	foo.Status = want
-	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: eventOf(&s.Foo.Status, &want)}}
+	event := s.ifAdmitted(eventOf(&s.Foo.Status, &want))
+	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.
@@ -115,16 +118,16 @@ func (s *State) desired() *appsv1.Deployment {
 func invalidReason(foo *v1alpha1.Foo) string {
 	switch spec := &foo.Spec; {
 	case spec.DeploymentName == "":
-		return "spec.deploymentName is missing: set the name of the Deployment to create"
+		return "spec.deploymentName is missing. Set the name of the Deployment to create"
 	case !validName(foo):
-		return "spec.deploymentName is not a name that a Deployment can have: use up to 253 lowercase letters, " +
+		return "spec.deploymentName is not a name that a Deployment can have. Use up to 253 lowercase letters, " +
 			"digits, '-' and '.', beginning and ending with a letter or digit"
 	case spec.Replicas != nil && *spec.Replicas < 0:
-		return "spec.replicas is negative: set 0 or more, or remove it"
+		return "spec.replicas is negative. Set 0 or more, or remove it"
 	case utf8.RuneCountInString(spec.Image) > 1024:
-		return "spec.image is longer than 1024 characters: set a shorter one, or remove it"
+		return "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
 	case strings.ContainsFunc(spec.Image, unicode.IsSpace):
-		return "spec.image contains spaces: remove them"
+		return "spec.image contains spaces. Set an image without spaces, or remove it"
 	}
 	return ""
 }

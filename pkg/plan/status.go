@@ -14,6 +14,9 @@ import (
 // maxConditions is how many conditions the CustomResourceDefinition allows.
 const maxConditions = 32
 
+// ownConditions are the types of the conditions that the controller writes.
+var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
+
 // messageLimit is how many bytes a condition's message has at most; its field would take eight times as many.
 const messageLimit = 4096
 
@@ -31,7 +34,7 @@ func (s *State) status() v1alpha1.FooStatus {
 	}
 
 	r := firstReady(s, readyRules)
-	message := clip(r.message+s.describePrevious(), messageLimit) // The server's message, or names, may be of any length.
+	message := s.fullMessage(r)
 	set := func(conditionType string, value metav1.ConditionStatus) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: conditionType, Status: value, Reason: r.reason, Message: message,
@@ -54,11 +57,21 @@ func (s *State) status() v1alpha1.FooStatus {
 	return status
 }
 
+// fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
+// to do. The server's message and names may be of any length.
+func (s *State) fullMessage(r *readiness) string {
+	message := r.message + s.describePrevious(r)
+	if r.advice == "" {
+		return clip(message, messageLimit)
+	}
+	advice := ". " + r.advice
+	return clip(message, max(messageLimit-len(advice), messageLimit/2)) + clip(advice, messageLimit/2)
+}
+
 // withinLimit drops the last conditions of others as long as there are more than the API server takes: ours come first.
 func withinLimit(conditions []metav1.Condition) []metav1.Condition {
-	ours := []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
 	for i := len(conditions) - 1; i >= 0 && len(conditions) > maxConditions; i-- {
-		if !slices.Contains(ours, conditions[i].Type) {
+		if !slices.Contains(ownConditions, conditions[i].Type) {
 			conditions = slices.Delete(conditions, i, i+1)
 		}
 	}

@@ -53,8 +53,22 @@ type Step struct {
 	Deployment *appsv1.Deployment
 	// Patch is set for PatchDeployment only.
 	Patch *Patch
-	// Event is to be sent after an UpdateStatus was acknowledged; nil when the change is worth none.
+	// Event is to be sent when the write has had its effect, see EventAfter; nil when it is worth none.
 	Event *Event
+}
+
+// EventAfter returns the event to send after the answer to step, nil when there is none: an event is about what has
+// happened. The API server may have stored something else than it was sent.
+func (step *Step) EventAfter(answer Answer) *Event {
+	switch {
+	case step.Event == nil, answer.Err != nil:
+		return nil
+	case step.Verb == UpdateStatus && !isStored(step.Foo, answer.Foo):
+		return nil
+	case step.Verb == PatchDeployment && Drift(answer.Deployment, step.Foo) != nil:
+		return nil
+	}
+	return step.Event
 }
 
 // isRead reports whether step is a live read.

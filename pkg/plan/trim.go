@@ -8,6 +8,10 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// trimmedMessageLimit is how many bytes of a failing condition's message are kept. It is more than is reported, so that
+// a trimmed Deployment and one that was read live give the same report.
+const trimmedMessageLimit = 2 * causeLimit
+
 // Trim is the transform of the Deployment informer: it keeps what this package reads. All Deployments
 // in scope are watched, so that every name that is taken can be seen; of one that no Foo controls only
 // the names remain. It is a cache.TransformFunc: what is not a Deployment comes back as it is.
@@ -50,8 +54,11 @@ func Trim(obj any) (any, error) {
 		AvailableReplicas:  dep.Status.AvailableReplicas,
 	}
 	for _, cond := range dep.Status.Conditions {
-		trimmed.Status.Conditions = append(trimmed.Status.Conditions,
-			appsv1.DeploymentCondition{Type: cond.Type, Status: cond.Status, Reason: cond.Reason})
+		kept := appsv1.DeploymentCondition{Type: cond.Type, Status: cond.Status, Reason: cond.Reason}
+		if cond.Message != "" && isFailure(&cond) {
+			kept.Message = clip(withoutPodNames(cond.Message, dep.Name), trimmedMessageLimit)
+		}
+		trimmed.Status.Conditions = append(trimmed.Status.Conditions, kept)
 	}
 	return trimmed, nil
 }

@@ -2,10 +2,10 @@ package v1alpha1
 
 // Types of condition in a Foo's status.
 const (
-	// ConditionReady is True when the Deployment is as the Foo says and all its replicas are available;
-	// of a paused Foo's Deployment, and of one that something else keeps changing, only whether they are
-	// available is looked at. The condition is always
-	// present; before the controller has looked it is Unknown with reason ReasonPending.
+	// ConditionReady is True when the Deployment is as the Foo specifies and all its replicas are available. Of a
+	// paused Foo's Deployment, and of one that something else keeps changing, it reports only whether they are
+	// available. The condition is always present; before the controller has seen the Foo it is Unknown with reason
+	// ReasonPending.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present, and True, while the controller works or waits towards the spec.
 	ConditionReconciling = "Reconciling"
@@ -13,9 +13,9 @@ const (
 	ConditionStalled = "Stalled"
 )
 
-// Reasons of a Foo's conditions. docs/operations.md says of each what causes it and what to do.
+// Reasons of a Foo's conditions. docs/operations.md has what causes each of them and what to do.
 const (
-	// ReasonPending is the default of a new Foo: no controller has looked at it yet.
+	// ReasonPending is the default of a new Foo: no controller has seen it yet.
 	ReasonPending = "Pending"
 	// ReasonPaused means that spec.paused is true: nothing is written but this status.
 	ReasonPaused = "Paused"
@@ -23,29 +23,34 @@ const (
 	ReasonInvalid = "Invalid"
 	// ReasonCreating means that the Deployment does not exist yet or has just been created.
 	ReasonCreating = "Creating"
-	// ReasonWaitingForDeletion means that the named Deployment is being deleted and comes back after.
+	// ReasonWaitingForDeletion means that the named Deployment is being deleted and is created again afterwards.
 	ReasonWaitingForDeletion = "WaitingForDeletion"
-	// ReasonWaitingForName means that the named Deployment belongs to another Foo, which is leaving it: that
-	// Foo moves to another name, is being deleted, or is gone already.
+	// ReasonWaitingForName means that the named Deployment belongs to another Foo that is leaving it: that Foo moves
+	// to another name, is being deleted, or does not exist any more.
 	ReasonWaitingForName = "WaitingForName"
-	// ReasonNameTaken means that the name belongs to another Foo, which claims it too: it has the Deployment,
-	// or is older and gets it.
+	// ReasonNameTaken means that the name belongs to another Foo, which also names it: it has the Deployment, or is
+	// older and gets it.
 	ReasonNameTaken = "NameTaken"
-	// ReasonNameCycle means that Foos want each other's Deployments, so that none of them can move.
+	// ReasonNameCycle means that Foos wait for each other's Deployments, so that none of them can move.
 	ReasonNameCycle = "NameCycle"
-	// ReasonNotOwned means that the named Deployment is none that a Foo would give up, and is therefore left alone.
+	// ReasonNotOwned means that this Foo does not control the named Deployment and no other Foo will release it. The
+	// Deployment is not changed.
 	ReasonNotOwned = "NotOwned"
-	// ReasonRefused means that the API server refused or failed to create or change the Deployment; the message has
-	// its words.
+	// ReasonRefused means that the API server refused to create or change the Deployment, failed, or did not answer;
+	// the message has the cause.
 	ReasonRefused = "Refused"
-	// ReasonFieldsOverridden means that something else keeps changing fields of the Deployment that this Foo sets.
+	// ReasonFieldsOverridden means that an admission policy or another client keeps changing fields of the Deployment
+	// that this Foo sets.
 	ReasonFieldsOverridden = "FieldsOverridden"
-	// ReasonProgressing means that replicas are still coming up or going down.
+	// ReasonProgressing means that replicas are coming up or terminating.
 	ReasonProgressing = "Progressing"
-	// ReasonProgressDeadlineExceeded means that the Deployment gave up waiting for its rollout.
+	// ReasonRenaming means that spec.deploymentName was changed and the new Deployment is coming up, while the
+	// previous one keeps serving.
+	ReasonRenaming = "Renaming"
+	// ReasonProgressDeadlineExceeded means that the rollout of the Deployment did not progress within its deadline.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
-	// ReasonReplicaFailure means that the Deployment cannot create pods, or the ReplicaSet for them, for instance for
-	// want of quota.
+	// ReasonReplicaFailure means that the Deployment cannot create pods, or the ReplicaSet for them, for example because
+	// of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
 	// ReasonDeploymentPaused means that somebody set spec.paused on the Deployment.
 	ReasonDeploymentPaused = "DeploymentPaused"
@@ -53,13 +58,31 @@ const (
 	ReasonAvailable = "Available"
 )
 
-// Reasons of the events that the controller records for a Foo.
+// Reasons of the events that the controller records for a Foo. There is none for a creation, equal ones are counted in
+// one object, and one Foo gets at most 20 in a minute.
 const (
 	// EventSynced is the Normal event of a Foo whose Deployment became available: for a new generation, or
 	// again after it was not.
 	EventSynced = "Synced"
+	// EventCorrected is the Normal event of a Foo whose Deployment was changed by somebody and is again as the Foo
+	// specifies. The note has the fields with both values.
+	EventCorrected = "Corrected"
+	// EventMoved is the Normal event of a Foo that has moved to another Deployment: the new one is available, and the
+	// previous one was deleted.
+	EventMoved = "Moved"
+	// EventPreviousDeleted is the Normal event of a Foo whose name was changed again before a Deployment of a name
+	// between was available: that Deployment was deleted, while another one serves.
+	EventPreviousDeleted = "PreviousDeleted"
 	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
 	EventResourceExists = "ErrResourceExists"
+	// EventRefused is the Warning event of a Foo whose Deployment the API server refuses to create or change.
+	EventRefused = "Refused"
+	// EventReplicaFailure is the Warning event of a Foo whose Deployment cannot create pods, or the ReplicaSet for them.
+	EventReplicaFailure = "ReplicaFailure"
+	// EventProgressDeadlineExceeded is the Warning event of a Foo whose Deployment has exceeded its progress deadline.
+	EventProgressDeadlineExceeded = "ProgressDeadlineExceeded"
+	// EventDeploymentPaused is the Warning event of a Foo whose Deployment somebody has paused.
+	EventDeploymentPaused = "DeploymentPaused"
 	// EventFieldsOverridden is the Warning event of a Foo whose Deployment keeps being changed.
 	EventFieldsOverridden = "FieldsOverridden"
 	// EventStatusNotStored is the Warning event of a Foo whose status the API server does not store: the

@@ -75,7 +75,7 @@ var schemaYAML = typed.YAMLObject(`types:
           - type
       default:
       - lastTransitionTime: "1970-01-01T00:00:00Z"
-        message: Waiting for controller
+        message: No controller has seen this Foo yet. Is foo-controller running?
         reason: Pending
         status: Unknown
         type: Ready

@@ -16,15 +16,17 @@ import (
 // FooApplyConfiguration represents a declarative configuration of the Foo type for use
 // with apply.
 //
-// Foo names a Deployment. The controller creates it in the Foo's namespace, keeps it as the Foo
-// says, and reports in status what became of it. When the Foo is deleted, so is its Deployment.
+// Foo names a Deployment. The controller creates it in the Foo's namespace,
+// keeps the fields that the Foo sets, and reports the result in status.
+// When the Foo is deleted, its Deployment is deleted too.
 type FooApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec is what you want: the Deployment's name, and those of its fields that the Foo shall keep.
-	// It is required of every new Foo.
+	// spec is what you want: the name of the Deployment, and the fields of it
+	// that the Foo keeps. Every new Foo needs it.
 	Spec *FooSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the controller last saw and did. Only the controller writes it.
+	// status is what the controller last observed and did. Only the controller
+	// writes it.
 	Status *FooStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -7,24 +7,35 @@ package v1alpha1
 // FooSpecApplyConfiguration represents a declarative configuration of the FooSpec type for use
 // with apply.
 //
-// FooSpec is what the user of a Foo wants. An optional field that is absent is not the Foo's: it
-// gets a default when the Deployment is created and belongs to whoever sets it from then on.
+// FooSpec is what you want. A field that you leave out gets a default when
+// the Deployment is created. After that it belongs to whoever sets it on the
+// Deployment, for example an autoscaler.
 type FooSpecApplyConfiguration struct {
-	// deploymentName is the name of the Deployment that this Foo creates and keeps, in the Foo's own
-	// namespace. A Deployment of that name which the Foo did not create is never touched. The name may be
-	// changed: the Deployment of the new name is created first, and the old one deleted when the new one
-	// has as many replicas available as it, or as are wanted.
+	// deploymentName is the name of the Deployment that this Foo creates and
+	// keeps, in the Foo's own namespace. An existing Deployment of that name
+	// that this Foo does not control is never changed.
+	//
+	// You may change the name. The Deployment of the new name is created first.
+	// The previous one keeps serving, and is deleted when the new one has as
+	// many replicas available as it, or as are specified.
 	DeploymentName *string `json:"deploymentName,omitempty"`
-	// replicas is the number of pods the Deployment is kept at, 0 or more. When absent, the Deployment
-	// starts with 1, or with the old one's number when deploymentName was changed, and is then left at whatever
-	// number it has, for instance to an autoscaler that targets the Deployment. An autoscaler that targets the Foo
-	// needs it set.
+	// replicas is the number of pods that the Deployment is kept at, 0 or more.
+	//
+	// If you leave it out, the Deployment starts with 1, or after a change of
+	// deploymentName with the number of the previous one. It is then free to
+	// change, for example by an autoscaler that targets the Deployment. Set it
+	// for an autoscaler that targets the Foo.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// image is the image the container "nginx" is kept at, 1 to 1024 characters without spaces. When
-	// absent, the container starts with nginx:latest and is then left at whatever image it has.
+	// image is the image that the container "nginx" is kept at: 1 to 1024
+	// characters without spaces.
+	//
+	// If you leave it out, the container starts with nginx:latest. The image is
+	// then free to change on the Deployment.
 	Image *string `json:"image,omitempty"`
-	// paused set to true makes the controller write nothing but this Foo's status, so that the
-	// Deployment can be worked on by hand. Unset or false, it is put back as the Foo says.
+	// paused stops the controller from creating, changing or deleting a
+	// Deployment for this Foo while it is true, so that you can work on the
+	// Deployment by hand. Only the Foo's status is written. When it is false
+	// again, the fields that the Foo sets are corrected.
 	Paused *bool `json:"paused,omitempty"`
 }
 

@@ -11,21 +11,24 @@ import (
 // FooStatusApplyConfiguration represents a declarative configuration of the FooStatus type for use
 // with apply.
 //
-// FooStatus is what the controller last saw of the Deployment that the spec names, and what it makes
-// of that.
+// FooStatus is what the controller last observed of the Deployment that the
+// spec names, and what follows from that.
 type FooStatusApplyConfiguration struct {
-	// observedGeneration is the metadata.generation of the Foo that this status speaks of. When it is
-	// lower than metadata.generation, the controller has not yet looked at the newest spec.
+	// observedGeneration is the metadata.generation of the Foo that this status
+	// is about. While it is lower than metadata.generation, the controller has
+	// not seen the newest spec.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// replicas is the number of pods the named Deployment has.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// availableReplicas is the number of pods that the named Deployment reports as available.
+	// availableReplicas is the number of available pods of the named Deployment.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
-	// selector selects the named Deployment's pods, in the form that `kubectl get pods -l` takes.
-	// Autoscalers that target the Foo read it.
+	// selector selects the pods of the named Deployment, in the form that
+	// "kubectl get pods -l" takes. Autoscalers that target the Foo read it.
 	Selector *string `json:"selector,omitempty"`
-	// conditions say how the Foo is doing. Ready is always there. Reconciling is there, and True, while
-	// the controller works or waits towards the spec; Stalled while only a change by somebody helps.
+	// conditions are the state of the Foo. Ready is always there. Reconciling
+	// is there, and True, while the controller works or waits. Stalled is there,
+	// and True, while only a change by somebody helps. The message has what is
+	// wrong and what to do.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
