@@ -21,7 +21,7 @@ run: build ## run a local control plane, the controller and an example Foo; Ctrl
 test: build bin/foo-controller-race ## run all tests, including those that use a local control plane
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules' . -foos 1000 -schedules 1000
-	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -timeout 15m -run 'TestWalk' ./pkg/plan
+	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
@@ -46,7 +46,7 @@ mutants: ## make small faults in the code, one at a time, and check that tests f
 	@go run ./hack/mutants
 
 .PHONY: verify
-verify: ## check generated code, format, vet, lint, imports, modules, docs, words; changes nothing
+verify: ## check generated code, format, vet, lint, imports, modules, docs; changes nothing
 	@hack/verify.sh
 
 .PHONY: generate

@@ -209,7 +209,9 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
 	case plan.Done:
-		c.failures.Succeeded(logger, key)
+		if !outcome.Quiet { // Else the cache lags, and not everything was done.
+			c.failures.Succeeded(logger, key)
+		}
 		c.queue.Forget(key)
 	case plan.Terminal: // No success, but over.
 		c.failures.Forget(key)
@@ -291,9 +293,9 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	return state
 }
 
-// perform sends the request of a step that was decided on foo. It notes the version that a create, patch or status
-// update returned: the caches must reach it, and event handlers recognize our own writes by it. It also sends the event
-// that a new status is worth.
+// perform sends the request of a step that was decided on foo. It notes the version that a write, or a live read of
+// the Deployment, returned: the caches must reach it. Event handlers recognize our own writes by it. It also sends
+// the event that a new status is worth.
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
@@ -572,7 +574,7 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 			return chain // It does not release the name by a rename.
 		}
 		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil if it does not exist.
-		if dep != nil && plan.Owns(foo, dep) {
+		if dep != nil && plan.Owns(foo, dep) && plan.IsMadeFor(foo, dep) {
 			return append(chain, foo)
 		}
 	}

@@ -80,9 +80,6 @@ mutants() { go run ./hack/mutants --list >/dev/null; }
 # shape: no function is too large, and no line is too long.
 shape() { go run ./hack/shape; }
 
-# words: comments and string literals use the words of Kubernetes.
-words() { go run ./hack/words; }
-
 check "generated code" hack/generate.sh --verify
 check format format
 check vet vet

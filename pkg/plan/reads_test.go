@@ -93,7 +93,7 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 					checkSent(t, write.sent, c.result())
 					continue
 				}
-				if diff := cmp.Diff("get Foo; no report; done", c.line()); diff != "" {
+				if diff := cmp.Diff("get Foo; no report; done quietly", c.line()); diff != "" {
 					t.Errorf("the Foo %s (-want +got):\n%s", tc.name, diff)
 				}
 			}
@@ -217,7 +217,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 			},
 		},
 		{
-			name: "the Foo is gone", want: "get Foo, get web-3, delete web-1, get Foo; no report; done",
+			name: "the Foo is gone", want: "get Foo, get web-3, delete web-1, get Foo; no report; done quietly",
 			replies: []reply{finds(foo), finds(nil)},
 		},
 		{
@@ -354,7 +354,7 @@ func TestACacheThatLags(t *testing.T) {
 		},
 		{
 			name: "a Foo that is gone", state: plan.State{Foo: foo}, reply: finds(nil),
-			want: "get Foo; no report; done",
+			want: "get Foo; no report; done quietly",
 		},
 		{
 			name: "a create that is not wanted any more", state: plan.State{Foo: foo},

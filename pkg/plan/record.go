@@ -45,7 +45,10 @@ func (s *State) recordFailedRead(step *Step, err error) {
 // the event that it lacks brings the key back.
 func (s *State) recordFoo(live *v1alpha1.Foo) {
 	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
-		s.end = &Outcome{Kind: Done}
+		s.end = &Outcome{Kind: Done, Quiet: true} // It is over, but not everything was done.
+		if len(s.failures) > 0 {
+			s.endEarly(NextStep, firstDelay)
+		}
 		return
 	}
 	s.Foo, s.fresh.foo = live, true
@@ -77,8 +80,8 @@ func (s *State) recordRefusedName() {
 		s.endIfQuiet(s.attempt(op))
 	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
 		s.end = &Outcome{Kind: Wait, After: firstDelay, For: CacheBehind, Quiet: true}
-	default: // No event may come when it is deleted before the cache has it. So it is read again.
-		s.Memory.StaleDeployment = false
+	default: // The create has failed: no event comes when that Deployment is deleted before the cache has it.
+		s.Memory.StaleDeployment = false // The state has the live one.
 		s.fail(op, s.conflict(), false)
 	}
 }

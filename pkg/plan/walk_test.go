@@ -28,6 +28,9 @@ import (
 //
 // Worlds and answers are fixed, so each run plays the same conversations.
 
+// walkStates is how many states the world has.
+const walkStates = 79308
+
 // walkStride: a short run plays one of so many groups of worlds.
 const walkStride = 61
 
@@ -318,6 +321,9 @@ func TestWalk(t *testing.T) {
 	seconds := walk.spent.Seconds()
 	t.Logf("%d states, %d conversations, %d requests in %.1f s: %.0f conversations per second",
 		walk.states, walk.conversations, walk.requests, seconds, float64(walk.conversations)/seconds)
+	if walk.states != walkStates && !walkShort() && *walkBadAnswers == 1 {
+		t.Errorf("the world has %d states, want %d: was an alternative lost?", walk.states, walkStates)
+	}
 	walk.report(t, walk.wrong)
 	for i, defect := range walkDefects {
 		if walk.known[i] == 0 && !walkShort() {
