@@ -103,7 +103,7 @@ func checkMessage(t *testing.T, c conversation) {
 		}
 	}
 	event := c.event()
-	if event != nil && event.Type == corev1.EventTypeWarning && !strings.HasPrefix(message, event.Note) {
+	if event != nil && event.Type == corev1.EventTypeWarning && !strings.HasPrefix(message, strings.TrimSuffix(event.Note, "...")) {
 		t.Errorf("the note of the event is %q, the message %q", event.Note, message)
 	}
 }

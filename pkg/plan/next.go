@@ -193,7 +193,7 @@ func (s *State) readBefore(step *Step) *Step {
 // restsOn returns which objects must be read live before step.
 func (s *State) restsOn(step *Step) (foo, deployment bool) {
 	switch {
-	case step.isRead():
+	case step.isRead(), step.Verb == UpdateStatus && s.unreadable != nil && s.fresh.foo: // It reports that read.
 		return false, false
 	case s.CacheLags, s.Memory.StaleFoo, s.Memory.StaleDeployment:
 		return true, true

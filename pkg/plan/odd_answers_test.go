@@ -128,3 +128,17 @@ func TestADeletionThatConflictsHasOneMessage(t *testing.T) {
 		t.Errorf("%d messages: %v", len(messages), messages)
 	}
 }
+
+// A create without a clear answer, and live reads of the Deployment that are forbidden: that is in the status too, not only
+// in the log.
+func TestARefusedReadIsReported(t *testing.T) {
+	state := plan.State{Foo: newFoo(withReplicas(3)), Now: now}
+	for range 12 {
+		c := play(t, state, fails(plan.CreateDeployment, serverFails), fails(plan.ReadDeployment, forbidden))
+		if c.status() != nil {
+			return
+		}
+		state.Now, state.Memory = c.endedAt.Add(c.outcome.After), c.end.Memory
+	}
+	t.Error("12 syncs, and no report")
+}

@@ -83,15 +83,15 @@ func compareTrueFirst(a, b bool) int {
 	return 1
 }
 
-// notServing returns the previous Deployments that have nothing available, while another one is there to serve: the
-// name was changed again before they had. Deleting them frees quota and interrupts nobody. One that was complete
-// once stays until the other one has something available: it may only have lost its pods for a moment.
+// notServing returns the previous Deployments that have nothing available and never were complete, while another one
+// is there to serve: the name was changed again before they were. Deleting them frees quota and interrupts nobody.
+// One that was complete once stays until the new one can take over: its pods may come back, and those of the other
+// one may be lost.
 func (s *State) notServing() []*appsv1.Deployment {
 	serving := s.servingPrevious()
 	var obsolete []*appsv1.Deployment
 	for _, dep := range s.previous() {
-		if dep != serving && dep.Status.AvailableReplicas == 0 &&
-			(!wasComplete(dep) || serving.Status.AvailableReplicas > 0) {
+		if dep != serving && dep.Status.AvailableReplicas == 0 && !wasComplete(dep) {
 			obsolete = append(obsolete, dep)
 		}
 	}
