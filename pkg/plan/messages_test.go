@@ -103,7 +103,10 @@ func checkMessage(t *testing.T, c conversation) {
 		}
 	}
 	event := c.event()
-	if event != nil && event.Type == corev1.EventTypeWarning && !strings.HasPrefix(message, strings.TrimSuffix(event.Note, "...")) {
+	if event == nil || event.Type != corev1.EventTypeWarning {
+		return
+	}
+	if note := strings.TrimSuffix(event.Note, "..."); !strings.HasPrefix(message, note) {
 		t.Errorf("the note of the event is %q, the message %q", event.Note, message)
 	}
 }
