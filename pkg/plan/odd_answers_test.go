@@ -129,8 +129,8 @@ func TestADeletionThatConflictsHasOneMessage(t *testing.T) {
 	}
 }
 
-// A create without a clear answer, and live reads of the Deployment that are forbidden: that is in the status too, not only
-// in the log.
+// A create without a clear answer, and live reads of the Deployment that are forbidden: that is in the status too, not
+// only in the log.
 func TestARefusedReadIsReported(t *testing.T) {
 	state := plan.State{Foo: newFoo(withReplicas(3)), Now: now}
 	for range 12 {
