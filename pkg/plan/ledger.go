@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -210,7 +211,9 @@ func (s *State) statusOverwritten() bool {
 
 // isStored reports whether the API server stored the status that it was sent. A policy, or an old
 // CustomResourceDefinition, may drop a part.
-func isStored(sent, stored *v1alpha1.Foo) bool { return digest(&sent.Status) == digest(&stored.Status) }
+func isStored(sent, stored *v1alpha1.Foo) bool {
+	return equality.Semantic.DeepEqual(sent.Status, stored.Status) || digest(&sent.Status) == digest(&stored.Status)
+}
 
 // digest returns a few bytes that stand for the controller's part of status. The conditions of others are not in it.
 func digest(status *v1alpha1.FooStatus) string {
