@@ -142,3 +142,38 @@ func TestARefusedReadIsReported(t *testing.T) {
 	}
 	t.Error("12 syncs, and no report")
 }
+
+// Another controller overwrites the status again and again. A patch that was refused backs off all the same.
+func TestAFightOverTheStatusKeepsTheBackoffOfARefusedPatch(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Now: now}
+	patches := 0
+	for second := range 600 {
+		state.Now = now.Add(seconds(second))
+		c := play(t, state, fails(plan.PatchDeployment, forbidden))
+		for _, step := range c.steps {
+			if step.Verb == plan.PatchDeployment {
+				patches++
+			}
+		}
+		state.Memory = c.end.Memory // The Foo has the status of the other controller again.
+	}
+	if patches > 25 {
+		t.Errorf("the refused patch was sent %d times in ten minutes", patches)
+	}
+}
+
+// The work for many previous Deployments that cannot be deleted grows with their number, not with its square.
+func TestTheWorkForPreviousDeploymentsIsLinear(t *testing.T) {
+	foo := renamed()
+	allocations := func(n int) float64 {
+		state := plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Now: now}
+		for i := range n {
+			state.Previous = append(state.Previous, earlier(foo, fmt.Sprintf("web-1-%d", i)))
+		}
+		return testing.AllocsPerRun(3, func() { fresh := state; fresh.Next() })
+	}
+	if few, many := allocations(200), allocations(800); many > 6*few {
+		t.Errorf("%.0f allocations for 200 previous Deployments, %.0f for 800", few, many)
+	}
+}
