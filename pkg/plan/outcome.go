@@ -67,7 +67,7 @@ func (s *State) Outcome() Outcome {
 			Kind: Retry, After: s.left(next), For: Backoff, Err: s.failure(), Quiet: !s.loud(), Event: s.warning,
 		}
 	case next != nil:
-		return *s.waitUntil(next)
+		return s.waitUntil(next)
 	case s.terminal:
 		return Outcome{Kind: Terminal}
 	}
@@ -75,8 +75,8 @@ func (s *State) Outcome() Outcome {
 }
 
 // waitUntil returns the outcome of a sync that does not try an operation again yet.
-func (s *State) waitUntil(attempt *Attempt) *Outcome {
-	outcome := &Outcome{Kind: Wait, After: s.left(attempt), For: Backoff, Quiet: true}
+func (s *State) waitUntil(attempt *Attempt) Outcome {
+	outcome := WaitFor(Backoff, s.left(attempt))
 	if attempt.Report.Reason != "" {
 		outcome.Err = &attempt.Report
 	}
