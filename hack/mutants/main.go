@@ -86,7 +86,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 		"list the names of the faults, check that both files fit the sources, and run nothing")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
-	fs.DurationVar(&opts.timeout, "timeout", 15*time.Second,
+	fs.DurationVar(&opts.timeout, "timeout", time.Minute,
 		"a test that takes this `long` hangs, which counts as a failure")
 	if err := fs.Parse(args); err != nil {
 		return nil, err

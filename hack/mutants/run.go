@@ -149,7 +149,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 					continue
 				}
 				results[i] = res
-				progress.done(res)
+				progress.done(mutants[i].key, res)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func (r *runner) fingerprint(mutants []mutant) (string, error) {
 	return string(hash.Sum(nil)), nil
 }
 
-// progress prints the progress of a run every 10 s.
+// progress prints the progress of a run every 10 s, and each survivor at once: a long run may be stopped.
 type progress struct {
 	out     io.Writer
 	total   int
@@ -203,13 +203,16 @@ type progress struct {
 	last   time.Time
 }
 
-func (p *progress) done(res result) {
+func (p *progress) done(key string, res result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
 		p.counts, p.last = map[outcome]int{}, p.started
 	}
 	p.counts[res.outcome]++
+	if res.outcome == survived {
+		fmt.Fprintln(p.out, "survived:", key)
+	}
 	n := p.counts[killed] + p.counts[survived] + p.counts[notCompiled]
 	if time.Since(p.last) < 10*time.Second && n < p.total {
 		return
