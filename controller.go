@@ -195,21 +195,21 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
 		"foo", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
 	outcome := c.syncSafely(klog.NewContext(syncCtx, logger), key)
-	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
+	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.Reason, "err", outcome.Err)
 	if c.onSynced != nil {
 		c.onSynced(key, outcome)
 	}
 	switch outcome.Kind {
 	case plan.Retry:
-		if !outcome.Quiet {
+		if !outcome.Expected {
 			c.failures.Failed(logger, key, outcome.Err)
 		}
-		c.retries.Failed(key, outcome.After, outcome.Quiet)
+		c.retries.Failed(key, outcome.After, outcome.Expected)
 		c.queue.AddRateLimited(key)
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
 	case plan.Done:
-		if !outcome.Quiet { // Else the cache lags, and not everything was done.
+		if !outcome.Expected { // Else the cache lags, and not everything was done.
 			c.failures.Succeeded(logger, key)
 		}
 		c.queue.Forget(key)
@@ -239,7 +239,7 @@ func (c *Controller) recordPanic(key cache.ObjectName, err error) plan.Outcome {
 	}
 	memory, delay := memory.Panicked(now, c.random())
 	c.remember(key, memory)
-	return plan.Outcome{Kind: plan.Retry, After: delay, For: plan.Backoff, Err: err}
+	return plan.Outcome{Kind: plan.Retry, After: delay, Reason: plan.Backoff, Err: err}
 }
 
 // syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for

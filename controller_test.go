@@ -206,7 +206,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			live:    objects(newFoo(), newDeployment()),
 			want:    []string{"create deployments web", "get deployments web"},
-			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Expected: true},
 		},
 		{
 			name:    "a create that finds a foreign Deployment says so, and looks again: no event may tell when it is gone",
@@ -258,14 +258,14 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
 			want:    []string{"create deployments web"},
-			outcome: plan.Outcome{Kind: plan.Terminal, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Terminal, Expected: true},
 		},
 		{
 			name:    "a patch that comes too late is tried again quietly, and reported when it has gone through",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			fails:   map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
 			want:    []string{"patch deployments web"},
-			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
 			name:   "a patch that meets another Deployment of that name is tried again quietly",
@@ -274,14 +274,14 @@ func TestSync(t *testing.T) {
 				Kind: "Deployment"}, "web",
 				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")})},
 			want:    []string{"patch deployments web"},
-			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
 			name:    "a status that comes too late is tried again quietly",
 			cached:  objects(newFoo(), newDeployment()),
 			fails:   map[string]error{"update foos/status web": apierrors.NewConflict(foosGR, "web", errBoom)},
 			want:    []string{"update foos/status web"},
-			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
 			name:    "a status that fails is tried again although the Deployment needs no further try",
@@ -327,7 +327,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(), newDeployment()),
 			live:    objects(newDeployment()),
 			want:    []string{"update foos/status web"},
-			outcome: plan.Outcome{Kind: plan.Retry, Quiet: true},
+			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestSync(t *testing.T) {
 			before := f.cacheContent()
 
 			outcome := f.syncHandler(f.ctx, webKey)
-			if outcome.Kind != test.outcome.Kind || outcome.Kind != plan.Done && outcome.Quiet != test.outcome.Quiet {
+			if outcome.Kind != test.outcome.Kind || outcome.Kind != plan.Done && outcome.Expected != test.outcome.Expected {
 				t.Errorf("outcome = %+v, want %+v", outcome, test.outcome)
 			}
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
@@ -519,7 +519,7 @@ func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
 	if diff := cmp.Diff(want, f.requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	if got.Kind != plan.Wait || got.For != plan.Backoff {
+	if got.Kind != plan.Wait || got.Reason != plan.Backoff {
 		t.Errorf("outcome = %+v, want to wait for the deletion", got)
 	}
 	ledger := f.recall(webKey).Ledger
@@ -598,7 +598,7 @@ func TestStatusThatIsNotStoredIsReported(t *testing.T) {
 				})
 				for attempt := range 8 {
 					outcome := f.syncHandler(f.ctx, webKey)
-					if outcome.Kind != plan.Retry || outcome.Quiet != (attempt < test.quiet) {
+					if outcome.Kind != plan.Retry || outcome.Expected != (attempt < test.quiet) {
 						t.Errorf("attempt %d: outcome = %+v, want a retry, quiet for %d attempts", attempt, outcome, test.quiet)
 					}
 					if early := f.syncHandler(f.ctx, webKey); early.Kind != plan.Wait {
@@ -990,7 +990,7 @@ func TestPanicsInARowBackOff(t *testing.T) {
 		for attempt := range 4 {
 			want := 5 * time.Millisecond << attempt
 			got := f.syncSafely(f.ctx, webKey)
-			if got.Kind != plan.Retry || got.After != want || got.Quiet || !errors.Is(got.Err, errPanic) {
+			if got.Kind != plan.Retry || got.After != want || got.Expected || !errors.Is(got.Err, errPanic) {
 				t.Errorf("attempt %d: outcome = %+v, want a retry after %v that is logged", attempt, got, want)
 			}
 			if early := f.syncSafely(f.ctx, webKey); early.Kind != plan.Wait {

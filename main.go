@@ -48,7 +48,7 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-var fixes = preflight.Fixes{
+var hints = preflight.Hints{
 	Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
 	Forbidden: "grant it, for instance with: kubectl apply -f artifacts/deploy/rbac.yaml",
 }
@@ -79,7 +79,7 @@ func run(args []string, stdout io.Writer) error {
 	config.WarningHandlerWithContext = &logging.Warnings{}
 	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
 	// one for everything else.
-	reporter := preflight.NewReporter(ctx, fixes)
+	reporter := preflight.NewReporter(ctx, hints)
 	watchConfig := rest.CopyConfig(config)
 	// client-go shares connections between equal configs, so this one gets a dialer of its own.
 	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext

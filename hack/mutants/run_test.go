@@ -180,7 +180,8 @@ func TestProgressEstimatesWhatIsLeft(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[outcome]int{killed: 1}}
 	p.done("a fault", result{outcome: survived})
-	if want := "survived: a fault\n2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"; out.String() != want {
+	want := "survived: a fault\n2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"
+	if out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)
 	}
 }

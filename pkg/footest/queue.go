@@ -103,7 +103,7 @@ func (c *controllerUnderTest) recordDelay() {
 	}
 	after := *c.queue.delayed
 	until, line := time.Now().Add(after), fmt.Sprintf("%s is tried again within %v", key.Name, after)
-	switch c.synced.Outcome.For {
+	switch c.synced.Outcome.Reason {
 	case plan.NextStep: // The sync continues at once. A user does not notice this delay.
 		c.env.resumeAt = until
 		return

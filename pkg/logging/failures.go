@@ -64,7 +64,7 @@ func (f *Failures[K]) record(key K, message uint64, now time.Time) (count int, d
 	return entry.count, true
 }
 
-// entry returns the entry of key, a new one if there is none yet.
+// entry returns the entry of key. It makes a new one for a key that has no entry.
 func (f *Failures[K]) entry(key K) *failing {
 	if entry := f.keys[key]; entry != nil {
 		return entry

@@ -245,7 +245,7 @@ func until(left time.Duration) plan.Attempt {
 
 // quietUntil returns an attempt that was a conflict and whose delay ends so long after now.
 func quietUntil(left time.Duration) plan.Attempt {
-	return plan.Attempt{Count: 1, Until: now.Add(left), Quiet: true}
+	return plan.Attempt{Count: 1, Until: now.Add(left), Expected: true}
 }
 
 // someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the

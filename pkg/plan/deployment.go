@@ -120,9 +120,9 @@ type patchContainer struct {
 	Image string `json:"image"`
 }
 
-// Drift returns the patch that makes have what foo asks for, or nil when it is that already. Of have it reads
-// just the fields that foo owns: the owner reference, the controller's labels, replicas and image when
-// foo sets them. Whatever others put on the Deployment is neither compared nor mentioned in the patch.
+// Drift returns the patch that gives have the values that foo asks for, or nil when have has them. It reads only the
+// fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets them. All
+// other fields are neither compared nor mentioned in the patch.
 //
 // The patch carries the uid and resourceVersion of have: send it only when CheckPreconditions finds both.
 func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
@@ -163,7 +163,7 @@ func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // It has strings, numbers and bools only.
+		panic(err) // Strings, numbers and bools can always be encoded.
 	}
 	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
 	return &Patch{Body: encoded, Fields: fields}
@@ -182,8 +182,8 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 	}
 }
 
-// Owns reports whether foo is the controller of dep. Group, kind, uid and namespace decide: a reference that has
-// only the name is to somebody else, or to an earlier Foo of that name.
+// Owns reports whether foo is the controller of dep. Group, kind, uid and namespace decide. A reference with the same
+// name but another uid is to an earlier Foo of that name.
 func Owns(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	ref := FooReference(dep)
 	return ref != nil && ref.UID == foo.UID && dep.Namespace == foo.Namespace
@@ -239,7 +239,7 @@ func replicasOf(dep *appsv1.Deployment) int32 {
 	return *dep.Spec.Replicas
 }
 
-// imageOf returns the image of the container that we made, or "" when somebody took that container away.
+// imageOf returns the image of the container that we made, or "" when somebody has removed that container.
 func imageOf(dep *appsv1.Deployment) string {
 	for i := range dep.Spec.Template.Spec.Containers {
 		if c := &dep.Spec.Template.Spec.Containers[i]; c.Name == ContainerName {
@@ -253,7 +253,7 @@ func imageOf(dep *appsv1.Deployment) string {
 func generationOf(dep *appsv1.Deployment) int64 {
 	generation, err := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
 	if err != nil {
-		return 0 // No label, or not a number: nothing to be careful about, and Drift puts it right.
+		return 0 // No label, or not a number. Drift corrects it.
 	}
 	return generation
 }

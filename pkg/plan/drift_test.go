@@ -315,7 +315,7 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 			if diff := cmp.Diff(tc.report, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if c.outcome.Kind != plan.Retry || c.outcome.Quiet || c.outcome.Err.Error() != tc.err {
+			if c.outcome.Kind != plan.Retry || c.outcome.Expected || c.outcome.Err.Error() != tc.err {
 				t.Errorf("outcome %+v, want a retry because of %q that is logged", c.outcome, tc.err)
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -31,12 +30,8 @@ func anotherUID(err error) bool {
 }
 
 // nameMayExist reports whether err, the answer to a create, leaves open that an object of that name exists: admission
-// answers before the name is checked, so a refusal leaves it open. In a namespace that is being deleted that
-// does not matter.
+// answers before the name is checked.
 func nameMayExist(err error) bool {
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return false
-	}
 	return apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 

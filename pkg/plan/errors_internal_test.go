@@ -72,7 +72,7 @@ func TestErrorsAreSorted(t *testing.T) {
 		{name: "something is invalid, without details", err: noMore, nameMayExist: true},
 		{name: "a bad request about the uid", err: badUID},
 		{name: "a policy or quota refuses", err: forbidden, nameMayExist: true},
-		{name: "the namespace is being deleted", err: terminating()},
+		{name: "the namespace is being deleted", err: terminating(), nameMayExist: true},
 		{name: "the server is busy and did nothing", err: apierrors.NewTooManyRequests("slow down", 1)},
 		{name: "the last code after which nothing was done", err: withCode(499)},
 		{name: "the first code that leaves it open", err: withCode(500), unknown: true},

@@ -21,8 +21,8 @@ const (
 	eventInterval = 6 * time.Second
 )
 
-// An Event is a change of a Foo that a person acts on. There is none for a creation, since EventSynced follows, and
-// none for a sync that changes nothing.
+// An Event is a change of a Foo that a person acts on. A creation has no event, since EventSynced follows it, and
+// neither has a sync that changes nothing.
 type Event struct {
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string

@@ -70,7 +70,7 @@ func ExampleState_Record() {
 	for _, live := range []*v1alpha1.Foo{foo, nil} {
 		state := plan.State{Foo: foo, Now: now}
 		step := state.Next()
-		fmt.Println(step.Op, "for:", step.For)
+		fmt.Println(step.Op, "for:", step.Prepares)
 
 		state.Record(step, plan.Answer{Foo: live}, now)
 		if step = state.Next(); step != nil {

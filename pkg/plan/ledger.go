@@ -18,8 +18,8 @@ import (
 const (
 	// firstDelay is the backoff after a first failure. It doubles up to longestDelay.
 	firstDelay = 5 * time.Millisecond
-	// firstLongDelay takes its place for what a person or another controller must change before a retry can help: a
-	// deletion that was refused, or a change that something else keeps undoing.
+	// firstLongDelay takes its place where a retry helps only after somebody else has acted: for a deletion that was
+	// refused, and for a change that another client keeps undoing.
 	firstLongDelay = time.Second
 	longestDelay   = time.Minute
 	// jitter is the part of a delay that is random, so that keys which failed together do not come back together.
@@ -30,8 +30,8 @@ const (
 	// freeConflicts is how many conflicts in a row are normal work: a cache may lag, users may edit. One more
 	// counts as a refusal.
 	freeConflicts = 3
-	// freeRepeats is how often an operation is repeated without a delay when something else has undone it: one for
-	// the spec itself, and people try things out.
+	// freeRepeats is how often an operation that another client has undone is repeated without a delay: people try things
+	// out.
 	freeRepeats = 3
 )
 
@@ -58,8 +58,8 @@ type Attempt struct {
 	Count int
 	// Until is the end of the delay. The operation is not tried by a sync that begins earlier.
 	Until time.Time
-	// Quiet means that this is normal work, such as a conflict: it is not reported.
-	Quiet bool
+	// Expected means that the failure is normal work, such as a conflict: the status does not report it.
+	Expected bool
 	// Report is what the status reports meanwhile. Its zero value is no report.
 	Report ConditionError
 }
@@ -84,7 +84,7 @@ func (m Memory) Panicked(now time.Time, random float64) (Memory, time.Duration) 
 	attempt := m.Ledger[Op{Verb: WholeSync}]
 	attempt.Count++
 	delay := delayAfter(firstDelay, attempt.Count, random)
-	attempt.Until, attempt.Quiet = now.Add(delay), true
+	attempt.Until, attempt.Expected = now.Add(delay), true
 	m.Ledger = maps.Clone(m.Ledger)
 	if m.Ledger == nil {
 		m.Ledger = map[Op]Attempt{}
@@ -104,14 +104,14 @@ func delayAfter(first time.Duration, attempts int, random float64) time.Duration
 
 // A failure is an operation that failed in this sync.
 type failure struct {
-	op    Op
-	err   error
-	quiet bool
+	op       Op
+	err      error
+	expected bool
 }
 
 // fail enters a failure of op into the ledger. One sync counts it once, though a live read after it may have a better
 // error.
-func (s *State) fail(op Op, err error, quiet bool) Attempt {
+func (s *State) fail(op Op, err error, expected bool) Attempt {
 	attempt := s.attempt(op)
 	i := slices.IndexFunc(s.failures, func(f failure) bool { return f.op == op })
 	if i < 0 {
@@ -119,9 +119,9 @@ func (s *State) fail(op Op, err error, quiet bool) Attempt {
 		s.failures = append(s.failures, failure{op: op})
 		attempt.Count++
 	}
-	s.failures[i].err, s.failures[i].quiet = err, quiet
-	attempt.Until = s.now().Add(delayAfter(firstDelayOf(op, quiet), attempt.Count, s.Jitter))
-	attempt.Quiet = quiet
+	s.failures[i].err, s.failures[i].expected = err, expected
+	attempt.Until = s.now().Add(delayAfter(firstDelayOf(op, expected), attempt.Count, s.Jitter))
+	attempt.Expected = expected
 	attempt.Report = reportOf(err)
 	s.enter(op, attempt)
 	return attempt
@@ -152,8 +152,8 @@ func (s *State) enter(op Op, attempt Attempt) {
 	s.Memory.Ledger[op] = attempt
 }
 
-// backingOff returns the attempt because of which op must not be tried in this sync: of several the one that ends last,
-// or nil. What counts is the time at which the sync began, so that nothing is tried twice in one sync.
+// backingOff returns the attempt whose delay keeps op from being tried in this sync, or nil: of several the one whose
+// delay ends last. It compares with the time at which the sync began, so that nothing is tried twice in one sync.
 func (s *State) backingOff(op Op) *Attempt {
 	var last *Attempt
 	for _, entry := range []Op{op, op.again(), {Verb: WholeSync}} {
@@ -184,7 +184,7 @@ func (s *State) forgetUnwanted() {
 	})
 }
 
-// owns reports whether a previous Deployment of the Foo has this name.
+// owns reports whether the Foo has a previous Deployment of this name.
 func (s *State) owns(name string) bool {
 	for _, dep := range s.Previous {
 		if dep.Name == name {
@@ -229,10 +229,9 @@ func digest(status *v1alpha1.FooStatus) string {
 	return string(hash[:])
 }
 
-// firstDelayOf returns the first delay after op failed. A deletion has time unless it is a conflict: nothing waits for
-// it.
-func firstDelayOf(op Op, quiet bool) time.Duration {
-	if op.Verb == DeleteDeployment && !quiet {
+// firstDelayOf returns the first delay after op failed. That of a refused deletion is long: nothing waits for it.
+func firstDelayOf(op Op, expected bool) time.Duration {
+	if op.Verb == DeleteDeployment && !expected {
 		return firstLongDelay
 	}
 	return firstDelay

@@ -286,7 +286,7 @@ func TestPanicked(t *testing.T) {
 		memory, delay = memory.Panicked(now, 0)
 		got = append(got, delay)
 		attempt := memory.Ledger[wholeSync]
-		if !attempt.Until.Equal(now.Add(delay)) || !attempt.Quiet || attempt.Count != count+1 {
+		if !attempt.Until.Equal(now.Add(delay)) || !attempt.Expected || attempt.Count != count+1 {
 			t.Errorf("the ledger has %+v", attempt)
 		}
 		if before.Ledger[wholeSync].Count != count {
@@ -544,7 +544,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 						want = held
 					}
 					c := play(t, state, tc.replies...)
-					if wanted && attempt.Quiet {
+					if wanted && attempt.Expected {
 						checkQuiet(t, c)
 						continue
 					}
@@ -564,7 +564,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 // checkQuiet checks a sync in which something is wanted that backs off because of a conflict.
 func checkQuiet(t *testing.T, c conversation) {
 	t.Helper()
-	want := plan.Outcome{Kind: plan.Wait, After: seconds(1), For: plan.Backoff, Quiet: true}
+	want := plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff, Expected: true}
 	if c.outcome != want || c.status() != nil {
 		t.Errorf("outcome %+v and report %q, want %+v and none", c.outcome, c.report(), want)
 	}

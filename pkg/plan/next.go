@@ -18,8 +18,8 @@ type State struct {
 	Foo *v1alpha1.Foo
 	// Deployment is the one that Foo names, or nil. Live reads and writes replace it.
 	Deployment *appsv1.Deployment
-	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has
-	// copied its Deployment.
+	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
+	// its Deployment.
 	Previous []*appsv1.Deployment
 	// OwnerChain explains a naming conflict: [0] controls Deployment, [i+1] controls the Deployment that [i] names. If
 	// it ends with Foo, the Foos form a cycle. Empty if Deployment is Foo's own, or its owner is gone.
@@ -36,29 +36,29 @@ type State struct {
 	// Memory is what is remembered of the Foo, as Memory.For returned it. Keep it for the next sync after Outcome.
 	Memory Memory
 
-	// made are those of Previous that were made for the Foo; nil until they are asked for.
-	made []*appsv1.Deployment
+	// previousMade are those of Previous that were previousMade for the Foo; nil until they are asked for.
+	previousMade []*appsv1.Deployment
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
 	// fresh has what was read live since the last write.
 	fresh struct{ foo, deployment bool }
-	// blocked are the operations that are wanted but back off, and terminal means that only a change of an object can
-	// help. Both are of the last call of Next.
+	// blocked are the operations that are wanted but back off. terminal means that only a change of an object can help.
+	// The last call of Next has set both.
 	blocked  []Op
 	terminal bool
 	// failures are the operations that failed in this sync.
 	failures []failure
 	// unreadable is the error of a live read that the API server refused. Nothing else is read then.
 	unreadable error
-	// nameRefused means that a create was refused, and that its name has not been read since.
-	nameRefused bool
+	// createRefused means that a create was refused, and that its name has not been read since.
+	createRefused bool
 	// warning is an event for a person who installed the controller, or nil.
 	warning *Event
 	// done are the writes of this sync that succeeded.
 	done []Op
 	// reported means that the status was written.
 	reported bool
-	// end is how the sync ends when it ends before everything was considered; nil until then.
+	// end is set when the sync ends early, before all rules were considered.
 	end *Outcome
 }
 
@@ -131,13 +131,13 @@ func (s *State) labelled(rule string, step *Step) *Step {
 }
 
 // admit returns the request to send for step: step itself, or a live read that it needs first. It returns nil when step
-// backs off. When it backs off because of a conflict, or was done in this very sync and is needed again, the sync ends:
-// what there is to report is not known before the next one.
+// backs off. The sync ends when step backs off because of a conflict, or was done in this very sync and is needed
+// again: only the next sync knows what to report.
 func (s *State) admit(step *Step) *Step {
 	read := s.readBefore(step)
 	if attempt := s.obstacle(step, read); attempt != nil {
 		s.blocked = append(s.blocked, step.Op)
-		if attempt.Quiet && step.Verb != UpdateStatus {
+		if attempt.Expected && step.Verb != UpdateStatus {
 			s.endEarly(Backoff, s.left(attempt))
 		}
 		return nil
@@ -152,11 +152,11 @@ func (s *State) admit(step *Step) *Step {
 	return step
 }
 
-// endEarly ends the sync without a report. What failed in it is still logged.
+// endEarly ends the sync without a report. Its failures are still logged.
 func (s *State) endEarly(reason WaitReason, after time.Duration) {
-	s.end = &Outcome{Kind: Wait, After: after, For: reason, Quiet: true}
+	s.end = new(WaitFor(reason, after))
 	if len(s.failures) > 0 {
-		s.end = &Outcome{Kind: Retry, After: after, For: reason, Err: s.failure(), Quiet: !s.loud()}
+		s.end = &Outcome{Kind: Retry, After: after, Reason: reason, Err: s.failure(), Expected: s.allExpected()}
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *State) obstacle(step, read *Step) *Attempt {
 	if attempt := s.backingOff(step.Op); attempt != nil {
 		return attempt
 	}
-	err := step.checkPreconditions()
+	err := step.missingPrecondition()
 	if err == nil && read != nil {
 		err = s.unreadable
 	}
@@ -183,9 +183,9 @@ func (s *State) readBefore(step *Step) *Step {
 	foo, deployment := s.restsOn(step)
 	switch {
 	case foo && !s.fresh.foo:
-		return &Step{Op: Op{Verb: ReadFoo, Name: s.Foo.Name}, For: step.Op, Foo: s.Foo}
+		return &Step{Op: Op{Verb: ReadFoo, Name: s.Foo.Name}, Prepares: step.Op, Foo: s.Foo}
 	case deployment && !s.fresh.deployment && validName(s.Foo): // No Deployment can have an invalid name.
-		return &Step{Op: Op{Verb: ReadDeployment, Name: s.Foo.Spec.DeploymentName}, For: step.Op, Foo: s.Foo}
+		return &Step{Op: Op{Verb: ReadDeployment, Name: s.Foo.Spec.DeploymentName}, Prepares: step.Op, Foo: s.Foo}
 	}
 	return nil
 }

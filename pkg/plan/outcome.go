@@ -39,19 +39,20 @@ type Outcome struct {
 	Kind Kind
 	// After is the delay of Wait and Retry. A shared limit on retries may make that of Retry longer.
 	After time.Duration
-	// For is what the key waits for.
-	For WaitReason
+	// Reason is what the key waits for.
+	Reason WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
 	// Event is to be sent about the Foo, or nil. The events that go with a status are those of its Step.
 	Event *Event
-	// Quiet means that Err is normal work, such as a conflict, and not to be logged as an error.
-	Quiet bool
+	// Expected means that the sync ended for a reason that is normal work, such as a conflict or a cache that lags. Err is
+	// not logged as an error then, and Done is no success: something may be left to do.
+	Expected bool
 }
 
 // WaitFor returns the outcome of a sync that waits.
 func WaitFor(reason WaitReason, after time.Duration) Outcome {
-	return Outcome{Kind: Wait, After: after, For: reason, Quiet: true}
+	return Outcome{Kind: Wait, After: after, Reason: reason, Expected: true}
 }
 
 // Outcome returns how the sync ended. It also drops from Memory what is no longer wanted, so keep Memory after it.
@@ -63,9 +64,8 @@ func (s *State) Outcome() Outcome {
 	next := s.firstRetry()
 	switch {
 	case len(s.failures) > 0:
-		return Outcome{
-			Kind: Retry, After: s.left(next), For: Backoff, Err: s.failure(), Quiet: !s.loud(), Event: s.warning,
-		}
+		// An expected failure has ended the sync early, so these are not expected.
+		return Outcome{Kind: Retry, After: s.left(next), Reason: Backoff, Err: s.failure(), Event: s.warning}
 	case next != nil:
 		return s.waitUntil(next)
 	case s.terminal:

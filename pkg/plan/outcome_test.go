@@ -18,7 +18,7 @@ func TestKindsOfOutcome(t *testing.T) {
 }
 
 func TestWaitFor(t *testing.T) {
-	want := plan.Outcome{Kind: plan.Wait, After: time.Second, For: plan.CacheBehind, Quiet: true}
+	want := plan.Outcome{Kind: plan.Wait, After: time.Second, Reason: plan.CacheBehind, Expected: true}
 	if got := plan.WaitFor(plan.CacheBehind, time.Second); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -206,7 +206,7 @@ func TestOutcome(t *testing.T) {
 			if c.step(tc.verb) == nil {
 				t.Fatalf("no %s: %s", tc.verb, c.sent())
 			}
-			got := outcome{kind: c.outcome.Kind, after: c.outcome.After, quiet: c.outcome.Quiet}
+			got := outcome{kind: c.outcome.Kind, after: c.outcome.After, quiet: c.outcome.Expected}
 			if c.outcome.Err != nil {
 				got.err = c.outcome.Err.Error()
 			}
@@ -224,7 +224,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger}
 	}
 	held := func(err error) plan.Outcome {
-		return plan.Outcome{Kind: plan.Wait, After: seconds(1), For: plan.Backoff, Err: err, Quiet: true}
+		return plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff, Err: err, Expected: true}
 	}
 	refused := &plan.ConditionError{Reason: "Refused", Message: "exceeded quota: small"}
 	foreign := newDeployment(foo, ownedBy())
@@ -263,7 +263,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 			want:  plan.Outcome{Kind: plan.Terminal},
 		},
 		{
-			name:  "a name that goes to an older Foo",
+			name:  "an older Foo names the Deployment too",
 			state: plan.State{Foo: foo, Claimants: foos(newFoo(withName("a")))}, want: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
@@ -366,7 +366,7 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 			if tc.want == plan.CacheBehind {
 				replies = append(replies, findsDeployment(newDeployment(newFoo())))
 			}
-			if got := play(t, tc.state, replies...).outcome; got.For != tc.want {
+			if got := play(t, tc.state, replies...).outcome; got.Reason != tc.want {
 				t.Errorf("outcome %+v, want one for %q", got, tc.want)
 			}
 		})
@@ -380,7 +380,7 @@ func TestOutcomeOfSeveralFailures(t *testing.T) {
 		Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(5, 5, 5)), Previous: all(earlier(foo, "web-1")),
 	}, fails(plan.PatchDeployment, forbidden), fails(plan.DeleteDeployment, tooMany), fails(plan.UpdateStatus,
 		serverFails))
-	if c.outcome.Kind != plan.Retry || c.outcome.After != 5*time.Millisecond || c.outcome.Quiet {
+	if c.outcome.Kind != plan.Retry || c.outcome.After != 5*time.Millisecond || c.outcome.Expected {
 		t.Errorf("outcome %+v, want a retry in 5 ms that is logged", c.outcome)
 	}
 	want := "patch Deployment web-3: " + quota + "\ndelete Deployment web-1: slow down\n" +
@@ -402,7 +402,7 @@ func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
 	}
 	c := play(t, state, fails(plan.DeleteDeployment, forbidden))
 	checkSent(t, "get Foo, get web-3, delete web-2", c.sent())
-	if c.outcome.Kind != plan.Retry || c.outcome.Quiet || c.outcome.Err == nil {
+	if c.outcome.Kind != plan.Retry || c.outcome.Expected || c.outcome.Err == nil {
 		t.Errorf("the refused deletion is not in the outcome %+v", c.outcome)
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file is about somebody else who works against a Foo: who sets fields that the Foo sets, or deletes its
+// This file is about other clients that work against a Foo: they set fields that the Foo sets, or delete its
 // Deployment.
 
-// overriddenReport returns what the status reports after the Deployment was written with patch, nil for a create, when
-// something else decides about fields of the Foo; nothing otherwise.
-func (s *State) overriddenReport(patch *Patch) ConditionError {
+// overriddenReport returns what the status reports after a write to the Deployment when something else decides about
+// fields of the Foo; nothing otherwise. patched are the fields that the write corrected; a create has none.
+func (s *State) overriddenReport(patched []Field) ConditionError {
 	switch drift := Drift(s.Deployment, s.Foo); {
 	case drift != nil:
 		return s.changedOnTheWay(drift.Fields)
-	case patch != nil && s.repeats(Op{Verb: PatchDeployment, Name: s.Deployment.Name}) >= freeRepeats:
-		return s.changedRepeatedly(patch.Fields)
+	case len(patched) > 0 && s.repeats(Op{Verb: PatchDeployment, Name: s.Deployment.Name}) >= freeRepeats:
+		return s.changedRepeatedly(patched)
 	}
 	return ConditionError{}
 }
@@ -44,7 +44,7 @@ func (s *State) changedRepeatedly(fields []Field) ConditionError {
 	}
 }
 
-// describeFields returns what has been done to fields, with both values of each.
+// describeFields describes what others have done to fields, with both values of each.
 func describeFields(fields []Field) string {
 	var texts []string
 	for _, field := range fields {
@@ -57,7 +57,7 @@ func describeFields(fields []Field) string {
 	return strings.Join(texts, "; ")
 }
 
-// orRemove returns the advice, and that the user may leave fields to others, as far as the Foo has them.
+// orRemove adds to advice that the user may remove from the Foo those of fields that it sets.
 func orRemove(advice string, fields []Field) string {
 	var removable []string
 	for _, field := range fields {
@@ -74,8 +74,8 @@ func orRemove(advice string, fields []Field) string {
 	return fmt.Sprintf("%s, or remove %s from this Foo", advice, strings.Join(removable, " and "))
 }
 
-// overridden returns the attempt because of which drift is not patched, while something else decides about fields of
-// the Foo's Deployment; nil otherwise.
+// overridden returns the attempt that delays the next patch of the Deployment, while something else decides about
+// fields of the Foo; nil otherwise.
 func (s *State) overridden() *Attempt {
 	dep := s.Deployment
 	if s.Foo.Spec.Paused || dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil {
@@ -84,8 +84,8 @@ func (s *State) overridden() *Attempt {
 	return s.limited(Op{Verb: PatchDeployment, Name: dep.Name})
 }
 
-// keepsBeingDeleted returns the attempt because of which the Deployment would not be created again, while that is all
-// that is known of it; nil otherwise.
+// keepsBeingDeleted returns the attempt that delays the next creation of the Deployment, as long as the Deployment
+// controller has not reported on the last one; nil otherwise.
 func (s *State) keepsBeingDeleted() *Attempt {
 	dep := s.Deployment
 	switch {
@@ -99,7 +99,7 @@ func (s *State) keepsBeingDeleted() *Attempt {
 	return s.limited(Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName})
 }
 
-// limited returns the attempt because of which op is not repeated yet; nil when it may be.
+// limited returns the attempt that delays the next repetition of op; nil when op may be repeated now.
 func (s *State) limited(op Op) *Attempt {
 	attempt := s.attempt(op.again())
 	if attempt.Report.Reason == "" || !attempt.Until.After(s.Now) {

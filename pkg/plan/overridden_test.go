@@ -126,7 +126,7 @@ func TestOverridden(t *testing.T) {
 			if c.reason() != want.Reason || c.message() != want.Message+". "+want.Advice || attempt.Count != tc.patches+1 {
 				t.Errorf("reported %s after %d patches", c.report(), attempt.Count)
 			}
-			if c.outcome.Kind != plan.Wait || c.outcome.For != plan.Backoff || c.outcome.Err.Error() != want.Error() {
+			if c.outcome.Kind != plan.Wait || c.outcome.Reason != plan.Backoff || c.outcome.Err.Error() != want.Error() {
 				t.Errorf("outcome %+v, want a wait because of that", c.outcome)
 			}
 		})
@@ -336,7 +336,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: plan.State{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
 		},
 		{
-			name:  "the name goes to another Foo",
+			name:  "an older Foo names the Deployment too",
 			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
 		},
 		{

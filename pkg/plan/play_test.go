@@ -29,12 +29,12 @@ type reply struct {
 // fails is the answer of an error. Several replies for a verb are given one after the other, the last one repeatedly.
 func fails(verb plan.Verb, err error) reply { return reply{verb: verb, answer: &plan.Answer{Err: err}} }
 
-// finds is the answer to a live read of the Foo, nil when there is none.
+// finds is the answer to a live read of the Foo; nil is "not found".
 func finds(foo *v1alpha1.Foo) reply {
 	return reply{verb: plan.ReadFoo, answer: &plan.Answer{Foo: foo}}
 }
 
-// findsDeployment is the answer to a live read of the Deployment, nil when there is none.
+// findsDeployment is the answer to a live read of the Deployment; nil is "not found".
 func findsDeployment(dep *appsv1.Deployment, chain ...*v1alpha1.Foo) reply {
 	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep, OwnerChain: chain}}
 }
@@ -207,8 +207,8 @@ func checkStep(t *testing.T, state *plan.State, step *plan.Step, before []*plan.
 	if step.Rule == "" || step.Foo == nil || step.Name == "" || step.Again {
 		t.Errorf("%s of rule %q, Foo %v, again %t", step.Op, step.Rule, step.Foo, step.Again)
 	}
-	if read != (step.For != plan.Op{}) {
-		t.Errorf("%s is for %q", step.Op, step.For)
+	if read != (step.Prepares != plan.Op{}) {
+		t.Errorf("%s is for %q", step.Op, step.Prepares)
 	}
 }
 
@@ -222,7 +222,7 @@ func checkOutcome(t *testing.T, outcome plan.Outcome) {
 	case plan.Retry:
 		bad = outcome.Err == nil
 	case plan.Wait:
-		bad = outcome.For == ""
+		bad = outcome.Reason == ""
 	default:
 		bad = true
 	}
@@ -281,7 +281,7 @@ func (c conversation) result() string {
 	return c.sent()
 }
 
-// last returns the last step, nil when there was none.
+// last returns the last step, or nil.
 func (c conversation) last() *plan.Step {
 	if len(c.steps) == 0 {
 		return nil
@@ -289,7 +289,7 @@ func (c conversation) last() *plan.Step {
 	return c.steps[len(c.steps)-1]
 }
 
-// step returns the step of this verb, nil when there was none.
+// step returns the step of this verb, or nil.
 func (c conversation) step(verb plan.Verb) *plan.Step {
 	for _, step := range c.steps {
 		if step.Verb == verb {
@@ -307,7 +307,7 @@ func (c conversation) status() *v1alpha1.FooStatus {
 	return nil
 }
 
-// event returns the event that belongs to the status, nil when there is none.
+// event returns the event that belongs to the status, or nil.
 func (c conversation) event() *plan.Event {
 	if step := c.step(plan.UpdateStatus); step != nil {
 		return step.Event

@@ -13,7 +13,7 @@ import (
 // otherwise the Foo is Reconciling.
 type ConditionError struct {
 	Reason string
-	// Message is what is and why; Advice is what to do, with commands that name the namespace.
+	// Message is the present state and its cause. Advice is what to do, with commands that name the namespace.
 	Message, Advice string
 	Stalled         bool
 }
@@ -33,10 +33,10 @@ func (e *ConditionError) readiness() *readiness {
 // readiness is what the conditions of a Foo report.
 type readiness struct {
 	ready bool
-	// secondary is the type of the condition that goes with an unready Foo: Reconciling, Stalled, or "".
+	// secondary is the type of the condition that an unready Foo has too: Reconciling, Stalled, or "".
 	secondary string
 	reason    string
-	// message is what is and why. What there is to report of previous Deployments follows, and then advice.
+	// message reports the present state and its cause. A report on previous Deployments follows it, and then the advice.
 	message, advice string
 }
 
@@ -70,7 +70,7 @@ type readyRule func(*State) *readiness
 // nothing changes: no times, no names of pods, nothing in the order of a map.
 var readyRules = []readyRule{
 	readyPaused, readyInvalid,
-	readyConflict, readyReserved, // The name is not the Foo's.
+	readyNameConflict, readyNameReserved, // The name is not the Foo's.
 	readyOverridden, readyRefused,
 	readyBeingDeleted, readyKeepsBeingDeleted, readyCreating,
 	rollout,
@@ -94,7 +94,7 @@ func firstReady(s *State, rules []readyRule) *readiness {
 
 func rollout(s *State) *readiness { return firstReady(s, rolloutRules) }
 
-// readyPaused reports on a paused Foo: how things are, while nothing is done about them.
+// readyPaused: the controller reports the state of the Deployment and does not change it.
 func readyPaused(s *State) *readiness {
 	if !s.Foo.Spec.Paused {
 		return nil
@@ -125,16 +125,16 @@ func readyInvalid(s *State) *readiness {
 	return nil
 }
 
-// readyConflict: the Deployment belongs to somebody else.
-func readyConflict(s *State) *readiness {
+// readyNameConflict: the Deployment belongs to somebody else.
+func readyNameConflict(s *State) *readiness {
 	if s.Deployment == nil || Owns(s.Foo, s.Deployment) {
 		return nil
 	}
-	return s.conflict().readiness()
+	return s.nameConflictReport().readiness()
 }
 
-// readyReserved: the free name goes to an older Foo.
-func readyReserved(s *State) *readiness {
+// readyNameReserved: an older Foo names the Deployment too and creates it.
+func readyNameReserved(s *State) *readiness {
 	if s.Deployment != nil {
 		return nil
 	}
@@ -145,7 +145,7 @@ func readyReserved(s *State) *readiness {
 	return s.reservedFor(first).readiness()
 }
 
-// readyOverridden: something else keeps changing fields that the Foo sets. Whether the Foo is Ready is as observed.
+// readyOverridden: another client keeps changing fields that the Foo sets. Ready follows the rollout all the same.
 func readyOverridden(s *State) *readiness {
 	attempt := s.overridden()
 	if attempt == nil {
@@ -156,7 +156,7 @@ func readyOverridden(s *State) *readiness {
 	return &r
 }
 
-// readyRefused: the Deployment is not as it should be, since the API server refused to create or patch it, or failed.
+// readyRefused: the API server refused to create or patch the Deployment, or failed.
 func readyRefused(s *State) *readiness {
 	for _, op := range s.blocked {
 		attempt := s.attempt(op)
@@ -193,7 +193,7 @@ func readyKeepsBeingDeleted(s *State) *readiness {
 	return nil
 }
 
-// readyCreating: there is no Deployment yet, or nothing is known of it yet.
+// readyCreating: no Deployment exists yet, or the Deployment controller has not reported on it yet.
 func readyCreating(s *State) *readiness {
 	dep := s.Deployment
 	switch {
@@ -237,8 +237,8 @@ func readyDeploymentPaused(s *State) *readiness {
 		"To resume: "+s.kubectl("rollout resume deployment %s", dep.Name))
 }
 
-// readyReplicaFailure: pods are refused. During a rename there may be no room for both Deployments, and somebody may
-// make some; the progress deadline limits how long that may take.
+// readyReplicaFailure: pods are refused. During a rename the quota may be too small for both Deployments. A person may
+// raise it, so the Foo is Reconciling until the progress deadline.
 func readyReplicaFailure(s *State) *readiness {
 	dep := s.Deployment
 	cond := replicaFailure(dep)
@@ -316,13 +316,13 @@ func available(dep *appsv1.Deployment) string {
 	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, replicasOf(dep))
 }
 
-// replicaSetRefused returns the condition that the Deployment controller could not create the ReplicaSet, nil when
-// there is none. That controller then leaves observedGeneration behind.
+// replicaSetRefused returns the condition that the Deployment controller could not create the ReplicaSet, or
+// nil. That controller then leaves observedGeneration behind.
 func replicaSetRefused(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
 	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 }
 
-// replicaFailure returns the condition that pods of dep are refused, nil when there is none.
+// replicaFailure returns the condition that pods of dep are refused, or nil.
 func replicaFailure(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
 	return findCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
 }

@@ -150,7 +150,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 			want: "get Foo, get web-3; Renaming; done",
 		},
 		{
-			name: "the cache had one, and there is none", state: stale(newDeployment(foo, scaled(5))),
+			name: "the cache had one that no longer exists", state: stale(newDeployment(foo, scaled(5))),
 			found: findsDeployment(nil), want: "get Foo, get web-3, create web-3; Renaming; done",
 		},
 		{
@@ -435,12 +435,12 @@ func TestAReadIsForAWrite(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			step := play(t, tc.state).step(tc.verb)
-			if step == nil || step.For != tc.want {
+			if step == nil || step.Prepares != tc.want {
 				t.Fatalf("got %+v, want a read for %s", step, tc.want)
 			}
 			c := play(t, tc.state, fails(tc.verb, forbidden))
 			attempt := c.end.Memory.Ledger[tc.want]
-			if attempt.Count != 1 || attempt.Quiet || attempt.Report.Message != overQuota {
+			if attempt.Count != 1 || attempt.Expected || attempt.Report.Message != overQuota {
 				t.Errorf("the ledger has %+v of %s", attempt, tc.want)
 			}
 		})

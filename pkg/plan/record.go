@@ -29,23 +29,23 @@ func (s *State) Record(step *Step, answer Answer, now time.Time) {
 	}
 }
 
-// recordFailedRead: a refused read is a failure of the write that it was for. Without any answer nothing else can be
-// done either, so the whole sync backs off.
+// recordFailedRead: a refused read counts as a failure of the write that needed it. When the API server does not answer
+// at all, no other request would help either, so the whole sync backs off.
 func (s *State) recordFailedRead(step *Step, err error) {
 	if noAnswer(err) {
 		attempt := s.fail(Op{Verb: WholeSync}, withContext(step.Op, err), true)
-		s.end = &Outcome{Kind: Retry, After: s.left(&attempt), For: Backoff, Err: s.failure()}
+		s.end = &Outcome{Kind: Retry, After: s.left(&attempt), Reason: Backoff, Err: s.failure()}
 		return
 	}
-	s.unreadable, s.nameRefused = withContext(step.Op, err), false
-	s.fail(step.For, s.unreadable, false)
+	s.unreadable, s.createRefused = withContext(step.Op, err), false
+	s.fail(step.Prepares, s.unreadable, false)
 }
 
 // recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and
 // the event that it lacks brings the key back.
 func (s *State) recordFoo(live *v1alpha1.Foo) {
 	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
-		s.end = &Outcome{Kind: Done, Quiet: true} // It is over, but not everything was done.
+		s.end = &Outcome{Kind: Done, Expected: true}
 		if len(s.failures) > 0 {
 			s.endEarly(NextStep, firstDelay)
 		}
@@ -57,32 +57,32 @@ func (s *State) recordFoo(live *v1alpha1.Foo) {
 
 // recordDeployment: what a live read found replaces what the cache has.
 func (s *State) recordDeployment(answer Answer) {
-	refused := s.nameRefused
-	s.Deployment, s.OwnerChain, s.fresh.deployment, s.nameRefused = answer.Deployment, answer.OwnerChain, true, false
+	refused := s.createRefused
+	s.Deployment, s.OwnerChain, s.fresh.deployment, s.createRefused = answer.Deployment, answer.OwnerChain, true, false
 	s.clearStale()
 	if refused {
 		s.recordRefusedName()
 	}
 }
 
-// clearStale ends the rule that live reads come first, once they have been made.
+// clearStale: once both live reads are done, the cache's versions no longer matter to this sync.
 func (s *State) clearStale() {
 	if s.fresh.foo && (s.fresh.deployment || !validName(s.Foo)) {
 		s.Memory.StaleFoo, s.Memory.StaleDeployment, s.CacheLags = false, false, false
 	}
 }
 
-// recordRefusedName decides, after a create was refused, on what has the name.
+// recordRefusedName: a create was refused, and a live read has now found the Deployment of that name, or none.
 func (s *State) recordRefusedName() {
 	op := Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName}
 	switch {
 	case s.Deployment == nil:
-		s.endIfQuiet(s.attempt(op))
+		s.endIfExpected(s.attempt(op))
 	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
-		s.end = &Outcome{Kind: Wait, After: firstDelay, For: CacheBehind, Quiet: true}
+		s.end = new(WaitFor(CacheBehind, firstDelay))
 	default: // The create has failed: no event comes when that Deployment is deleted before the cache has it.
 		s.Memory.StaleDeployment = false // The state has the live one.
-		s.fail(op, s.conflict(), false)
+		s.fail(op, s.nameConflictReport(), false)
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *State) recordWrite(step *Step, answer Answer) {
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.end = &Outcome{Kind: Terminal, Quiet: true} // The Foo is about to be deleted too.
+		s.end = &Outcome{Kind: Terminal, Expected: true} // The Foo is about to be deleted too.
 	default:
 		s.recordFailedWrite(step, err)
 	}
@@ -110,7 +110,7 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		s.recordCreated(step.Op, answer.Deployment)
 	case PatchDeployment:
 		s.Deployment = answer.Deployment
-		report := s.overriddenReport(step.Patch)
+		report := s.overriddenReport(step.Patch.Fields)
 		s.repeat(step.Op, report.Reason != "", report)
 	case DeleteDeployment:
 		s.removePrevious(step.Deployment)
@@ -142,22 +142,22 @@ func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 func (s *State) recordFailedWrite(step *Step, err error) {
 	err = withContext(step.Op, err)
 	unknown := outcomeUnknown(err)
-	quiet := isConflict(err) && s.attempt(step.Op).Count < freeConflicts
-	attempt := s.fail(step.Op, err, quiet)
+	expected := isConflict(err) && s.attempt(step.Op).Count < freeConflicts
+	attempt := s.fail(step.Op, err, expected)
 	s.Memory.Wrote = s.Memory.Wrote || unknown
 	if step.Verb == UpdateStatus {
 		s.recordFailedStatus(err, attempt)
 		return
 	}
-	if step.Verb != DeleteDeployment && (unknown || quiet && attempt.Count > 1) { // The cache is not catching up.
+	if step.Verb != DeleteDeployment && (unknown || expected && attempt.Count > 1) { // The cache is not catching up.
 		s.Memory.StaleDeployment = true
 	}
-	s.nameRefused = step.Verb == CreateDeployment && nameMayExist(err)
+	s.createRefused = step.Verb == CreateDeployment && nameMayExist(err)
 	switch {
 	case unknown:
 		s.endEarly(NextStep, firstDelay)
-	case !s.nameRefused:
-		s.endIfQuiet(attempt)
+	case !s.createRefused:
+		s.endIfExpected(attempt)
 	}
 }
 
@@ -165,13 +165,13 @@ func (s *State) recordFailedWrite(step *Step, err error) {
 // up. A status that is not found although the Foo exists cannot be stored at all.
 func (s *State) recordFailedStatus(err error, attempt Attempt) {
 	notFound := apierrors.IsNotFound(err)
-	if outcomeUnknown(err) || notFound || attempt.Quiet && attempt.Count > 1 {
+	if outcomeUnknown(err) || notFound || attempt.Expected && attempt.Count > 1 {
 		s.Memory.StaleFoo = true
 	}
 	if notFound && attempt.Count == freeConflicts+1 {
 		s.warn(statusNotStored)
 	}
-	s.endIfQuiet(attempt)
+	s.endIfExpected(attempt)
 }
 
 // recordDroppedStatus: the API server stored another status than it was sent. It would be written again in every sync.
@@ -183,9 +183,9 @@ func (s *State) recordDroppedStatus(step *Step) {
 	s.reported, s.Memory.Wrote = true, true
 }
 
-// endIfQuiet ends the sync without a report when attempt was a conflict.
-func (s *State) endIfQuiet(attempt Attempt) {
-	if attempt.Quiet {
+// endIfExpected ends the sync without a report when attempt was a conflict.
+func (s *State) endIfExpected(attempt Attempt) {
+	if attempt.Expected {
 		s.endEarly(Backoff, s.left(&attempt))
 	}
 }
@@ -202,7 +202,7 @@ func (s *State) failure() error {
 	return errors.Join(errs...)
 }
 
-// loud reports whether something failed in this sync that is not normal work.
-func (s *State) loud() bool {
-	return slices.ContainsFunc(s.failures, func(f failure) bool { return !f.quiet })
+// allExpected reports whether all failures of this sync are normal work.
+func (s *State) allExpected() bool {
+	return !slices.ContainsFunc(s.failures, func(f failure) bool { return !f.expected })
 }

@@ -22,7 +22,7 @@ func (c conversation) ending() string {
 	if c.outcome.Kind == plan.Retry || c.outcome.Kind == plan.Wait {
 		text += fmt.Sprintf(" in %s", c.outcome.After)
 	}
-	if c.outcome.Quiet {
+	if c.outcome.Expected {
 		text += " quietly"
 	}
 	return text
@@ -130,7 +130,7 @@ func TestConflictsInARow(t *testing.T) {
 func TestTheFourthConflictIsReported(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Quiet: true},
+		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Expected: true},
 	}}
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
 		fails(plan.PatchDeployment, conflict))
@@ -181,7 +181,7 @@ func TestAConflictEndsTheSync(t *testing.T) {
 func TestASuccessEndsARowOfConflicts(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Quiet: true},
+		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Expected: true},
 	}}
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory})
 	if attempt, found := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-1")]; found {
@@ -192,7 +192,7 @@ func TestASuccessEndsARowOfConflicts(t *testing.T) {
 	c = play(t, plan.State{
 		Foo: moved, Deployment: newDeployment(moved, scaled(5)), Previous: all(earlier(moved, "web-1")),
 		Memory: plan.Memory{UID: moved.UID, Generation: moved.Generation, Ledger: ledger{
-			op(plan.PatchDeployment, "web-3"): {Count: 3, Until: now, Quiet: true},
+			op(plan.PatchDeployment, "web-3"): {Count: 3, Until: now, Expected: true},
 		}},
 	}, fails(plan.DeleteDeployment, conflict))
 	if attempt, found := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-3")]; found {
@@ -241,10 +241,10 @@ func TestAnUnknownOutcome(t *testing.T) {
 				if diff := cmp.Diff(tc.first, c.line()); diff != "" {
 					t.Fatalf("wrong sync (-want +got):\n%s", diff)
 				}
-				// The reads before a deletion are made in any case, and the write says nothing about the new Deployment.
+				// A deletion needs live reads in any case, and it does not concern the new Deployment.
 				stale := tc.verb != plan.DeleteDeployment
-				if c.outcome.For != plan.NextStep || c.end.Memory.StaleDeployment != stale || !c.end.Memory.Wrote {
-					t.Errorf("it waits for %q, and remembers %+v", c.outcome.For, c.end.Memory)
+				if c.outcome.Reason != plan.NextStep || c.end.Memory.StaleDeployment != stale || !c.end.Memory.Wrote {
+					t.Errorf("it waits for %q, and remembers %+v", c.outcome.Reason, c.end.Memory)
 				}
 				if c.end.Memory.StaleFoo {
 					t.Error("the Foo is not what was written to")
@@ -438,7 +438,7 @@ func TestARefusedCreateIsCountedOnce(t *testing.T) {
 		},
 	} {
 		c := play(t, plan.State{Foo: newFoo()}, replies...)
-		if attempt := c.end.Memory.Ledger[op(plan.CreateDeployment, "web-1")]; attempt.Count != 1 || attempt.Quiet {
+		if attempt := c.end.Memory.Ledger[op(plan.CreateDeployment, "web-1")]; attempt.Count != 1 || attempt.Expected {
 			t.Errorf("%s: %+v, want one failure that is reported", name, attempt)
 		}
 	}
@@ -497,7 +497,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		{name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
 	} {
 		c := play(t, tc.state, fails(tc.verb, namespaceTerminating()))
-		if want := (plan.Outcome{Kind: plan.Terminal, Quiet: true}); c.outcome != want {
+		if want := (plan.Outcome{Kind: plan.Terminal, Expected: true}); c.outcome != want {
 			t.Errorf("%s: outcome %+v, want %+v", tc.name, c.outcome, want)
 		}
 		if last := c.last(); last.Verb != tc.verb || len(c.end.Memory.Ledger) > 0 {
@@ -590,7 +590,7 @@ func TestAStatusThatIsNotFound(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			foo := newFoo()
 			c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo)}, fails(plan.UpdateStatus, tc.err))
-			if c.outcome.Kind != plan.Retry || !c.outcome.Quiet || !c.end.Memory.StaleFoo {
+			if c.outcome.Kind != plan.Retry || !c.outcome.Expected || !c.end.Memory.StaleFoo {
 				t.Errorf("outcome %+v, stale Foo %t, want a quiet retry that reads the Foo", c.outcome, c.end.Memory.StaleFoo)
 			}
 		})
@@ -622,7 +622,7 @@ func TestAStatusThatIsNotStoredHasOneEvent(t *testing.T) {
 			for attempt := range 7 {
 				c := play(t, state, tc.reply)
 				got := c.outcome
-				if got.Kind != plan.Retry || got.After != 5*time.Millisecond<<attempt || got.Quiet != (attempt < tc.quiet) {
+				if got.Kind != plan.Retry || got.After != 5*time.Millisecond<<attempt || got.Expected != (attempt < tc.quiet) {
 					t.Errorf("attempt %d: outcome %+v, want a retry, quiet for %d attempts", attempt+1, got, tc.quiet)
 				}
 				if has := got.Event != nil; has != (attempt+1 == tc.event) {

@@ -19,12 +19,12 @@ import (
 // previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name. They
 // are computed once: each costs a hash.
 func (s *State) previous() []*appsv1.Deployment {
-	if s.made == nil {
-		s.made = slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
+	if s.previousMade == nil {
+		s.previousMade = slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
 			return dep.DeletionTimestamp != nil || !IsMadeFor(s.Foo, dep)
 		})
 	}
-	return s.made
+	return s.previousMade
 }
 
 // allPrevious returns the Deployments of other names that the Foo controls, by name.
@@ -38,7 +38,7 @@ func (s *State) allPrevious() []*appsv1.Deployment {
 func (s *State) removePrevious(deleted *appsv1.Deployment) {
 	isDeleted := func(dep *appsv1.Deployment) bool { return dep.UID == deleted.UID }
 	s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), isDeleted)
-	s.made = slices.DeleteFunc(slices.Clone(s.made), isDeleted)
+	s.previousMade = slices.DeleteFunc(slices.Clone(s.previousMade), isDeleted)
 }
 
 // IsMadeFor reports whether dep was made for foo under its present name, and is no copy.
@@ -56,8 +56,8 @@ func (s *State) newestWrittenGeneration() int64 {
 }
 
 // servingPrevious returns the previous Deployment that serves until the new one can: the one with most available
-// replicas; of several one that was complete, since its pods may come back; of several the oldest. It is nil when there
-// is none.
+// replicas; of several one that was complete, since its pods may come back; of several the oldest. It is nil for a
+// Foo without previous Deployments.
 func (s *State) servingPrevious() *appsv1.Deployment {
 	previous := s.previous()
 	if len(previous) == 0 {
@@ -111,8 +111,8 @@ func (s *State) replaced() []*appsv1.Deployment {
 
 // canReplace reports whether the Deployment can take over from previous: it is written for the current generation,
 // its status is up to date, and it has at least as many replicas available as previous, or as are wanted, and at
-// least one: what has nothing available just now may soon have. The last rule is waived if it cannot create pods and
-// previous never completed a rollout, because previous' pods may be what exhausts the quota.
+// least one. It need not have one if it cannot create pods and previous never completed a rollout: the pods of previous
+// may be what exhausts the quota.
 func (s *State) canReplace(previous *appsv1.Deployment) bool {
 	dep := s.Deployment
 	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil ||
@@ -139,7 +139,7 @@ func (s *State) wantedReplicas() int32 {
 // failedDelete returns why dep could not be deleted, while that backs off; "" otherwise.
 func (s *State) failedDelete(dep *appsv1.Deployment) string {
 	attempt := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name})
-	if attempt.Quiet || !attempt.Until.After(s.Now) {
+	if attempt.Expected || !attempt.Until.After(s.Now) {
 		return ""
 	}
 	return attempt.Report.Message

@@ -61,7 +61,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		report  string
 	}{
 		{
-			name:  "there is none of the new name",
+			name:  "the new Deployment does not exist",
 			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3",
 			report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
@@ -187,7 +187,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver("web-3"),
 		},
 		{
-			name:  "the new name goes to an older Foo",
+			name:  "an older Foo names the new Deployment too",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(old)},
 			sent:  "nothing", report: older3 + kept + yields,
 		},
@@ -235,7 +235,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			sent:  readBoth + "delete web-2", report: taken3 + kept + yields,
 		},
 		{
-			name:  "the name was changed twice, and the last one goes to an older Foo",
+			name:  "the name was changed twice, and an older Foo has the last one",
 			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(between, old)},
 			sent:  "get Foo, delete web-2", report: older3 + kept + yields,
 		},
@@ -539,7 +539,7 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 		want  string
 	}{
 		{
-			name:  "there is none of the new name",
+			name:  "the new Deployment does not exist",
 			state: plan.State{Previous: both}, want: "get Foo, delete web-2" + then,
 		},
 		{
@@ -569,7 +569,7 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 			want:  delete + ", NameTaken",
 		},
 		{
-			name:  "the new name goes to an older Foo",
+			name:  "an older Foo names the new Deployment too",
 			state: plan.State{Previous: both, Claimants: foos(rival)}, want: "get Foo, delete web-2, NameTaken",
 		},
 		{
@@ -853,7 +853,7 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 		replies []reply
 		want    v1alpha1.FooStatus
 	}{
-		{name: "there is none", replies: refused, want: v1alpha1.FooStatus{ObservedGeneration: 3}},
+		{name: "the Deployment does not exist", replies: refused, want: v1alpha1.FooStatus{ObservedGeneration: 3}},
 		{
 			name: "it comes up", named: newDeployment(foo, rollout(2, 2, 1)),
 			want: v1alpha1.FooStatus{
@@ -909,7 +909,7 @@ func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 		{name: "it is being deleted", named: newDeployment(foo, deleted), want: kept},
 		{name: "it is another Foo's", named: other, want: kept},
 		{name: "it is no Foo's", named: newDeployment(foo, ownedBy()), want: kept},
-		{name: "there is none", want: kept},
+		{name: "the Deployment does not exist", want: kept},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := play(t, plan.State{

@@ -10,10 +10,10 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file is about a name that is not the Foo's. The Foo that has the Deployment keeps it. A name that becomes free
-// goes to the oldest Foo that names it, and the others do not try.
+// This file is about several Foos that name one Deployment. The Foo that controls the Deployment keeps it. When no
+// Deployment has the name, the oldest Foo that names it creates the Deployment, and the others do not try.
 
-// firstClaimant returns the Foo that a free name goes to, nil when that is the Foo itself.
+// firstClaimant returns the Foo that creates the Deployment when none has the name, nil when that is the Foo itself.
 func (s *State) firstClaimant() *v1alpha1.Foo {
 	first := s.Foo
 	for _, claimant := range s.Claimants {
@@ -35,13 +35,13 @@ func compareAge(a, b *v1alpha1.Foo) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// Claims reports whether foo would create its Deployment if it could. The status of one that would not, because it is
-// paused or invalid, does not say what it waits for.
+// Claims reports whether foo would create its Deployment if it could. The status of a paused or invalid Foo
+// does not report what it waits for.
 func Claims(foo *v1alpha1.Foo) bool {
 	return foo.DeletionTimestamp == nil && !foo.Spec.Paused && invalidReason(foo) == ""
 }
 
-// reservedFor returns why the Foo does not create its Deployment although there is none.
+// reservedFor returns why the Foo does not create its Deployment, which does not exist.
 func (s *State) reservedFor(first *v1alpha1.Foo) *ConditionError {
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
@@ -57,8 +57,8 @@ func (s *State) yield(other *v1alpha1.Foo) string {
 		s.kubectl("describe foo %s", other.Name)
 }
 
-// conflict returns who has the Deployment, when that is not the Foo.
-func (s *State) conflict() *ConditionError {
+// nameConflictReport returns who has the Deployment, when that is not the Foo.
+func (s *State) nameConflictReport() *ConditionError {
 	dep := s.Deployment
 	ref := FooReference(dep)
 	if ref == nil {

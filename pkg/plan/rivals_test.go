@@ -144,7 +144,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			found := play(t, plan.State{Foo: foo}, fails(plan.CreateDeployment, exists),
 				findsDeployment(tc.dep, tc.chain...))
 			checkConditions(t, c.conditions(), found.conditions())
-			if found.outcome.Kind != plan.Retry || found.outcome.Quiet {
+			if found.outcome.Kind != plan.Retry || found.outcome.Expected {
 				t.Errorf("found by a live read: outcome %+v, want a retry that is logged", found.outcome)
 			}
 			if what := tc.reason + ": "; found.outcome.Err == nil || !isCause(found.outcome.Err, what, tc.want) {
@@ -189,8 +189,8 @@ func TestEveryMemberOfACycleNamesAll(t *testing.T) {
 	}
 }
 
-// A name that nobody has goes to the oldest of those that name it.
-func TestAFreeNameGoesToTheOldestClaimant(t *testing.T) {
+// When no Deployment has the name, the oldest Foo that names it creates one.
+func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
 	const taken = `False Stalled NameTaken: Deployment "web-1" is left to Foo %q, which also names it and is older`
 	foo := newFoo(createdAt(100))
 	claim := func(name string, second int64, with ...fooOption) *v1alpha1.Foo {

@@ -17,17 +17,17 @@ func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Pa
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
 
-// readRefusedName: a refused create leaves open whether the name is free, since admission answers before the name is
-// checked, and the cache may lag. Nothing is concluded before the name was read.
+// readRefusedName: after a refused create it is not known whether the name is free, since admission answers before the
+// name is checked, and the cache may lag. A live read decides.
 func (s *State) readRefusedName() (steps []*Step, final bool) {
-	if !s.nameRefused {
+	if !s.createRefused {
 		return nil, false
 	}
 	name := s.Foo.Spec.DeploymentName
 	return []*Step{{
-		Op:  Op{Verb: ReadDeployment, Name: name},
-		For: Op{Verb: CreateDeployment, Name: name},
-		Foo: s.Foo,
+		Op:       Op{Verb: ReadDeployment, Name: name},
+		Prepares: Op{Verb: CreateDeployment, Name: name},
+		Foo:      s.Foo,
 	}}, true
 }
 
@@ -55,7 +55,7 @@ func (s *State) nameConflict() (steps []*Step, final bool) {
 	return nil, !Owns(s.Foo, s.Deployment)
 }
 
-// waitForDeletion: the name is free only when the Deployment is gone, and that is a watch event.
+// waitForDeletion: the name is not free before the Deployment is deleted. A watch event reports that.
 func (s *State) waitForDeletion() (steps []*Step, final bool) {
 	return nil, s.Deployment.DeletionTimestamp != nil
 }
@@ -70,7 +70,7 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Event: s.corrected(patch)}}, false
 }
 
-// deleteReplaced: the Deployment can do the work of a previous one.
+// deleteReplaced: the Deployment can take over from a previous one.
 func (s *State) deleteReplaced() (steps []*Step, final bool) {
 	return s.deletions(s.replaced(), s.moved), false
 }

@@ -105,10 +105,10 @@ func SameReport(a, b *v1alpha1.Foo) bool {
 	return reasonA == reasonB && messageA == messageB && isReady(a) == isReady(b) && isStalled(a) == isStalled(b)
 }
 
-// isReady reports whether foo's status says of its present spec that it is Ready.
+// isReady reports whether foo is Ready, according to a status of its present spec.
 func isReady(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionReady) }
 
-// isStalled reports whether foo's status says of its present spec that a person must act.
+// isStalled reports whether foo is Stalled, according to a status of its present spec.
 func isStalled(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionStalled) }
 
 func isTrue(foo *v1alpha1.Foo, condition string) bool {

@@ -633,7 +633,7 @@ func TestSameReport(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		foo  *v1alpha1.Foo
-		// differs says that the status reads differently from none.
+		// differs means that the status differs from an empty one.
 		differs bool
 	}{
 		{name: "no status", foo: newFoo()},

@@ -45,20 +45,20 @@ type Step struct {
 	Op
 	// Rule is the name of the rule that asked for the request, for the log.
 	Rule string
-	// For is the write that a live read prepares. When the read fails, that write has failed.
-	For Op
+	// Prepares is the write that a live read prepares. When the read fails, that write has failed.
+	Prepares Op
 	// Foo is the Foo of this sync. For UpdateStatus it is a copy with the status to write.
 	Foo *v1alpha1.Foo
 	// Deployment is the one to create, or the version of it to patch or delete.
 	Deployment *appsv1.Deployment
 	// Patch is set for PatchDeployment only.
 	Patch *Patch
-	// Event is to be sent when the write has had its effect, see EventAfter; nil when it is worth none.
+	// Event, unless nil, is to be sent when the write has had its effect, see EventAfter.
 	Event *Event
 }
 
-// EventAfter returns the event to send after the answer to step, nil when there is none: an event is about what has
-// happened. The API server may have stored something else than it was sent.
+// EventAfter returns the event to send after the answer to step, or nil. An event is about something that has
+// happened, and the API server may have stored something else than it was sent.
 func (step *Step) EventAfter(answer Answer) *Event {
 	switch {
 	case step.Event == nil, answer.Err != nil:
@@ -74,9 +74,9 @@ func (step *Step) EventAfter(answer Answer) *Event {
 // isRead reports whether step is a live read.
 func (step *Step) isRead() bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
 
-// checkPreconditions returns an error unless the object that step writes to has the uid and resourceVersion that the
-// request must carry: the API server takes an empty one as no precondition at all.
-func (step *Step) checkPreconditions() error {
+// missingPrecondition returns an error unless the object that step writes to has the uid and resourceVersion that the
+// request must carry.
+func (step *Step) missingPrecondition() error {
 	switch step.Verb {
 	case PatchDeployment, DeleteDeployment:
 		return CheckPreconditions("Deployment", step.Deployment)
@@ -88,10 +88,10 @@ func (step *Step) checkPreconditions() error {
 
 // An Answer is what the API server returned for a Step.
 type Answer struct {
-	// Foo is the object that ReadFoo found or UpdateStatus wrote; nil when ReadFoo found none.
+	// Foo is the object that ReadFoo found, or that UpdateStatus wrote. It is nil when ReadFoo found nothing.
 	Foo *v1alpha1.Foo
-	// Deployment is the object that ReadDeployment found, or a create or patch wrote; nil when ReadDeployment found
-	// none.
+	// Deployment is the object that ReadDeployment found, or that a create or patch wrote. It is nil when
+	// ReadDeployment found nothing.
 	Deployment *appsv1.Deployment
 	// OwnerChain belongs to Deployment in the answer to ReadDeployment, see State.OwnerChain.
 	OwnerChain []*v1alpha1.Foo

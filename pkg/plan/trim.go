@@ -12,11 +12,11 @@ import (
 // a trimmed Deployment and one that was read live give the same report.
 const trimmedMessageLimit = 2 * causeLimit
 
-// Trim is the transform of the Deployment informer: it keeps what this package reads. All Deployments
-// in scope are watched, so that every name that is taken can be seen; of one that no Foo controls only
-// the names remain. It is a cache.TransformFunc: what is not a Deployment comes back as it is.
+// Trim is the transform of the Deployment informer: it keeps only the fields that this package reads, to save memory.
+// All Deployments in scope are watched, so that the cache has every name in use. Of a Deployment that no Foo controls
+// only its identity and owners remain. Trim is a cache.TransformFunc: it returns any other object unchanged.
 //
-// A trimmed Deployment is not fit to be written back.
+// A trimmed Deployment must not be written back.
 func Trim(obj any) (any, error) {
 	dep, ok := obj.(*appsv1.Deployment)
 	if !ok {

@@ -38,14 +38,14 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 		}
 		next := newTalk(world, at, nil)
 		next.later = true
-		next.said = append(slices.Clip(c.said), walkLine{
+		next.lines = append(slices.Clip(c.lines), walkLine{
 			reply: fmt.Sprintf("sync after %v, %s", at.Sub(c.at), outcome.Kind),
 		})
-		next.first = len(next.said)
+		next.first = len(next.lines)
 		if !walk.playOut(next) {
 			return
 		}
-		sent := len(next.said) > next.first
+		sent := len(next.lines) > next.first
 		outcome = next.state.Outcome()
 		switch {
 		case syncs == maxChain, sent && done && !c.server.eventDue, !delayIsReasonable(next, outcome):
@@ -198,7 +198,7 @@ func encodeWorld(e walkEncoder, w *walkWorld, at time.Time, done bool) walkEncod
 		attempt := memory.Ledger[op]
 		e.text(string(op.Verb), op.Name, attempt.Report.Reason, attempt.Report.Message)
 		e.numbers(int64(attempt.Count), int64(max(attempt.Until.Sub(at), 0)))
-		e.flags(op.Again, attempt.Quiet, attempt.Report.Stalled)
+		e.flags(op.Again, attempt.Expected, attempt.Report.Stalled)
 	}
 	return e
 }

@@ -31,10 +31,10 @@ var walkStepOracles = []walkStepOracle{
 	{"nothing but the status is written for a Foo that is paused or invalid", respectsPause},
 	{"nothing is written after a write with an unknown outcome", stopsWhenUnknown},
 	{"a create waits for a live read of the Foo, and for older claimants", createsForLiveFoo},
-	{"a patch goes to a Deployment of the Foo that nobody has written for a newer spec", patchesItsOwn},
+	{"a patch changes a Deployment of the Foo that was not written for a newer spec", patchesItsOwn},
 	{"a patch mentions only fields that the Foo owns", mentionsOwnFields},
 	{"a delete comes after live reads of the Foo and of the replacement", deletesAfterReads},
-	{"a delete goes to a previous Deployment that was made for the Foo", deletesItsOwn},
+	{"a delete removes a previous Deployment that was made for the Foo", deletesItsOwn},
 	{"a delete takes away no replica that is needed", keepsServing},
 	{"no write is sent twice", notTwice},
 	{"no live read is sent twice without a write between", readsOnce},
@@ -63,7 +63,7 @@ var walkEndOracles = []walkEndOracle{
 func isRead(step *Step) bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
 
 func fewRequests(c *walkTalk, _ *Step) bool {
-	return len(c.said)-c.first < 5+3*len(c.world.cached.previous)
+	return len(c.lines)-c.first < 5+3*len(c.world.cached.previous)
 }
 
 func carriesPreconditions(_ *walkTalk, step *Step) bool {
@@ -204,7 +204,7 @@ func walkServedOnce(dep *appsv1.Deployment) bool {
 
 func notTwice(c *walkTalk, step *Step) bool {
 	same := func(line walkLine) bool { return line.op == step.Op }
-	return isRead(step) || !slices.ContainsFunc(c.said[c.first:], same)
+	return isRead(step) || !slices.ContainsFunc(c.lines[c.first:], same)
 }
 
 func readsOnce(c *walkTalk, step *Step) bool {
@@ -270,11 +270,11 @@ func failuresComeBack(c *walkTalk, outcome Outcome) bool {
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
 // next one does.
 func failuresAreReported(c *walkTalk, outcome Outcome) bool {
-	if c.quiet || c.fooChanged || outcome.For == NextStep {
+	if c.quiet || c.fooChanged || outcome.Reason == NextStep {
 		return true
 	}
 	for op, attempt := range c.state.Memory.Ledger {
-		if attempt.Until.After(walkStart) && (attempt.Quiet || op.Verb == UpdateStatus && c.status == nil) {
+		if attempt.Until.After(walkStart) && (attempt.Expected || op.Verb == UpdateStatus && c.status == nil) {
 			return true
 		}
 	}
@@ -293,7 +293,7 @@ func failuresAreLogged(c *walkTalk, outcome Outcome) bool {
 	}
 	for _, failure := range c.failures {
 		ours := failure.op.Verb == CreateDeployment && c.deployment != nil // Another sync created it.
-		logged := outcome.Kind == Retry && !outcome.Quiet && strings.Contains(outcome.Err.Error(), failure.message)
+		logged := outcome.Kind == Retry && !outcome.Expected && strings.Contains(outcome.Err.Error(), failure.message)
 		if !ours && !logged {
 			return false
 		}
@@ -317,8 +317,8 @@ func (c *walkTalk) reports(op Op, message string) bool {
 	return ready != nil && strings.Contains(ready.Message, message)
 }
 
-// backingOff returns the operations of the ledger that would be sent if they did not back off. If an answer is bad,
-// there are none.
+// backingOff returns the operations of the ledger that would be sent if they did not back off, and nothing when
+// an answer is bad.
 func (c *walkTalk) backingOff() []Op {
 	if c.bad > 0 || c.server.eventDue {
 		return nil
@@ -342,7 +342,7 @@ func backoffsComeBack(c *walkTalk, outcome Outcome) bool {
 	for _, op := range ops {
 		sent := func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name }
 		late := outcome.After > max(c.world.memory.Ledger[op].Until.Sub(c.at), 0)
-		if slices.ContainsFunc(c.said, sent) || !comesBack(outcome) || late && alone(op, ops) {
+		if slices.ContainsFunc(c.lines, sent) || !comesBack(outcome) || late && alone(op, ops) {
 			return false
 		}
 	}
@@ -357,7 +357,7 @@ func backoffsAreReported(c *walkTalk, _ Outcome) bool {
 		switch {
 		case op.Verb == WholeSync, !alone(op, ops):
 			continue
-		case op.Verb == UpdateStatus, attempt.Quiet:
+		case op.Verb == UpdateStatus, attempt.Expected:
 			return c.status == nil
 		case !c.reports(op, attempt.Report.Message) && !statusBacksOff:
 			return false
@@ -375,7 +375,7 @@ func staysDone(c *walkTalk, outcome Outcome) bool {
 func repeatsNothing(c *walkTalk, outcome Outcome) bool {
 	behind := c.world.memory.StaleFoo || c.world.memory.StaleDeployment
 	for _, attempt := range c.state.Memory.Ledger {
-		behind = behind || attempt.Quiet
+		behind = behind || attempt.Expected
 	}
 	return c.bad > 0 || c.quiet || c.server.eventDue || behind && comesBack(outcome) || c.sendsNothing(time.Millisecond)
 }
@@ -389,7 +389,7 @@ func (c *walkTalk) sendsNothing(later time.Duration) bool {
 	}
 	step := world.state(c.at.Add(later)).Next()
 	if step != nil {
-		c.said = append(c.said, walkLine{step.Op, step.Rule, "another sync, " + later.String() + " later"})
+		c.lines = append(c.lines, walkLine{step.Op, step.Rule, "another sync, " + later.String() + " later"})
 	}
 	return step == nil
 }
@@ -439,7 +439,7 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 func (c *walkTalk) noteFailure(step *Step, err error) {
 	op := step.Op
 	if isRead(step) {
-		op = step.For
+		op = step.Prepares
 	} else {
 		c.readFoo, c.readDeployment = false, false
 	}

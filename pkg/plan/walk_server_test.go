@@ -35,7 +35,7 @@ type walkServer struct {
 	eventDue bool
 }
 
-// find returns the Deployment of this name, nil when there is none.
+// find returns the Deployment of this name, or nil.
 func (server *walkServer) find(name string) *appsv1.Deployment {
 	for _, dep := range server.deployments {
 		if dep.Name == name {

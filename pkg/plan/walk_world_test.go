@@ -456,7 +456,7 @@ func walkLedgers() []walkOption {
 				attempt.Until = walkStart.Add(10 * time.Second)
 			}
 			if end == "after a conflict" { // The delays after conflicts are short.
-				attempt.Count, attempt.Quiet, attempt.Until = 2, true, walkStart.Add(10*time.Millisecond)
+				attempt.Count, attempt.Expected, attempt.Until = 2, true, walkStart.Add(10*time.Millisecond)
 			}
 			suffix := ""
 			if op.Again {

@@ -46,14 +46,14 @@ const (
 type Reporter struct {
 	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
-	fixes  Fixes
+	hints  Hints
 
 	mu       sync.Mutex
 	problems map[string]*problem // The unresolved ones. The key is a resource, unreachable or other. Guarded by mu.
 }
 
-// Fixes are instructions for the user who reads the log: what to do about a problem.
-type Fixes struct {
+// Hints are instructions for the user who reads the log: what to do about a problem.
+type Hints struct {
 	// Missing is logged when the API server does not know the resource.
 	Missing string
 	// Forbidden is logged when the client has no permission to list the resource.
@@ -70,8 +70,8 @@ type problem struct {
 }
 
 // NewReporter returns a Reporter that writes to ctx's logger until ctx ends.
-func NewReporter(ctx context.Context, fixes Fixes) *Reporter {
-	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), fixes: fixes, problems: map[string]*problem{}}
+func NewReporter(ctx context.Context, hints Hints) *Reporter {
+	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), hints: hints, problems: map[string]*problem{}}
 }
 
 // Wait runs the checks one after the other, each until it passes once. It returns the cause of ctx's end if ctx ends
@@ -174,10 +174,10 @@ func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 		r.resolve(resource, "The API server serves the resource", "resource", resource)
 	case code == http.StatusNotFound:
 		r.report(resource, nil, "The API server does not know the resource, will keep trying",
-			"resource", resource, "fix", r.fixes.Missing)
+			"resource", resource, "fix", r.hints.Missing)
 	case code == http.StatusForbidden:
 		r.report(resource, serverMessage(resp), "Not allowed to list and watch the resource, will keep trying",
-			"resource", resource, "fix", r.fixes.Forbidden)
+			"resource", resource, "fix", r.hints.Forbidden)
 	case code == http.StatusUnauthorized:
 		r.report(resource, serverMessage(resp), "The API server does not accept the credentials, will keep trying",
 			"server", server)

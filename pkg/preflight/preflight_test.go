@@ -76,7 +76,7 @@ func newBench(t *testing.T, url string, start time.Time, next http.RoundTripper)
 	b.lines = lines
 	b.ctx, b.stop = context.WithCancel(ctx)
 	t.Cleanup(b.stop)
-	b.reporter = NewReporter(b.ctx, Fixes{Missing: "install it", Forbidden: "grant it"})
+	b.reporter = NewReporter(b.ctx, Hints{Missing: "install it", Forbidden: "grant it"})
 	b.client = &http.Client{Transport: b.reporter.Wrap(roundTripper(func(req *http.Request) (*http.Response, error) {
 		if b.err != nil {
 			return nil, b.err
@@ -399,7 +399,7 @@ func TestReporterLogsAResponseThatBreaksOff(t *testing.T) {
 		body := io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
 		return &http.Response{StatusCode: http.StatusForbidden, Body: body}, nil
 	})
-	reporter := NewReporter(ctx, Fixes{Missing: "install it", Forbidden: "grant it"})
+	reporter := NewReporter(ctx, Hints{Missing: "install it", Forbidden: "grant it"})
 	client := &http.Client{Transport: reporter.Wrap(broken)}
 	resp, err := client.Get("http://server" + podsPath)
 	if err != nil {
@@ -529,7 +529,7 @@ func TestWait(t *testing.T) {
 						return attempt(ctx)
 					})
 				}
-				err := NewReporter(ctx, Fixes{}).Wait(ctx, checks...)
+				err := NewReporter(ctx, Hints{}).Wait(ctx, checks...)
 				if err == nil {
 					record("nil")
 				}

@@ -58,8 +58,8 @@ const (
 	ReasonAvailable = "Available"
 )
 
-// Reasons of the events that the controller records for a Foo. There is none for a creation, equal ones are counted in
-// one object, and one Foo gets at most 20 in a minute.
+// Reasons of the events that the controller records for a Foo. A creation has no event. Equal events are counted in one
+// object, and one Foo gets at most 20 in a minute.
 const (
 	// EventSynced is the Normal event of a Foo whose Deployment became available: for a new generation, or
 	// again after it was not.
@@ -90,7 +90,7 @@ const (
 	EventStatusNotStored = "StatusNotStored"
 )
 
-// Labels that the controller puts on a Foo's Deployment, and on its pods where that is said.
+// Labels that the controller puts on a Foo's Deployment. Only LabelDeployment is on its pods.
 const (
 	// LabelDeployment, on pods, is the name of the Deployment they belong to, shortened when too long.
 	LabelDeployment = "samplecontroller.k8s.io/deployment"

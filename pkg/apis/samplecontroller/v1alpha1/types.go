@@ -43,8 +43,8 @@ type Foo struct {
 }
 
 // FooSpec is what you want. A field that you leave out gets a default when
-// the Deployment is created. After that it belongs to whoever sets it on the
-// Deployment, for example an autoscaler.
+// the Deployment is created. After that another client, for example an
+// autoscaler, may set it on the Deployment.
 type FooSpec struct {
 	// deploymentName is the name of the Deployment that this Foo creates and
 	// keeps, in the Foo's own namespace. An existing Deployment of that name
