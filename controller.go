@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/claims"
 	"example.com/foo-controller/pkg/consistency"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
@@ -51,6 +52,10 @@ const (
 	byDeployment = "deployment"
 	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
 	byFoo = "foo"
+
+	// maxChain is how many Foos that wait for each other are followed from one to the next. It limits the work for an
+	// event, and for a sync. A longer cycle is reported as waiting, not as a cycle.
+	maxChain = 50
 )
 
 // errPanic is the error of a sync that panicked.
@@ -78,6 +83,8 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// retries is the queue's rate limiter.
 	retries *retry.Limiter[cache.ObjectName]
+	// claims knows which Foo creates a Deployment that does not exist. The handlers of Foos keep it up to date.
+	claims *claims.Index
 	// writes has those of our acknowledged writes that the caches do not show yet.
 	writes *consistency.Writes
 	// failures logs syncs that fail.
@@ -115,6 +122,7 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
+		claims:   claims.New(plan.CompareAge),
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
@@ -276,19 +284,15 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	}
 	now, name := time.Now(), foo.Spec.DeploymentName
 	state := &plan.State{
-		Foo:       foo,
-		Claimants: c.claimants(foo.Namespace, name),
-		CacheLags: c.writes.IsStale(key, foosResource) || c.writes.IsStale(key, deploymentsResource),
-		Now:       now, Jitter: c.random(),
-		Memory: c.recall(key).For(foo, now),
+		Foo:           foo,
+		FirstClaimant: c.claims.First(cache.NewObjectName(foo.Namespace, name)),
+		CacheLags:     c.writes.IsStale(key, foosResource) || c.writes.IsStale(key, deploymentsResource),
+		Now:           now, Jitter: c.random(),
+		Memory:   c.recall(key).For(foo, now),
+		Previous: c.previousOf(foo),
 	}
 	if dep, err := c.deployments.Deployments(key.Namespace).Get(name); err == nil {
 		state.Deployment, state.OwnerChain = dep, c.ownerChain(foo, dep)
-	}
-	for _, dep := range c.controlledBy(foo) {
-		if dep.Name != name {
-			state.Previous = append(state.Previous, dep)
-		}
 	}
 	return state
 }
@@ -423,32 +427,33 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
 }
 
-// fooAdded queues a new Foo, the Foos that name the same Deployment, since it may be the oldest of them, and the
-// Foos that name a Deployment which it has: the Deployment's event may have come first.
+// fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
+// come first.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
-	c.enqueueClaimants(foo)
-	c.enqueueBlocked(foo)
+	c.updateClaim(foo)
+	c.enqueueBlocked(foo, c.controlledBy(foo))
 }
 
-// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. With a new
-// spec, or another uid, it also queues the Foos that wait for its Deployments or name the same one.
+// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. It also
+// queues the Foos whose reports depend on what has changed: those that wait for a Deployment of this Foo.
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	if have.ResourceVersion == foo.ResourceVersion {
 		return
 	}
-	key := cache.MetaObjectToName(foo)
-	renewed := have.Generation != foo.Generation || have.UID != foo.UID ||
-		(have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
-	if renewed {
-		c.enqueueClaimants(have)
-		c.enqueueClaimants(foo)
+	replaced := have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
+	if replaced || have.Generation != foo.Generation {
+		c.updateClaim(foo)
 	}
-	if renewed || !plan.SameReport(have, foo) { // The status of a Foo that waits depends on that of this one.
-		c.enqueueBlocked(have)
-		c.enqueueBlocked(foo)
+	switch {
+	case replaced:
+		c.enqueueBlocked(have, c.controlledBy(have))
+		c.enqueueBlocked(foo, c.controlledBy(foo))
+	case !plan.SameToOthers(have, foo):
+		c.enqueueBlocked(have, c.previousOf(have))
+		c.enqueueBlocked(foo, c.previousOf(foo))
 	}
-	if !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
+	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.queue.Add(key)
 	}
 }
@@ -459,9 +464,9 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.queue.Add(key)
+	c.enqueueFreed(c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueClaimants(foo)
-		c.enqueueBlocked(foo)
+		c.enqueueBlocked(foo, c.controlledBy(foo))
 		return
 	}
 	foos, _ := c.foos.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
@@ -470,33 +475,55 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	}
 }
 
-// enqueueClaimants queues the other Foos that name the same Deployment as foo: one of them may be next.
-func (c *Controller) enqueueClaimants(foo *v1alpha1.Foo) {
-	for _, claimant := range c.claimants(foo.Namespace, foo.Spec.DeploymentName) {
-		if claimant.UID != foo.UID {
-			c.enqueueFoo(claimant)
+// updateClaim enters the claim of foo to the Deployment that it names, and queues the Foos for which that matters.
+func (c *Controller) updateClaim(foo *v1alpha1.Foo) {
+	if plan.Claims(foo) {
+		c.enqueueFreed(c.claims.Set(foo))
+		return
+	}
+	c.enqueueFreed(c.claims.Delete(cache.MetaObjectToName(foo)))
+}
+
+// enqueueFreed queues the Foos that name one of names, which have another first claim, unless the Deployment exists:
+// the claims do not matter then.
+func (c *Controller) enqueueFreed(names []cache.ObjectName) {
+	for _, name := range names {
+		if _, err := c.deployments.Deployments(name.Namespace).Get(name.Name); err == nil {
+			continue
+		}
+		for _, foo := range c.claimants(name.Namespace, name.Name) {
+			c.enqueueFoo(foo)
 		}
 	}
 }
 
-// enqueueBlocked queues the other Foos that name a Deployment which foo has. The status of one that is paused or
-// invalid does not follow what it waits for, so its event would not wake the Foos that wait for it in turn: they are
-// queued too.
-func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo) {
+// enqueueBlocked queues the other Foos that name one of deps, which foo controls. A Foo that waits wakes the next one
+// when its status changes. The status of a paused or invalid Foo does not follow what it waits for, so the Foos that
+// wait for that one are queued too.
+func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
 	visited := map[types.UID]bool{foo.UID: true}
-	for next := []*v1alpha1.Foo{foo}; len(next) > 0; {
-		blocked := c.blockedBy(next[0], visited)
+	for range maxChain {
+		blocked := c.blockedBy(deps, visited)
+		deps = nil
 		for _, other := range blocked {
 			c.enqueueFoo(other)
+			deps = append(deps, c.silentlyHeld(other)...)
 		}
-		next = append(next[1:], slices.DeleteFunc(blocked, plan.Claims)...)
 	}
 }
 
-// blockedBy returns the Foos that name a Deployment which foo has, without those that were visited.
-func (c *Controller) blockedBy(foo *v1alpha1.Foo, visited map[types.UID]bool) []*v1alpha1.Foo {
+// silentlyHeld returns the previous Deployments of a Foo whose status does not follow what it waits for.
+func (c *Controller) silentlyHeld(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	if plan.Claims(foo) {
+		return nil
+	}
+	return c.previousOf(foo)
+}
+
+// blockedBy returns the Foos that name one of deps, without those that were visited.
+func (c *Controller) blockedBy(deps []*appsv1.Deployment, visited map[types.UID]bool) []*v1alpha1.Foo {
 	var blocked []*v1alpha1.Foo
-	for _, dep := range c.controlledBy(foo) {
+	for _, dep := range deps {
 		blocked = append(blocked, c.claimants(dep.Namespace, dep.Name)...)
 	}
 	return slices.DeleteFunc(blocked, func(other *v1alpha1.Foo) bool {
@@ -511,15 +538,24 @@ func (c *Controller) deploymentAdded(dep *appsv1.Deployment) {
 	c.handleObject(dep, c.lastWriter(dep))
 }
 
-// deploymentChanged queues the Foos that a changed Deployment concerns. It may have had another owner before.
+// deploymentChanged queues the owner of a changed Deployment. It also queues the Foos that only name it, and a former
+// owner, when the change concerns them.
 func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
-	if have.ResourceVersion == dep.ResourceVersion {
-		return
-	}
-	if c.resolveOwner(have) != c.resolveOwner(dep) {
+	switch {
+	case have.ResourceVersion == dep.ResourceVersion:
+	case plan.SameOwnership(have, dep):
+		c.enqueueOwner(dep)
+	default:
 		c.handleObject(have, nil)
+		c.handleObject(dep, c.lastWriter(dep))
 	}
-	c.handleObject(dep, c.lastWriter(dep))
+}
+
+// enqueueOwner queues the Foo that controls dep, unless this very version was written for it.
+func (c *Controller) enqueueOwner(dep *appsv1.Deployment) {
+	if owner := c.resolveOwner(dep); owner != nil && c.lastWriter(dep) == nil {
+		c.enqueueFoo(owner)
+	}
 }
 
 // deploymentDeleted queues the Foos that a deleted Deployment concerns. A tombstone may have only its name, and no
@@ -545,9 +581,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 			continue
 		}
 		c.enqueueFoo(foo)
-		if !plan.Claims(foo) { // Its own status may not change, so it would not wake the Foos that wait for it.
-			c.enqueueBlocked(foo)
-		}
+		c.enqueueBlocked(foo, c.silentlyHeld(foo))
 	}
 }
 
@@ -566,7 +600,7 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 	var chain []*v1alpha1.Foo
 	for dep != nil && !plan.Owns(foo, dep) {
 		owner := c.resolveOwner(dep)
-		if owner == nil || slices.Contains(chain, owner) {
+		if owner == nil || slices.Contains(chain, owner) || len(chain) == maxChain {
 			return chain
 		}
 		chain = append(chain, owner)
@@ -605,6 +639,13 @@ func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
 func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
 	return deps
+}
+
+// previousOf returns the cached Deployments that foo controls and does not name.
+func (c *Controller) previousOf(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	return slices.DeleteFunc(c.controlledBy(foo), func(dep *appsv1.Deployment) bool {
+		return dep.Name == foo.Spec.DeploymentName
+	})
 }
 
 // deploymentKeys is the index function of byDeployment.

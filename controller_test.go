@@ -653,7 +653,7 @@ func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 		}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, objects(newFoo(), rival), nil)
+			f := newFixture(t, objects(newFoo(), rival, newDeployment()), nil)
 			test.happens(f.Controller)
 			queued := false
 			for f.queue.Len() > 0 {
@@ -664,6 +664,108 @@ func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 				t.Errorf("the other Foo is queued: %t, want %t", queued, test.queued)
 			}
 		})
+	}
+}
+
+// Hundreds of Foos may name one Deployment. An event queues those of them whose reports depend on what has changed.
+func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
+	const others = 300
+	owner := newFoo(fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(1, 0) })
+	next := func(edit ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
+		return newFoo(append([]func(*v1alpha1.Foo){fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }},
+			edit...)...)
+	}
+	dep := newDeployment(ownedByFoo(owner))
+	changed := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+		return newDeployment(ownedByFoo(owner), func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
+	}
+	waiting := newFoo(fooNamed("waiting-0"))
+	for _, test := range []struct {
+		name    string
+		free    bool // No Deployment has the name.
+		happens func(*Controller)
+		queued  int
+	}{
+		{name: "an annotation of the Deployment", queued: 1, happens: func(c *Controller) {
+			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} }))
+		}},
+		{name: "the status of the Deployment", queued: 1, happens: func(c *Controller) {
+			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 3 }))
+		}},
+		{name: "the deletion of the Deployment", queued: others + 1, happens: func(c *Controller) {
+			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.DeletionTimestamp = new(metav1.Now()) }))
+		}},
+		{name: "another controller of the Deployment", queued: others + 1, happens: func(c *Controller) {
+			c.deploymentChanged(dep, changed(foreign))
+		}},
+		{name: "the owner has another number of replicas", queued: 1, happens: func(c *Controller) {
+			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Generation = new(int32(9)), 2 }))
+		}},
+		{name: "the owner becomes Ready", queued: 1, happens: func(c *Controller) {
+			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) {
+				foo.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Available"}}
+			}))
+		}},
+		{name: "the owner moves to another Deployment", queued: others + 1, happens: func(c *Controller) {
+			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName, foo.Generation = "other", 2 }))
+		}},
+		{name: "a Foo that waits is edited", queued: 1, happens: func(c *Controller) {
+			c.fooChanged(waiting, newFoo(fooNamed("waiting-0"), func(foo *v1alpha1.Foo) {
+				foo.ResourceVersion, foo.Generation, foo.Spec.Replicas = "11", 2, new(int32(9))
+			}))
+		}},
+		{name: "a Foo that waits is deleted", queued: 1, happens: func(c *Controller) {
+			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: waiting})
+		}},
+		{name: "one more names the Deployment", queued: 1, happens: func(c *Controller) {
+			c.fooAdded(newFoo(fooNamed("zoo")))
+		}},
+		{name: "one more names a Deployment that does not exist", free: true, queued: 1, happens: func(c *Controller) {
+			c.fooAdded(newFoo(fooNamed("zoo"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(99, 0) }))
+		}},
+		{
+			name: "the first claim to a Deployment that does not exist is deleted", free: true, queued: others + 1,
+			happens: func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: owner}) },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			objs := objects(owner)
+			for i := range others {
+				objs = append(objs, newFoo(fooNamed(fmt.Sprint("waiting-", i)),
+					func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(2, 0) }))
+			}
+			if !test.free {
+				objs = append(objs, dep)
+			}
+			f := newFixture(t, objs, nil)
+			test.happens(f.Controller)
+			if n := f.queue.Len(); n != test.queued {
+				t.Errorf("%d keys are queued, want %d", n, test.queued)
+			}
+		})
+	}
+}
+
+// A cycle of any length costs each of its Foos no more than a chain of the limit.
+func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
+	const n = 3 * maxChain
+	name := func(i int) string { return fmt.Sprint("foo-", i%n) }
+	var objs []runtime.Object
+	for i := range n {
+		foo := newFoo(fooNamed(name(i)), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = name(i) })
+		dep := newDeployment(ownedByFoo(foo), func(dep *appsv1.Deployment) {
+			dep.Name, dep.Labels = name(i), plan.Deployment(foo).Labels
+		})
+		foo.Spec.DeploymentName = name(i + 1)
+		objs = append(objs, foo, dep)
+	}
+	f := newFixture(t, objs, nil)
+	state := f.observe(cache.NewObjectName("default", name(0)))
+	if got := len(state.OwnerChain); got != maxChain {
+		t.Errorf("the chain has %d Foos, want %d", got, maxChain)
+	}
+	if last := state.OwnerChain[maxChain-1]; last.Name != name(maxChain) {
+		t.Errorf("the last of the chain is %q, want %q", last.Name, name(maxChain))
 	}
 }
 
@@ -678,7 +780,7 @@ func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
 	a, depA := swapped("a", "b")
 	b, depB := swapped("b", "a")
 	f := newFixture(t, objects(a, b, depA, depB), nil)
-	f.enqueueBlocked(a)
+	f.enqueueBlocked(a, f.controlledBy(a))
 	if n := f.queue.Len(); n != 1 {
 		t.Fatalf("%d keys are queued, want 1", n)
 	}
@@ -874,8 +976,8 @@ func TestInformersCallTheHandlers(t *testing.T) {
 				return err
 			}},
 			{"a Deployment is changed", func() error {
-				_, err := deployments.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`),
-					metav1.PatchOptions{})
+				patch := []byte(`{"metadata":{"labels":{"samplecontroller.k8s.io/made-for":"other"}}}`)
+				_, err := deployments.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{})
 				return err
 			}},
 			{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
@@ -1533,6 +1635,9 @@ func (f *fixture) fill(objs []runtime.Object) {
 	for _, obj := range objs {
 		if foo, ok := obj.(*v1alpha1.Foo); ok {
 			foos = append(foos, foo.DeepCopy())
+			if plan.Claims(foo) {
+				f.claims.Set(foo)
+			}
 			continue
 		}
 		trimmed, err := plan.Trim(obj.DeepCopyObject())
@@ -1657,6 +1762,16 @@ func named(name string) func(*appsv1.Deployment) {
 
 func ownedBy(uid types.UID) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = uid }
+}
+
+func ownedByFoo(foo *v1alpha1.Foo) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		dep.OwnerReferences[0].Name, dep.OwnerReferences[0].UID = foo.Name, foo.UID
+	}
+}
+
+func fooNamed(name string) func(*v1alpha1.Foo) {
+	return func(foo *v1alpha1.Foo) { foo.Name, foo.UID = name, types.UID("uid-of-"+name) }
 }
 
 func foreign(dep *appsv1.Deployment) { dep.OwnerReferences, dep.Labels = nil, nil }

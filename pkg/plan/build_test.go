@@ -283,10 +283,12 @@ func someState(r *rand.Rand) plan.State {
 			withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
 		), rollout(n, n, n))...))
 	}
+	claimants := foos(foo)
 	for i := range r.Intn(4) {
-		state.Claimants = append(state.Claimants, named(fmt.Sprint("rival-", i), foo.Spec.DeploymentName,
+		claimants = append(claimants, named(fmt.Sprint("rival-", i), foo.Spec.DeploymentName,
 			some(r, withPaused, deletedFoo, withReplicas(-1), createdAt(r.Int63n(3)))...))
 	}
+	state.FirstClaimant = firstOf(claimants)
 	if r.Intn(3) == 0 {
 		state.Deployment = nil
 	}
@@ -330,10 +332,9 @@ func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *ap
 
 // shuffled returns state with all that is in no order in another one.
 func shuffled(state plan.State, r *rand.Rand) plan.State {
-	previous, claimants := slices.Clone(state.Previous), slices.Clone(state.Claimants)
+	previous := slices.Clone(state.Previous)
 	r.Shuffle(len(previous), func(i, j int) { previous[i], previous[j] = previous[j], previous[i] })
-	r.Shuffle(len(claimants), func(i, j int) { claimants[i], claimants[j] = claimants[j], claimants[i] })
-	state.Previous, state.Claimants = previous, claimants
+	state.Previous = previous
 	return state
 }
 
@@ -367,7 +368,7 @@ func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 func allUnchanged(t *testing.T, state plan.State) {
 	t.Helper()
 	foos := func() []*v1alpha1.Foo {
-		return slices.Concat([]*v1alpha1.Foo{state.Foo}, state.OwnerChain, state.Claimants)
+		return append(slices.Clone(state.OwnerChain), state.Foo, state.FirstClaimant)
 	}
 	deps := func() []*appsv1.Deployment {
 		return slices.Concat([]*appsv1.Deployment{state.Deployment}, state.Previous)
@@ -393,4 +394,15 @@ func copies[T interface{ DeepCopy() T }](all []T) []T {
 		copies = append(copies, one.DeepCopy())
 	}
 	return copies
+}
+
+// firstOf returns the first of foos that claims its Deployment, or nil.
+func firstOf(foos []*v1alpha1.Foo) *v1alpha1.Foo {
+	var first *v1alpha1.Foo
+	for _, foo := range foos {
+		if plan.Claims(foo) && (first == nil || plan.CompareAge(foo, first) < 0) {
+			first = foo
+		}
+	}
+	return first
 }

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -187,6 +188,14 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 func Owns(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	ref := FooReference(dep)
 	return ref != nil && ref.UID == foo.UID && dep.Namespace == foo.Namespace
+}
+
+// SameOwnership reports whether two versions of a Deployment are the same for the Foos that name it and do not control
+// it: they depend on its controller, on the made-for label and on whether it is being deleted.
+func SameOwnership(a, b *appsv1.Deployment) bool {
+	return a.UID == b.UID && a.Labels[v1alpha1.LabelMadeFor] == b.Labels[v1alpha1.LabelMadeFor] &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
 }
 
 // FooReference returns the reference to the Foo that controls obj, or nil when no Foo does. It shares

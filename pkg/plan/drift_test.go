@@ -394,3 +394,29 @@ func TestDriftAlwaysReturnsTheSamePatch(t *testing.T) {
 		}
 	}
 }
+
+// Foos that name a Deployment and do not control it need not hear of its rollout, or of an annotation.
+func TestSameOwnership(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	other := *metav1.NewControllerRef(named("api", "web-1"), plan.FooKind)
+	for _, tc := range []struct {
+		name string
+		dep  *appsv1.Deployment
+		same bool
+	}{
+		{name: "nothing", dep: newDeployment(foo), same: true},
+		{name: "the status", dep: newDeployment(foo, rollout(3, 3, 3)), same: true},
+		{name: "the replicas", dep: newDeployment(foo, scaled(9)), same: true},
+		{name: "foreign data", dep: newDeployment(foo, foreignData), same: true},
+		{name: "the label with the generation", dep: newDeployment(foo, withFence("9")), same: true},
+		{name: "the label of what it was made for", dep: newDeployment(foo, withLabel(v1alpha1.LabelMadeFor, "other"))},
+		{name: "no controller", dep: newDeployment(foo, ownedBy())},
+		{name: "another controller", dep: newDeployment(foo, ownedBy(other))},
+		{name: "it is being deleted", dep: newDeployment(foo, deleted)},
+		{name: "another of the same name", dep: newDeployment(foo, func(dep *appsv1.Deployment) { dep.UID = "other" })},
+	} {
+		if got := plan.SameOwnership(newDeployment(foo), tc.dep); got != tc.same {
+			t.Errorf("%s: SameOwnership = %t", tc.name, got)
+		}
+	}
+}

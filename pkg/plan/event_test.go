@@ -28,7 +28,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 		{Deployment: newDeployment(foo, ownedBy())},
 		{Deployment: newDeployment(foo)},
 		{Deployment: newDeployment(foo, deleted)},
-		{Claimants: foos(named("a", "web-1"))},
+		{FirstClaimant: named("a", "web-1")},
 		{Deployment: apis, OwnerChain: foos(api)}, // An even older one has created it.
 		{Deployment: apis, OwnerChain: foos(leaving)},
 		{Deployment: apis, OwnerChain: foos(leaving, foo)},

@@ -514,7 +514,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 		},
 		{
 			name:  "a name that is another Foo's",
-			state: plan.State{Foo: foo, Claimants: foos(newFoo(withName("a")))}, free: "NameTaken",
+			state: plan.State{Foo: foo, FirstClaimant: newFoo(withName("a"))}, free: "NameTaken",
 		},
 		{name: "an invalid Foo", state: plan.State{Foo: invalid}, free: "Invalid"},
 		{name: "a paused Foo", state: plan.State{Foo: newFoo(withPaused)}, free: "nothing"},

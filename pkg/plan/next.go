@@ -24,8 +24,9 @@ type State struct {
 	// OwnerChain explains a naming conflict: [0] controls Deployment, [i+1] controls the Deployment that [i] names. If
 	// it ends with Foo, the Foos form a cycle. Empty if Deployment is Foo's own, or its owner is gone.
 	OwnerChain []*v1alpha1.Foo
-	// Claimants are the Foos that name the same Deployment, in any order; Foo may be among them.
-	Claimants []*v1alpha1.Foo
+	// FirstClaimant is the first, by CompareAge, of the Foos that name the same Deployment and for which Claims is true.
+	// It may be Foo itself, or nil.
+	FirstClaimant *v1alpha1.Foo
 	// CacheLags means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
 	// Foo and its Deployment come before the first write.
 	CacheLags bool

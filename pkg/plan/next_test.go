@@ -223,7 +223,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	foo := renamed()
 	serving, never := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
 	foreign, deletedOwn := newDeployment(foo, ownedBy()), newDeployment(foo, deleted, scaled(9))
-	rival := foos(named("api", "web-3"))
+	rival := named("api", "web-3")
 	differs := newDeployment(foo, scaled(9))
 	for _, tc := range []struct {
 		name    string
@@ -251,7 +251,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		},
 		{
 			name:  "what never served is deleted before a reserved name ends the rules",
-			state: plan.State{Foo: foo, Previous: all(serving, never), Claimants: rival},
+			state: plan.State{Foo: foo, Previous: all(serving, never), FirstClaimant: rival},
 			want:  []string{"delete not serving: get Foo", "delete not serving: delete web-2", "update status: report"},
 			kind:  plan.Terminal,
 		},
@@ -266,7 +266,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		},
 		{
 			name:  "a reserved name is final and terminal, before a create",
-			state: plan.State{Foo: foo, Previous: all(serving), Claimants: rival},
+			state: plan.State{Foo: foo, Previous: all(serving), FirstClaimant: rival},
 			want:  []string{"update status: report"}, kind: plan.Terminal,
 		},
 		{

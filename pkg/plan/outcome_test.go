@@ -264,7 +264,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		},
 		{
 			name:  "an older Foo names the Deployment too",
-			state: plan.State{Foo: foo, Claimants: foos(newFoo(withName("a")))}, want: plan.Outcome{Kind: plan.Terminal},
+			state: plan.State{Foo: foo, FirstClaimant: newFoo(withName("a"))}, want: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
 			name: "a create backs off",

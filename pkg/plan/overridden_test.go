@@ -337,7 +337,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "an older Foo names the Deployment too",
-			state: plan.State{Claimants: foos(newFoo(withName("a")))}, want: "nothing; NameTaken; terminal",
+			state: plan.State{FirstClaimant: newFoo(withName("a"))}, want: "nothing; NameTaken; terminal",
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",
@@ -345,7 +345,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "it is there, not seen yet, and an older Foo names it too",
-			state: plan.State{Deployment: newDeployment(foo, unobserved), Claimants: foos(newFoo(withName("a")))},
+			state: plan.State{Deployment: newDeployment(foo, unobserved), FirstClaimant: newFoo(withName("a"))},
 			want:  "nothing; Creating; wait in 8s quietly",
 		},
 		{

@@ -350,7 +350,7 @@ func (c conversation) report() string {
 func (c conversation) nextSync(after time.Duration) plan.State {
 	state := plan.State{
 		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, OwnerChain: c.end.OwnerChain,
-		Claimants: c.end.Claimants, Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
+		FirstClaimant: c.end.FirstClaimant, Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
 	}
 	if status := c.status(); status != nil {
 		state.Foo = c.step(plan.UpdateStatus).Foo

@@ -188,7 +188,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "an older Foo names the new Deployment too",
-			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(old)},
+			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(old)},
 			sent:  "nothing", report: older3 + kept + yields,
 		},
 		{
@@ -236,7 +236,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "the name was changed twice, and an older Foo has the last one",
-			state: plan.State{Claimants: foos(newFoo(withName("api"))), Previous: all(between, old)},
+			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(between, old)},
 			sent:  "get Foo, delete web-2", report: older3 + kept + yields,
 		},
 		{
@@ -570,7 +570,7 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 		},
 		{
 			name:  "an older Foo names the new Deployment too",
-			state: plan.State{Previous: both, Claimants: foos(rival)}, want: "get Foo, delete web-2, NameTaken",
+			state: plan.State{Previous: both, FirstClaimant: rival}, want: "get Foo, delete web-2, NameTaken",
 		},
 		{
 			name: "the whole sync backs off",

@@ -15,23 +15,16 @@ import (
 
 // firstClaimant returns the Foo that creates the Deployment when none has the name, nil when that is the Foo itself.
 func (s *State) firstClaimant() *v1alpha1.Foo {
-	first := s.Foo
-	for _, claimant := range s.Claimants {
-		if claimant.Name == s.Foo.Name {
-			continue // The Foo itself, or a former one of its name.
-		}
-		if compareAge(claimant, first) < 0 && Claims(claimant) {
-			first = claimant
-		}
-	}
-	if first == s.Foo {
-		return nil
+	first := s.FirstClaimant
+	if first == nil || first.Name == s.Foo.Name || CompareAge(first, s.Foo) > 0 {
+		return nil // A younger one is first as long as the claim of this Foo is not entered.
 	}
 	return first
 }
 
-// compareAge is less than 0 when a is the older one, or, of the same age, the one whose name comes first.
-func compareAge(a, b *v1alpha1.Foo) int {
+// CompareAge orders the Foos that claim one Deployment. It is less than 0 when a is the older one, or, of the same age,
+// the one whose name comes first.
+func CompareAge(a, b *v1alpha1.Foo) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 

@@ -239,7 +239,7 @@ func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
 		{name: "one that had it before has no right to it", claimants: foos(claim("zoo", 101, observed))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, plan.State{Foo: foo, Claimants: tc.claimants})
+			c := play(t, plan.State{Foo: foo, FirstClaimant: firstOf(append(tc.claimants, foo))})
 			if tc.first == "" {
 				checkSent(t, "create web-1", c.result())
 				return
@@ -259,7 +259,7 @@ func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
 // The order of age is only about names that are free.
 func TestClaimantsDoNotCountWhileThereIsADeployment(t *testing.T) {
 	foo := newFoo(createdAt(100), withReplicas(3))
-	older := foos(named("api", "web-1", createdAt(1)))
+	older := named("api", "web-1", createdAt(1))
 	db := named("db", "db-1")
 	for _, tc := range []struct {
 		name  string
@@ -288,7 +288,7 @@ func TestClaimantsDoNotCountWhileThereIsADeployment(t *testing.T) {
 		{name: "an invalid Foo", state: plan.State{Foo: newFoo(createdAt(100), withReplicas(-1))}, want: "Invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.state.Claimants = older
+			tc.state.FirstClaimant = older
 			checkSent(t, tc.want, play(t, tc.state).result())
 		})
 	}
@@ -302,12 +302,11 @@ func TestOfAllClaimantsExactlyOneTries(t *testing.T) {
 		named("f", "web-1", createdAt(3)),
 	)
 	var try []string
-	for i, foo := range claimants {
+	for _, foo := range claimants {
 		if foo.DeletionTimestamp != nil {
 			continue // Such a Foo is not synced.
 		}
-		state := plan.State{Foo: foo}
-		state.Claimants = append(append(state.Claimants, claimants[:i]...), claimants[i+1:]...)
+		state := plan.State{Foo: foo, FirstClaimant: firstOf(claimants)}
 		if play(t, state).step(plan.CreateDeployment) != nil {
 			try = append(try, foo.Name)
 		}

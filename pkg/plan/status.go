@@ -98,11 +98,20 @@ func selectorOf(dep *appsv1.Deployment) string {
 	return selector.String()
 }
 
-// SameReport reports whether the statuses of two versions of a Foo read the same: reason, message, Ready and Stalled.
-func SameReport(a, b *v1alpha1.Foo) bool {
-	reasonA, messageA := ReadyReason(a)
-	reasonB, messageB := ReadyReason(b)
-	return reasonA == reasonB && messageA == messageB && isReady(a) == isReady(b) && isStalled(a) == isStalled(b)
+// SameToOthers reports whether two versions of a Foo are the same for the Foos that wait for one of its previous
+// Deployments: their reports are about where it moves, whether it can, and what it waits for itself.
+func SameToOthers(a, b *v1alpha1.Foo) bool {
+	return a.Spec.DeploymentName == b.Spec.DeploymentName && a.Spec.Paused == b.Spec.Paused &&
+		isReady(a) == isReady(b) && isStalled(a) == isStalled(b) && waitsFor(a) == waitsFor(b)
+}
+
+// waitsFor returns which Foos and Deployments foo waits for, according to its status; "" if it waits for none.
+func waitsFor(foo *v1alpha1.Foo) string {
+	switch reason, message := ReadyReason(foo); reason {
+	case v1alpha1.ReasonWaitingForName, v1alpha1.ReasonNameCycle:
+		return message
+	}
+	return ""
 }
 
 // isReady reports whether foo is Ready, according to a status of its present spec.

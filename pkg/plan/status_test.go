@@ -624,16 +624,19 @@ func TestReadyReason(t *testing.T) {
 	}
 }
 
-// SameReport compares what a reader of the status sees. A condition about an earlier spec counts as absent.
-func TestSameReport(t *testing.T) {
+// A condition about an earlier spec counts as absent.
+func TestSameToOthers(t *testing.T) {
 	condition := func(kind string, status metav1.ConditionStatus) fooOption {
 		return withConditions(metav1.Condition{Type: kind, Status: status})
+	}
+	reason := func(reason string) fooOption {
+		return withConditions(metav1.Condition{Type: "Ready", Reason: reason, Message: "it is"})
 	}
 	observedNow := func(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = foo.Generation }
 	for _, tc := range []struct {
 		name string
 		foo  *v1alpha1.Foo
-		// differs means that the status differs from an empty one.
+		// differs means that Foos which wait for this one see a difference to newFoo().
 		differs bool
 	}{
 		{name: "no status", foo: newFoo()},
@@ -644,11 +647,15 @@ func TestSameReport(t *testing.T) {
 		{name: "Ready", foo: newFoo(observedNow, condition("Ready", "True")), differs: true},
 		{name: "not Ready", foo: newFoo(observedNow, condition("Ready", "False"))},
 		{name: "another condition", foo: newFoo(observedNow, condition("Audited", "True"))},
-		{name: "a reason", foo: newFoo(withConditions(metav1.Condition{Type: "Ready", Reason: "Creating"})), differs: true},
-		{name: "a message", foo: newFoo(withConditions(metav1.Condition{Type: "Ready", Message: "it is"})), differs: true},
+		{name: "it waits for a name", foo: newFoo(reason("WaitingForName")), differs: true},
+		{name: "it is in a cycle", foo: newFoo(reason("NameCycle")), differs: true},
+		{name: "the progress of its rollout", foo: newFoo(reason("Progressing"))},
+		{name: "another Deployment", foo: newFoo(withDeploymentName("web-2")), differs: true},
+		{name: "paused", foo: newFoo(withPaused), differs: true},
+		{name: "another number of replicas", foo: newFoo(withReplicas(7))},
 	} {
-		if got := plan.SameReport(tc.foo, newFoo()); got == tc.differs {
-			t.Errorf("%s: SameReport = %t", tc.name, got)
+		if got := plan.SameToOthers(tc.foo, newFoo()); got == tc.differs {
+			t.Errorf("%s: SameToOthers = %t", tc.name, got)
 		}
 	}
 }

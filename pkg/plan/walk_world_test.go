@@ -47,11 +47,22 @@ func (w *walkWorld) state(now time.Time) *State {
 	foo := w.cached.foo
 	return &State{
 		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
-		OwnerChain: walkOwnerChain(w.cached.deployment, &w.cached),
-		Claimants:  append([]*v1alpha1.Foo{foo}, w.rivals...),
-		CacheLags:  w.server.ahead,
-		Now:        now, Jitter: 0.5, Memory: w.memory.For(foo, now),
+		OwnerChain:    walkOwnerChain(w.cached.deployment, &w.cached),
+		FirstClaimant: w.firstClaimant(),
+		CacheLags:     w.server.ahead,
+		Now:           now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
+}
+
+// firstClaimant returns the first Foo that claims the Deployment, as pkg/claims does.
+func (w *walkWorld) firstClaimant() *v1alpha1.Foo {
+	claimants := slices.DeleteFunc(append([]*v1alpha1.Foo{w.cached.foo}, w.rivals...), func(foo *v1alpha1.Foo) bool {
+		return !Claims(foo)
+	})
+	if len(claimants) == 0 {
+		return nil
+	}
+	return slices.MinFunc(claimants, CompareAge)
 }
 
 // walkOwnerChain returns the Foos that keep dep from the cached Foo, see State.OwnerChain.
