@@ -294,6 +294,15 @@ func TestClaimantsDoNotCountWhileThereIsADeployment(t *testing.T) {
 	}
 }
 
+// The claim of a new Foo may not be entered yet.
+func TestAYoungerFirstClaimantDoesNotGetTheName(t *testing.T) {
+	foo := newFoo(createdAt(100))
+	for second, want := range map[int64]string{99: "NameTaken", 100: "NameTaken", 101: "create web-1"} {
+		c := play(t, plan.State{Foo: foo, FirstClaimant: named("api", "web-1", createdAt(second))})
+		checkSent(t, want, c.result())
+	}
+}
+
 // Of all that name one Deployment, exactly one tries to create it, in whatever order they are synced.
 func TestOfAllClaimantsExactlyOneTries(t *testing.T) {
 	claimants := foos(
