@@ -38,12 +38,12 @@ import (
 const (
 	// controllerName is the field manager of our writes, the reporter of our events, and the queue's name.
 	controllerName = "foo-controller"
-	// syncGrace is how long a sync that a stop interrupts may still take.
+	// syncGrace is how long running syncs may continue after a stop.
 	syncGrace = 10 * time.Second
 
-	// retriesPerSecond and retriesAtOnce limit the retries of all keys together. First attempts are not limited.
-	retriesPerSecond = 50
-	retriesAtOnce    = 300
+	// retryRate, in a second, and retryBurst limit the retries of all keys together. First attempts are not limited.
+	retryRate  = 50
+	retryBurst = 300
 
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
@@ -61,23 +61,23 @@ const (
 // errPanic is the error of a sync that panicked.
 var errPanic = errors.New("sync panicked")
 
-// Controller reconciles Foos: it creates and patches the Deployment that a Foo names, and records the result in the
-// Foo's status.
+// Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
+// before, and records the result in the Foo's status.
 //
-// Events of both kinds become keys of Foos on one queue. A worker takes a key and observes what the caches have under
-// it. From then on package plan decides: it returns the next request, the Controller sends it, and the answer returns
-// back into the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a
-// plan.Memory and its own recent writes; everything else is observed again.
+// Events of both kinds become keys of Foos on one queue. A worker takes a key and reads its objects from the caches.
+// From then on package plan decides: it returns the next request, the Controller sends it, and passes the answer to
+// the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and its
+// own recent writes. Everything else is read again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
 	recorder events.EventRecorder
 
-	foos              listers.FooLister
+	fooLister         listers.FooLister
 	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
-	deployments       appslisters.DeploymentLister
+	deploymentLister  appslisters.DeploymentLister
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
-	synced            []cache.DoneChecker
+	handlersSynced    []cache.DoneChecker
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
@@ -85,7 +85,7 @@ type Controller struct {
 	retries *retry.Limiter[cache.ObjectName]
 	// claims knows which Foo creates a Deployment that does not exist. The handlers of Foos keep it up to date.
 	claims *claims.Index
-	// writes has those of our acknowledged writes that the caches do not show yet.
+	// writes has those of our acknowledged writes that the caches do not have yet.
 	writes *consistency.Writes
 	// failures logs syncs that fail.
 	failures logging.Failures[cache.ObjectName]
@@ -106,21 +106,21 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	foos informers.TypedFooInformer, deployments appsinformers.TypedDeploymentInformer) (*Controller, error) {
 	logger := klog.FromContext(ctx)
 	fooInformer, deploymentInformer := foos.TypedInformer(), deployments.TypedInformer()
-	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: deploymentKeys}); err != nil {
+	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
 	}
-	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: fooUIDs}); err != nil {
+	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: controllingFoo}); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
-	retries := retry.NewLimiter[cache.ObjectName](retriesPerSecond, retriesAtOnce)
+	retries := retry.NewLimiter[cache.ObjectName](retryRate, retryBurst)
 	stores := map[string]consistency.Store{
 		foosResource:        fooInformer.GetTypedIndexer(),
 		deploymentsResource: deploymentInformer.GetTypedIndexer(),
 	}
 	c := &Controller{
 		kube: kube, samples: samples, recorder: recorder,
-		foos: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
-		deployments: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
+		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
+		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, retries), retries: retries,
 		claims:   claims.New(plan.CompareAge),
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
@@ -140,11 +140,11 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	if err != nil {
 		return nil, fmt.Errorf("watch Deployments: %w", err)
 	}
-	c.synced = []cache.DoneChecker{fooHandler.HasSyncedChecker(), deploymentHandler.HasSyncedChecker()}
+	c.handlersSynced = []cache.DoneChecker{fooHandler.HasSyncedChecker(), deploymentHandler.HasSyncedChecker()}
 	return c, nil
 }
 
-// newQueue returns the queue of keys to sync, which asks retries when a key that failed comes back.
+// newQueue returns the queue of keys to sync. Its rate limiter is retries.
 func newQueue(logger klog.Logger,
 	retries *retry.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	logger = klog.LoggerWithName(logger, "queue")
@@ -156,11 +156,11 @@ func newQueue(logger klog.Logger,
 	})
 }
 
-// Run syncs Foos with the given number of workers until ctx ends. It then takes no further key, gives the
-// syncs in hand 10 s, and returns when the last of them has.
+// Run syncs Foos with the given number of workers until ctx ends. Then it takes no further key, waits for the running
+// syncs, at most for syncGrace, and returns.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	defer utilruntime.HandleCrashWithContext(ctx)
-	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.synced...) {
+	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.handlersSynced...) {
 		c.queue.ShutDown()
 		return // Asked to stop before the caches were filled.
 	}
@@ -183,9 +183,9 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // withGrace returns a context that ends grace after ctx does, so that a request in flight when the stop comes can
 // complete. Its values are those of ctx.
 func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	graceCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
-	return longer, cancel
+	return graceCtx, cancel
 }
 
 // processNextWorkItem syncs the next key under syncCtx and requeues it if the outcome asks for that. It returns false
@@ -212,16 +212,16 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		if !outcome.Expected {
 			c.failures.Failed(logger, key, outcome.Err)
 		}
-		c.retries.Failed(key, outcome.After, outcome.Expected)
+		c.retries.Failed(key, outcome.After, outcome.Expected) // The queue asks retries, which returns this delay.
 		c.queue.AddRateLimited(key)
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
 		c.queue.AddAfter(key, outcome.After)
 	case plan.Done:
-		if !outcome.Expected { // Else the cache lags, and not everything was done.
+		if outcome.Reason == "" { // Else a stale cache ended the sync early, and something may be left to do.
 			c.failures.Succeeded(logger, key)
 		}
 		c.queue.Forget(key)
-	case plan.Terminal: // No success, but over.
+	case plan.Terminal: // It failed, and a retry does not help.
 		c.failures.Forget(key)
 		c.queue.Forget(key)
 	}
@@ -242,7 +242,7 @@ func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outc
 // recordPanic backs off a key whose sync panicked.
 func (c *Controller) recordPanic(key cache.ObjectName, err error) plan.Outcome {
 	now, memory := time.Now(), c.recall(key)
-	if foo, err := c.foos.Foos(key.Namespace).Get(key.Name); err == nil {
+	if foo, err := c.fooLister.Foos(key.Namespace).Get(key.Name); err == nil {
 		memory = memory.For(foo, now) // The sync may have panicked before it remembered this generation.
 	}
 	memory, delay := memory.Panicked(now, c.random())
@@ -254,15 +254,15 @@ func (c *Controller) recordPanic(key cache.ObjectName, err error) plan.Outcome {
 // one key, and running it again changes nothing.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan.Outcome {
 	if delay := c.writes.CatchUpDelay(key); delay > 0 { // Before the caches are read: they may catch up at any moment.
-		return plan.WaitFor(plan.CacheBehind, delay)
+		return plan.WaitFor(plan.CacheStale, delay)
 	}
 	state := c.observe(key)
 	if state == nil {
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
 	for step := state.Next(); step != nil; step = state.Next() {
-		answer := c.perform(ctx, state.Foo, step) // One request.
-		state.Record(step, answer, time.Now())    // Its answer returns to the plan.
+		answer := c.perform(ctx, state.Foo, step)
+		state.Record(step, answer, time.Now())
 	}
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
@@ -271,10 +271,11 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 }
 
 // observe returns what the caches have of a Foo, and what is remembered of it. It returns nil for a Foo that does not
-// exist or is being deleted: a write now would race with the garbage collector.
+// exist, and forgets it. It also returns nil for a Foo that is being deleted: a write now would race with the garbage
+// collector.
 func (c *Controller) observe(key cache.ObjectName) *plan.State {
-	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
-	if err != nil { // A lister fails only with NotFound.
+	foo, err := c.fooLister.Foos(key.Namespace).Get(key.Name)
+	if err != nil { // Only NotFound is possible.
 		c.forget(key)
 		return nil
 	}
@@ -286,20 +287,21 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	state := &plan.State{
 		Foo:           foo,
 		FirstClaimant: c.claims.First(cache.NewObjectName(foo.Namespace, name)),
-		CacheLags:     c.writes.IsStale(key, foosResource) || c.writes.IsStale(key, deploymentsResource),
+		CacheStale:    c.writes.IsStale(key, foosResource) || c.writes.IsStale(key, deploymentsResource),
 		Now:           now, Jitter: c.random(),
 		Memory:   c.recall(key).For(foo, now),
 		Previous: c.previousOf(foo),
 	}
-	if dep, err := c.deployments.Deployments(key.Namespace).Get(name); err == nil {
+	if dep, err := c.deploymentLister.Deployments(key.Namespace).Get(name); err == nil {
 		state.Deployment, state.OwnerChain = dep, c.ownerChain(foo, dep)
 	}
 	return state
 }
 
-// perform sends the request of a step that was decided on foo. It notes the version that a write, or a live read of
-// the Deployment, returned: the caches must reach it. Event handlers recognize our own writes by it. It also sends
-// the event that a new status is worth.
+// perform sends the request of step, logs it, and sends the event that belongs to it. foo is the Foo that the step
+// was decided on; for a status, step.Foo is a copy of it. perform also remembers the version that a write, or a live
+// read of the Deployment, returned: the caches must reach it before the next sync, and event handlers use it to
+// recognize our own writes.
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
@@ -322,7 +324,8 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 	return answer
 }
 
-// logRequest logs a request and the rule that asked for it: at level 0 what changed a Deployment, at V(2) all others.
+// logRequest logs a request and the rule that asked for it: at level 0 when it has changed a Deployment, otherwise at
+// V(2).
 func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
 	deployment := klog.KRef(step.Foo.Namespace, step.Name)
@@ -346,8 +349,8 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	}
 }
 
-// sendEvent sends an event about foo, unless it is nil. Without the resourceVersion, client-go folds equal ones into
-// one object.
+// sendEvent sends an event about foo. It does nothing if event is nil. The resourceVersion is removed, because
+// client-go combines events only if they regard the same version.
 func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
 	if event == nil {
 		return
@@ -363,9 +366,9 @@ func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Ans
 	deployments := c.kube.AppsV1().Deployments(step.Foo.Namespace)
 	switch step.Verb {
 	case plan.ReadFoo:
-		answer.Foo, answer.Err = orNil(foos.Get(ctx, step.Name, metav1.GetOptions{}))
+		answer.Foo, answer.Err = nilIfNotFound(foos.Get(ctx, step.Name, metav1.GetOptions{}))
 	case plan.ReadDeployment:
-		answer.Deployment, answer.Err = orNil(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
+		answer.Deployment, answer.Err = nilIfNotFound(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
 		answer.OwnerChain = c.ownerChain(step.Foo, answer.Deployment)
 	case plan.CreateDeployment:
 		answer.Deployment, answer.Err = deployments.Create(ctx, step.Deployment,
@@ -374,8 +377,8 @@ func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Ans
 		answer.Deployment, answer.Err = deployments.Patch(ctx, step.Name, types.StrategicMergePatchType, step.Patch.Body,
 			metav1.PatchOptions{FieldManager: controllerName})
 	case plan.DeleteDeployment:
-		// In this very version: one that was just edited or became available may be wanted after all. Its pods are
-		// deleted in the background, after it.
+		// Delete only the version that was read: after an edit, or when it has become available, the Deployment may be
+		// needed. The garbage collector deletes its pods in the background.
 		answer.Err = deployments.Delete(ctx, step.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{
 				UID: &step.Deployment.UID, ResourceVersion: &step.Deployment.ResourceVersion,
@@ -388,8 +391,8 @@ func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Ans
 	return answer
 }
 
-// orNil makes nil and success of the answer that there is no such object.
-func orNil[T any](obj *T, err error) (*T, error) {
+// nilIfNotFound returns nil without an error if the object does not exist.
+func nilIfNotFound[T any](obj *T, err error) (*T, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -422,6 +425,18 @@ func (c *Controller) forget(key cache.ObjectName) {
 	delete(c.memories, key)
 }
 
+// From here on: which event queues which Foos. Informers are not resynced: the queue has a key until its sync succeeds,
+// and a new list after a lost watch brings every change that the watch missed.
+//
+//	event                                    queues
+//	a Foo is added, changed or deleted       the Foo itself
+//	  the first claim to a free name changes all Foos that name that Deployment
+//	  it is replaced, deleted or new         the Foos that name a Deployment of it
+//	  it moves, or is blocked or unblocked   the Foos that name a previous Deployment of it
+//	a Deployment is added or deleted         its owner, and the Foos that name it
+//	a Deployment is changed                  its owner
+//	  controller, label or deletion          also the Foos that name it
+
 // enqueueFoo queues foo to be synced.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 	c.queue.Add(cache.MetaObjectToName(foo))
@@ -432,11 +447,11 @@ func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
 	c.updateClaim(foo)
-	c.enqueueBlocked(foo, c.controlledBy(foo))
+	c.enqueueWaiting(foo, c.controlledBy(foo))
 }
 
-// fooChanged queues a Foo that differs from what the cache had, unless our own status is all that is new. It also
-// queues the Foos whose reports depend on what has changed: those that wait for a Deployment of this Foo.
+// fooChanged queues a Foo that has changed, except when the only change is our own status write. It also queues the
+// Foos that wait for a Deployment of this Foo, if their reports depend on the change.
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	if have.ResourceVersion == foo.ResourceVersion {
 		return
@@ -447,29 +462,28 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	}
 	switch {
 	case replaced:
-		c.enqueueBlocked(have, c.controlledBy(have))
-		c.enqueueBlocked(foo, c.controlledBy(foo))
+		c.enqueueWaiting(have, c.controlledBy(have))
+		c.enqueueWaiting(foo, c.controlledBy(foo))
 	case !plan.SameToOthers(have, foo):
-		c.enqueueBlocked(have, c.previousOf(have))
-		c.enqueueBlocked(foo, c.previousOf(foo))
+		c.enqueueWaiting(have, c.previousOf(have))
+		c.enqueueWaiting(foo, c.previousOf(foo))
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.queue.Add(key)
 	}
 }
 
-// fooDeleted queues a Foo that is gone, so that what is remembered of it is dropped, and the Foos that may take its
-// name or its Deployments. When the watch missed the deletion, perhaps only its key is known: any Foo of the
-// namespace may be one of them.
+// fooDeleted queues a Foo that is gone, so that the controller forgets it, and the Foos that wait for its name or its
+// Deployments. If the watch missed the deletion, only the key may be known. Then every Foo of the namespace is queued.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.queue.Add(key)
 	c.enqueueFreed(c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueBlocked(foo, c.controlledBy(foo))
+		c.enqueueWaiting(foo, c.controlledBy(foo))
 		return
 	}
-	foos, _ := c.foos.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
+	foos, _ := c.fooLister.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
 	for _, foo := range foos {
 		c.enqueueFoo(foo)
 	}
@@ -488,22 +502,22 @@ func (c *Controller) updateClaim(foo *v1alpha1.Foo) {
 // the claims do not matter then.
 func (c *Controller) enqueueFreed(names []cache.ObjectName) {
 	for _, name := range names {
-		if _, err := c.deployments.Deployments(name.Namespace).Get(name.Name); err == nil {
+		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		for _, foo := range c.claimants(name.Namespace, name.Name) {
+		for _, foo := range c.foosNaming(name.Namespace, name.Name) {
 			c.enqueueFoo(foo)
 		}
 	}
 }
 
-// enqueueBlocked queues the other Foos that name one of deps, which foo controls. A Foo that waits wakes the next one
+// enqueueWaiting queues the other Foos that name one of deps, which foo controls. A Foo that waits wakes the next one
 // when its status changes. The status of a paused or invalid Foo does not follow what it waits for, so the Foos that
 // wait for that one are queued too.
-func (c *Controller) enqueueBlocked(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
+func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
 	visited := map[types.UID]bool{foo.UID: true}
 	for range maxChain {
-		blocked := c.blockedBy(deps, visited)
+		blocked := c.waitingFor(deps, visited)
 		deps = nil
 		for _, other := range blocked {
 			c.enqueueFoo(other)
@@ -520,11 +534,11 @@ func (c *Controller) silentlyHeld(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	return c.previousOf(foo)
 }
 
-// blockedBy returns the Foos that name one of deps, without those that were visited.
-func (c *Controller) blockedBy(deps []*appsv1.Deployment, visited map[types.UID]bool) []*v1alpha1.Foo {
+// waitingFor returns the Foos that name one of deps, without those that were visited.
+func (c *Controller) waitingFor(deps []*appsv1.Deployment, visited map[types.UID]bool) []*v1alpha1.Foo {
 	var blocked []*v1alpha1.Foo
 	for _, dep := range deps {
-		blocked = append(blocked, c.claimants(dep.Namespace, dep.Name)...)
+		blocked = append(blocked, c.foosNaming(dep.Namespace, dep.Name)...)
 	}
 	return slices.DeleteFunc(blocked, func(other *v1alpha1.Foo) bool {
 		again := visited[other.UID]
@@ -569,10 +583,10 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 	c.handleObject(dep, nil)
 }
 
-// handleObject queues the Foos that an event of dep concerns: its owner, and the Foos that name it, since it may take
-// their name or have released it. It leaves out writer, the Foo for which this very version was written.
+// handleObject queues the owner of dep, and every Foo that names dep, because dep may now occupy that name, or have
+// freed it. It leaves out writer, the Foo for which the controller wrote this very version.
 func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
-	concerned := c.claimants(dep.Namespace, dep.Name)
+	concerned := c.foosNaming(dep.Namespace, dep.Name)
 	if owner := c.resolveOwner(dep); owner != nil { // An owner that the cache lacks is queued when it is added.
 		concerned = append(concerned, owner)
 	}
@@ -581,7 +595,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 			continue
 		}
 		c.enqueueFoo(foo)
-		c.enqueueBlocked(foo, c.silentlyHeld(foo))
+		c.enqueueWaiting(foo, c.silentlyHeld(foo))
 	}
 }
 
@@ -600,14 +614,14 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 	var chain []*v1alpha1.Foo
 	for dep != nil && !plan.Owns(foo, dep) {
 		owner := c.resolveOwner(dep)
-		if owner == nil || slices.Contains(chain, owner) || len(chain) == maxChain {
+		if owner == nil || len(chain) == maxChain {
 			return chain
 		}
 		chain = append(chain, owner)
 		if owner.DeletionTimestamp != nil || owner.Spec.DeploymentName == dep.Name || !plan.IsMadeFor(owner, dep) {
-			return chain // It does not release the name by a rename.
+			return chain // This owner will not free the name by moving to another one.
 		}
-		dep, _ = c.deployments.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil if it does not exist.
+		dep, _ = c.deploymentLister.Deployments(owner.Namespace).Get(owner.Spec.DeploymentName) // Nil if it does not exist.
 		if dep != nil && plan.Owns(foo, dep) && plan.IsMadeFor(foo, dep) {
 			return append(chain, foo)
 		}
@@ -621,15 +635,15 @@ func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 	if ref == nil {
 		return nil
 	}
-	foo, err := c.foos.Foos(dep.Namespace).Get(ref.Name)
+	foo, err := c.fooLister.Foos(dep.Namespace).Get(ref.Name)
 	if err != nil || foo.UID != ref.UID {
 		return nil
 	}
 	return foo
 }
 
-// claimants returns the cached Foos that name the Deployment.
-func (c *Controller) claimants(namespace, deployment string) []*v1alpha1.Foo {
+// foosNaming returns the cached Foos that name the Deployment.
+func (c *Controller) foosNaming(namespace, deployment string) []*v1alpha1.Foo {
 	key := cache.NewObjectName(namespace, deployment).String()
 	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, key) // Fails only without the index.
 	return foos
@@ -648,15 +662,16 @@ func (c *Controller) previousOf(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	})
 }
 
-// deploymentKeys is the index function of byDeployment.
-func deploymentKeys(foo *v1alpha1.Foo) ([]string, error) {
+// namedDeployment is the index function of byDeployment.
+func namedDeployment(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
 }
 
-// fooUIDs is the index function of byFoo.
-func fooUIDs(dep *appsv1.Deployment) ([]string, error) {
+// controllingFoo is the index function of byFoo.
+func controllingFoo(dep *appsv1.Deployment) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil {
-		return []string{dep.Namespace + "/" + string(ref.UID)}, nil // A uid of another namespace is not this Foo's.
+		// With the namespace, because an owner reference is valid only in its own one.
+		return []string{dep.Namespace + "/" + string(ref.UID)}, nil
 	}
 	return nil, nil
 }

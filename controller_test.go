@@ -206,7 +206,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			live:    objects(newFoo(), newDeployment()),
 			want:    []string{"create deployments web", "get deployments web"},
-			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond, Expected: true},
+			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond},
 		},
 		{
 			name:    "a create that finds a foreign Deployment says so, and looks again: no event may tell when it is gone",
@@ -258,7 +258,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
 			want:    []string{"create deployments web"},
-			outcome: plan.Outcome{Kind: plan.Terminal, Expected: true},
+			outcome: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
 			name:    "a patch that comes too late is tried again quietly, and reported when it has gone through",
@@ -780,7 +780,7 @@ func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
 	a, depA := swapped("a", "b")
 	b, depB := swapped("b", "a")
 	f := newFixture(t, objects(a, b, depA, depB), nil)
-	f.enqueueBlocked(a, f.controlledBy(a))
+	f.enqueueWaiting(a, f.controlledBy(a))
 	if n := f.queue.Len(); n != 1 {
 		t.Fatalf("%d keys are queued, want 1", n)
 	}
@@ -878,11 +878,11 @@ func TestACacheThatLagsForLongIsKnownToLag(t *testing.T) {
 				for f.writes.CatchUpDelay(webKey) > 0 {
 					time.Sleep(time.Second) // Virtual time.
 				}
-				if state := f.observe(webKey); !state.CacheLags || state.Jitter != 0.5 {
-					t.Errorf("observed that the cache lags: %t, with jitter %v", state.CacheLags, state.Jitter)
+				if state := f.observe(webKey); !state.CacheStale || state.Jitter != 0.5 {
+					t.Errorf("observed that the cache lags: %t, with jitter %v", state.CacheStale, state.Jitter)
 				}
 				f.stored = map[string]string{resource: "77"}
-				if state := f.observe(webKey); state.CacheLags {
+				if state := f.observe(webKey); state.CacheStale {
 					t.Error("a cache that has caught up lags")
 				}
 			})
@@ -958,7 +958,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 			samplesFactory.Shutdown()
 			kubeFactory.Shutdown()
 		}()
-		if !cache.WaitFor(ctx, "", c.synced...) {
+		if !cache.WaitFor(ctx, "", c.handlersSynced...) {
 			t.Fatal("the caches are not filled")
 		}
 
@@ -1119,7 +1119,7 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		f.synced = nil // The caches are as the test filled them.
+		f.handlersSynced = nil // The caches are as the test filled them.
 		answer := make(chan struct{})
 		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if r.Verb == "create" {

@@ -107,7 +107,7 @@ func (c *controllerUnderTest) recordDelay() {
 	case plan.NextStep: // The sync continues at once. A user does not notice this delay.
 		c.env.resumeAt = until
 		return
-	case plan.CacheBehind:
+	case plan.CacheStale:
 		line = key.Name + " waits for the caches"
 	}
 	c.queue.due[until] = true

@@ -243,8 +243,8 @@ func until(left time.Duration) plan.Attempt {
 	}
 }
 
-// quietUntil returns an attempt that was a conflict and whose delay ends so long after now.
-func quietUntil(left time.Duration) plan.Attempt {
+// expectedUntil returns an attempt that was a conflict and whose delay ends so long after now.
+func expectedUntil(left time.Duration) plan.Attempt {
 	return plan.Attempt{Count: 1, Until: now.Add(left), Expected: true}
 }
 
@@ -314,7 +314,7 @@ func someMemory(r *rand.Rand, state plan.State) plan.Memory {
 		case 0:
 			memory.Ledger[op] = until(left)
 		case 1:
-			memory.Ledger[op] = quietUntil(left)
+			memory.Ledger[op] = expectedUntil(left)
 		}
 	}
 	return memory

@@ -87,7 +87,7 @@ func (s *State) corrected(patch *Patch) *Event {
 	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
 		return nil
 	}
-	return s.ifAdmitted(&Event{
+	return s.withinLimit(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
 		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", dep.Name, describeFields(patch.Fields)), noteLimit),
@@ -116,7 +116,7 @@ func shortNames(fields []Field) []string {
 
 // moved returns the event of the deletion of a previous Deployment that the new one replaces.
 func (s *State) moved(previous *appsv1.Deployment) *Event {
-	return s.ifAdmitted(&Event{
+	return s.withinLimit(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
 			s.Deployment.Name, available(s.Deployment), previous.Name),
@@ -125,7 +125,7 @@ func (s *State) moved(previous *appsv1.Deployment) *Event {
 
 // previousDeleted returns the event of the deletion of a previous Deployment that nobody needs.
 func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
-	return s.ifAdmitted(&Event{
+	return s.withinLimit(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventPreviousDeleted,
 		Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Deleted previous Deployment %q (%d available): Deployment %q serves",
@@ -133,9 +133,9 @@ func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
 	})
 }
 
-// ifAdmitted returns event, which may be nil, and nil when the Foo has had too many.
-func (s *State) ifAdmitted(event *Event) *Event {
-	if s.Memory.EventsUntil.Sub(s.now()) > (eventBurst-1)*eventInterval {
+// withinLimit returns event, which may be nil, and nil when the Foo has had too many.
+func (s *State) withinLimit(event *Event) *Event {
+	if s.Memory.EventsUntil.Sub(s.latest()) > (eventBurst-1)*eventInterval {
 		return nil
 	}
 	return event
@@ -146,15 +146,15 @@ func (s *State) countEvent(event *Event) {
 	if event == nil {
 		return
 	}
-	if s.Memory.EventsUntil.Before(s.now()) {
-		s.Memory.EventsUntil = s.now()
+	if s.Memory.EventsUntil.Before(s.latest()) {
+		s.Memory.EventsUntil = s.latest()
 	}
 	s.Memory.EventsUntil = s.Memory.EventsUntil.Add(eventInterval)
 }
 
 // warn makes the sync end with an event for a person who installed the controller.
 func (s *State) warn(event *Event) {
-	s.warning = s.ifAdmitted(event)
+	s.warning = s.withinLimit(event)
 	s.countEvent(s.warning)
 }
 

@@ -120,7 +120,7 @@ func (s *State) fail(op Op, err error, expected bool) Attempt {
 		attempt.Count++
 	}
 	s.failures[i].err, s.failures[i].expected = err, expected
-	attempt.Until = s.now().Add(delayAfter(firstDelayOf(op, expected), attempt.Count, s.Jitter))
+	attempt.Until = s.latest().Add(delayAfter(firstDelayOf(op, expected), attempt.Count, s.Jitter))
 	attempt.Expected = expected
 	attempt.Report = reportOf(err)
 	s.enter(op, attempt)
@@ -135,7 +135,7 @@ func (s *State) repeat(op Op, limited bool, report ConditionError) {
 	attempt.Count++
 	attempt.Until, attempt.Report = s.Now, report
 	if limited {
-		attempt.Until = s.now().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
+		attempt.Until = s.latest().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
 	}
 	s.enter(op, attempt)
 }

@@ -211,7 +211,7 @@ func TestAStatusBacksOffOnlyWhileItIsOverwritten(t *testing.T) {
 		t.Errorf("wrong sync when the status is the one that was reported (-want +got):\n%s", diff)
 	}
 	state.Foo = foo // Something else has removed the status.
-	if diff := cmp.Diff("nothing; no report; wait in 8s quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 8s", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync when it is overwritten (-want +got):\n%s", diff)
 	}
 }
@@ -307,7 +307,7 @@ func TestPanicked(t *testing.T) {
 		t.Error("a panic drops what else failed")
 	}
 	state := plan.State{Foo: foo, Memory: kept, Now: now.Add(delay - 1)}
-	if diff := cmp.Diff("nothing; no report; wait in 1ns quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 1ns", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync before the delay ended (-want +got):\n%s", diff)
 	}
 	state.Now = now.Add(delay)
@@ -396,12 +396,12 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 		},
 		{
 			name:  "the backoff of the whole sync stays until it ends",
-			state: plan.State{Foo: inSync, Deployment: ready}, ledger: ledger{wholeSync: quietUntil(1)},
+			state: plan.State{Foo: inSync, Deployment: ready}, ledger: ledger{wholeSync: expectedUntil(1)},
 			want: []plan.Op{wholeSync},
 		},
 		{
 			name:  "the backoff of the whole sync that has ended",
-			state: plan.State{Foo: inSync, Deployment: ready}, ledger: ledger{wholeSync: quietUntil(0)},
+			state: plan.State{Foo: inSync, Deployment: ready}, ledger: ledger{wholeSync: expectedUntil(0)},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -532,7 +532,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 				if verb == plan.DeleteDeployment {
 					name = web0
 				}
-				for _, attempt := range []plan.Attempt{until(seconds(1)), quietUntil(seconds(1))} {
+				for _, attempt := range []plan.Attempt{until(seconds(1)), expectedUntil(seconds(1))} {
 					state, want := tc.state, tc.free
 					state.Memory = plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: maps.Clone(state.Memory.Ledger)}
 					if state.Memory.Ledger == nil {
@@ -564,7 +564,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 // checkQuiet checks a sync in which something is wanted that backs off because of a conflict.
 func checkQuiet(t *testing.T, c conversation) {
 	t.Helper()
-	want := plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff, Expected: true}
+	want := plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff}
 	if c.outcome != want || c.status() != nil {
 		t.Errorf("outcome %+v and report %q, want %+v and none", c.outcome, c.report(), want)
 	}
@@ -574,7 +574,7 @@ func checkQuiet(t *testing.T, c conversation) {
 func checkWholeSync(t *testing.T, state plan.State, replies []reply) {
 	t.Helper()
 	state.Memory = plan.Memory{
-		UID: state.Foo.UID, Generation: state.Foo.Generation, Ledger: ledger{wholeSync: quietUntil(seconds(1))},
+		UID: state.Foo.UID, Generation: state.Foo.Generation, Ledger: ledger{wholeSync: expectedUntil(seconds(1))},
 	}
 	if c := play(t, state, replies...); len(c.steps) > 0 || c.outcome.Kind != plan.Wait || c.outcome.After != seconds(1) {
 		t.Errorf("while the whole sync backs off: %s", c.line())
@@ -645,7 +645,7 @@ func TestTheFirstRetryCounts(t *testing.T) {
 			op(plan.DeleteDeployment, "web-9"): until(seconds(1)), // It is not there, and not wanted.
 		}},
 	}
-	if diff := cmp.Diff("nothing; Refused; wait in 20s quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; Refused; wait in 20s", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	// Of two entries for one operation the one that ends last, and an overridden field comes before a refusal.
@@ -654,22 +654,22 @@ func TestTheFirstRetryCounts(t *testing.T) {
 		again(plan.PatchDeployment, "web-3"): {Until: now.Add(seconds(50)), Report: overriddenReplicas},
 		op(plan.DeleteDeployment, "web-1"):   until(seconds(60)), op(plan.DeleteDeployment, "web-2"): until(seconds(60)),
 	}
-	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 50s quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 50s", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	create := plan.State{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
 		op(plan.CreateDeployment, "web-3"):    until(seconds(55)),
 		again(plan.CreateDeployment, "web-3"): {Until: now.Add(seconds(50))},
 	}}}
-	if diff := cmp.Diff("nothing; Refused; wait in 55s quietly", play(t, create).line()); diff != "" {
+	if diff := cmp.Diff("nothing; Refused; wait in 55s", play(t, create).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	// A status that backs off because of a conflict ends nothing: it is the last step anyway.
 	state.Memory.Ledger = ledger{
-		op(plan.PatchDeployment, "web-3"): until(seconds(40)), op(plan.UpdateStatus, "web"): quietUntil(seconds(45)),
+		op(plan.PatchDeployment, "web-3"): until(seconds(40)), op(plan.UpdateStatus, "web"): expectedUntil(seconds(45)),
 		op(plan.DeleteDeployment, "web-1"): until(seconds(60)), op(plan.DeleteDeployment, "web-2"): until(seconds(60)),
 	}
-	if diff := cmp.Diff("nothing; no report; wait in 40s quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 40s", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 }
@@ -693,7 +693,7 @@ func TestASuccessEndsABackoff(t *testing.T) {
 // again.
 func TestACompleteSyncEndsTheBackoffOfTheWholeSync(t *testing.T) {
 	foo := newFoo()
-	memory := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{wholeSync: quietUntil(0)}}
+	memory := plan.Memory{UID: foo.UID, Generation: 2, Ledger: ledger{wholeSync: expectedUntil(0)}}
 	complete := play(t, plan.State{Foo: foo, Memory: memory})
 	if _, found := complete.end.Memory.Ledger[wholeSync]; found {
 		t.Errorf("after a complete sync the ledger has %v", complete.end.Memory.Ledger)
@@ -710,10 +710,10 @@ func TestAConflictThatBacksOffEndsTheSync(t *testing.T) {
 	c := play(t, plan.State{
 		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
 		Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
+			op(plan.DeleteDeployment, "web-1"): expectedUntil(seconds(1)),
 		}},
 	})
-	if diff := cmp.Diff("nothing; no report; wait in 1s quietly", c.line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 1s", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 }

@@ -21,15 +21,16 @@ type State struct {
 	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
 	// its Deployment.
 	Previous []*appsv1.Deployment
-	// OwnerChain explains a naming conflict: [0] controls Deployment, [i+1] controls the Deployment that [i] names. If
-	// it ends with Foo, the Foos form a cycle. Empty if Deployment is Foo's own, or its owner is gone.
+	// OwnerChain explains a naming conflict. Its first Foo controls Deployment. Each next Foo controls the Deployment that
+	// the Foo before it names. If the last one is Foo itself, the Foos form a cycle. The chain is empty if Deployment is
+	// Foo's own, or its owner is gone.
 	OwnerChain []*v1alpha1.Foo
 	// FirstClaimant is the first, by CompareAge, of the Foos that name the same Deployment and for which Claims is true.
 	// It may be Foo itself, or nil.
 	FirstClaimant *v1alpha1.Foo
-	// CacheLags means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
+	// CacheStale means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
 	// Foo and its Deployment come before the first write.
-	CacheLags bool
+	CacheStale bool
 	// Now is when this sync began.
 	Now time.Time
 	// Jitter is the random part of the delays of this sync, in [0, 1).
@@ -37,20 +38,20 @@ type State struct {
 	// Memory is what is remembered of the Foo, as Memory.For returned it. Keep it for the next sync after Outcome.
 	Memory Memory
 
-	// previousMade are those of Previous that were previousMade for the Foo; nil until they are asked for.
+	// previousMade are those of Previous that the controller made for the Foo; nil until they are asked for.
 	previousMade []*appsv1.Deployment
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
-	// fresh has what was read live since the last write.
+	// fresh has the objects that were read live after the last write.
 	fresh struct{ foo, deployment bool }
-	// blocked are the operations that are wanted but back off. terminal means that only a change of an object can help.
-	// The last call of Next has set both.
+	// blocked are the operations that are needed but must wait for the end of their backoff. terminal means that only a
+	// change of an object can help. The last call of Next has set both.
 	blocked  []Op
 	terminal bool
 	// failures are the operations that failed in this sync.
 	failures []failure
-	// unreadable is the error of a live read that the API server refused. Nothing else is read then.
-	unreadable error
+	// readErr is the error of a live read that the API server refused. Nothing else is read then.
+	readErr error
 	// createRefused means that a create was refused, and that its name has not been read since.
 	createRefused bool
 	// warning is an event for a person who installed the controller, or nil.
@@ -63,7 +64,8 @@ type State struct {
 	end *Outcome
 }
 
-// A rule returns the steps that it wants, in order. When it is final, the rules behind it do not count.
+// A rule returns the steps that it wants, in order. When it is final, the rules behind it do not count. A rule is named
+// after what it does or, when it sends nothing, after the situation.
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
@@ -71,8 +73,8 @@ type rule struct {
 	terminal bool
 }
 
-// rules are read from top to bottom, up to the first final one. A step that backs off is skipped. Then, always, comes
-// the status.
+// rules are read from top to bottom, up to the first final one. A step that backs off is skipped. After the last step
+// comes the status, unless the sync ends early.
 var rules = []rule{
 	{name: "paused", wants: (*State).paused},
 	{name: "invalid", wants: (*State).invalid, terminal: true},
@@ -91,7 +93,8 @@ var rules = []rule{
 	{name: "delete replaced", wants: (*State).deleteReplaced},
 }
 
-// Next returns the next request to send, nil when none is left. Send it and give the answer to Record.
+// Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
+// Next again: Next decides on the answers, and enters what it finds about backoffs into the State.
 func (s *State) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
@@ -100,7 +103,7 @@ func (s *State) Next() *Step {
 	stopped := false
 	for _, rule := range rules {
 		steps, final := rule.wants(s)
-		if step := s.firstAdmitted(rule.name, steps); step != nil || s.end != nil {
+		if step := s.firstRequest(rule.name, steps); step != nil || s.end != nil {
 			return step
 		}
 		if stopped = final; stopped {
@@ -109,33 +112,33 @@ func (s *State) Next() *Step {
 		}
 	}
 	if !stopped && len(s.blocked) == 0 {
-		s.Memory.StaleDeployment = false // The Deployment is as it should be: the write without an answer was done.
+		s.Memory.StaleDeployment = false // The Deployment needs no write: the one without an answer was done.
 	}
-	return s.firstAdmitted("update status", s.updateStatus())
+	return s.firstRequest("update status", s.updateStatus())
 }
 
-// firstAdmitted returns the request for the first of steps that does not back off, or nil.
-func (s *State) firstAdmitted(rule string, steps []*Step) *Step {
+// firstRequest returns the request for the first of steps that does not back off, or nil. It is nil too when the sync
+// has ended, see requestFor.
+func (s *State) firstRequest(rule string, steps []*Step) *Step {
 	for _, step := range steps {
-		if step := s.admit(step); step != nil || s.end != nil {
-			return s.labelled(rule, step)
+		request := s.requestFor(step)
+		if request != nil {
+			request.Rule = rule
+		}
+		if request != nil || s.end != nil {
+			return request
 		}
 	}
 	return nil
 }
 
-func (s *State) labelled(rule string, step *Step) *Step {
-	if step != nil {
-		step.Rule = rule
-	}
-	return step
-}
-
-// admit returns the request to send for step: step itself, or a live read that it needs first. It returns nil when step
-// backs off. The sync ends when step backs off because of a conflict, or was done in this very sync and is needed
-// again: only the next sync knows what to report.
-func (s *State) admit(step *Step) *Step {
-	read := s.readBefore(step)
+// requestFor returns the request to send for step: step itself, or a live read that it needs first. It returns nil and
+// notes step in blocked when step backs off.
+//
+// It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
+// status that is written now could be wrong. The status itself may wait for its backoff.
+func (s *State) requestFor(step *Step) *Step {
+	read := s.nextLiveRead(step)
 	if attempt := s.obstacle(step, read); attempt != nil {
 		s.blocked = append(s.blocked, step.Op)
 		if attempt.Expected && step.Verb != UpdateStatus {
@@ -155,21 +158,22 @@ func (s *State) admit(step *Step) *Step {
 
 // endEarly ends the sync without a report. Its failures are still logged.
 func (s *State) endEarly(reason WaitReason, after time.Duration) {
-	s.end = new(WaitFor(reason, after))
-	if len(s.failures) > 0 {
-		s.end = &Outcome{Kind: Retry, After: after, Reason: reason, Err: s.failure(), Expected: s.allExpected()}
+	if len(s.failures) == 0 {
+		s.end = new(WaitFor(reason, after))
+		return
 	}
+	s.end = &Outcome{Kind: Retry, After: after, Reason: reason, Err: s.failure(), Expected: s.allExpected()}
 }
 
-// obstacle returns the attempt because of which step cannot be taken now, nil when it can. read is the live read that
-// must come first.
+// obstacle returns the failed attempt that keeps step from being sent now, or nil. read is the live read that step
+// needs first, or nil. A step that cannot be sent at all fails here.
 func (s *State) obstacle(step, read *Step) *Attempt {
 	if attempt := s.backingOff(step.Op); attempt != nil {
 		return attempt
 	}
 	err := step.missingPrecondition()
 	if err == nil && read != nil {
-		err = s.unreadable
+		err = s.readErr
 	}
 	if err == nil {
 		return nil
@@ -178,10 +182,10 @@ func (s *State) obstacle(step, read *Step) *Attempt {
 	return &attempt
 }
 
-// readBefore returns the next live read that step needs first, nil when it needs none or has them. These are the steps
-// that would do harm if the cache were stale.
-func (s *State) readBefore(step *Step) *Step {
-	foo, deployment := s.restsOn(step)
+// nextLiveRead returns the live read that must come before step, or nil. Steps that would do harm if the cache were
+// stale need live reads.
+func (s *State) nextLiveRead(step *Step) *Step {
+	foo, deployment := s.liveReadsNeeded(step)
 	switch {
 	case foo && !s.fresh.foo:
 		return &Step{Op: Op{Verb: ReadFoo, Name: s.Foo.Name}, Prepares: step.Op, Foo: s.Foo}
@@ -191,29 +195,31 @@ func (s *State) readBefore(step *Step) *Step {
 	return nil
 }
 
-// restsOn returns which objects must be read live before step.
-func (s *State) restsOn(step *Step) (foo, deployment bool) {
+// liveReadsNeeded reports which objects must be read live before step.
+func (s *State) liveReadsNeeded(step *Step) (foo, deployment bool) {
 	switch {
-	case step.isRead(), step.Verb == UpdateStatus && s.unreadable != nil && s.fresh.foo: // It reports that read.
+	case step.isRead():
 		return false, false
-	case s.CacheLags, s.Memory.StaleFoo, s.Memory.StaleDeployment:
+	case step.Verb == UpdateStatus && s.readErr != nil && s.fresh.foo: // This status reports the read that failed.
+		return false, false
+	case s.CacheStale, s.Memory.StaleFoo, s.Memory.StaleDeployment:
 		return true, true
 	case step.Verb == DeleteDeployment:
-		return true, s.Deployment != nil // It may have lost replicas since the cache saw it.
+		return true, s.Deployment != nil // The replacement may have lost replicas since it was cached.
 	case step.Verb == CreateDeployment:
-		// The cached Foo may be gone already, and a child for an owner that is gone makes a loop with the garbage
-		// collector: it deletes, we create. Only a Foo that never had a Deployment needs no read.
+		// If the Foo is gone, the garbage collector would delete what we create, and we would create it again, in a
+		// loop. Only a Foo that never had a Deployment needs no read.
 		return s.hadDeployment(), false
 	case step.Verb == PatchDeployment:
-		// Somebody has acted on a newer spec than the cache has. To go back to the older one would undo that, and
-		// the newer one may even name another Deployment. If there is no newer spec, the label itself is wrong.
+		// The Deployment was written for a newer spec than the cached one, and a patch would undo that. If the live
+		// Foo has no newer spec, the label with the generation is wrong, and is patched.
 		return max(generationOf(s.Deployment), s.newestWrittenGeneration()) > s.Foo.Generation, false
 	}
 	return false, false
 }
 
-// now returns the time of the last answer, or when the sync began.
-func (s *State) now() time.Time {
+// latest returns the time of the last answer, or of the beginning of the sync.
+func (s *State) latest() time.Time {
 	if s.answeredAt.After(s.Now) {
 		return s.answeredAt
 	}

@@ -11,7 +11,7 @@ import (
 type Kind string
 
 const (
-	// Done: nothing is left to do, or a watch event will come when there is.
+	// Done: nothing is left to do, or a watch event will come when something is.
 	Done Kind = "done"
 	// Retry: something failed; the key comes back after a backoff.
 	Retry Kind = "retry"
@@ -25,11 +25,11 @@ const (
 type WaitReason string
 
 const (
-	// CacheBehind: a cache does not show what was written or read live.
-	CacheBehind WaitReason = "the cache to catch up"
+	// CacheStale: a cache does not show what was written or read live.
+	CacheStale WaitReason = "the cache to catch up"
 	// NextStep: the outcome of a write is unknown, or an object changed during the sync. The next sync sees more.
 	NextStep WaitReason = "the next step"
-	// Backoff: something that is wanted was tried a short time ago.
+	// Backoff: an operation that is needed failed, or was undone by another client, a short time ago.
 	Backoff WaitReason = "the backoff to end"
 )
 
@@ -39,20 +39,19 @@ type Outcome struct {
 	Kind Kind
 	// After is the delay of Wait and Retry. A shared limit on retries may make that of Retry longer.
 	After time.Duration
-	// Reason is what the key waits for.
+	// Reason is what the key waits for. Done has one when the sync ended early: a watch event brings the key back.
 	Reason WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
 	// Event is to be sent about the Foo, or nil. The events that go with a status are those of its Step.
 	Event *Event
-	// Expected means that the sync ended for a reason that is normal work, such as a conflict or a cache that lags. Err is
-	// not logged as an error then, and Done is no success: something may be left to do.
+	// Expected means that Err is part of normal work, such as a conflict, and not logged as an error.
 	Expected bool
 }
 
 // WaitFor returns the outcome of a sync that waits.
 func WaitFor(reason WaitReason, after time.Duration) Outcome {
-	return Outcome{Kind: Wait, After: after, Reason: reason, Expected: true}
+	return Outcome{Kind: Wait, After: after, Reason: reason}
 }
 
 // Outcome returns how the sync ended. It also drops from Memory what is no longer wanted, so keep Memory after it.
@@ -88,7 +87,7 @@ func (s *State) left(attempt *Attempt) time.Duration {
 	if attempt == nil {
 		return 0
 	}
-	return max(attempt.Until.Sub(s.now()), 0)
+	return max(attempt.Until.Sub(s.latest()), 0)
 }
 
 // firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of

@@ -18,8 +18,8 @@ func TestKindsOfOutcome(t *testing.T) {
 }
 
 func TestWaitFor(t *testing.T) {
-	want := plan.Outcome{Kind: plan.Wait, After: time.Second, Reason: plan.CacheBehind, Expected: true}
-	if got := plan.WaitFor(plan.CacheBehind, time.Second); got != want {
+	want := plan.Outcome{Kind: plan.Wait, After: time.Second, Reason: plan.CacheStale}
+	if got := plan.WaitFor(plan.CacheStale, time.Second); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -32,10 +32,10 @@ func TestOutcome(t *testing.T) {
 	status := plan.State{Foo: three, Deployment: newDeployment(three)}
 	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
 	type outcome struct {
-		kind  plan.Kind
-		after time.Duration
-		quiet bool
-		err   string
+		kind     plan.Kind
+		after    time.Duration
+		expected bool
+		err      string
 	}
 	const (
 		ms       = time.Millisecond
@@ -50,8 +50,8 @@ func TestOutcome(t *testing.T) {
 		field = `Deployment.apps "web-1" is invalid: spec.selector: Invalid value: "x": field is immutable`
 	)
 	retry := func(after time.Duration, err string) outcome { return outcome{plan.Retry, after, false, err} }
-	quietly := func(err string) outcome { return outcome{plan.Retry, 5 * ms, true, err} }
-	ending := outcome{plan.Terminal, 0, true, ""}
+	expected := func(err string) outcome { return outcome{plan.Retry, 5 * ms, true, err} }
+	ending := outcome{plan.Terminal, 0, false, ""}
 
 	for _, tc := range []struct {
 		name  string
@@ -63,11 +63,11 @@ func TestOutcome(t *testing.T) {
 		{name: "a create succeeds", state: create, verb: plan.CreateDeployment, want: outcome{kind: plan.Done}},
 		{
 			name: "a create of what exists", state: create, verb: plan.CreateDeployment, err: exists,
-			want: quietly("create Deployment web-1: " + there),
+			want: expected("create Deployment web-1: " + there),
 		},
 		{
 			name: "a create without a namespace", state: create, verb: plan.CreateDeployment, err: notFound,
-			want: quietly("create Deployment web-1: " + gone),
+			want: expected("create Deployment web-1: " + gone),
 		},
 		{
 			name: "a create that quota refuses", state: create, verb: plan.CreateDeployment, err: forbidden,
@@ -101,19 +101,19 @@ func TestOutcome(t *testing.T) {
 		{name: "a patch succeeds", state: patch, verb: plan.PatchDeployment, want: outcome{kind: plan.Done}},
 		{
 			name: "a patch of another version", state: patch, verb: plan.PatchDeployment, err: conflict,
-			want: quietly("patch Deployment web-1: " + modified),
+			want: expected("patch Deployment web-1: " + modified),
 		},
 		{
 			name: "a patch of what is gone", state: patch, verb: plan.PatchDeployment, err: notFound,
-			want: quietly("patch Deployment web-1: " + gone),
+			want: expected("patch Deployment web-1: " + gone),
 		},
 		{
 			name: "a patch of another uid", state: patch, verb: plan.PatchDeployment, err: invalidError("metadata.uid"),
-			want: quietly("patch Deployment web-1: " + uid),
+			want: expected("patch Deployment web-1: " + uid),
 		},
 		{
 			name: "a patch of another uid and more", state: patch, verb: plan.PatchDeployment,
-			err: invalidError("spec", "metadata.uid"), want: quietly("patch Deployment web-1: " + uids),
+			err: invalidError("spec", "metadata.uid"), want: expected("patch Deployment web-1: " + uids),
 		},
 		{
 			name: "a patch that is invalid", state: patch, verb: plan.PatchDeployment, err: invalidError("spec.selector"),
@@ -139,7 +139,7 @@ func TestOutcome(t *testing.T) {
 		{name: "a delete succeeds", state: remove, verb: plan.DeleteDeployment, want: outcome{kind: plan.Done}},
 		{
 			name: "a delete of what was edited meanwhile", state: remove, verb: plan.DeleteDeployment, err: conflict,
-			want: quietly("delete Deployment web-1: " + modified),
+			want: expected("delete Deployment web-1: " + modified),
 		},
 		{
 			name: "a delete of what is gone", state: remove, verb: plan.DeleteDeployment, err: notFound,
@@ -161,7 +161,7 @@ func TestOutcome(t *testing.T) {
 		{name: "a status succeeds", state: status, verb: plan.UpdateStatus, want: outcome{kind: plan.Done}},
 		{
 			name: "a status of another version", state: status, verb: plan.UpdateStatus, err: conflict,
-			want: quietly("update status of Foo web: " + modified),
+			want: expected("update status of Foo web: " + modified),
 		},
 		{
 			name: "a status that is refused", state: status, verb: plan.UpdateStatus, err: forbidden,
@@ -206,7 +206,7 @@ func TestOutcome(t *testing.T) {
 			if c.step(tc.verb) == nil {
 				t.Fatalf("no %s: %s", tc.verb, c.sent())
 			}
-			got := outcome{kind: c.outcome.Kind, after: c.outcome.After, quiet: c.outcome.Expected}
+			got := outcome{kind: c.outcome.Kind, after: c.outcome.After, expected: c.outcome.Expected}
 			if c.outcome.Err != nil {
 				got.err = c.outcome.Err.Error()
 			}
@@ -224,7 +224,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger}
 	}
 	held := func(err error) plan.Outcome {
-		return plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff, Err: err, Expected: true}
+		return plan.Outcome{Kind: plan.Wait, After: seconds(1), Reason: plan.Backoff, Err: err}
 	}
 	refused := &plan.ConditionError{Reason: "Refused", Message: "exceeded quota: small"}
 	foreign := newDeployment(foo, ownedBy())
@@ -276,7 +276,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		{
 			name: "a create backs off because of a conflict",
 			state: plan.State{
-				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): quietUntil(seconds(1))}),
+				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): expectedUntil(seconds(1))}),
 			},
 			want: held(nil),
 		},
@@ -305,7 +305,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 			name: "a status backs off because of a conflict",
 			state: plan.State{
 				Foo: foo, Deployment: newDeployment(foo),
-				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): quietUntil(seconds(1))}),
+				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): expectedUntil(seconds(1))}),
 			},
 			want: held(nil),
 		},
@@ -330,7 +330,7 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 	foo := renamed()
 	differs := newDeployment(foo, scaled(5), rollout(5, 5, 5))
 	backsOff := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		op(plan.PatchDeployment, "web-3"): quietUntil(seconds(1)),
+		op(plan.PatchDeployment, "web-3"): expectedUntil(seconds(1)),
 	}}
 	for _, tc := range []struct {
 		name  string
@@ -358,12 +358,12 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 		},
 		{
 			name: "a live read has found the Foo's own Deployment", state: plan.State{Foo: newFoo()},
-			reply: fails(plan.CreateDeployment, exists), want: plan.CacheBehind,
+			reply: fails(plan.CreateDeployment, exists), want: plan.CacheStale,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			replies := []reply{tc.reply}
-			if tc.want == plan.CacheBehind {
+			if tc.want == plan.CacheStale {
 				replies = append(replies, findsDeployment(newDeployment(newFoo())))
 			}
 			if got := play(t, tc.state, replies...).outcome; got.Reason != tc.want {
@@ -397,7 +397,7 @@ func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
 		Foo: foo, Deployment: newDeployment(foo, scaled(5)),
 		Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0))),
 		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-			op(plan.PatchDeployment, "web-3"): quietUntil(5 * time.Millisecond),
+			op(plan.PatchDeployment, "web-3"): expectedUntil(5 * time.Millisecond),
 		}},
 	}
 	c := play(t, state, fails(plan.DeleteDeployment, forbidden))

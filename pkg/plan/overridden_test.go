@@ -157,7 +157,7 @@ func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
 // Between two patches the Foo reports the same, and is otherwise reconciled.
 func TestWhileAFieldIsOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	const same = "nothing; FieldsOverridden; wait in 1s quietly"
+	const same = "nothing; FieldsOverridden; wait in 1s"
 	for _, tc := range []struct {
 		name  string
 		state plan.State
@@ -167,7 +167,7 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 		{name: "the report stays while nothing differs", state: plan.State{Deployment: newDeployment(foo)}, want: same},
 		{
 			name: "a Deployment that is gone is created again, and the report stays",
-			want: "create web-1; FieldsOverridden; wait in 1s quietly",
+			want: "create web-1; FieldsOverridden; wait in 1s",
 		},
 		{
 			name:  "a Deployment that is being deleted is waited for",
@@ -296,9 +296,9 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 		"patch spec.replicas; Available; done; Normal Synced",
 		"patch spec.replicas; no report; done",
 		"patch spec.replicas; no report; done",
-		"patch spec.replicas; FieldsOverridden; wait in 8s quietly; Warning FieldsOverridden",
-		"patch spec.replicas; no report; wait in 16s quietly",
-		"patch spec.replicas; no report; wait in 32s quietly",
+		"patch spec.replicas; FieldsOverridden; wait in 8s; Warning FieldsOverridden",
+		"patch spec.replicas; no report; wait in 16s",
+		"patch spec.replicas; no report; wait in 32s",
 	}, got)
 }
 
@@ -318,7 +318,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		state.Memory = c.end.Memory
 	}
 	memory := memories[3]
-	const gone = "nothing; Creating; wait in 8s quietly"
+	const gone = "nothing; Creating; wait in 8s"
 	between := all(earlier(foo, "web-0", available(1)), earlier(foo, "web-2", available(0)))
 
 	for _, tc := range []struct {
@@ -341,17 +341,17 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",
-			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s quietly",
+			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s",
 		},
 		{
 			name:  "it is there, not seen yet, and an older Foo names it too",
 			state: plan.State{Deployment: newDeployment(foo, unobserved), FirstClaimant: newFoo(withName("a"))},
-			want:  "nothing; Creating; wait in 8s quietly",
+			want:  "nothing; Creating; wait in 8s",
 		},
 		{
 			name:  "it is there, not seen yet, and being deleted again",
 			state: plan.State{Deployment: newDeployment(foo, unobserved, deleted)},
-			want:  "nothing; WaitingForDeletion; wait in 8s quietly",
+			want:  "nothing; WaitingForDeletion; wait in 8s",
 		},
 		{
 			name:  "the Foo is paused",
@@ -359,7 +359,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "one of a name between never served",
-			state: plan.State{Previous: between}, want: "get Foo, delete web-2; Creating; wait in 8s quietly",
+			state: plan.State{Previous: between}, want: "get Foo, delete web-2; Creating; wait in 8s",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		op(plan.CreateDeployment, "web-1"):    until(seconds(1)),
 		again(plan.CreateDeployment, "web-1"): memory.Ledger[again(plan.CreateDeployment, "web-1")],
 	}}})
-	if diff := cmp.Diff("nothing; Refused; wait in 8s quietly", refused.line()); diff != "" {
+	if diff := cmp.Diff("nothing; Refused; wait in 8s", refused.line()); diff != "" {
 		t.Errorf("a create that is refused too (-want +got):\n%s", diff)
 	}
 
@@ -418,7 +418,7 @@ func TestAnOverriddenFieldIsReportedUntilTheDelayEnds(t *testing.T) {
 	}{
 		{
 			name: "it ends while a live read takes its time", dep: newDeployment(foo, scaled(5), rollout(5, 5, 5)),
-			want: "get Foo, get web-1; FieldsOverridden; wait in 0s quietly",
+			want: "get Foo, get web-1; FieldsOverridden; wait in 0s",
 		},
 		{
 			name: "it has ended, and nothing differs", dep: newDeployment(foo), after: seconds(1),

@@ -93,7 +93,7 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 					checkSent(t, write.sent, c.result())
 					continue
 				}
-				if diff := cmp.Diff("get Foo; no report; done quietly", c.line()); diff != "" {
+				if diff := cmp.Diff("get Foo; no report; done, stale", c.line()); diff != "" {
 					t.Errorf("the Foo %s (-want +got):\n%s", tc.name, diff)
 				}
 			}
@@ -142,7 +142,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		{
 			name: "it differs, and again after it was patched: that is for the next sync", state: ready,
 			found: slowly(findsDeployment(newDeployment(foo, scaled(5), rollout(5, 5, 5))), time.Millisecond),
-			want:  "get Foo, get web-3, patch spec.replicas, get Foo, get web-3; no report; wait in 5ms quietly",
+			want:  "get Foo, get web-3, patch spec.replicas, get Foo, get web-3; no report; wait in 5ms",
 		},
 		{
 			name: "the cache had none, and there is one", state: stale(nil), found: findsDeployment(newDeployment(foo,
@@ -217,7 +217,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 			},
 		},
 		{
-			name: "the Foo is gone", want: "get Foo, get web-3, delete web-1, get Foo; no report; done quietly",
+			name: "the Foo is gone", want: "get Foo, get web-3, delete web-1, get Foo; no report; done, stale",
 			replies: []reply{finds(foo), finds(nil)},
 		},
 		{
@@ -273,7 +273,7 @@ func TestStaleCaches(t *testing.T) {
 		{
 			name: "of Deployments: what backs off is still wanted", foo: foo, dep: newDeployment(foo, scaled(5)),
 			staleDep: true, remembers: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
-			want: "get Foo, get web-1; Refused; wait in 1ns quietly",
+			want: "get Foo, get web-1; Refused; wait in 1ns",
 		},
 		{
 			name: "of Deployments: the status of a paused Foo", foo: paused, dep: newDeployment(foo), staleDep: true,
@@ -354,7 +354,7 @@ func TestACacheThatLags(t *testing.T) {
 		},
 		{
 			name: "a Foo that is gone", state: plan.State{Foo: foo}, reply: finds(nil),
-			want: "get Foo; no report; done quietly",
+			want: "get Foo; no report; done, stale",
 		},
 		{
 			name: "a create that is not wanted any more", state: plan.State{Foo: foo},
@@ -367,7 +367,7 @@ func TestACacheThatLags(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.state.CacheLags = true
+			tc.state.CacheStale = true
 			if diff := cmp.Diff(tc.want, play(t, tc.state, tc.reply).line()); diff != "" {
 				t.Errorf("wrong sync (-want +got):\n%s", diff)
 			}
@@ -525,7 +525,7 @@ func TestAReadWithoutAnAnswer(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	state.Memory = c.end.Memory
-	if diff := cmp.Diff("nothing; no report; wait in 5ms quietly", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 5ms", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync when an event brings the key back before (-want +got):\n%s", diff)
 	}
 	state.Now = now.Add(c.outcome.After)

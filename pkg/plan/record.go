@@ -37,15 +37,15 @@ func (s *State) recordFailedRead(step *Step, err error) {
 		s.end = &Outcome{Kind: Retry, After: s.left(&attempt), Reason: Backoff, Err: s.failure()}
 		return
 	}
-	s.unreadable, s.createRefused = withContext(step.Op, err), false
-	s.fail(step.Prepares, s.unreadable, false)
+	s.readErr, s.createRefused = withContext(step.Op, err), false
+	s.fail(step.Prepares, s.readErr, false)
 }
 
 // recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and
 // the event that it lacks brings the key back.
 func (s *State) recordFoo(live *v1alpha1.Foo) {
 	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
-		s.end = &Outcome{Kind: Done, Expected: true}
+		s.end = &Outcome{Kind: Done, Reason: CacheStale}
 		if len(s.failures) > 0 {
 			s.endEarly(NextStep, firstDelay)
 		}
@@ -68,7 +68,7 @@ func (s *State) recordDeployment(answer Answer) {
 // clearStale: once both live reads are done, the cache's versions no longer matter to this sync.
 func (s *State) clearStale() {
 	if s.fresh.foo && (s.fresh.deployment || !validName(s.Foo)) {
-		s.Memory.StaleFoo, s.Memory.StaleDeployment, s.CacheLags = false, false, false
+		s.Memory.StaleFoo, s.Memory.StaleDeployment, s.CacheStale = false, false, false
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *State) recordRefusedName() {
 	case s.Deployment == nil:
 		s.endIfExpected(s.attempt(op))
 	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
-		s.end = new(WaitFor(CacheBehind, firstDelay))
+		s.end = new(WaitFor(CacheStale, firstDelay))
 	default: // The create has failed: no event comes when that Deployment is deleted before the cache has it.
 		s.Memory.StaleDeployment = false // The state has the live one.
 		s.fail(op, s.nameConflictReport(), false)
@@ -97,7 +97,7 @@ func (s *State) recordWrite(step *Step, answer Answer) {
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.end = &Outcome{Kind: Terminal, Expected: true} // The Foo is about to be deleted too.
+		s.end = &Outcome{Kind: Terminal} // The Foo is about to be deleted too.
 	default:
 		s.recordFailedWrite(step, err)
 	}

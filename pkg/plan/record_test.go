@@ -23,7 +23,10 @@ func (c conversation) ending() string {
 		text += fmt.Sprintf(" in %s", c.outcome.After)
 	}
 	if c.outcome.Expected {
-		text += " quietly"
+		text += " as expected"
+	}
+	if c.outcome.Kind == plan.Done && c.outcome.Reason == plan.CacheStale {
+		text += ", stale"
 	}
 	return text
 }
@@ -65,9 +68,9 @@ func TestConflictsInARow(t *testing.T) {
 	patch := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
 	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
 	patches := []string{
-		"patch spec.replicas; no report; retry in 5ms quietly",
-		"patch spec.replicas; no report; retry in 10ms quietly",
-		"get Foo, get web-1, patch spec.replicas; no report; retry in 20ms quietly",
+		"patch spec.replicas; no report; retry in 5ms as expected",
+		"patch spec.replicas; no report; retry in 10ms as expected",
+		"get Foo, get web-1, patch spec.replicas; no report; retry in 20ms as expected",
 		"get Foo, get web-1, patch spec.replicas; Refused; retry in 40ms",
 	}
 	for _, tc := range []struct {
@@ -80,9 +83,9 @@ func TestConflictsInARow(t *testing.T) {
 			name: "create, and nothing has the name", state: plan.State{Foo: three},
 			reply: fails(plan.CreateDeployment, exists),
 			want: []string{
-				"create web-1, get web-1; no report; retry in 5ms quietly",
-				"create web-1, get web-1; no report; retry in 10ms quietly",
-				"get Foo, get web-1, create web-1, get web-1; no report; retry in 20ms quietly",
+				"create web-1, get web-1; no report; retry in 5ms as expected",
+				"create web-1, get web-1; no report; retry in 10ms as expected",
+				"get Foo, get web-1, create web-1, get web-1; no report; retry in 20ms as expected",
 				"get Foo, get web-1, create web-1, get web-1; Refused; retry in 40ms",
 			},
 		},
@@ -90,9 +93,9 @@ func TestConflictsInARow(t *testing.T) {
 			name: "create, and there is no namespace", state: plan.State{Foo: three},
 			reply: fails(plan.CreateDeployment, notFound),
 			want: []string{
-				"create web-1; no report; retry in 5ms quietly",
-				"create web-1; no report; retry in 10ms quietly",
-				"get Foo, get web-1, create web-1; no report; retry in 20ms quietly",
+				"create web-1; no report; retry in 5ms as expected",
+				"create web-1; no report; retry in 10ms as expected",
+				"get Foo, get web-1, create web-1; no report; retry in 20ms as expected",
 				"get Foo, get web-1, create web-1; Refused; retry in 40ms",
 			},
 		},
@@ -102,9 +105,9 @@ func TestConflictsInARow(t *testing.T) {
 		{
 			name: "delete", state: remove, reply: fails(plan.DeleteDeployment, conflict),
 			want: []string{
-				"get Foo, get web-3, delete web-1; no report; retry in 5ms quietly",
-				"get Foo, get web-3, delete web-1; no report; retry in 10ms quietly",
-				"get Foo, get web-3, delete web-1; no report; retry in 20ms quietly",
+				"get Foo, get web-3, delete web-1; no report; retry in 5ms as expected",
+				"get Foo, get web-3, delete web-1; no report; retry in 10ms as expected",
+				"get Foo, get web-3, delete web-1; no report; retry in 20ms as expected",
 				"get Foo, get web-3, delete web-1; Available; retry in 8s",
 				"get Foo, get web-3, delete web-1; Available; retry in 16s",
 			},
@@ -113,9 +116,9 @@ func TestConflictsInARow(t *testing.T) {
 			name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)},
 			reply: fails(plan.UpdateStatus, conflict),
 			want: []string{
-				"nothing; Available; retry in 5ms quietly",
-				"nothing; Available; retry in 10ms quietly",
-				"get Foo, get web-1; Available; retry in 20ms quietly",
+				"nothing; Available; retry in 5ms as expected",
+				"nothing; Available; retry in 10ms as expected",
+				"get Foo, get web-1; Available; retry in 20ms as expected",
 				"get Foo, get web-1; Available; retry in 40ms",
 			},
 		},
@@ -155,11 +158,11 @@ func TestAConflictEndsTheSync(t *testing.T) {
 	}{
 		{
 			name: "of a deletion", replies: []reply{fails(plan.DeleteDeployment, conflict)},
-			want: "get Foo, get web-3, delete web-2; no report; retry in 5ms quietly",
+			want: "get Foo, get web-3, delete web-2; no report; retry in 5ms as expected",
 		},
 		{
 			name: "of a patch after a deletion", replies: []reply{fails(plan.PatchDeployment, conflict)},
-			want: "get Foo, get web-3, delete web-2, patch spec.replicas; no report; retry in 5ms quietly",
+			want: "get Foo, get web-3, delete web-2, patch spec.replicas; no report; retry in 5ms as expected",
 		},
 		{
 			name: "of a patch after a deletion that was refused: that failure is logged",
@@ -284,9 +287,9 @@ func TestAnUnknownOutcomeIsReportedWhenItRepeats(t *testing.T) {
 	want := []string{
 		"patch spec.replicas; no report; retry in 5ms",
 		"get Foo, get web-1, patch spec.replicas; no report; retry in 5ms",
-		"get Foo, get web-1; Refused; wait in 5ms quietly",
+		"get Foo, get web-1; Refused; wait in 5ms",
 		"patch spec.replicas; no report; retry in 5ms",
-		"get Foo, get web-1; Refused; wait in 15ms quietly",
+		"get Foo, get web-1; Refused; wait in 15ms",
 	}
 	checkLines(t, want, rounds(t, len(want), state, fails(plan.PatchDeployment, noResponse)))
 }
@@ -324,7 +327,7 @@ func TestAStatusOfUnknownOutcome(t *testing.T) {
 func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 	foo := newFoo()
 	api := named("api", "web-1")
-	const quietly, loudly = "; no report; retry in 5ms quietly", "; retry in 5ms"
+	const expected, loudly = "; no report; retry in 5ms as expected", "; retry in 5ms"
 	create, read := "create web-1", "create web-1, get web-1"
 	for _, tc := range []struct {
 		name    string
@@ -334,7 +337,7 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		report  string
 	}{
 		{
-			name: "exists, and nothing has the name", err: exists, want: read + quietly,
+			name: "exists, and nothing has the name", err: exists, want: read + expected,
 		},
 		{
 			name: "forbidden, and nothing has the name", err: forbidden,
@@ -353,17 +356,17 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		{
 			name: "exists, and it is ours: the cache does not have it yet", err: exists,
 			replies: []reply{findsDeployment(newDeployment(foo))},
-			want:    read + "; no report; wait in 5ms quietly",
+			want:    read + "; no report; wait in 5ms",
 		},
 		{
 			name: "forbidden, and it is ours: the cache does not have it yet", err: forbidden,
 			replies: []reply{findsDeployment(newDeployment(foo))},
-			want:    read + "; no report; wait in 5ms quietly",
+			want:    read + "; no report; wait in 5ms",
 		},
 		{
 			name: "exists, and it is ours and being deleted", err: exists,
 			replies: []reply{findsDeployment(newDeployment(foo, deleted))},
-			want:    read + "; no report; wait in 5ms quietly",
+			want:    read + "; no report; wait in 5ms",
 		},
 		{
 			name: "exists, and it is foreign: it may be gone before the cache has it, so it is read again", err: exists,
@@ -410,7 +413,7 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		},
 		{
 			name: "the namespace is being deleted, and everything in it", err: namespaceTerminating(),
-			want: create + "; no report; terminal quietly",
+			want: create + "; no report; terminal",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -469,7 +472,7 @@ func TestWhatARefusedCreateFoundIsReadAgain(t *testing.T) {
 	c := play(t, state, found, fails(plan.CreateDeployment, exists))
 	state.Foo, state.Memory = c.step(plan.UpdateStatus).Foo, c.end.Memory
 	early := play(t, state)
-	if diff := cmp.Diff("nothing; no report; wait in 5ms quietly", early.line()); diff != "" {
+	if diff := cmp.Diff("nothing; no report; wait in 5ms", early.line()); diff != "" {
 		t.Errorf("wrong sync before the backoff ended (-want +got):\n%s", diff)
 	}
 }
@@ -497,7 +500,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		{name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
 	} {
 		c := play(t, tc.state, fails(tc.verb, namespaceTerminating()))
-		if want := (plan.Outcome{Kind: plan.Terminal, Expected: true}); c.outcome != want {
+		if want := (plan.Outcome{Kind: plan.Terminal}); c.outcome != want {
 			t.Errorf("%s: outcome %+v, want %+v", tc.name, c.outcome, want)
 		}
 		if last := c.last(); last.Verb != tc.verb || len(c.end.Memory.Ledger) > 0 {

@@ -575,7 +575,7 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 		{
 			name: "the whole sync backs off",
 			state: plan.State{Previous: both, Memory: plan.Memory{UID: foo.UID, Generation: 3,
-				Ledger: ledger{wholeSync: quietUntil(1)}}},
+				Ledger: ledger{wholeSync: expectedUntil(1)}}},
 			want: "nothing, no report",
 		},
 		{name: "the Foo is paused", state: plan.State{Foo: renamed(withPaused), Previous: both}, want: "nothing"},
@@ -1037,7 +1037,7 @@ func TestADeploymentThatIsKeptSmallReplacesNothing(t *testing.T) {
 		Foo: foo, Deployment: newDeployment(foo, scaled(1), rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1")),
 		Memory: overriddenMemory(foo),
 	})
-	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 1s quietly", c.line()); diff != "" {
+	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 1s", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 }
@@ -1114,36 +1114,36 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	}{
 		{
 			name:  "the new one is to be created",
-			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; wait in 1s quietly",
+			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; wait in 1s",
 		},
 		{
 			name:  "the new one differs",
 			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
-			want:  "patch spec.replicas; Renaming; wait in 1s quietly",
+			want:  "patch spec.replicas; Renaming; wait in 1s",
 		},
 		{
 			name:  "the new one can take over",
-			state: plan.State{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s quietly",
+			state: plan.State{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s",
 		},
 		{
 			name:  "there is another one that is to be deleted",
 			state: plan.State{Previous: all(old, between), Deployment: web3},
-			want:  deleteOld + "; Available; wait in 1s quietly",
+			want:  deleteOld + "; Available; wait in 1s",
 		},
 		{
 			name:  "there is another one that is to be deleted, behind it",
 			state: plan.State{Previous: all(between, earlier(foo, "web-5")), Deployment: web3},
-			want:  readBoth + "delete web-5; Available; wait in 1s quietly",
+			want:  readBoth + "delete web-5; Available; wait in 1s",
 		},
 		{
 			name:  "there is another one that could not be deleted, before it",
 			state: plan.State{Previous: all(earlier(foo, "web-0", none), between), Deployment: web3},
-			want:  "nothing; Available; wait in 1ms quietly",
+			want:  "nothing; Available; wait in 1ms",
 		},
 		{
 			name:  "there is another one that could not be deleted",
 			state: plan.State{Previous: all(earlier(foo, "web-4", none), between), Deployment: web3},
-			want:  "nothing; Available; wait in 1ms quietly",
+			want:  "nothing; Available; wait in 1ms",
 		},
 		{
 			name:  "it is needed again",
@@ -1153,7 +1153,7 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		{
 			name:  "the new name is no Foo's",
 			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
-			want:  "nothing; NotOwned; wait in 1s quietly",
+			want:  "nothing; NotOwned; wait in 1s",
 		},
 		{
 			name:  "the Foo is paused",
@@ -1163,11 +1163,11 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			name:  "a field is overridden: the first retry counts",
 			state: plan.State{Previous: all(between), Deployment: web3},
 			more:  ledger{again(plan.PatchDeployment, "web-3"): {Until: now.Add(time.Minute), Report: overriddenReplicas}},
-			want:  "nothing; FieldsOverridden; wait in 1s quietly",
+			want:  "nothing; FieldsOverridden; wait in 1s",
 		},
 		{
 			name:  "a create backs off, too",
-			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1s quietly",
+			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1s",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -1225,7 +1225,7 @@ func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
 	c := play(t, plan.State{
 		Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1")),
 		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-			op(plan.DeleteDeployment, "web-1"): quietUntil(seconds(1)),
+			op(plan.DeleteDeployment, "web-1"): expectedUntil(seconds(1)),
 		}},
 	})
 	if want := movingTo3 + "1 of 3 replicas available" + serves; c.report() != want {

@@ -94,7 +94,7 @@ func (s *State) updateStatus() []*Step {
 	}
 	foo := s.Foo.DeepCopy()
 	foo.Status = want
-	event := s.ifAdmitted(eventOf(&s.Foo.Status, &want))
+	event := s.withinLimit(eventOf(&s.Foo.Status, &want))
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 

@@ -38,7 +38,7 @@ func (s *State) status() v1alpha1.FooStatus {
 	set := func(conditionType string, value metav1.ConditionStatus) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: conditionType, Status: value, Reason: r.reason, Message: message,
-			ObservedGeneration: foo.Generation, LastTransitionTime: metav1.NewTime(s.now().Truncate(time.Second)),
+			ObservedGeneration: foo.Generation, LastTransitionTime: metav1.NewTime(s.latest().Truncate(time.Second)),
 		})
 	}
 	value := metav1.ConditionFalse

@@ -49,7 +49,7 @@ func (w *walkWorld) state(now time.Time) *State {
 		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
 		OwnerChain:    walkOwnerChain(w.cached.deployment, &w.cached),
 		FirstClaimant: w.firstClaimant(),
-		CacheLags:     w.server.ahead,
+		CacheStale:    w.server.ahead,
 		Now:           now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
 }
