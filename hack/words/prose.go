@@ -3,11 +3,12 @@ package main
 import (
 	"go/scanner"
 	"go/token"
+	"path"
 	"strconv"
 	"strings"
 )
 
-// A prose is the text of one comment or of one string literal. Its white space is single spaces, so that a phrase is
+// A prose is the text of one comment or one string literal. Its white space is single spaces, so that a phrase is
 // also found where a line ends in it.
 type prose struct {
 	text string
@@ -30,6 +31,37 @@ func (p *prose) add(text string, line int) {
 		}
 		line++
 	}
+}
+
+// proseIn returns the prose of a file that is checked. It returns nil for other files.
+func proseIn(name string, source []byte) []prose {
+	switch {
+	case path.Ext(name) == ".go":
+		return proseOf(source)
+	case path.Dir(name) == scenarios && path.Ext(name) == ".txt":
+		return scenarioComments(string(source))
+	}
+	return nil
+}
+
+// scenarioComments returns the comments of a scenario: lines that begin with #. Lines that follow each other are one
+// comment.
+func scenarioComments(source string) []prose {
+	var all []prose
+	number, lastComment := 0, -1
+	for line := range strings.Lines(source) {
+		number++
+		text, isComment := strings.CutPrefix(line, "#")
+		if !isComment {
+			continue
+		}
+		if number != lastComment+1 {
+			all = append(all, prose{})
+		}
+		all[len(all)-1].add(text, number)
+		lastComment = number
+	}
+	return all
 }
 
 // proseOf returns the comments and the string literals of a Go file. Line comments that follow each other are one.
