@@ -6,8 +6,8 @@
 // Each finding is a line "file:line: phrase -> what to write instead". The rules are in rules.go. A sentence that
 // needs the phrase nevertheless is listed in exceptions.txt with a reason.
 //
-// It checks the Go files of the root, pkg and docs, tests included, and the comments of the scenarios. It does not check
-// the simulated API server in pkg/apisim and generated code.
+// It checks the Go files of the root, pkg and docs, tests included, and the comments of the scenarios. It does not
+// check generated code and the simulated API server in pkg/apisim.
 package main
 
 import (
