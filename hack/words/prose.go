@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// A prose is the text of one comment or one string literal. Its white space is single spaces, so that a phrase is
-// also found where a line ends in it.
+// A prose is the text of one comment or one string literal. White space is replaced by single spaces, so that
+// a phrase that spans two lines is found too.
 type prose struct {
 	text string
-	// lines are the lines of the file on which the words of text stand, one for each word.
+	// lines has the line number of each word of text in the file.
 	lines []int
 }
 
-// line returns the line of the file on which the word at an offset of text stands.
+// line returns the line number in the file of the word at an offset of text.
 func (p prose) line(offset int) int { return p.lines[strings.Count(p.text[:offset], " ")] }
 
 // add appends text, which begins on a line of the file.
@@ -71,7 +71,7 @@ func proseOf(source []byte) []prose {
 	file := fset.AddFile("", -1, len(source))
 	var tokens scanner.Scanner
 	tokens.Init(file, source, nil, scanner.ScanComments)
-	lastComment := -1 // The last line of the comment that was scanned last.
+	lastComment := -1 // The line on which the previous comment ends.
 	for {
 		pos, tok, text := tokens.Scan()
 		line := file.Line(pos)
@@ -100,8 +100,8 @@ func uncomment(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(text, "/*"), "*/")
 }
 
-// unquote returns the value of a string literal. In an interpreted one, line breaks become spaces, because they are
-// no line breaks of the file.
+// unquote returns the value of a string literal. The line breaks of an interpreted literal become spaces, because they
+// are not line breaks of the file.
 func unquote(literal string) string {
 	text, err := strconv.Unquote(literal)
 	if err != nil {
