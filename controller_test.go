@@ -54,29 +54,29 @@ var (
 	webKey        = cache.NewObjectName("default", "web")
 )
 
-// TestSync syncs one Foo, default/web, and compares all requests that the API server received. For each row it also
-// checks that cached objects stay as they are and that, once the caches show the result of a sync that went well,
-// the next one asks and tells nothing.
+// TestSync syncs one Foo, default/web, and compares all requests that the API server received. Each row also checks
+// that the sync changes no cached object. If the sync is done, the row syncs once more with caches that show the
+// result: that sync must write nothing.
 func TestSync(t *testing.T) {
 	const moved = `Normal Moved Moved to Deployment "web" (3 of 3 replicas available) and deleted previous Deployment ` +
 		`"other"`
 	for _, test := range []struct {
 		name string
-		// wrote makes the controller one that has written for the Foo before.
+		// wrote makes the controller remember that it has written for the Foo before.
 		wrote bool
-		// cached and live are what the caches have and what exists; live nil is the same as cached.
+		// cached are the objects in the caches, live those in the API server. A nil live is the same as cached.
 		cached, live []runtime.Object
-		// fails has answers of the API server by request, in the form of want.
+		// fails has the errors that the API server returns, by request in the form of want.
 		fails map[string]error
 		// want are the requests, in order.
 		want []string
-		// ready is the Ready condition after, as status/reason, and "" when no status is written.
+		// ready is the Ready condition after the sync, as status/reason. It is "" if no status is written.
 		ready   string
 		events  []string
 		outcome plan.Outcome
 	}{
 		{
-			name:    "a Foo that is gone needs nothing",
+			name:    "a Foo that does not exist needs no request",
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
@@ -87,12 +87,12 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Foo that is being deleted is left alone, its Deployment gone or not",
+			name:    "a Foo that is being deleted gets no new Deployment",
 			cached:  objects(newFoo(deleting)),
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Foo whose Deployment is as it should be is reported once",
+			name:    "a Foo whose Deployment is as wanted gets one status write",
 			cached:  objects(newFoo(), newDeployment()),
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
@@ -100,12 +100,12 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Foo that says again what was reported costs nothing",
+			name:    "a Foo whose status is up to date needs no request",
 			cached:  objects(newFoo(upToDate), newDeployment()),
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "drift is put back by one patch",
+			name:    "drift is corrected by one patch",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			want:    []string{"patch deployments web", "update foos/status web"},
 			ready:   "False/Progressing",
@@ -113,14 +113,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Deployment that is gone is created again when the Foo is still there",
+			name:    "a deleted Deployment is created again if a live read shows the Foo",
 			cached:  objects(newFoo(upToDate)),
 			want:    []string{"get foos web", "create deployments web", "update foos/status web"},
 			ready:   "False/Creating",
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Foo that was written for is looked at although its cached status says nothing yet",
+			name:    "a Foo that was written for is read live although its cached status is empty",
 			wrote:   true,
 			cached:  objects(newFoo()),
 			live:    []runtime.Object{},
@@ -128,28 +128,28 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "no Deployment is created for a Foo that only the cache still has",
+			name:    "no Deployment is created for a Foo that exists only in the cache",
 			cached:  objects(newFoo(upToDate)),
 			live:    []runtime.Object{},
 			want:    []string{"get foos web"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "no Deployment is created for a Foo that is being deleted unknown to the cache",
+			name:    "no Deployment is created for a Foo whose deletion the cache does not show yet",
 			cached:  objects(newFoo(upToDate)),
 			live:    objects(newFoo(upToDate, deleting)),
 			want:    []string{"get foos web"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "no Deployment is created for a Foo that only has the name of the cached one",
+			name:    "no Deployment is created if the live Foo has another uid than the cached one",
 			cached:  objects(newFoo(upToDate)),
 			live:    objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.UID = "another" })),
 			want:    []string{"get foos web"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a live look that fails is told and tried again, and nothing is created",
+			name:    "a live read that fails is reported and tried again, and nothing is created",
 			cached:  objects(newFoo(upToDate)),
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"get foos web", "update foos/status web"},
@@ -158,7 +158,7 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:   "a Deployment written for a newer Foo than the cache has is left alone until it has it",
+			name:   "a Deployment written for a newer generation than the cached Foo is not changed",
 			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9), writtenFor(8))),
 			live: objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }),
 				newDeployment(scaledTo(9), writtenFor(8))),
@@ -166,28 +166,28 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a generation label that lies is overwritten",
+			name:    "a wrong generation label is overwritten",
 			cached:  objects(newFoo(upToDate), newDeployment(writtenFor(8))),
 			want:    []string{"get foos web", "patch deployments web"},
 			events:  []string{"Normal Corrected"},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a paused Foo is only reported on",
+			name:    "a paused Foo gets nothing but its status",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }), newDeployment(scaledTo(9))),
 			want:    []string{"update foos/status web"},
 			ready:   "False/Paused",
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "an invalid Foo is told so and not tried again",
+			name:    "an invalid Foo is reported and not tried again",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not A Name" })),
 			want:    []string{"update foos/status web"},
 			ready:   "False/Invalid",
 			outcome: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
-			name:    "a Deployment that somebody else made is left alone and reported",
+			name:    "a Deployment that the Foo does not control is left alone and reported",
 			cached:  objects(newFoo(), newDeployment(foreign)),
 			want:    []string{"update foos/status web"},
 			ready:   "False/NotOwned",
@@ -202,14 +202,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a create that finds our own Deployment waits for the cache to have it",
+			name:    "a create that finds our own Deployment waits until the cache shows it",
 			cached:  objects(newFoo()),
 			live:    objects(newFoo(), newDeployment()),
 			want:    []string{"create deployments web", "get deployments web"},
 			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond},
 		},
 		{
-			name:    "a create that finds a foreign Deployment says so, and looks again: no event may tell when it is gone",
+			name:    "a create that finds a foreign Deployment reports it and is tried again: its deletion may bring no event",
 			cached:  objects(newFoo()),
 			live:    objects(newFoo(), newDeployment(foreign)),
 			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
@@ -218,7 +218,7 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:   "a create that admission refuses although the name is taken says that it is taken",
+			name:   "a create that admission refuses reports a foreign Deployment that already has the name",
 			cached: objects(newFoo()),
 			live:   objects(newFoo(), newDeployment(foreign)),
 			fails: map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web",
@@ -239,14 +239,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a create without an answer ends the sync: the next one reads whether it was done",
+			name:    "a create without an answer ends the sync: the next one reads live whether it was done",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": errBoom},
 			want:    []string{"create deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:   "a refused create whose live look fails too is tried again, not quietly",
+			name:   "a refused create whose live read fails too is tried again and logged",
 			cached: objects(newFoo()),
 			live:   objects(newFoo(), newDeployment()),
 			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
@@ -254,21 +254,21 @@ func TestSync(t *testing.T) {
 			ready:  "False/Refused", events: []string{"Warning Refused"}, outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a namespace that is being deleted ends it quietly",
+			name:    "a namespace that is being deleted ends the retries and logs nothing",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
 			want:    []string{"create deployments web"},
 			outcome: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
-			name:    "a patch that comes too late is tried again quietly, and reported when it has gone through",
+			name:    "a patch that gets a conflict is tried again without a report",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			fails:   map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
 			want:    []string{"patch deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
-			name:   "a patch that meets another Deployment of that name is tried again quietly",
+			name:   "a patch that finds another uid under the name is tried again without a report",
 			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			fails: map[string]error{"patch deployments web": apierrors.NewInvalid(schema.GroupKind{Group: "apps",
 				Kind: "Deployment"}, "web",
@@ -277,21 +277,21 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
-			name:    "a status that comes too late is tried again quietly",
+			name:    "a status that gets a conflict is tried again and not logged",
 			cached:  objects(newFoo(), newDeployment()),
 			fails:   map[string]error{"update foos/status web": apierrors.NewConflict(foosGR, "web", errBoom)},
 			want:    []string{"update foos/status web"},
 			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
-			name:    "a status that fails is tried again although the Deployment needs no further try",
+			name:    "a status that fails is tried again although the Deployment needs no retry",
 			cached:  objects(newFoo(), newDeployment(foreign)),
 			fails:   map[string]error{"update foos/status web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"update foos/status web"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:   "a Foo whose earlier name is taken up again goes on after the patch: no event would bring it back",
+			name:   "a Foo that is renamed back continues after the patch: no event would requeue it",
 			cached: objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
 			want: []string{
 				"patch deployments web", "get foos web", "get deployments web", "delete deployments other",
@@ -302,14 +302,14 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "a Deployment of an earlier name goes when the named one does as well",
+			name:    "a Deployment of an earlier name is deleted when the named one has as many replicas available",
 			cached:  objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
 			want:    []string{"get foos web", "get deployments web", "delete deployments other"},
 			events:  []string{moved},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name: "a Deployment of an earlier name stays when it is known without a uid",
+			name: "a Deployment of an earlier name is not deleted if the cache has no uid of it",
 			cached: objects(newFoo(), newDeployment(),
 				newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
 			want:    []string{"update foos/status web"},
@@ -318,12 +318,12 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a status is not written to a Foo that is known without a uid",
+			name:    "a status is not written if the cache has no uid of the Foo",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.UID = "" }), newDeployment(foreign)),
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a status that is not found is tried again, after a live read that shows whether the Foo is gone",
+			name:    "a status write that returns 404 is tried again: a live read then shows whether the Foo exists",
 			cached:  objects(newFoo(), newDeployment()),
 			live:    objects(newDeployment()),
 			want:    []string{"update foos/status web"},
@@ -356,7 +356,7 @@ func TestSync(t *testing.T) {
 				f.checkReady(test.ready)
 			}
 			if outcome.Kind != plan.Done || countWrites(test.want) == 0 {
-				return // Not done yet, or nothing to repeat.
+				return // Not done yet, or nothing was written that a second sync could repeat.
 			}
 			f.refresh()
 			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
@@ -374,17 +374,17 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 		name   string
 		cached []runtime.Object
 		live   []runtime.Object
-		behind string // The resource whose cache is behind.
+		behind string // The resource whose cache lags.
 	}{
 		{"a created Deployment", objects(newFoo()), objects(newFoo()), deploymentsResource},
 		{"a patched Deployment", objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			objects(newFoo(upToDate), newDeployment(scaledTo(9))), deploymentsResource},
-		{"a Deployment that was found", objects(newFoo()), objects(newFoo(), newDeployment()), deploymentsResource},
+		{"a Deployment that a live read found", objects(newFoo()), objects(newFoo(), newDeployment()), deploymentsResource},
 		{"a status", objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()), foosResource},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
-			_ = f.syncHandler(f.ctx, webKey) // TestSync looks at how it ends.
+			_ = f.syncHandler(f.ctx, webKey) // TestSync checks its outcome.
 			f.requests()
 			f.stored = map[string]string{test.behind: "1"}
 
@@ -403,8 +403,8 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 	}
 }
 
-// TestSyncReadsTheCacheAfterItHasCaughtUp lets the cache catch up between the two questions that a sync
-// puts to it, how far it is and what it has: a Foo read before would be older than our own write.
+// TestSyncReadsTheCacheAfterItHasCaughtUp lets the cache catch up at the moment when the sync asks it for its
+// resourceVersion. A sync that had read the Foo before that would act on one that is older than our own write.
 func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
 	if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
@@ -416,11 +416,11 @@ func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
 		t.Fatalf("outcome = %+v", got)
 	}
 	if got := f.requests(); countWrites(got) > 0 {
-		t.Errorf("the sync acted on what the cache had before it caught up: %v", got)
+		t.Errorf("the sync acted on objects that it read before the cache caught up: %v", got)
 	}
 }
 
-func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T) {
+func TestDeploymentEventsQueueTheOwnerAndTheFoosThatNameTheDeployment(t *testing.T) {
 	owner, rival, bystander := newFoo(), newFoo(), newFoo()
 	rival.Name, rival.UID = "rival", "rival-uid"
 	bystander.Name, bystander.UID, bystander.Spec.DeploymentName = "bystander", "bystander-uid", "other"
@@ -431,15 +431,15 @@ func TestDeploymentEventsQueueTheOwnerAndWhoeverNamesTheDeployment(t *testing.T)
 		dep  *appsv1.Deployment
 		want []string
 	}{
-		{"one that is ours", objects(owner, bystander), newDeployment(), []string{"default/web"}},
+		{"one that its owner names", objects(owner, bystander), newDeployment(), []string{"default/web"}},
 		{"one that two Foos name", objects(owner, rival, bystander), newDeployment(),
 			[]string{"default/rival", "default/web"}},
 		{"one that its owner no longer names", objects(renamed, rival), newDeployment(),
 			[]string{"default/rival", "default/web"}},
-		{"one that nobody of ours made but a Foo names", objects(owner, bystander), newDeployment(foreign),
+		{"one that no Foo controls but a Foo names", objects(owner, bystander), newDeployment(foreign),
 			[]string{"default/web"}},
-		{"one that has nothing to do with any Foo", objects(bystander), newDeployment(foreign), nil},
-		{"one of a former Foo of that name", objects(renamed), newDeployment(ownedBy("former-uid")), nil},
+		{"one that no Foo names or controls", objects(bystander), newDeployment(foreign), nil},
+		{"one that a former Foo of that name controls", objects(renamed), newDeployment(ownedBy("former-uid")), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.foos, nil)
@@ -493,7 +493,7 @@ func TestFooEventsQueueTheFoo(t *testing.T) {
 	}
 }
 
-func TestDeploymentsOfOtherNamespacesAreNotTheFoos(t *testing.T) {
+func TestDeploymentsOfOtherNamespacesAreNotPreviousOnes(t *testing.T) {
 	elsewhere := newDeployment(named("other"), func(dep *appsv1.Deployment) { dep.Namespace = "elsewhere" })
 	f := newFixture(t, objects(newFoo(), elsewhere), nil)
 	if state := f.observe(webKey); len(state.Previous) > 0 {
@@ -501,9 +501,9 @@ func TestDeploymentsOfOtherNamespacesAreNotTheFoos(t *testing.T) {
 	}
 }
 
-// What failed and works now is forgotten, even while something else backs off: here the deletion of a previous
-// Deployment.
-func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
+// The ledger drops an operation that failed earlier and has succeeded now, even while another operation backs off:
+// here the deletion of a previous Deployment.
+func TestASuccessIsForgottenWhileAnotherOperationBacksOff(t *testing.T) {
 	spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
 	objs := objects(newFoo(upToDate), newDeployment(named("other")), spare)
 	f := newFixture(t, objs, objs)
@@ -529,7 +529,7 @@ func TestWhatWorksIsForgottenWhileSomethingElseBacksOff(t *testing.T) {
 }
 
 // TestEqualEventsAreFolded has a Deployment that becomes available again and again. client-go folds events that
-// agree in everything but the note and the time.
+// differ only in the note and the time.
 func TestEqualEventsAreFolded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()))
@@ -561,13 +561,13 @@ func TestEqualEventsAreFolded(t *testing.T) {
 	})
 }
 
-// TestStatusThatIsNotStoredIsReported has CustomResourceDefinitions that are not ours.
+// TestStatusThatIsNotStoredIsReported has CustomResourceDefinitions that differ from ours.
 func TestStatusThatIsNotStoredIsReported(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// answer replaces the answer to an update of the status.
 		answer func(r *apisim.Request, foo runtime.Object) (*http.Response, error)
-		// quiet is how many attempts are taken for normal work.
+		// quiet is the number of attempts that count as normal work, and are not logged.
 		quiet int
 	}{
 		{
@@ -602,7 +602,7 @@ func TestStatusThatIsNotStoredIsReported(t *testing.T) {
 						t.Errorf("attempt %d: outcome = %+v, want a retry, quiet for %d attempts", attempt, outcome, test.quiet)
 					}
 					if early := f.syncHandler(f.ctx, webKey); early.Kind != plan.Wait {
-						t.Errorf("attempt %d: an event in the backoff leads to %+v, want to wait", attempt, early)
+						t.Errorf("attempt %d: an event during the backoff: outcome = %+v, want to wait", attempt, early)
 					}
 					time.Sleep(outcome.After) // Virtual time.
 				}
@@ -629,8 +629,8 @@ func TestADeletedFooOfWhichOnlyTheKeyIsKnownQueuesAllFoosOfItsNamespace(t *testi
 	}
 }
 
-// A Foo that begins to be deleted, or is replaced by another one of its name, may release what others wait for. Our own
-// write of a Deployment concerns the other Foos that name it.
+// A Foo that begins to be deleted, or is replaced by another one of its name, may release a name that other Foos wait
+// for. Our own write of a Deployment concerns the other Foos that name it.
 func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 	rival := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "rival", "rival-uid" })
 	changed := func(edit func(*v1alpha1.Foo)) func(*Controller) {
@@ -644,7 +644,7 @@ func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 		happens func(*Controller)
 		queued  bool
 	}{
-		{"nothing but the version changes", changed(func(*v1alpha1.Foo) {}), false},
+		{"only the resourceVersion changes", changed(func(*v1alpha1.Foo) {}), false},
 		{"the Foo begins to be deleted", changed(deleting), true},
 		{"another Foo has the name", changed(func(foo *v1alpha1.Foo) { foo.UID = "another" }), true},
 		{"our own write of its Deployment", func(c *Controller) {
@@ -789,7 +789,8 @@ func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// What a live read found is waited for, but its event is somebody else's.
+// After a live read, syncs wait until the cache shows the object that was read. But its event is not one of our own
+// writes: it must wake the Foo.
 func TestTheEventOfADeploymentThatWasReadIsNotOurOwn(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo(), newDeployment()))
 	f.syncHandler(f.ctx, webKey)
@@ -798,11 +799,11 @@ func TestTheEventOfADeploymentThatWasReadIsNotOurOwn(t *testing.T) {
 	}
 	found := f.api.Object(deploymentResource, "default", "web").(*appsv1.Deployment)
 	if f.writes.IsOwnWrite(webKey, deploymentsResource, found.ResourceVersion) {
-		t.Error("the Deployment that was found counts as our own write")
+		t.Error("the Deployment that was read counts as our own write")
 	}
 }
 
-func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
+func TestNewFooQueuesTheFoosThatNameADeploymentOfItsOwn(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
 	f := newFixture(t, objects(waiting, holder, newDeployment()), nil)
@@ -817,7 +818,7 @@ func TestNewFooQueuesThoseWhoNameADeploymentThatItHas(t *testing.T) {
 	}
 }
 
-// TestStaleCachesAreNotActedOn has caches that must not be relied upon.
+// TestStaleCachesAreNotActedOn has caches that may be stale: a sync must read live before it writes.
 func TestStaleCachesAreNotActedOn(t *testing.T) {
 	badName := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not/A Name" })
 	refused := plan.Attempt{
@@ -841,13 +842,13 @@ func TestStaleCachesAreNotActedOn(t *testing.T) {
 			live:   objects(newFoo(), newDeployment(scaledTo(9))),
 		},
 		{
-			name:   "a name that no Deployment can have is not read",
+			name:   "a Deployment name that is invalid is not read",
 			cached: objects(badName),
 			live:   objects(badName),
 			want:   []string{"get foos web", "update foos/status web"},
 		},
 		{
-			name:   "what failed is not tried while it backs off",
+			name:   "an operation is not tried while it backs off",
 			cached: objects(newFoo()),
 			live:   objects(newFoo()),
 			ledger: map[plan.Op]plan.Attempt{{Verb: plan.CreateDeployment, Name: "web"}: refused},
@@ -865,8 +866,8 @@ func TestStaleCachesAreNotActedOn(t *testing.T) {
 	}
 }
 
-// A cache that lacks one of our own writes for longer than a minute is not relied upon, whichever of the two it is.
-func TestACacheThatLagsForLongIsKnownToLag(t *testing.T) {
+// A cache that lacks one of our own writes for longer than a minute is stale. That holds for both caches.
+func TestACacheThatLagsForAMinuteIsStale(t *testing.T) {
 	for _, resource := range []string{foosResource, deploymentsResource} {
 		t.Run(resource, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -879,11 +880,11 @@ func TestACacheThatLagsForLongIsKnownToLag(t *testing.T) {
 					time.Sleep(time.Second) // Virtual time.
 				}
 				if state := f.observe(webKey); !state.CacheStale || state.Jitter != 0.5 {
-					t.Errorf("observed that the cache lags: %t, with jitter %v", state.CacheStale, state.Jitter)
+					t.Errorf("CacheStale = %t, Jitter = %v; want true and 0.5", state.CacheStale, state.Jitter)
 				}
 				f.stored = map[string]string{resource: "77"}
 				if state := f.observe(webKey); state.CacheStale {
-					t.Error("a cache that has caught up lags")
+					t.Error("CacheStale although the cache has caught up")
 				}
 			})
 		})
@@ -894,7 +895,7 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	later := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
 		return newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
 	}
-	// Only the owner reference leads to this one.
+	// This Foo names another Deployment, so it is found only by the owner reference.
 	unnamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" })
 	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
 	for _, test := range []struct {
@@ -907,11 +908,11 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
 		}, 1},
 		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
-		{"it is as we wrote it", newFoo(), func(c *Controller) {
+		{"the update event of our own write", newFoo(), func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
 			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
 		}, 0},
-		{"it comes as we wrote it", newFoo(), func(c *Controller) {
+		{"the add event of our own write", newFoo(), func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
 			c.deploymentAdded(later(func(*appsv1.Deployment) {}))
 		}, 0},
@@ -936,7 +937,8 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 	}
 }
 
-// TestInformersCallTheHandlers lets real informers watch the simulated API server.
+// TestInformersCallTheHandlers lets real informers watch the simulated API server. The other tests call the handlers
+// themselves.
 func TestInformersCallTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
@@ -1003,14 +1005,14 @@ func TestInformersCallTheHandlers(t *testing.T) {
 	})
 }
 
-// created returns obj as a client may send it that creates it.
+// created returns obj without the fields that a client must not set when it creates an object.
 func created[T metav1.Object](obj T) T {
 	obj.SetResourceVersion("")
 	obj.SetUID("")
 	return obj
 }
 
-func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
+func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
@@ -1046,13 +1048,13 @@ func TestWorkerForgetsFailuresOnSuccessAndOnNothingElse(t *testing.T) {
 		f.queue.Add(webKey)
 		work("another one that failed", 1)
 		f.fails = nil
-		work("one that only a change of an object can help", 0)
+		work("one that is terminal", 0)
 		f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
 		f.fill(nil)
 		f.queue.Add(webKey)
-		work("a Foo that is gone", 0)
+		work("a Foo that does not exist any more", 0)
 		if len(f.memories) > 0 || f.writes.IsOwnWrite(webKey, foosResource, "77") {
-			t.Errorf("a Foo that is gone is remembered: %v", f.memories)
+			t.Errorf("a Foo that does not exist any more is remembered: %v", f.memories)
 		}
 	})
 }
@@ -1062,7 +1064,7 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
 	f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		if describe(r) == "create deployments web" {
-			panic("cannot cope with this one")
+			panic("planted")
 		}
 		return next()
 	})
@@ -1073,7 +1075,7 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 		}
 	}
 	if got := f.queue.NumRequeues(webKey); got != 1 {
-		t.Errorf("the key that panicked was queued again %d times, want 1", got)
+		t.Errorf("the key that panicked was requeued %d times, want 1", got)
 	}
 	want := []string{"create deployments web", "create deployments other", "update foos/status other"}
 	if diff := cmp.Diff(want, f.requests()); diff != "" {
@@ -1081,7 +1083,7 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	}
 }
 
-// A Foo whose sync panics each time is tried less and less often.
+// The delay doubles for a Foo whose sync panics each time.
 func TestPanicsInARowBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
@@ -1096,7 +1098,7 @@ func TestPanicsInARowBackOff(t *testing.T) {
 				t.Errorf("attempt %d: outcome = %+v, want a retry after %v that is logged", attempt, got, want)
 			}
 			if early := f.syncSafely(f.ctx, webKey); early.Kind != plan.Wait {
-				t.Errorf("attempt %d: an event in the backoff leads to %+v, want to wait", attempt, early)
+				t.Errorf("attempt %d: an event during the backoff: outcome = %+v, want to wait", attempt, early)
 			}
 			time.Sleep(got.After) // Virtual time.
 		}
@@ -1109,14 +1111,14 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	stopped, stop := context.WithCancel(f.ctx)
 	stop()
 	if f.processNextWorkItem(stopped, f.ctx) {
-		t.Error("the worker goes on")
+		t.Error("the worker took a key after the stop")
 	}
 	if got := f.requests(); len(got) > 0 {
 		t.Errorf("requests after the stop: %v", got)
 	}
 }
 
-func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
+func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
 		f.handlersSynced = nil // The caches are as the test filled them.
@@ -1138,7 +1140,7 @@ func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
 		stop()
 		synctest.Wait()
 		if returned {
-			t.Error("Run returned with a sync in hand")
+			t.Error("Run returned while a sync was running")
 		}
 		close(answer)
 		synctest.Wait()
@@ -1151,8 +1153,8 @@ func TestRunReturnsWhenTheSyncsInHandAreDone(t *testing.T) {
 	})
 }
 
-// What an operator sees at the default level: each change of a Deployment, what fails and what stalls.
-func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
+// At the default level, an operator sees each change of a Deployment, each failure, and each Foo that becomes Stalled.
+func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 	quota := apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))
 	taken := func(foo *v1alpha1.Foo) { foo.Status = statusOf(foo, newDeployment(foreign)) }
 	for _, test := range []struct {
@@ -1163,11 +1165,11 @@ func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
 		want         []string
 	}{
 		{
-			name:   "a sync that finds nothing to do",
+			name:   "a sync writes nothing",
 			cached: objects(newFoo(upToDate), newDeployment()),
 		},
 		{
-			name:   "only the status is new",
+			name:   "a sync writes only the status",
 			cached: objects(newFoo(), newDeployment()),
 		},
 		{
@@ -1197,7 +1199,7 @@ func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
 			want:   []string{`INFO Foo recovered from Stalled foo=default/web reason=NotOwned`},
 		},
 		{
-			name:   "the API server refuses again and again",
+			name:   "the API server refuses the same request repeatedly",
 			cached: objects(newFoo()),
 			fails:  map[string]error{"create deployments web": quota},
 			syncs:  5,
@@ -1205,7 +1207,7 @@ func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
 				`foo=default/web failures=1`},
 		},
 		{
-			name:   "a conflict",
+			name:   "a patch gets a conflict",
 			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			fails:  map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
 		},
@@ -1229,8 +1231,9 @@ func TestDefaultLogHasWhatAnOperatorAsksForLater(t *testing.T) {
 	}
 }
 
-// A failure that was logged is followed by a line when it is over, unless the Foo is gone or about to be.
-func TestRecoveryIsLoggedUnlessTheFooGoes(t *testing.T) {
+// After a failure was logged, the next success is logged too. If the Foo is deleted or becomes Stalled instead, there
+// is no such line.
+func TestRecoveryIsLoggedUnlessTheFooIsDeletedOrStalled(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		then func(*fixture)
@@ -1276,7 +1279,7 @@ func TestRecoveryIsLoggedUnlessTheFooGoes(t *testing.T) {
 	}
 }
 
-// The lines of one sync share an id, and those of the next have another one.
+// All log lines of one sync have the same reconcile id. The next sync has another one.
 func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
 	logger := newLog(5)
@@ -1288,22 +1291,22 @@ func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 		at := slices.Index(entry.WithKVList, any("reconcileID"))
 		if at < 0 {
-			t.Errorf("%s: without an id", entry.Message)
+			t.Errorf("the line %q has no reconcileID", entry.Message)
 			continue
 		}
 		ids[entry.WithKVList[at+1]]++
 	}
 	if len(ids) != 2 {
-		t.Errorf("lines by id: %v, want two ids", ids)
+		t.Errorf("lines by reconcileID: %v, want two ids", ids)
 	}
 }
 
-// newLog returns a logger that keeps the lines up to a level.
+// newLog returns a logger that keeps all lines up to a level for linesOf.
 func newLog(level int) klog.Logger {
 	return ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(level)))
 }
 
-// linesOf returns what was logged, without messages of conditions and ids.
+// linesOf returns the lines that were logged, without the messages of conditions and the reconcile ids.
 func linesOf(logger klog.Logger) []string {
 	var lines []string
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
@@ -1321,7 +1324,7 @@ func linesOf(logger klog.Logger) []string {
 	return lines
 }
 
-// Each flag of --help can be set, and --help has all flags.
+// --help lists all flags, and each of them can be set.
 func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	values := map[string]string{
 		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
@@ -1361,7 +1364,7 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	}
 }
 
-// Conflicts are normal work: only other failures count for the limit that the retries of all keys share.
+// Conflicts are normal work. Only other failures count for the limit that the retries of all keys share.
 func TestConflictsDoNotCountForTheLimitOfRetries(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	for _, test := range []struct {
@@ -1374,7 +1377,7 @@ func TestConflictsDoNotCountForTheLimitOfRetries(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-			f.retries = retry.NewLimiter[cache.ObjectName](0.001, 1) // One retry, and then none for long.
+			f.retries = retry.NewLimiter[cache.ObjectName](0.001, 1) // One retry at once, the next after 1,000 s.
 			f.queue = newQueue(klog.FromContext(f.ctx), f.retries)
 			defer f.queue.ShutDown()
 			f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
@@ -1389,7 +1392,7 @@ func TestConflictsDoNotCountForTheLimitOfRetries(t *testing.T) {
 	}
 }
 
-func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
+func TestRunningSyncsEndAGracePeriodAfterTheStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
 		longer, cancel := withGrace(ctx, syncGrace)
@@ -1401,12 +1404,12 @@ func TestSyncsOutliveTheSignalByTheirGraceAndNoLonger(t *testing.T) {
 		time.Sleep(syncGrace - time.Nanosecond) // Virtual time.
 		synctest.Wait()
 		if longer.Err() != nil {
-			t.Error("ended before its grace was over")
+			t.Error("the context ended before its grace period did")
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if longer.Err() == nil {
-			t.Error("did not end when its grace was over")
+			t.Error("the context did not end with its grace period")
 		}
 	})
 }
@@ -1416,7 +1419,8 @@ type valueKey struct{}
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios")
 
-// TestScenarios plays docs/scenarios. To rewrite their outputs, and then read the difference:
+// TestScenarios plays docs/scenarios. To rewrite the outputs after a change of the controller, and then review the
+// difference:
 //
 //	go test -run TestScenarios . -rewrite
 func TestScenarios(t *testing.T) {
@@ -1438,8 +1442,8 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 }
 
 var (
-	dayFoos   = flag.Int("foos", 100, "how many Foos TestASimulatedDay has")
-	schedules = flag.Int("schedules", 20, "how many schedules TestSchedules plays")
+	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
+	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
 )
 
 func TestASimulatedDay(t *testing.T) {
@@ -1450,7 +1454,7 @@ func TestASimulatedDay(t *testing.T) {
 	footest.SimulateDay(t, newRunner, foos)
 }
 
-// TestSchedules plays schedules and logs how many it played in a second:
+// TestSchedules plays schedules and logs how many it played per second:
 //
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
@@ -1464,7 +1468,7 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 	return c.Run, nil
 }
 
-// newSubject makes a Controller for a scenario. Its delays have no random part, so that they can be part of the output.
+// newSubject makes a Controller for a scenario. Its delays have no random part, because they are part of the output.
 func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
 	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
 	if err != nil {
@@ -1482,8 +1486,8 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 
 var errBoom = errors.New("boom")
 
-// A fixture is a Controller on caches that a test fills and on a simulated API server, which remembers what it is
-// asked. The caches change only when the test says so.
+// A fixture is a Controller with caches that the test fills and a simulated API server that records the requests. No
+// informer runs, so the caches change only when the test changes them.
 type fixture struct {
 	*Controller
 	t      *testing.T
@@ -1492,16 +1496,18 @@ type fixture struct {
 	foos   cache.Indexer
 	deps   cache.Indexer
 	events *events.FakeRecorder
-	// fails has the answers to give instead of the real ones, by request as describe puts it.
+	// fails has the errors to return instead of the real answers, by request as describe returns it.
 	fails map[string]error
-	// stored is the resourceVersion that the cache of a resource says it is at; none leaves it open.
+	// stored is the resourceVersion that the cache of a resource has reached. It is unknown for a resource without an
+	// entry.
 	stored map[string]string
-	// whenAsked, when set, is called when a cache is asked for that.
+	// whenAsked, unless nil, is called when a cache is asked for that resourceVersion.
 	whenAsked func()
 	log       []string // The requests, in order.
 }
 
-// newFixture returns a fixture whose API server has live. An object that is in both has one resourceVersion.
+// newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
+// resourceVersion in both.
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
@@ -1533,7 +1539,7 @@ var (
 	deploymentResource = deploymentKind.Resource
 )
 
-// fooKindWithoutRules is the kind of Foos that may have been stored before there were rules.
+// fooKindWithoutRules is the kind Foo without validation: invalid Foos may have been stored before the rules existed.
 func fooKindWithoutRules() apisim.Kind {
 	kind := footest.FooKind()
 	kind.Validate, kind.ValidateStatus = nil, nil
@@ -1567,7 +1573,7 @@ func (f *fixture) current(cached, live []runtime.Object) []runtime.Object {
 	return current
 }
 
-// progressOf says how far the cache of a resource is.
+// progressOf is a consistency.Store that reports the resourceVersion in fixture.stored.
 type progressOf struct {
 	*fixture
 	resource string
@@ -1580,7 +1586,7 @@ func (p progressOf) LastStoreSyncResourceVersion() string {
 	return p.stored[p.resource]
 }
 
-// intercept notes a request, and fails it when the test says so.
+// intercept records a request. It returns the error that the test wants for it, if there is one.
 func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	request := describe(r)
 	f.log = append(f.log, request)
@@ -1594,7 +1600,7 @@ func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, erro
 	return next()
 }
 
-// describe puts a request in words: verb, resource, name.
+// describe returns verb, resource and name of a request.
 func describe(r *apisim.Request) string {
 	resource, name := r.Resource.Resource, r.Name
 	if r.Subresource != "" {
@@ -1610,7 +1616,7 @@ func describe(r *apisim.Request) string {
 	return fmt.Sprintf("%s %s %s", r.Verb, resource, name)
 }
 
-// requests returns what the API servers were asked and told since the last call.
+// requests returns the requests that the API server received since the last call.
 func (f *fixture) requests() []string {
 	requests := f.log
 	f.log = nil
@@ -1628,7 +1634,7 @@ func countWrites(requests []string) int {
 	return n
 }
 
-// fill puts objects into the caches, in place of what they have.
+// fill replaces the content of the caches.
 func (f *fixture) fill(objs []runtime.Object) {
 	f.t.Helper()
 	var foos, deps []any
@@ -1651,7 +1657,7 @@ func (f *fixture) fill(objs []runtime.Object) {
 	}
 }
 
-// refresh lets the caches see what the API server has.
+// refresh makes the caches equal to the API server.
 func (f *fixture) refresh() {
 	f.t.Helper()
 	f.fill(append(f.api.Objects(fooResource), f.api.Objects(deploymentResource)...))
@@ -1667,7 +1673,7 @@ func (f *fixture) cacheContent() map[string]runtime.Object {
 	return content
 }
 
-// checkEvents compares the beginnings of the events recorded.
+// checkEvents compares the events that were recorded. A wanted event may be only the beginning of the real one.
 func (f *fixture) checkEvents(want []string) {
 	f.t.Helper()
 	for _, begin := range want {
@@ -1715,7 +1721,7 @@ func newFoo(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	return foo
 }
 
-// upToDate makes a Foo one whose status says that newDeployment is available.
+// upToDate gives a Foo the status that a sync writes when newDeployment is its Deployment.
 func upToDate(foo *v1alpha1.Foo) {
 	foo.Status = statusOf(foo, newDeployment())
 }
@@ -1736,7 +1742,7 @@ func newDeployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	dep := plan.Deployment(newFoo())
 	dep.UID, dep.ResourceVersion, dep.Generation = "deployment-uid", "20", 1
 	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
-	deploymentKind.Default(dep) // As it is stored.
+	deploymentKind.Default(dep) // The API server stores it with defaults.
 	for _, edit := range edits {
 		edit(dep)
 	}
@@ -1751,7 +1757,7 @@ func writtenFor(generation int) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = strconv.Itoa(generation) }
 }
 
-// named makes a Deployment of newFoo one that was made for it under another name.
+// named turns a Deployment of newFoo into one that was made for it under another name.
 func named(name string) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) {
 		made := plan.Deployment(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = name }))

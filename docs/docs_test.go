@@ -1,4 +1,4 @@
-// Package docs_test checks that the documents name what exists.
+// Package docs_test checks the documents against the code.
 package docs_test
 
 import (
@@ -15,13 +15,13 @@ import (
 
 const root = ".."
 
-// TestArchitectureNamesWhatExists looks for every file, package and Go name that the architecture page and its picture
-// mention.
+// TestArchitectureNamesWhatExists checks that every file, package and Go name exists that the architecture page and its
+// picture mention.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	declared := declarations(t)
 	for _, document := range []struct {
 		file string
-		// code matches what is set as code.
+		// code matches text that is set as code.
 		code *regexp.Regexp
 	}{
 		{file: "architecture.md", code: regexp.MustCompile("`([^`\n]+)`")},

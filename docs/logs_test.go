@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// messageArgument has, for each function that logs at level 0, which of its arguments is the message. Two are those of
-// pkg/preflight.
+// messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Two of the
+// functions are in pkg/preflight.
 var messageArgument = map[string]int{"Info": 0, "Error": 1, "resolve": 1, "report": 2}
 
 // TestOperationsHasTheLinesOfTheDefaultLog compares the tables of log lines in operations.md with the code.
@@ -107,7 +107,7 @@ func messageOf(call *ast.CallExpr) []string {
 	return []string{message}
 }
 
-// isVerbose reports whether logger is a call of V: what it logs is not seen by default.
+// isVerbose reports whether logger is a call of V: its lines are not in the log by default.
 func isVerbose(logger ast.Expr) bool {
 	call, ok := logger.(*ast.CallExpr)
 	if !ok {

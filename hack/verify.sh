@@ -80,6 +80,9 @@ mutants() { go run ./hack/mutants --list >/dev/null; }
 # shape: no function is too large, and no line is too long.
 shape() { go run ./hack/shape; }
 
+# words: comments, messages and test names have no phrase for which there is a plainer word.
+words() { go run ./hack/words; }
+
 check "generated code" hack/generate.sh --verify
 check format format
 check vet vet
@@ -91,6 +94,7 @@ check scripts scripts
 check links links
 check "lists of mutants" mutants
 check shape shape
+check words words
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2

@@ -23,7 +23,7 @@ const (
 	opsVariable = "CONFORMANCE_OPS"
 	// perSequence is the average number of operations in a sequence.
 	perSequence = 64
-	// shards is the number of parallel players, because most of the time is spent waiting for the cache of the real
+	// shards is the number of parallel players. There are several, because they mostly wait for the cache of the real
 	// server.
 	shards = 8
 )
@@ -86,7 +86,7 @@ type sameSeed struct{ *testing.T }
 
 func (t sameSeed) Name() string { return path.Dir(t.T.Name()) + "/0" }
 
-// playBoth plays a sequence against two servers and describes the first difference, "" for none.
+// playBoth plays a sequence against two servers and describes the first difference, or returns "".
 func playBoth(ctx context.Context, want, have server, sequence sequence, t *tally) (string, error) {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -175,8 +175,8 @@ func property(ctx context.Context, started func(), want server, have func() serv
 // report logs the counts.
 func (t *tally) report(test *testing.T) {
 	test.Helper()
-	test.Logf("seed %d: %d operations in %d sequences, %d of them played again because the real server had dropped "+
-		"where a watch was to begin", t.seed, t.operations, t.sequences, t.repeated)
+	test.Logf("seed %d: %d operations in %d sequences, %d of them played again because the real server no longer had "+
+		"the version at which a watch began", t.seed, t.operations, t.sequences, t.repeated)
 	for _, table := range []struct {
 		title  string
 		counts map[string]int

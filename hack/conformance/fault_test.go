@@ -262,7 +262,7 @@ func editBody(r *http.Request, path ...string) {
 	var body map[string]any
 	if json.Unmarshal(content, &body) == nil {
 		set(body, path, nil)
-		content, _ = json.Marshal(body) // Impossible to fail: it was decoded before.
+		content, _ = json.Marshal(body) // Cannot fail: it was decoded before.
 	}
 	r.Body = io.NopCloser(bytes.NewReader(content))
 	r.ContentLength = int64(len(content))
@@ -279,7 +279,7 @@ func release(r *http.Request, send http.RoundTripper) {
 	mergeFirst(r, send, `{"metadata":{"finalizers":null}}`)
 }
 
-// touch writes to the object twice, so that it is again what it was.
+// touch writes to the object twice. Then its content is as before, but not its version.
 func touch(r *http.Request, send http.RoundTripper) {
 	mergeFirst(r, send, `{"data":{"touched":"1"}}`)
 	mergeFirst(r, send, `{"data":{"touched":null}}`)

@@ -48,7 +48,7 @@ func creation(k *kind, object edited) operation {
 	return operation{verb: "create", method: "POST", kind: k, contentType: "application/json", body: object}
 }
 
-// operations draws one operation at a time, nil after the last one.
+// operations draws one operation at a time, and nil after the last one.
 var operations = rapid.Custom(func(t *rapid.T) *operation {
 	last := true
 	for range lastBits {

@@ -120,7 +120,7 @@ func (m *memory) resolve(op operation, tree any) any {
 	return tree
 }
 
-// body returns the object as it was last seen, nil if it was never seen.
+// body returns the object as it was last seen, or nil if it was never seen.
 func (m *memory) body(op operation) map[string]any {
 	known := m.objects[op.kind.resource+"/"+op.name]
 	for i := len(known) - 1; i >= 0; i-- {

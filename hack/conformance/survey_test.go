@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	survey     = flag.Int("survey", 0, "play the sequences up to this one and count what is different first in each")
+	survey     = flag.Int("survey", 0, "play the sequences up to this one, and count the first differences")
 	surveyFrom = flag.Int("survey-from", 0, "the first sequence of -survey")
 )
 

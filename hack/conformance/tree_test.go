@@ -145,7 +145,7 @@ func clone(tree any) any {
 	return tree
 }
 
-// valueAt returns the value at a path, nil if there is none.
+// valueAt returns the value at a path, or nil.
 func valueAt(tree any, path ...string) any {
 	for _, name := range path {
 		node, _ := tree.(map[string]any)

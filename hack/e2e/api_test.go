@@ -414,7 +414,7 @@ func TestAPIValidatesConditions(t *testing.T) {
 			"status.conditions: Too many: 33: must have at most 32 items"},
 		{"two conditions of one type", v1alpha1.FooStatus{Conditions: append(conditions(1), conditions(1)...)},
 			"status.conditions[1]: Duplicate value"},
-		{"a condition that is perhaps true", edited(func(c *metav1.Condition) { c.Status = "Maybe" }),
+		{"a condition with the status Maybe", edited(func(c *metav1.Condition) { c.Status = "Maybe" }),
 			`supported values: "True", "False", "Unknown"`},
 		{"a condition without reason", edited(func(c *metav1.Condition) { c.Reason = "" }), "status.conditions[0].reason"},
 		{"a reason that is a sentence", edited(func(c *metav1.Condition) { c.Reason = "not good" }),
@@ -440,7 +440,7 @@ func TestAPIValidatesConditions(t *testing.T) {
 	out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--subresource=status", "--type=merge", "-p", odd)
 	if want := "conditions[0].lastTransitionTime in body must be of type date-time"; err == nil ||
 		!strings.Contains(out, want) {
-		t.Errorf("a condition of yesterday: kubectl prints %q (%v), want the error %q", out, err, want)
+		t.Errorf("a condition with the time yesterday: kubectl prints %q (%v), want the error %q", out, err, want)
 	}
 }
 
@@ -462,7 +462,7 @@ func TestAPINewFooWaitsForController(t *testing.T) {
 		}
 	}
 	if out, err := c.try("", "wait", "--for=condition=Ready", "foo/web", "-n", foos.namespace, "--timeout=0"); err == nil {
-		t.Errorf("kubectl wait takes the new Foo for ready: %s", out)
+		t.Errorf("kubectl wait reports the new Foo as ready: %s", out)
 	}
 	c.kubectl(t, "", "wait", "--for=condition=Ready=Unknown", "foo/web", "-n", foos.namespace, "--timeout=0")
 }
@@ -799,10 +799,10 @@ func TestAPITypedClientSupportsAllVerbs(t *testing.T) {
 	stale := created.DeepCopy()
 	stale.Spec.Image = "nginx:stale"
 	if _, err := foos.Update(ctx, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("an update of what has changed meanwhile: %v, want a conflict", err)
+		t.Errorf("an update of a stale Foo: %v, want a conflict", err)
 	}
 	if _, err := foos.UpdateStatus(ctx, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("a status update of what has changed meanwhile: %v, want a conflict", err)
+		t.Errorf("a status update of a stale Foo: %v, want a conflict", err)
 	}
 	onlyIf := func(uid string) metav1.DeleteOptions {
 		return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(uid)}
@@ -814,14 +814,14 @@ func TestAPITypedClientSupportsAllVerbs(t *testing.T) {
 		t.Errorf("delete with its uid: %v", err)
 	}
 	if _, err := foos.Get(ctx, "full", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("get after delete: %v, want that it is not found", err)
+		t.Errorf("get after delete: %v, want NotFound", err)
 	}
 
 	var seen []string
 	for event := range events.ResultChan() {
 		foo, ok := event.Object.(*v1alpha1.Foo)
 		if !ok {
-			t.Fatalf("the watch brings a %T: %v", event.Object, event.Object)
+			t.Fatalf("the watch sent a %T: %v", event.Object, event.Object)
 		}
 		seen = append(seen, fmt.Sprintf("%s %s %s", event.Type, foo.Name, foo.Spec.DeploymentName))
 		if event.Type == watch.Deleted {
@@ -875,7 +875,7 @@ func TestAPIAbsentFieldsStayAbsentThroughTheTypedClient(t *testing.T) {
 	status, _ := foos.stored(t, "bare", "status").(map[string]any)
 	delete(status, "conditions")
 	if diff := cmp.Diff(map[string]any{"replicas": 0.0, "availableReplicas": 0.0}, status); diff != "" {
-		t.Errorf("status, in which the two numbers are never left out (-want +got):\n%s", diff)
+		t.Errorf("status, which always has both numbers (-want +got):\n%s", diff)
 	}
 	empty := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}
 	_, err = foos.Create(t.Context(), empty, metav1.CreateOptions{})
@@ -901,7 +901,7 @@ func TestAPIApplyOwnsOnlyItsFields(t *testing.T) {
 	}
 	if err := apply("autoscaler",
 		applyv1alpha1.FooSpec().WithDeploymentName("web").WithImage("nginx:other")); !apierrors.IsConflict(err) {
-		t.Errorf("apply of another's field: %v, want a conflict", err)
+		t.Errorf("apply of a field of another manager: %v, want a conflict", err)
 	}
 	if err := apply("user", applyv1alpha1.FooSpec().WithDeploymentName("web").WithPaused(true)); err != nil {
 		t.Fatal(err)
@@ -935,7 +935,7 @@ func TestAPIApplyOwnsOnlyItsFields(t *testing.T) {
 		types = append(types, condition.Type+"="+string(condition.Status))
 	}
 	if diff := cmp.Diff([]string{"Ready=True", "example.com/Checked=True"}, types); diff != "" {
-		t.Errorf("conditions applied by two, each its own (-want +got):\n%s", diff)
+		t.Errorf("conditions of two managers, each of which applied one (-want +got):\n%s", diff)
 	}
 }
 
@@ -967,7 +967,7 @@ var storedFoos = []struct {
 	fix         string // The patch that corrects the spec. Empty if the spec is valid.
 	otherChange string // The error for a change of another field of the spec. Empty if the server allows it.
 	// metadataError is the error for each write of metadata until the Foo is fixed. Empty if the server allows it.
-	// Otherwise finalizers cannot be removed before, including the one of foreground deletion.
+	// If the server refuses it, no finalizer can be removed before the fix, not even that of a foreground deletion.
 	metadataError string
 }{
 	{
@@ -1160,7 +1160,7 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 				t.Errorf("read with the default conditions: %t, want %t; they are %v", got, test.waiting, foo.Status.Conditions)
 			}
 			if strings.Contains(test.fields, `"availableReplicas":1`) && foo.Status.AvailableReplicas != 1 {
-				t.Errorf("the default has replaced what was in status: %+v", foo.Status)
+				t.Errorf("the default has replaced the stored status: %+v", foo.Status)
 			}
 			isBad := ""
 			if test.fix != "" {
@@ -1234,13 +1234,13 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 					foo.DeletionTimestamp, foo.Finalizers)
 			}
 			collected := `{"metadata":{"finalizers":null}}` // The last write of the garbage collector.
-			expect(t, "take off the finalizer", foreground.patch(t.Context(), test.name, collected), test.metadataError)
+			expect(t, "remove the finalizer", foreground.patch(t.Context(), test.name, collected), test.metadataError)
 			if test.metadataError != "" {
 				fix(t, foreground, test.name, test.fix)
-				expect(t, "after fixing it, take off the finalizer", foreground.patch(t.Context(), test.name, collected), "")
+				expect(t, "after fixing it, remove the finalizer", foreground.patch(t.Context(), test.name, collected), "")
 			}
 			if _, err := foreground.Get(t.Context(), test.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				t.Errorf("the Foo is still there: %v", err)
+				t.Errorf("the Foo still exists: %v", err)
 			}
 		})
 	}

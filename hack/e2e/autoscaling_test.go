@@ -104,7 +104,7 @@ func TestScaling(t *testing.T) {
 				t.Errorf("kubectl scale on a condition was answered with %q, want %q", out, refusal)
 			}
 			if foo, dep := e.foo(t, "web"), e.deployment(t, "web"); foo.Spec.Replicas != nil || *dep.Spec.Replicas != 1 {
-				t.Errorf("the refused left %v replicas in the Foo and %d in its Deployment, want none and 1", foo.Spec.Replicas,
+				t.Errorf("after the refusals, the Foo has %v replicas and its Deployment %d, want none and 1", foo.Spec.Replicas,
 					*dep.Spec.Replicas)
 			}
 
@@ -132,11 +132,11 @@ func TestScaling(t *testing.T) {
 			t.Errorf("%d patches of a Deployment without drift", got)
 		}
 		if foo := e.foo(t, "web"); foo.Generation != 1 {
-			t.Errorf("the Foo's generation is %d, want it untouched", foo.Generation)
+			t.Errorf("the Foo's generation is %d, want 1", foo.Generation)
 		}
 	})
 
-	t.Run("an autoscaler on the Deployment of a Foo with replicas is reported and not fought", func(t *testing.T) {
+	t.Run("an autoscaler on the Deployment of a Foo with replicas is reported, and backs off", func(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t, fullCluster)
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
@@ -146,17 +146,17 @@ func TestScaling(t *testing.T) {
 
 		foo := e.waitForReason(t, "web", v1alpha1.ReasonFieldsOverridden)
 		if message := readyCondition(foo).Message; !strings.Contains(message, "spec.replicas") {
-			t.Errorf("message = %q, want the field's name in it", message)
+			t.Errorf("message = %q, want the name of the field in it", message)
 		}
-		// A controller that fights answers each change of the autoscaler with one of its own. So the test changes the load
-		// until enough changes were not answered. The generation of the Deployment counts the changes of both.
-		unanswered := func() int {
+		// Without a backoff, the controller would correct each change of the autoscaler. So the test changes the load until
+		// enough changes were not corrected. The generation of the Deployment counts the changes of both.
+		uncorrected := func() int {
 			changes, ours := int(e.deployment(t, "web").Generation)-1, e.countWrites(t, "patch deployments/")
 			return (changes - ours) - ours
 		}
-		for round := 0; unanswered() < 6; round++ {
+		for round := 0; uncorrected() < 6; round++ {
 			if round == 30 {
-				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches put it back",
+				t.Fatalf("the autoscaler has changed the Deployment 30 times, and %d patches corrected it",
 					e.countWrites(t, "patch deployments/"))
 			}
 			pods := int32(2 + 2*(round%2))
@@ -167,7 +167,7 @@ func TestScaling(t *testing.T) {
 		}
 		e.settle(t)
 		if reason := readyCondition(e.foo(t, "web")).Reason; reason != v1alpha1.ReasonFieldsOverridden {
-			t.Errorf("Ready's reason is %s, want it to stay", reason)
+			t.Errorf("Ready's reason is %s, want it unchanged", reason)
 		}
 	})
 }
@@ -344,5 +344,5 @@ func (m *metricsServer) pods(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(object) // The client may have gone away.
+	_ = json.NewEncoder(w).Encode(object) // The client may have closed the connection.
 }

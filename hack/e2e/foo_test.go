@@ -76,7 +76,7 @@ func TestDriftIsCorrectedByOneWriteAndOnlyInFieldsThatTheFooSets(t *testing.T) {
 	}
 
 	e.kubectl(t, "", "patch", "deployment/free", "-n", e.namespace, "-p", edit)
-	until(t, "the Foo reports what others set", func(context.Context) (bool, error) {
+	until(t, "the Foo reports the values that others set", func(context.Context) (bool, error) {
 		foo := e.foo(t, "free")
 		return foo.Status.AvailableReplicas == 3 && isReady(foo), nil
 	})
@@ -99,7 +99,7 @@ func TestADeletedDeploymentIsCreatedAgain(t *testing.T) {
 	first := e.deployment(t, "web").UID
 
 	e.kubectl(t, "", "delete", "deployment/web", "-n", e.namespace, "--wait=false")
-	until(t, "there is another Deployment", func(ctx context.Context) (bool, error) {
+	until(t, "another Deployment exists", func(ctx context.Context) (bool, error) {
 		dep, err := e.kube.AppsV1().Deployments(e.namespace).Get(ctx, "web", metav1.GetOptions{})
 		return err == nil && dep.UID != first, nil
 	})
@@ -227,7 +227,7 @@ func TestAPausedFooIsReportedAndItsDeploymentIsNotWritten(t *testing.T) {
 	e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return foo.Status.AvailableReplicas == 2 })
 	e.settle(t)
 	if dep := e.deployment(t, "web"); *dep.Spec.Replicas != 2 {
-		t.Errorf("a paused Foo's Deployment was put back to %d replicas", *dep.Spec.Replicas)
+		t.Errorf("the Deployment of a paused Foo was corrected to %d replicas", *dep.Spec.Replicas)
 	}
 
 	e.kubectl(t, "", "patch", "foo/web", "-n", e.namespace, "--type=merge", "-p", `{"spec":{"paused":false}}`)
@@ -245,7 +245,7 @@ func TestARefusedCreateIsReportedWithTheMessageOfTheServer(t *testing.T) {
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	foo := e.waitForReason(t, "web", v1alpha1.ReasonRefused)
 	if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota: none") {
-		t.Errorf("message = %q, want the server's words about the quota", message)
+		t.Errorf("message = %q, want the server's message about the quota", message)
 	}
 
 	e.kubectl(t, "", "delete", "quota", "none", "-n", e.namespace)
@@ -402,7 +402,7 @@ func isReady(foo *v1alpha1.Foo) bool {
 	return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-var settled atomic.Int64 // How many Foos settle has made.
+var settled atomic.Int64 // The number of Foos that settle has created.
 
 // settle gives the controller time to handle all changes so far. It creates two Foos, one after the other, and waits
 // for the status of each. That does not prove that all workers are idle.

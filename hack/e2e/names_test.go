@@ -51,7 +51,7 @@ func TestFoosWithAllKindsOfNamesBecomeReadyAndShareNoPods(t *testing.T) {
 			t.Errorf("Foo %s has %d replicas and %d available, want 2", name, foo.Status.Replicas, foo.Status.AvailableReplicas)
 		}
 		if !metav1.IsControlledBy(e.deployment(t, deployment), foo) {
-			t.Errorf("Deployment %s is not Foo %s's", deployment, name)
+			t.Errorf("Deployment %s is not controlled by Foo %s", deployment, name)
 		}
 		pods := e.pods(t, foo.Status.Selector)
 		if len(pods) != 2 {
@@ -83,7 +83,7 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 	e := newEnv(t, fullCluster)
 	e.controller(t)
 	e.createReady(t, "changed", v1alpha1.FooSpec{DeploymentName: "changed"})
-	dotted := strings.Repeat("a.", 126) + "a" // Shortened behind a dot for its ReplicaSet, it is not a name any more.
+	dotted := strings.Repeat("a.", 126) + "a" // Cut off behind a dot, it is no valid name of a ReplicaSet.
 	e.createFoo(t, "dotted", v1alpha1.FooSpec{DeploymentName: dotted})
 	e.quota(t, corev1.ResourceList{"count/replicasets.apps": resource.MustParse("1")})
 	e.createFoo(t, "new", v1alpha1.FooSpec{DeploymentName: "new"})
@@ -102,7 +102,7 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 		e.waitForReason(t, name, v1alpha1.ReasonAvailable)
 	}
 	if e.exists(t, dotted) {
-		t.Error("the Deployment with a name that gets no ReplicaSet is still there")
+		t.Error("the Deployment whose name allows no ReplicaSet still exists")
 	}
 }
 

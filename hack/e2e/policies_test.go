@@ -90,7 +90,7 @@ func TestPodsOfTheNeverReadyImageBlockTheirRollout(t *testing.T) {
 		dep.Spec.ProgressDeadlineSeconds = new(int32(1))
 		dep.Spec.Template.Spec.Containers[0].Image = neverReadyImage
 	})
-	until(t, "the Deployment gives up", func(context.Context) (bool, error) {
+	until(t, "the Deployment exceeds its progress deadline", func(context.Context) (bool, error) {
 		for _, cond := range e.deployment(t, "web").Status.Conditions {
 			if cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded" {
 				return true, nil
@@ -103,7 +103,7 @@ func TestPodsOfTheNeverReadyImageBlockTheirRollout(t *testing.T) {
 	}
 
 	e.kubectl(t, "", "set", "image", "deployment/web", "main=nginx:1", "-n", e.namespace)
-	until(t, "another image gets through", func(context.Context) (bool, error) { return e.rolledOut(t, "web"), nil })
+	until(t, "another image is rolled out", func(context.Context) (bool, error) { return e.rolledOut(t, "web"), nil })
 }
 
 // denyDeployments makes the API server refuse the operations on Deployments of this namespace, for all users and with

@@ -67,12 +67,12 @@ func TestAnInvalidConfigurationEndsWithOneLine(t *testing.T) {
 			want:  "no-such-flag",
 		},
 		{
-			name:  "an argument that is no flag",
+			name:  "an argument that is not a flag",
 			flags: []string{"start"},
 			want:  `"start"`,
 		},
 		{
-			name:  "a server that is no URL",
+			name:  "a server that is not a URL",
 			flags: []string{"--master=https://[::1"},
 			want:  "::1",
 		},
@@ -146,7 +146,7 @@ func TestTheControllerLogsWhatIsMissingEvery30sAndWaitsForIt(t *testing.T) {
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 
-	do(c.KillComponent("kube-apiserver")) // And again while it works.
+	do(c.KillComponent("kube-apiserver")) // Now the caches are filled.
 	until(t, "it is logged", func(context.Context) (bool, error) {
 		return p.countLog("Cannot reach the API server") >= 3, nil
 	})
@@ -168,7 +168,7 @@ func TestTheControllerLogsWhatIsMissingEvery30sAndWaitsForIt(t *testing.T) {
 
 	for line := range strings.Lines(p.log.String()) {
 		if strings.HasPrefix(line, "E") && !strings.Contains(line, "will keep trying") {
-			t.Errorf("an error line that does not say what is missing: %s", line)
+			t.Errorf("an error line that does not report what is missing: %s", line)
 		}
 	}
 	if stack := regexp.MustCompile(`goroutine \d+|\.go:\d+ \+0x`).FindString(p.log.String()); stack != "" {
@@ -187,7 +187,7 @@ func TestAMissingPermissionIsLogged(t *testing.T) {
 	p.waitForLog(t, `"Started"`)
 }
 
-// TestEachChangeOfADeploymentIsOneLine also lets watches end, and expects no word about that.
+// TestEachChangeOfADeploymentIsOneLine also lets watches end, and expects no log line about that.
 func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
 	for _, level := range []string{"-v=0", "-v=2"} {
 		t.Run(level, func(t *testing.T) {
@@ -246,8 +246,8 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 
 	proxy := newProxy(t, e.cluster)
 	var mu sync.Mutex
-	var begun []string // The Foos whose sync came to a create.
-	stopped := -1      // How many of them when the signal was sent.
+	var begun []string // The Foos whose sync sent a create.
+	stopped := -1      // The length of begun when the signal was sent.
 	hold := make(chan struct{})
 	proxy.before = func(r *http.Request) {
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/deployments") {
@@ -293,7 +293,7 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 		}
 	}
 	if reported != len(begun) {
-		t.Errorf("%d of %d Foos in hand were reported on: the syncs did not complete", reported, len(begun))
+		t.Errorf("%d of %d Foos have a status: the other syncs did not complete", reported, len(begun))
 	}
 }
 
@@ -309,7 +309,7 @@ func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
-	until(t, "an event is on its way", func(context.Context) (bool, error) {
+	until(t, "an event is being sent", func(context.Context) (bool, error) {
 		return proxy.count(http.MethodPost, "/events") > 0, nil
 	})
 	p.signal(syscall.SIGTERM)
@@ -318,7 +318,7 @@ func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 	p.stop(t)
 	list, err := e.kube.EventsV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 {
-		t.Errorf("events: %v, %v, want the one that was on its way", list.Items, err)
+		t.Errorf("events: %v, %v, want the one that was being sent", list.Items, err)
 	}
 }
 

@@ -21,8 +21,8 @@ type proxy struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	requests []string      // "METHOD path", in the order of their coming.
-	held     string        // The resource whose watches are held back; "" is none.
+	requests []string      // "METHOD path", in the order of arrival.
+	held     string        // The resource whose watches are held back, or "".
 	released chan struct{} // Closed when held ends.
 	// before, unless nil, is called with each request before the API server gets it.
 	before func(*http.Request)
@@ -45,7 +45,7 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1,      // Watches: pass on each event at once.
-		ErrorLog:      silence, // Connections end in the middle of requests here.
+		ErrorLog:      silence, // Tests end connections in the middle of requests.
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.Request.URL.Query().Get("watch") != "" {
 				resp.Body = &heldBody{ReadCloser: resp.Body, proxy: p, resource: resp.Request.URL.Path}
@@ -71,7 +71,7 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 	}))
 	p.EnableHTTP2 = true
 	p.Config.ErrorLog = silence
-	p.StartTLS() // client-go sends no credentials without.
+	p.StartTLS() // Without TLS, client-go sends no credentials.
 	t.Cleanup(func() {
 		p.releaseWatch()
 		p.CloseClientConnections()

@@ -156,7 +156,7 @@ var contract = []contractRow{
 		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), message: "cannot move",
 	},
 	{
-		line: "waiting for name: its Foo is gone | False | True | - | WaitingForName | InProgress | Progressing | waits",
+		line: "waiting for name: its Foo is deleted | False | True | - | WaitingForName | InProgress | Progressing | waits",
 		in:   placeAPIOnly, how: byFindingDeploymentOfFormerFoo, message: "no longer exists",
 	},
 	{
@@ -637,7 +637,7 @@ func (s *contractStage) replacePods(t *testing.T, rows []*contractRow, before ma
 	for _, row := range rows {
 		reportsPods := len(former[row]) > 0 && before[row].DeletionTimestamp == nil
 		if n := now[s.key(row)] - written[s.key(row)]; n != 0 && !reportsPods {
-			t.Errorf("%s: %d statuses were written for pods that it does not report", row.foo(), n)
+			t.Errorf("%s: %d status writes because of pods that it does not report", row.foo(), n)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
 				`Cannot delete previous Deployment "old": refused by the API server: deployments.apps "old" is forbidden`)
 		})
-		e.rename(t, "web", "newer") // It keeps nothing else from being done.
+		e.rename(t, "web", "newer") // It does not prevent other writes.
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && e.hasDeployments(t, "new", "newer", "old") &&
 				strings.Contains(readyCondition(foo).Message, "Cannot delete previous Deployment")
@@ -69,7 +69,7 @@ func TestRefusals(t *testing.T) {
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "newer") })
 	})
 
-	run("a policy that rewrites the image: reported with both values, without a fight", func(t *testing.T, e *env) {
+	run("a policy that rewrites the image: reported with both values, and backs off", func(t *testing.T, e *env) {
 		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 		e.rewriteImages(t, "mirror.example.com/nginx:1")
 		before := e.countWrites(t, "patch deployments/")
@@ -84,10 +84,10 @@ func TestRefusals(t *testing.T) {
 		}
 		e.settle(t)
 		if got := e.countWrites(t, "patch deployments/") - before; got > 4 { // 1, 2 and 4 s between them.
-			t.Errorf("%d patches: that is a fight", got)
+			t.Errorf("%d patches, want a backoff between them", got)
 		}
 		if events := e.events(t, "web"); len(events) == 0 || events[len(events)-1].Reason != v1alpha1.EventFieldsOverridden {
-			t.Errorf("events = %v, want a warning %s at last", events, v1alpha1.EventFieldsOverridden)
+			t.Errorf("events = %v, want the last to be a warning %s", events, v1alpha1.EventFieldsOverridden)
 		}
 		e.editFoo(t, "web", `{"spec":{"image":"mirror.example.com/nginx:1"}}`)
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
@@ -143,7 +143,7 @@ func TestStaleCaches(t *testing.T) {
 		proxy.holdWatch("foos")
 		e.controller(t)
 		e.editFoo(t, "web", `{"spec":{"replicas":5}}`)
-		until(t, "the Deployment follows", func(context.Context) (bool, error) {
+		until(t, "the Deployment has the new number of replicas", func(context.Context) (bool, error) {
 			return *e.deployment(t, "web").Spec.Replicas == 5, nil
 		})
 		until(t, "the controller with the stale cache reads the Foo live", func(context.Context) (bool, error) {

@@ -100,7 +100,7 @@ func TestRename(t *testing.T) {
 			foo := e.waitForReason(t, "web", reason)
 			if message := readyCondition(foo).Message; !strings.Contains(message,
 				`. Previous Deployment "old" (1 available) is kept until its replacement is available`) {
-				t.Errorf("message = %q, want it to tell of the old Deployment", message)
+				t.Errorf("message = %q, want the old Deployment in it", message)
 			}
 		}
 		e.settle(t)
@@ -119,7 +119,7 @@ func TestRename(t *testing.T) {
 		foo := e.waitForReason(t, "two", v1alpha1.ReasonNameCycle)
 		if message := readyCondition(foo).Message; !strings.Contains(message,
 			`Foo "two" waits for Deployment "x" of Foo "one"; Foo "one" waits for Deployment "y" of Foo "two"`) {
-			t.Errorf("message = %q, want it to name the ring", message)
+			t.Errorf("message = %q, want the cycle in it", message)
 		}
 		e.rename(t, "one", "z")
 		e.waitForFoo(t, "two", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "x", "z") })
@@ -177,7 +177,7 @@ func TestRename(t *testing.T) {
 			return strings.Contains(readyCondition(foo).Message, `"old" keeps serving with 3 until then`)
 		})
 		if dep := e.deployment(t, "old"); *dep.Spec.Replicas != 3 {
-			t.Errorf("the old Deployment was put back to %d replicas", *dep.Spec.Replicas)
+			t.Errorf("the old Deployment was corrected to %d replicas", *dep.Spec.Replicas)
 		}
 		lowest := e.sampleAvailable(t)
 		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
@@ -195,10 +195,10 @@ func TestRename(t *testing.T) {
 		foo := e.waitForReason(t, "web", v1alpha1.ReasonRefused)
 		if message := readyCondition(foo).Message; !strings.Contains(message, "exceeded quota") ||
 			!strings.Contains(message, `Previous Deployment "old" (1 available) is kept`) {
-			t.Errorf("message = %q, want the server's words and the old Deployment", message)
+			t.Errorf("message = %q, want the server's message and the old Deployment in it", message)
 		}
 		e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace)
-		e.rename(t, "web", "newer") // An edit acts at once.
+		e.rename(t, "web", "newer") // The edit ends the backoff.
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "newer") })
 		if n := lowest(); n < 1 {
 			t.Error("nothing was available at one time")
@@ -225,10 +225,10 @@ func TestRename(t *testing.T) {
 		})
 }
 
-// This test kills the controller at each request of a rename. Once the request is lost. If it is a write, it is
-// executed the second time, and only its response is lost. Then another controller takes over. A moment is given by the
-// methods of the requests up to it. Other requests may come between, because the number of status writes depends on how
-// fast the replicas become available.
+// This test kills the controller at each request of a rename, and checks that another controller completes the rename.
+// The request is lost. A write is tested a second time, in which it is executed and only its response is lost. The
+// methods of the requests up to this one identify it. Other requests may come between them, because the number of
+// status writes depends on how fast the replicas become available.
 func TestARenameCompletesWhereverTheControllerIsKilled(t *testing.T) {
 	e := newEnv(t, fullCluster)
 	for i, moment := range []string{
@@ -260,11 +260,11 @@ func (e *env) renameAndKill(t *testing.T, name string, methods []string, lost bo
 	e.createReady(t, name, v1alpha1.FooSpec{DeploymentName: name + "-old", Replicas: new(int32(2))})
 	e.settle(t)
 
-	var mu sync.Mutex // Requests come in goroutines of their own.
+	var mu sync.Mutex // Each request has a goroutine of its own.
 	proxy.mu.Lock()
 	proxy.before = func(r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/deployments") && !strings.Contains(r.URL.Path, "s/"+name) {
-			return // An event, or another Foo's.
+			return // The request is about an event or another Foo.
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -278,7 +278,7 @@ func (e *env) renameAndKill(t *testing.T, name string, methods []string, lost bo
 		if lost {
 			panic(http.ErrAbortHandler)
 		}
-		*r = *r.WithContext(context.WithoutCancel(r.Context())) // Nobody waits for the answer.
+		*r = *r.WithContext(context.WithoutCancel(r.Context())) // It does not end with its client.
 	}
 	proxy.mu.Unlock()
 

@@ -55,10 +55,10 @@ func TestRivals(t *testing.T) {
 			t.Errorf("reason = %s, want %s", reason, v1alpha1.ReasonNameTaken)
 		}
 		if got := e.countWrites(t, "create deployments/ "+e.namespace+"/web") - before; got != 1 {
-			t.Errorf("the free name was tried for %d times, want once", got)
+			t.Errorf("%d creates for the free name, want one", got)
 		}
 
-		e.rename(t, "z-older", "another") // A holder that moves away frees the name too, when it has moved.
+		e.rename(t, "z-older", "another") // When it has moved, it releases the name.
 		e.waitForReason(t, "a-younger", v1alpha1.ReasonAvailable)
 		e.waitForReason(t, "z-older", v1alpha1.ReasonAvailable)
 	})

@@ -121,7 +121,7 @@ func TestToolsUnderstandStatesThatTheControllerDoesNotReport(t *testing.T) {
 		},
 		// kstatus accepts a status without observedGeneration.
 		{
-			name:    "Ready for no generation",
+			name:    "Ready without a generation",
 			foo:     fooOf("", "", statusOf(0, available)),
 			kstatus: "Current\tResource is Ready",
 			argoCD:  unseen,
@@ -239,7 +239,7 @@ func expectTools(t *testing.T, foo, wantKstatus, wantArgoCD string) {
 	}
 }
 
-// objectOf decodes an object. Unlike encoding/json, it makes an int64 of a whole number, as kstatus expects.
+// objectOf decodes an object. Unlike encoding/json, it converts a whole number to an int64, as kstatus expects.
 func objectOf(t *testing.T, encoded string) *unstructured.Unstructured {
 	t.Helper()
 	obj := &unstructured.Unstructured{}

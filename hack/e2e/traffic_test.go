@@ -74,7 +74,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		switch r.Method {
-		case http.MethodPost: // There is nothing yet that it could hit.
+		case http.MethodPost: // A create changes no existing object, so it has no preconditions.
 		case http.MethodDelete:
 			options := &metav1.DeleteOptions{}
 			if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
@@ -99,7 +99,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 	e.kubectl(t, "", "scale", "deployment/web", "--replicas=2", "-n", e.namespace)
-	until(t, "the scale is put back", func(context.Context) (bool, error) {
+	until(t, "the scale is corrected", func(context.Context) (bool, error) {
 		return *e.deployment(t, "web").Spec.Replicas == 1, nil
 	})
 	e.rename(t, "web", "renamed")
@@ -133,7 +133,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		name := fmt.Sprintf("foo-%d", i)
 		e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(3)), Image: "nginx:1.29"})
 	}
-	e.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // One that cannot have what it wants.
+	e.createFoo(t, "rival", v1alpha1.FooSpec{DeploymentName: "foo-0"}) // It never becomes Ready.
 	e.waitForReason(t, "rival", v1alpha1.ReasonNameTaken)
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
@@ -156,19 +156,19 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 		}
 	}
 	if events != foos+1 {
-		t.Errorf("%d Foos until Ready took %d events, want one for each, and one for the one that cannot be", foos, events)
+		t.Errorf("%d Foos until Ready took %d events, want one for each, and one for the rival", foos, events)
 	}
 	if len(before)-events != 3*foos+1 {
 		refused := slices.DeleteFunc(slices.Clone(before), func(write string) bool {
 			return strings.HasSuffix(write, ": 200") || strings.HasSuffix(write, ": 201")
 		})
-		t.Errorf("%d Foos until Ready took %d writes, want 3 for each, and one for the one that cannot be; refused were %v",
+		t.Errorf("%d Foos until Ready took %d writes, want 3 for each, and one for the rival; refused were %v",
 			foos, len(before)-events, refused)
 	}
 	select {
 	case <-first.done:
 		t.Fatal("the controller ended by itself")
-	case <-time.After(time.Minute): // The minute is the subject of the test.
+	case <-time.After(time.Minute): // The test is about this minute of real time.
 	}
 	if after := c.writes(t, ""); len(after) != len(before) {
 		t.Errorf("writes in an idle minute: %v", after[len(before):])

@@ -73,12 +73,12 @@ func (tr transition) equivalent() spec {
 		}
 	}
 	switch {
-	case tr.first["paused"] == true: // Nothing came of the first one.
-	case tr.pauses(): // Nothing comes of the other one.
+	case tr.first["paused"] == true: // The first spec had no effect.
+	case tr.pauses(): // The other spec has no effect.
 		return tr.first
-	case tr.renames(): // The new Deployment begins with as many replicas as the old one, and with the default image.
+	case tr.renames(): // The new Deployment gets the replicas of the old one, and the default image.
 		stays("replicas")
-	default: // A field that becomes absent is nobody's and left at what it is.
+	default: // A field that becomes absent keeps its value in the Deployment.
 		stays("replicas")
 		stays("image")
 	}
@@ -88,7 +88,7 @@ func (tr transition) equivalent() spec {
 // expected returns the expected final state of the transition, given the final state of the equivalent Foo.
 func (tr transition) expected(alike ending) ending {
 	end := ending{Name: alike.Name, Status: *alike.Status.DeepCopy(), Deployments: alike.Deployments}
-	if tr.pauses() { // The status reports it, and is about the Deployment that the paused spec names.
+	if tr.pauses() { // The status reports the pause, and the Deployment that the paused spec names.
 		ready := &end.Status.Conditions[0]
 		observed := "has " + ready.Message
 		if tr.renames() {
@@ -102,7 +102,7 @@ func (tr transition) expected(alike ending) ending {
 			"Deployment %q %s. To resume: kubectl -n NAMESPACE patch foo %s --type=merge -p '%s'",
 			tr.then["deploymentName"], observed, alike.Name, `{"spec":{"paused":false}}`)
 	}
-	for _, dep := range end.Deployments { // An image that it gets later leaves this as it is.
+	for _, dep := range end.Deployments { // A later change of the image does not change this.
 		dep.Spec.Template.Spec.Containers[0].ImagePullPolicy = tr.pullPolicy()
 	}
 	return end

@@ -82,8 +82,8 @@ func (c *cluster) startOnFreePort(ctx context.Context, comp component) error {
 	}
 }
 
-// run starts a component on the port it has and returns when it is healthy. From then on its death
-// is the end of the cluster.
+// run starts a component on its port and returns when it is healthy. If it dies later, the cluster
+// ends.
 func (c *cluster) run(ctx context.Context, comp component) error {
 	started := time.Now()
 	p, err := c.children.start(comp.name, comp.args(c), c.environment(), c.log(comp.name))

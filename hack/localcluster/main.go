@@ -113,14 +113,14 @@ func newKubectlCommand() *cobra.Command {
 
 func newKillCommand() *cobra.Command {
 	return newControlCommand("kill", "Kill a component with SIGKILL, to test an outage",
-		"The cluster goes on without the component until it is started again.")
+		"The cluster continues without the component until it is started again.")
 }
 
 func newStartCommand() *cobra.Command {
 	return newControlCommand("start", "Start a component that was killed",
-		"It comes back with the same port and data. Returns when the components that run are all healthy.\n"+
-			"After a long outage of the API server its clients (the controllers, too) may take a minute more:\n"+
-			"they have come to ask less often.")
+		"It has the same port and data as before. Returns when all running components are healthy.\n"+
+			"After a long outage of the API server its clients, also the controllers, may need another minute:\n"+
+			"they retry less and less often.")
 }
 
 func newControlCommand(verb, short, long string) *cobra.Command {

@@ -110,7 +110,7 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// podBlocker returns an error that describes why a new Pod could not run, nil if it could.
+// podBlocker returns an error that describes why a new Pod could not run, or nil if it could.
 func podBlocker(ctx context.Context, client kubernetes.Interface, nodes int) error {
 	// The controller manager creates it. Admission refuses Pods until it exists.
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {

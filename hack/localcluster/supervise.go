@@ -103,7 +103,7 @@ func (s *supervisor) start(name string, args, env []string, log string) (*proces
 	return p, nil
 }
 
-// process returns the process of the named component, nil if it does not run.
+// process returns the process of the named component, or nil if it does not run.
 func (s *supervisor) process(name string) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *supervisor) stop(names []string) {
 	s.mu.Lock()
 	s.stopped = true
 	for _, p := range s.running {
-		p.stopping.Store(true) // For all before the first one ends, because others may die of it.
+		p.stopping.Store(true) // Before the first process ends, because others may die without it.
 	}
 	s.mu.Unlock()
 

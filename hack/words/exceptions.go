@@ -14,7 +14,7 @@ type exception struct {
 	file   string
 	phrase string
 	reason string
-	used   bool // It has allowed something that a rule forbids.
+	used   bool // It has allowed a phrase that a rule forbids.
 }
 
 // readExceptions reads exceptionsFile. Each exception is a line "file | phrase", with the reason in indented lines

@@ -1,12 +1,13 @@
 // Command words reports phrases in comments and string literals for which Kubernetes or plain English has a better
-// word. `make verify` runs it. Run it in the root of the repository:
+// word. `make verify` runs it in the root of the repository:
 //
 //	go run ./hack/words
 //
 // Each finding is a line "file:line: phrase -> what to write instead". The rules are in rules.go. A sentence that
 // needs the phrase nevertheless is listed in exceptions.txt with a reason.
 //
-// Checked are the root and pkg, tests included. The simulated API server in pkg/apisim and generated code are not.
+// It checks the Go files of the root, pkg and docs, tests included, and the comments of the scenarios. It does not
+// check generated code and the simulated API server in pkg/apisim.
 package main
 
 import (
@@ -19,8 +20,12 @@ import (
 	"strings"
 )
 
-// exceptionsFile is where exceptions are listed.
-const exceptionsFile = "hack/words/exceptions.txt"
+const (
+	// exceptionsFile is where exceptions are listed.
+	exceptionsFile = "hack/words/exceptions.txt"
+	// scenarios is the directory of the scenarios.
+	scenarios = "docs/scenarios"
+)
 
 func main() {
 	if err := run(os.DirFS("."), os.Stdout); err != nil {
@@ -57,11 +62,11 @@ func check(root fs.FS, exceptions []*exception) ([]string, error) {
 			return err
 		case entry.IsDir() && !isChecked(name):
 			return fs.SkipDir
-		case entry.IsDir() || path.Ext(name) != ".go" || strings.HasPrefix(path.Base(name), "zz_generated"):
+		case entry.IsDir() || strings.HasPrefix(path.Base(name), "zz_generated"):
 			return nil
 		}
 		source, err := fs.ReadFile(root, name)
-		for _, prose := range proseOf(source) {
+		for _, prose := range proseIn(name, source) {
 			findings = append(findings, checkProse(name, prose, exceptions)...)
 		}
 		return err
@@ -69,11 +74,11 @@ func check(root fs.FS, exceptions []*exception) ([]string, error) {
 	return findings, err
 }
 
-// isChecked reports whether the Go files of a directory are checked.
+// isChecked reports whether the files of a directory are checked.
 func isChecked(dir string) bool {
 	base := path.Base(dir)
 	switch {
-	case dir == "." || dir == "pkg":
+	case dir == "." || dir == "pkg" || dir == "docs" || dir == scenarios:
 		return true
 	case strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata":
 		return false // The go command ignores these too.

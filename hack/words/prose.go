@@ -3,19 +3,20 @@ package main
 import (
 	"go/scanner"
 	"go/token"
+	"path"
 	"strconv"
 	"strings"
 )
 
-// A prose is the text of one comment or of one string literal. Its white space is single spaces, so that a phrase is
-// also found where a line ends in it.
+// A prose is the text of one comment or one string literal. White space is replaced by single spaces, so that
+// a phrase that spans two lines is found too.
 type prose struct {
 	text string
-	// lines are the lines of the file on which the words of text stand, one for each word.
+	// lines has the line number of each word of text in the file.
 	lines []int
 }
 
-// line returns the line of the file on which the word at an offset of text stands.
+// line returns the line number in the file of the word at an offset of text.
 func (p prose) line(offset int) int { return p.lines[strings.Count(p.text[:offset], " ")] }
 
 // add appends text, which begins on a line of the file.
@@ -32,6 +33,37 @@ func (p *prose) add(text string, line int) {
 	}
 }
 
+// proseIn returns the prose of a file that is checked. It returns nil for other files.
+func proseIn(name string, source []byte) []prose {
+	switch {
+	case path.Ext(name) == ".go":
+		return proseOf(source)
+	case path.Dir(name) == scenarios && path.Ext(name) == ".txt":
+		return scenarioComments(string(source))
+	}
+	return nil
+}
+
+// scenarioComments returns the comments of a scenario: lines that begin with #. Lines that follow each other are one
+// comment.
+func scenarioComments(source string) []prose {
+	var all []prose
+	number, lastComment := 0, -1
+	for line := range strings.Lines(source) {
+		number++
+		text, isComment := strings.CutPrefix(line, "#")
+		if !isComment {
+			continue
+		}
+		if number != lastComment+1 {
+			all = append(all, prose{})
+		}
+		all[len(all)-1].add(text, number)
+		lastComment = number
+	}
+	return all
+}
+
 // proseOf returns the comments and the string literals of a Go file. Line comments that follow each other are one.
 func proseOf(source []byte) []prose {
 	var all []prose
@@ -39,7 +71,7 @@ func proseOf(source []byte) []prose {
 	file := fset.AddFile("", -1, len(source))
 	var tokens scanner.Scanner
 	tokens.Init(file, source, nil, scanner.ScanComments)
-	lastComment := -1 // The last line of the comment that was scanned last.
+	lastComment := -1 // The line on which the previous comment ends.
 	for {
 		pos, tok, text := tokens.Scan()
 		line := file.Line(pos)
@@ -68,8 +100,8 @@ func uncomment(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(text, "/*"), "*/")
 }
 
-// unquote returns the value of a string literal. In an interpreted one, line breaks become spaces, because they are
-// no line breaks of the file.
+// unquote returns the value of a string literal. The line breaks of an interpreted literal become spaces, because they
+// are not line breaks of the file.
 func unquote(literal string) string {
 	text, err := strconv.Unquote(literal)
 	if err != nil {

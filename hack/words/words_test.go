@@ -73,12 +73,32 @@ func f() {
 	)
 }
 
-func TestOtherCodeIsNotChecked(t *testing.T) {
-	const text = " --\npackage p // whom\n-- "
+func TestPhrasesAreFoundInCommentsOfScenarios(t *testing.T) {
+	wantPlaces(t, `
+-- docs/scenarios/quiet.txt --
+# Whoever comes first
+
+# A comment whose lines end but
+# for a reason in the middle of a phrase.
+foo web deployment=tells
+----
+event web Normal Synced: the output of the program is not checked, whom it tells
+
+# A Deployment goes.
+`, "",
+		"docs/scenarios/quiet.txt:1: Whoever",
+		"docs/scenarios/quiet.txt:3: but for",
+		"docs/scenarios/quiet.txt:9: goes",
+	)
+}
+
+func TestOtherFilesAreNotChecked(t *testing.T) {
+	const text = " --\npackage p // whom\n# whom\n-- "
 	files := "-- "
 	for _, name := range []string{
 		"pkg/apisim/a.go", "pkg/generated/clientset/a.go", "pkg/apis/v1/zz_generated.deepcopy.go", "hack/e2e/a.go",
-		"pkg/plan/testdata/a.go", ".cache/a.go", "_old/a.go", "README.md",
+		"pkg/plan/testdata/a.go", ".cache/a.go", "_old/a.go", "README.md", "docs/scenarios/README.md", "docs/a.txt",
+		"pkg/plan/a.txt",
 	} {
 		files += name + text
 	}

@@ -2,9 +2,9 @@
 // sync right after a write may not see it, and would write again. The controller records in a Writes every write that
 // the API server acknowledged, and asks it before the next sync whether the caches have caught up.
 //
-// The idea is that of the staleness handling in kube-controller-manager (KEP-5647), which rests on
-// Store.LastStoreSyncResourceVersion of client-go: the resourceVersion up to which a cache has seen its resource,
-// bookmarks included.
+// kube-controller-manager handles stale caches in the same way (KEP-5647). Both rely on
+// Store.LastStoreSyncResourceVersion of client-go. It returns the resourceVersion up to which a cache has seen its
+// resource, bookmarks included.
 package consistency
 
 import (
@@ -19,12 +19,12 @@ import (
 const (
 	firstDelay = 5 * time.Millisecond
 	maxDelay   = time.Second
-	// maxHold is how long a key is held at most. A cache that lags longer has lost its watch; the key is then synced
-	// with live reads instead.
+	// maxHold is the longest time for which a key is held. A cache that lags longer has lost its watch. The key is then
+	// synced with live reads instead.
 	maxHold = time.Minute
 )
 
-// A Store reports how far a cache has come. Every cache.Store is one.
+// A Store reports the resourceVersion that a cache has reached. Every cache.Store is one.
 type Store interface {
 	LastStoreSyncResourceVersion() string
 }
@@ -32,8 +32,8 @@ type Store interface {
 // Stores returns the cache that has the objects of a resource in a namespace, or nil.
 type Stores func(resource, namespace string) Store
 
-// Writes remembers the acknowledged writes made for each object that a controller reconciles. It may be used
-// concurrently, except that one key is only for the worker that has the key; IsOwnWrite by everybody.
+// Writes remembers the acknowledged writes for each object that a controller reconciles. It may be used concurrently.
+// But only the worker that has a key may call methods with this key, except IsOwnWrite.
 type Writes struct {
 	stores Stores
 	now    func() time.Time
@@ -42,27 +42,27 @@ type Writes struct {
 	owners map[cache.ObjectName]*ownerRecord
 }
 
-// ownerRecord is what was written for one object.
+// ownerRecord has the writes for one object.
 type ownerRecord struct {
 	uid types.UID
 	// written has, per resource, the resourceVersion of our last write.
 	written map[string]string
-	// pending has, per resource, the newest resourceVersion known to us that its cache lacks.
+	// pending has, per resource, the newest known resourceVersion that the cache does not show yet.
 	pending map[string]string
-	// overdue has, per resource, what was pending for longer than maxHold.
+	// overdue has, per resource, a resourceVersion that was pending for longer than maxHold.
 	overdue map[string]string
-	// attempts counts the questions since the last write, the first of them at firstAttempt.
+	// attempts counts the delays since a version was last recorded. The first of them began at firstAttempt.
 	attempts     int
 	firstAttempt time.Time
 }
 
-// New returns a Writes for the resources whose caches stores knows.
+// New returns a Writes for the resources that have a cache in stores.
 func New(stores Stores) *Writes {
 	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*ownerRecord{}}
 }
 
-// WroteAt records that the API server acknowledged, for the object key with the given uid, a write that gave an object
-// of resource its resourceVersion. What was recorded for an earlier uid is dropped.
+// WroteAt records a write that the API server acknowledged. key and uid are those of the object that is reconciled.
+// The write was to an object of resource, which got this resourceVersion. Records for an earlier uid are dropped.
 func (w *Writes) WroteAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,8 +71,8 @@ func (w *Writes) WroteAt(key cache.ObjectName, uid types.UID, resource, resource
 	o.expect(resource, resourceVersion)
 }
 
-// ObservedAt records the resourceVersion that a live read found: the next sync waits for the cache to reach it, but its
-// event is not taken for our own write.
+// ObservedAt records the resourceVersion that a live read returned. The next sync waits until the cache reaches it. But
+// its event does not count as our own write.
 func (w *Writes) ObservedAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,12 +108,12 @@ func (o *ownerRecord) expect(resource, resourceVersion string) {
 	o.attempts = 0
 }
 
-// CatchUpDelay returns how long to wait before the caches may have caught up with all writes for the object, and 0 when
-// they have. Ask before reading the caches: what was read before may be older than the answer.
+// CatchUpDelay returns how long to wait until the caches may have caught up with all writes for the object. It returns
+// 0 if they have. Call it before you read the caches: an object that was read earlier may be older than the write.
 //
-// The delay doubles from 5 ms to 1 s from one question to the next. After a minute it is 0 in any case, and IsStale is
-// true from then on. It is 0 also when the versions cannot be compared: holding a key for ever would be worse than a
-// write that the API server refuses.
+// The delay doubles from call to call, from 5 ms to 1 s. After a minute it is 0 in any case, and IsStale is true from
+// then on. It is also 0 if the versions cannot be compared: to hold a key for ever would be worse than a write that the
+// API server refuses.
 func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,8 +144,8 @@ func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 	return delay
 }
 
-// IsStale reports whether the cache of resource lacks, for longer than a minute, a version that is known to exist. Read
-// live before acting on what it has.
+// IsStale reports whether the cache of resource has lacked a version that is known to exist for more than a minute. If
+// so, read live before you act on its objects.
 func (w *Writes) IsStale(key cache.ObjectName, resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,14 +160,15 @@ func (w *Writes) IsStale(key cache.ObjectName, resource string) bool {
 	return true
 }
 
-// Forget drops what is recorded for key. Call it when the object is gone.
+// Forget drops the records for key. Call it when the object does not exist any more.
 func (w *Writes) Forget(key cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.owners, key)
 }
 
-// reached reports whether the cache of resource in namespace has come to version, or the versions cannot be compared.
+// reached reports whether the cache of resource in namespace has reached version. It returns true if the versions
+// cannot be compared.
 func (w *Writes) reached(resource, namespace, version string) bool {
 	store := w.stores(resource, namespace)
 	if store == nil {

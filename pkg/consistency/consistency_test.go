@@ -17,13 +17,13 @@ var key = cache.NewObjectName("default", "web")
 
 const uid = types.UID("uid")
 
-// store is a cache that has come as far as its text says.
+// store is a cache that has reached the resourceVersion in its value.
 type store string
 
 func (s *store) LastStoreSyncResourceVersion() string { return string(*s) }
 
-// newWrites returns a Writes for Foos and Deployments whose caches have come to 100. The clock stands still until the
-// test moves it.
+// newWrites returns a Writes for Foos and Deployments whose caches have reached version 100. The clock stands still
+// until the test moves it.
 func newWrites() (w *Writes, foos, deployments *store, clock *time.Time) {
 	foos, deployments, clock = new(store("100")), new(store("100")), new(time.Unix(0, 0))
 	w = New(storesOf(map[string]Store{"foos": foos, "deployments": deployments}))
@@ -36,7 +36,7 @@ func storesOf(stores map[string]Store) Stores {
 	return func(resource, _ string) Store { return stores[resource] }
 }
 
-// checkDelays asks n times and compares the answers.
+// checkDelays calls CatchUpDelay n times and compares the results.
 func checkDelays(t *testing.T, what string, w *Writes, n int, want string) {
 	t.Helper()
 	var all []time.Duration
@@ -69,9 +69,9 @@ func TestCatchUpDelayEndsWhenTheCacheHasCaughtUp(t *testing.T) {
 		{name: "a version with fewer digits, which is older", written: "100", cached: "99", want: "[5ms 10ms]"},
 		{name: "a version with more digits, which is newer", written: "99", cached: "100", want: "[0s 0s]"},
 		{name: "nothing yet, which cannot be compared", written: "101", cached: "", want: "[0s 0s]"},
-		{name: "a version that is no number", written: "101", cached: "abc", want: "[0s 0s]"},
-		{name: "a version, and the write gave none", written: "", cached: "100", want: "[0s 0s]"},
-		{name: "a version, and the write gave none that is a number", written: "x1", cached: "100", want: "[0s 0s]"},
+		{name: "a version that is not a number", written: "101", cached: "abc", want: "[0s 0s]"},
+		{name: "a version, but the write returned none", written: "", cached: "100", want: "[0s 0s]"},
+		{name: "a version, but the write returned one that is not a number", written: "x1", cached: "100", want: "[0s 0s]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, foos, _, _ := newWrites()
@@ -94,7 +94,7 @@ func TestCatchUpDelayIsForEachResource(t *testing.T) {
 	*deployments = "102"
 	checkDelays(t, "both there", w, 1, "[0s]")
 	*deployments, *foos = "50", "50"
-	checkDelays(t, "what was reached once stays reached", w, 1, "[0s]")
+	checkDelays(t, "a version that was reached once stays reached", w, 1, "[0s]")
 
 	w.WroteAt(key, uid, "deployments", "104")
 	w.WroteAt(key, uid, "foos", "105")
@@ -119,32 +119,32 @@ func TestCatchUpDelayIsForTheLatestWriteOfAResource(t *testing.T) {
 	checkDelays(t, "a third write", w, 1, "[5ms]")
 	w.ObservedAt(key, uid, "foos", "109")
 	*foos = "109"
-	checkDelays(t, "what a live read found is older than the write", w, 1, "[10ms]")
+	checkDelays(t, "a live read returned an older version than the write", w, 1, "[10ms]")
 	w.ObservedAt(key, uid, "foos", "none")
-	checkDelays(t, "what a live read found cannot be compared", w, 1, "[0s]")
+	checkDelays(t, "a live read returned a version that cannot be compared", w, 1, "[0s]")
 }
 
 func TestCatchUpDelayEndsAfterAMinute(t *testing.T) {
 	w, _, _, clock := newWrites()
-	*clock = clock.Add(time.Hour) // Between the write and the first question: it does not count.
 	w.WroteAt(key, uid, "foos", "101")
+	*clock = clock.Add(time.Hour) // Does not count: the minute begins with the first call of CatchUpDelay.
 	checkDelays(t, "at first", w, 1, "[5ms]")
 	*clock = clock.Add(time.Minute - 1)
 	checkDelays(t, "just before a minute", w, 1, "[10ms]")
 	*clock = clock.Add(1)
 	checkDelays(t, "after a minute", w, 1, "[0s]")
 	*clock = clock.Add(-time.Minute)
-	checkDelays(t, "it is not held again", w, 1, "[0s]")
+	checkDelays(t, "the key is not held again", w, 1, "[0s]")
 
 	*clock = clock.Add(time.Hour)
 	w.WroteAt(key, uid, "foos", "102")
 	checkDelays(t, "a new write has a minute of its own", w, 1, "[5ms]")
 }
 
-// One name may be that of one object after another.
-func TestWritesAreThoseOfAnObject(t *testing.T) {
+// Several objects may have the same name, one after the other.
+func TestWritesBelongToOneUID(t *testing.T) {
 	type state struct {
-		Own   bool // Whether the write 101 of the Foo counts as the object's own.
+		Own   bool // Version 101 of the Foo counts as our own write.
 		Delay time.Duration
 	}
 	const first = 5 * time.Millisecond
@@ -166,10 +166,10 @@ func TestWritesAreThoseOfAnObject(t *testing.T) {
 			want: state{Delay: first},
 		},
 		{
-			name: "another key does not count", do: func() { w.Forget(cache.NewObjectName("default", "api")) },
+			name: "when another key is forgotten", do: func() { w.Forget(cache.NewObjectName("default", "api")) },
 			want: state{Delay: 2 * first},
 		},
-		{name: "when it is gone", do: func() { w.Forget(key) }, want: state{}},
+		{name: "when it is forgotten", do: func() { w.Forget(key) }, want: state{}},
 	} {
 		step.do()
 		got := state{Own: w.IsOwnWrite(key, "foos", "101"), Delay: w.CatchUpDelay(key)}
@@ -179,7 +179,7 @@ func TestWritesAreThoseOfAnObject(t *testing.T) {
 	}
 }
 
-// What was written for an earlier object of the name is not waited for.
+// Writes for an earlier object of the same name delay nothing.
 func TestAnotherUIDDropsTheOldWrites(t *testing.T) {
 	for name, record := range map[string]func(*Writes){
 		"a write":     func(w *Writes) { w.WroteAt(key, uid, "foos", "101") },
@@ -193,24 +193,24 @@ func TestAnotherUIDDropsTheOldWrites(t *testing.T) {
 	}
 }
 
-// What others have written and a live read found is waited for like our own.
-func TestCatchUpDelayIsForWhatWasObservedToo(t *testing.T) {
+// A key also waits until the cache shows a version that somebody else wrote, if a live read returned it.
+func TestCatchUpDelayIsForLiveReadsToo(t *testing.T) {
 	w, _, deployments, _ := newWrites()
 	w.ObservedAt(key, uid, "deployments", "101")
 	checkDelays(t, "behind", w, 2, "[5ms 10ms]")
 	w.ObservedAt(key, uid, "deployments", "102")
-	checkDelays(t, "after something newer was found", w, 1, "[5ms]")
+	checkDelays(t, "after a live read of a newer version", w, 1, "[5ms]")
 	*deployments = "101"
 	checkDelays(t, "the first one is there", w, 1, "[10ms]")
 	*deployments = "102"
 	checkDelays(t, "both are there", w, 1, "[0s]")
 	w.ObservedAt(key, uid, "deployments", "100")
-	checkDelays(t, "what the cache had long before", w, 1, "[0s]")
+	checkDelays(t, "a version that the cache had long before", w, 1, "[0s]")
 	w.ObservedAt(key, uid, "foos", "1")
-	checkDelays(t, "what the other cache had long before", w, 1, "[0s]")
+	checkDelays(t, "a version that the other cache had long before", w, 1, "[0s]")
 }
 
-// A controller may watch some namespaces, each with caches of its own.
+// A controller may watch several namespaces, each with caches of its own.
 func TestTheCacheOfTheNamespaceCounts(t *testing.T) {
 	var asked []string
 	ahead, behind := new(store("200")), new(store("50"))
@@ -233,7 +233,7 @@ func TestTheCacheOfTheNamespaceCounts(t *testing.T) {
 	}
 }
 
-// Only a write that was acknowledged is our own, and only the last one of its resource and object.
+// Only the last acknowledged write of a resource and object counts as our own.
 func TestIsOwnWriteIsAboutTheLastWriteOnly(t *testing.T) {
 	w, _, _, _ := newWrites()
 	w.WroteAt(key, uid, "foos", "101")
@@ -251,11 +251,11 @@ func TestIsOwnWriteIsAboutTheLastWriteOnly(t *testing.T) {
 		{name: "the last write", key: key, resource: "deployments", version: "105", want: true},
 		{name: "an earlier write", key: key, resource: "deployments", version: "102"},
 		{name: "a write of others in between", key: key, resource: "deployments", version: "104"},
-		{name: "a write of others that was found by a live read", key: key, resource: "deployments", version: "107"},
+		{name: "a write of others that a live read returned", key: key, resource: "deployments", version: "107"},
 		{name: "a write to another resource", key: key, resource: "foos", version: "105"},
-		{name: "a resource that was never written to", key: key, resource: "pods", version: "101"},
+		{name: "a resource that was never written", key: key, resource: "pods", version: "101"},
 		{name: "an event without a version", key: key, resource: "foos"},
-		{name: "an event without a version of what was never written to", key: key, resource: "pods"},
+		{name: "an event without a version, of a resource that was never written", key: key, resource: "pods"},
 		{
 			name: "a write for another object", key: cache.NewObjectName("default", "api"),
 			resource: "foos", version: "101",
@@ -272,21 +272,21 @@ func TestIsOwnWriteIsAboutTheLastWriteOnly(t *testing.T) {
 
 	for range 2 {
 		if !w.IsOwnWrite(key, "foos", "101") {
-			t.Error("asked again, or when the cache has it, it is not our own any more")
+			t.Error("a second call, or one when the cache has the write, does not report it as our own any more")
 		}
 		w.CatchUpDelay(key)
 	}
 	w.WroteAt(key, "other", "foos", "110")
 	if w.IsOwnWrite(key, "deployments", "105") {
-		t.Error("what was written for an earlier object of the name still counts")
+		t.Error("a write for an earlier object of the name still counts")
 	}
 	w.Forget(key)
 	if w.IsOwnWrite(key, "foos", "110") {
-		t.Error("what was written for an object that is gone still counts")
+		t.Error("a write for an object that was forgotten still counts")
 	}
 }
 
-func TestAWriteThatGaveNoVersionIsNobodys(t *testing.T) {
+func TestAWriteWithoutAVersionIsNotOurOwn(t *testing.T) {
 	w, _, _, _ := newWrites()
 	w.WroteAt(key, uid, "foos", "")
 	if w.IsOwnWrite(key, "foos", "") {
@@ -294,7 +294,7 @@ func TestAWriteThatGaveNoVersionIsNobodys(t *testing.T) {
 	}
 }
 
-// A cache that lags for longer than a minute is not acted on until it has what is known to exist.
+// A cache that has lagged for a minute is stale until it has reached the versions that are known to exist.
 func TestIsStale(t *testing.T) {
 	w, foos, _, clock := newWrites()
 	other := cache.NewObjectName("default", "api")
@@ -307,19 +307,19 @@ func TestIsStale(t *testing.T) {
 		{name: "after a write", do: func() { w.WroteAt(key, uid, "foos", "102") }},
 		{name: "while the cache is behind", do: func() { w.CatchUpDelay(key) }},
 		{name: "just before a minute of that", do: func() { *clock = clock.Add(time.Minute - 1); w.CatchUpDelay(key) }},
-		{name: "a minute without a question", do: func() { *clock = clock.Add(1) }},
-		{name: "after a minute of that", do: func() { w.CatchUpDelay(key) }, want: true},
+		{name: "after a minute, before the next CatchUpDelay", do: func() { *clock = clock.Add(1) }},
+		{name: "after a minute, and a CatchUpDelay", do: func() { w.CatchUpDelay(key) }, want: true},
 		{name: "asked again", do: func() { w.CatchUpDelay(key) }, want: true},
-		{name: "when the cache has almost come to it", do: func() { *foos = "101" }, want: true},
-		{name: "after another write all the same", do: func() { w.WroteAt(key, uid, "foos", "103") }, want: true},
-		{name: "after a live read all the same", do: func() { w.ObservedAt(key, uid, "foos", "104") }, want: true},
+		{name: "when the cache has almost reached it", do: func() { *foos = "101" }, want: true},
+		{name: "still after another write", do: func() { w.WroteAt(key, uid, "foos", "103") }, want: true},
+		{name: "still after a live read", do: func() { w.ObservedAt(key, uid, "foos", "104") }, want: true},
 		{name: "when another object is forgotten", do: func() { w.Forget(other) }, want: true},
-		{name: "when the cache has come to it", do: func() { *foos = "102" }},
-		{name: "it is not stale because of what is newer", do: func() { w.CatchUpDelay(key) }},
-		{name: "it does not become stale by going back", do: func() { *foos = "90" }},
-		{name: "but after a minute again", do: func() { *clock = clock.Add(time.Minute); w.CatchUpDelay(key) }, want: true},
+		{name: "when the cache has reached it", do: func() { *foos = "102" }},
+		{name: "while newer versions are pending for less than a minute", do: func() { w.CatchUpDelay(key) }},
+		{name: "when the cache is replaced by an older one", do: func() { *foos = "90" }},
+		{name: "after a minute of that", do: func() { *clock = clock.Add(time.Minute); w.CatchUpDelay(key) }, want: true},
 		{name: "when the versions cannot be compared", do: func() { *foos = "none" }},
-		{name: "that is for good", do: func() { *foos = "90" }},
+		{name: "and not again afterwards", do: func() { *foos = "90" }},
 	} {
 		step.do()
 		if got := w.IsStale(key, "foos"); got != step.want {
@@ -342,8 +342,8 @@ func overdue() (w *Writes, foos, deployments *store) {
 	return w, foos, deployments
 }
 
-func TestEveryResourceThatIsBehindBecomesStale(t *testing.T) {
-	for range 20 { // In whatever order they come.
+func TestEachCacheThatLagsBecomesStale(t *testing.T) {
+	for range 20 { // The resources are in a map, whose order is random.
 		w, foos, deployments := overdue()
 		if !w.IsStale(key, "foos") || !w.IsStale(key, "deployments") {
 			t.Fatalf("stale: Foos %t, Deployments %t, want both", w.IsStale(key, "foos"), w.IsStale(key, "deployments"))
@@ -355,9 +355,9 @@ func TestEveryResourceThatIsBehindBecomesStale(t *testing.T) {
 	}
 }
 
-func TestWhatIsStaleEndsWithTheObject(t *testing.T) {
+func TestCachesAreNotStaleForAnotherObject(t *testing.T) {
 	for name, end := range map[string]func(*Writes){
-		"gone":                    func(w *Writes) { w.Forget(key) },
+		"forgotten":               func(w *Writes) { w.Forget(key) },
 		"replaced, and written":   func(w *Writes) { w.WroteAt(key, "other", "foos", "1") },
 		"replaced, and read live": func(w *Writes) { w.ObservedAt(key, "other", "foos", "1") },
 	} {

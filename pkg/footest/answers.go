@@ -62,7 +62,7 @@ func terminating(gr schema.GroupResource, name string) error {
 	return err
 }
 
-// reasonOf returns the reason of an answer that is an error, "" for a success.
+// reasonOf returns the reason in an answer that is an error, or "" for a success.
 func reasonOf(answer *http.Response) string {
 	if answer.StatusCode < http.StatusBadRequest {
 		return ""

@@ -34,7 +34,7 @@ func parseArguments(text string) arguments {
 	return args
 }
 
-// word returns the word at i, "" when there are fewer.
+// word returns the word at i, or "" if there are not so many.
 func (a arguments) word(i int) string {
 	if i >= len(a.words) {
 		return ""

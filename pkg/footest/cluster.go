@@ -22,7 +22,7 @@ import (
 )
 
 // A cluster is the simulated API server of a scenario, with the Foos and Deployments of one namespace. It serves the
-// requests of users unchanged. It describes the requests of a controller for the output, and may refuse them.
+// requests of users unchanged. It describes the requests of a controller for the output, and may refuse or lose them.
 type cluster struct {
 	*apisim.Server
 	// users are the clients of everybody except the controllers, by resource.
@@ -152,7 +152,7 @@ func (c *cluster) execute(r *request) (*http.Response, error) {
 	return answer, nil
 }
 
-// refused returns the refusal that answers such a request, nil if the API server answers it.
+// refused returns the refusal that answers such a request, or nil if the API server answers it.
 func (c *cluster) refused(r *request) *refusal {
 	i := slices.IndexFunc(c.refusals, func(f *refusal) bool {
 		return f.verb == r.verb && f.resource == r.resource && (f.name == "" || f.name == r.name)

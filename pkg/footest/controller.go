@@ -31,7 +31,7 @@ type controllerUnderTest struct {
 	// name is empty if this is the only controller.
 	name   string
 	caches map[string]*cacheUnderTest // By resource.
-	// copies are copies of the cached objects from the time when they were cached. They show whether a sync changed one.
+	// copies has a copy of each cached object, made when it was cached. They show whether a sync changed an object.
 	copies map[object]object
 	queue  *queue
 	// synced is the result of the last sync.
@@ -111,7 +111,7 @@ func (c *controllerUnderTest) updateCaches() {
 	}
 }
 
-// behind reports whether a cache has not seen all changes.
+// behind reports whether a paused cache has not seen all changes.
 func (c *controllerUnderTest) behind() bool {
 	return slices.ContainsFunc(c.env.cluster.changes(), func(change *apisim.Revision) bool {
 		cached := c.caches[change.Resource.Resource]
@@ -185,7 +185,7 @@ func (c *controllerUnderTest) sync() {
 	c.queue.delayed, c.synced = nil, Synced{}
 	c.subject.ProcessNext(c.ctx)
 	if c.synced.Key != c.queue.key {
-		c.env.problem("the controller did not report how the sync of %s ended", c.queue.key.Name)
+		c.env.problem("the controller did not report the outcome of the sync of %s", c.queue.key.Name)
 	}
 	c.recordDelay()
 	if c.synced.Panicked {

@@ -27,7 +27,7 @@ type request struct {
 	line string
 	do   func() (*http.Response, error)
 	body []byte
-	// flaw is the reason why no controller should send the request, nil for a correct one.
+	// flaw is the reason why no controller should send the request, or nil for a correct request.
 	flaw error
 }
 
@@ -110,7 +110,7 @@ func (c *cluster) describePatch(r *request, from *apisim.Request) error {
 	}
 	r.line = fmt.Sprintf("patch deployment %s %s", from.Name, strings.Join(fields, ", "))
 	if from.HTTP.Header.Get("Content-Type") != string(types.StrategicMergePatchType) || !identified {
-		return errors.New("it is no strategic merge patch, or lacks a uid or resourceVersion")
+		return errors.New("it is not a strategic merge patch, or lacks a uid or resourceVersion")
 	}
 	return nil
 }
@@ -161,8 +161,8 @@ func describeOwner(ref map[string]any) string {
 	return line
 }
 
-// describeStatusUpdate shows the status of an update in one line. If the conditions do not change, the line has the
-// other fields that do.
+// describeStatusUpdate describes a write of a status in one line. If the conditions do not change, the line has the
+// other fields that change.
 func (c *cluster) describeStatusUpdate(r *request, from *apisim.Request) error {
 	r.verb = "status"
 	foo := &v1alpha1.Foo{}

@@ -40,28 +40,29 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 		deleted bool // The Foo is deleted.
 		write   watch.EventType
 		edit    func(*appsv1.Deployment)
-		soon    bool // The Foo changed a moment before the write.
+		soon    bool // The Foo changed a second before the write.
 		want    string
 	}{
 		{name: "the Deployment that the Foo names is created", write: watch.Added, edit: asIs},
-		{name: "another one is created", write: watch.Added, edit: otherName, want: "its Foo does not name it"},
-		{name: "another one is created after a rename", write: watch.Added, edit: otherName, soon: true},
-		{name: "another one is deleted", write: watch.Deleted, edit: otherName},
+		{name: "another Deployment is created", write: watch.Added, edit: otherName, want: "its Foo does not name it"},
+		{name: "another Deployment is created just after a rename", write: watch.Added, edit: otherName, soon: true},
+		{name: "another Deployment is deleted", write: watch.Deleted, edit: otherName},
 		{
-			name: "the one that it names is deleted", write: watch.Deleted, edit: asIs,
-			want: "its Foo names it, and it is deleted",
+			name: "the Deployment that it names is deleted", write: watch.Deleted, edit: asIs,
+			want: "it is deleted although its Foo names it",
 		},
 		{
 			name: "the Foo is paused", foo: func(foo *v1alpha1.Foo) { foo.Spec.Paused = true },
 			write: watch.Modified, edit: asIs, want: "its Foo is paused",
 		},
-		{name: "the Foo is gone", deleted: true, write: watch.Modified, edit: asIs, want: "its Foo is gone"},
+		{name: "the Foo is deleted", deleted: true, write: watch.Modified, edit: asIs, want: "its Foo is deleted"},
 		{
-			name: "it has no owner", write: watch.Modified, want: "no Foo owns it",
+			name: "the Deployment has no owner", write: watch.Modified, want: "no Foo owns it",
 			edit: func(dep *appsv1.Deployment) { dep.OwnerReferences = nil },
 		},
 		{
-			name: "it is written for an earlier generation", write: watch.Modified, want: "written for generation 1 after 2",
+			name:  "the Deployment is written for an earlier generation",
+			write: watch.Modified, want: "written for generation 1 after 2",
 			edit: func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = "1" },
 		},
 	} {
@@ -143,9 +144,9 @@ func TestArgumentsMustBeUsed(t *testing.T) {
 		args.word(i)
 	}
 	if err := args.unused(); err == nil || !strings.Contains(err.Error(), `"once"`) {
-		t.Errorf("error %v, want one about the argument that was not used", err)
+		t.Errorf("error %v, want one about the unused argument", err)
 	}
 	if !args.has("once") || args.unused() != nil {
-		t.Errorf("error %v after all were used", args.unused())
+		t.Errorf("error %v although all arguments were used", args.unused())
 	}
 }

@@ -25,9 +25,9 @@ func (i *idleInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventH
 	return i.TypedSharedIndexInformer.AddTypedEventHandler(handler, options...)
 }
 
-// A notification is a change that an informer calls its handlers for.
+// A notification is a change for which an informer calls its handlers.
 type notification struct {
-	// before is the object that the cache had, nil for none.
+	// before is the object that the cache had, or nil.
 	before, obj object
 	deleted     bool
 	// initial is true for an object of the first list.

@@ -45,7 +45,7 @@ func (s *simulation) notConverged() []string {
 	return wrong
 }
 
-// difference returns the first difference between a Foo and the Deployments that it owns, "" for none.
+// difference returns the first difference between a Foo and the Deployments that it owns, or "".
 func difference(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -69,8 +69,8 @@ func difference(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 	return ""
 }
 
-// violations checks all writes of the controller and returns those that it should not have made. A change from a moment
-// before a write does not count, because the controller could not know it yet.
+// violations checks all writes of the controller and returns the writes that it should not have made. It ignores a
+// change that happened just before a write, because the controller could not know it yet.
 func (s *simulation) violations() []string {
 	i := &invariants{
 		lag:  s.lag,
@@ -97,7 +97,7 @@ type invariants struct {
 	observed    map[types.UID]int64 // The generations that statuses of Foos were written for.
 }
 
-// foo returns the invariant that a change of a Foo violates, "" for none.
+// foo returns the invariant that a change of a Foo violates, or "".
 func (i *invariants) foo(rev *apisim.Revision) string {
 	foo := rev.Object.(*v1alpha1.Foo)
 	i.foos[foo.UID] = append(i.foos[foo.UID], rev)
@@ -115,7 +115,7 @@ func (i *invariants) foo(rev *apisim.Revision) string {
 	return ""
 }
 
-// deployment returns the invariant that a change of a Deployment violates, "" for none.
+// deployment returns the invariant that a change of a Deployment violates, or "".
 func (i *invariants) deployment(rev *apisim.Revision) string {
 	dep := rev.Object.(*appsv1.Deployment)
 	if rev.User != controllerName {
@@ -135,7 +135,7 @@ func (i *invariants) deployment(rev *apisim.Revision) string {
 }
 
 // unwanted returns why a Foo did not ask for a change of its Deployment. changes are the revisions of the Foo. It
-// returns "" if the Foo asked for the change, or if the Foo changed a moment before.
+// returns "" if the Foo asked for the change, or if the Foo changed just before.
 func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, changes []*apisim.Revision) string {
 	// A deletion follows a live read, but may be retried a few times after that read.
 	const sinceRead = 10 * time.Second
@@ -150,11 +150,11 @@ func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, chan
 	case rev.Time.Sub(specSince(changes)) < known:
 		return ""
 	case last.Type == watch.Deleted:
-		return "its Foo is gone"
+		return "its Foo is deleted"
 	case foo.Spec.Paused:
 		return "its Foo is paused"
 	case deleted && named:
-		return "its Foo names it, and it is deleted"
+		return "it is deleted although its Foo names it"
 	case !deleted && !named:
 		return "its Foo does not name it"
 	}

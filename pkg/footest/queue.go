@@ -24,9 +24,9 @@ type queue struct {
 	collected  []cache.ObjectName
 	// due are the times at which keys are requeued.
 	due map[time.Time]bool
-	// delayed is the delay that the current sync asked for, nil for none.
+	// delayed is the delay that the current sync asked for, or nil.
 	delayed *time.Duration
-	// delays are the delays of keys that have not succeeded since.
+	// delays are the delays of the keys that have not succeeded since then.
 	delays map[cache.ObjectName]delay
 }
 

@@ -47,7 +47,7 @@ func runScenario(t *testing.T, file string, newSubject NewSubject, rewrite bool)
 	}
 	compareBlocks(t, "events come before answers", withoutDelays(got), withoutDelays(eventsFirst))
 	if !rewrite {
-		compareBlocks(t, "it is played", string(text), got)
+		compareBlocks(t, "events come after answers", string(text), got)
 		return
 	}
 	if err := os.WriteFile(file, []byte(got), 0o644); err != nil {

@@ -18,7 +18,7 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// SimulateSchedules runs schedules, and logs how many it ran in a second.
+// SimulateSchedules runs schedules, and logs how many it ran per second.
 //
 // A schedule is a short simulation of three Foos that are edited ten times. Its seed decides which edits happen, which
 // requests and watch events are late, which requests fail, and which watches break. The controller is restarted once.
@@ -41,10 +41,10 @@ func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
 	close(seeds)
 	running.Wait()
 	rate := float64(schedules) / time.Since(began).Seconds()
-	t.Logf("%d schedules, %.0f in a second, with GOMAXPROCS=%d", schedules, rate, runtime.GOMAXPROCS(0))
+	t.Logf("%d schedules, %.0f per second, with GOMAXPROCS=%d", schedules, rate, runtime.GOMAXPROCS(0))
 }
 
-// runSchedule runs a schedule as a subtest, because a bubble that fails ends its goroutine.
+// runSchedule runs a schedule as a subtest, because a bubble that fails ends the goroutine that started it.
 func runSchedule(t *testing.T, newRunner NewRunner, seed int64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { schedule(t, newRunner, seed) })
@@ -72,8 +72,8 @@ func schedule(t *testing.T, newRunner NewRunner, seed int64) {
 	s.checkEnd(t, u, 10*time.Minute)
 }
 
-// faults are injected into the requests and watches of a controller. The seed decides which of them fail and how. It
-// does not matter when and in which order they arrive.
+// faults are injected into the requests and watches of a controller. The seed decides which of them fail, and how. The
+// decision does not depend on when and in which order they arrive.
 type faults struct {
 	seed int64
 
@@ -97,7 +97,7 @@ func (f *faults) random(description string) *rand.Rand {
 	return rand.New(rand.NewSource(int64(hash.Sum64())))
 }
 
-// happens reports whether one more fault happens, in one of four cases.
+// happens reports whether a fault happens, on average in one of four cases, until none is left.
 func (f *faults) happens(random *rand.Rand) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -152,12 +152,12 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 		t.Error(problem)
 	}
 	for _, request := range s.needless {
-		t.Errorf("needless: %s", request)
+		t.Errorf("this write changed nothing: %s", request)
 	}
 	before := s.objectWrites()
 	time.Sleep(quiet)
 	if after := s.objectWrites(); !maps.Equal(before, after) {
-		t.Errorf("writes in %s in which nothing happened: before %v, after %v", quiet, before, after)
+		t.Errorf("the controller wrote although nothing happened for %s: before %v, after %v", quiet, before, after)
 	}
 }
 

@@ -50,7 +50,7 @@ type users struct {
 	// edits counts the edits that changed something.
 	edits   map[userEdit]int
 	changed bool // The current edit changed an object.
-	names   int  // How many names for Deployments were chosen so far.
+	names   int  // The number of Deployment names that were chosen so far.
 }
 
 func fooName(i int) string { return fmt.Sprintf("foo-%d", i) }

@@ -9,19 +9,21 @@ import (
 )
 
 const (
-	// repeatEvery is how soon a failure of a key is logged again with the same message.
+	// repeatEvery is the time after which the same message of a key is logged again.
 	repeatEvery = time.Minute
-	// maxKeys is how many keys are remembered. Those beyond are logged as if they were one key.
+	// maxKeys is the number of keys that are remembered. All further keys are logged as if they were one key.
 	maxKeys = 10_000
-	// maxMessages is how many messages are remembered of one key. Those beyond are logged as if they were one message.
+	// maxMessages is the number of messages that are remembered of one key. All further messages are logged as if they
+	// were one message.
 	maxMessages = 8
 )
 
-// Failures logs syncs that fail, for a controller that retries them with a backoff: each message of a key once, then
-// once a minute with the number of failures, and one line when the key has recovered. The zero value is ready to use.
-// It may be used concurrently.
+// Failures logs the failed syncs of a controller that retries them with a backoff. It logs each message of a key once,
+// then once a minute with the number of failures, and logs one line when the key has recovered. The zero value is ready
+// to use. It may be used concurrently.
 //
-// Messages that differ only in words with a digit are one message: the used part of a quota changes from try to try.
+// Messages that differ only in words with a digit count as one message. Otherwise a message with the used part of a
+// quota would be a new one with every attempt.
 type Failures[K comparable] struct {
 	mu   sync.Mutex
 	keys map[K]*failing
@@ -29,10 +31,11 @@ type Failures[K comparable] struct {
 	others failing
 }
 
-// failing is what is remembered of a key that fails. Guarded by Failures.mu.
+// failing is the record of a key that fails. Guarded by Failures.mu.
 type failing struct {
 	count int
-	// loggedAt has when each message was last logged, by its hash; otherMessages stands for those beyond maxMessages.
+	// loggedAt has the time at which each message was last logged, by its hash. The messages beyond maxMessages share the
+	// key otherMessages.
 	loggedAt map[uint64]time.Time
 }
 
@@ -64,7 +67,7 @@ func (f *Failures[K]) record(key K, message uint64, now time.Time) (count int, d
 	return entry.count, true
 }
 
-// entry returns the entry of key. It makes a new one for a key that has no entry.
+// entry returns the entry of key. It adds one if key has none yet.
 func (f *Failures[K]) entry(key K) *failing {
 	if entry := f.keys[key]; entry != nil {
 		return entry
@@ -83,14 +86,14 @@ func (f *Failures[K]) entry(key K) *failing {
 	return entry
 }
 
-// Succeeded logs that the sync of key works again, if a failure of it was logged, and drops what is remembered of it.
+// Succeeded logs that the sync of key has recovered, if a failure of it was logged. It drops the record of key.
 func (f *Failures[K]) Succeeded(logger klog.Logger, key K) {
 	if entry := f.remove(key); entry != nil {
 		logger.Info("Sync recovered", "failures", entry.count)
 	}
 }
 
-// Forget drops what is remembered of key without a word: its object is gone, or no sync of it is retried.
+// Forget drops the record of key and logs nothing: its object does not exist any more, or its sync is not retried.
 func (f *Failures[K]) Forget(key K) { f.remove(key) }
 
 func (f *Failures[K]) remove(key K) *failing {

@@ -23,7 +23,7 @@ type log struct {
 	lines ktesting.Buffer
 }
 
-// newLog returns an empty log. It writes to a buffer and not to t: that has a lock, which a bubble must not wait for.
+// newLog returns an empty log. It writes to a buffer instead of t: t has a lock that a bubble must not wait for.
 func newLog(t *testing.T) *log {
 	t.Helper()
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
@@ -32,7 +32,7 @@ func newLog(t *testing.T) *log {
 
 func (l *log) context() context.Context { return klog.NewContext(context.Background(), l.Logger) }
 
-// all returns the lines: severity, message, values.
+// all returns the lines. Each has the severity, the message and the values.
 func (l *log) all() []string {
 	var lines []string
 	for _, entry := range l.lines.Data() {
@@ -75,7 +75,7 @@ func TestAFailureIsLoggedOnceAndThenOnceAMinuteWithTheCount(t *testing.T) {
 	})
 }
 
-func TestEachMessageOfAKeyIsLoggedForItself(t *testing.T) {
+func TestDifferentMessagesOfAKeyAreLoggedSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failures := newLog(t), logging.Failures[string]{}
 		for range 10 {
@@ -90,7 +90,7 @@ func TestEachMessageOfAKeyIsLoggedForItself(t *testing.T) {
 	})
 }
 
-func TestMessagesThatDifferInNumbersAreOne(t *testing.T) {
+func TestMessagesThatDifferOnlyInNumbersAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failures := newLog(t), logging.Failures[string]{}
 		for i := range 10 {
@@ -110,7 +110,7 @@ func TestRecoveryIsLoggedOnceAndOnlyAfterAFailure(t *testing.T) {
 		failures.Failed(log.Logger, "web", errQuota)
 		failures.Succeeded(log.Logger, "web")
 		failures.Succeeded(log.Logger, "web")
-		failures.Failed(log.Logger, "web", errQuota) // Counted from the start, and logged: it is news.
+		failures.Failed(log.Logger, "web", errQuota) // Logged again, and counted from 1.
 		log.check(t,
 			"ERROR Sync failed: create Deployment web: exceeded quota failures=1",
 			"INFO Sync recovered failures=2",
@@ -126,7 +126,7 @@ func TestAForgottenKeyDoesNotRecover(t *testing.T) {
 	log.check(t, "ERROR Sync failed: create Deployment web: exceeded quota failures=1")
 }
 
-func TestTheLineIsThatOfTheSync(t *testing.T) {
+func TestTheLineHasTheValuesOfTheSyncsLogger(t *testing.T) {
 	log, failures := newLog(t), logging.Failures[string]{}
 	logger := klog.LoggerWithValues(log.Logger, "foo", "default/web", "reconcileID", "1")
 	failures.Failed(logger, "web", errQuota)
@@ -140,8 +140,8 @@ func TestAFailureWithoutAnErrorIsLogged(t *testing.T) {
 	log.check(t, "ERROR Sync failed failures=1")
 }
 
-// A key whose messages all differ costs at most nine lines a minute, and one that fails beside 10,000 others is folded
-// with all that came after those.
+// A key whose messages all differ adds at most nine lines a minute. After 10,000 keys, all further keys are logged as
+// if they were one.
 func TestLinesAndMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, failures := newLog(t), logging.Failures[string]{}
@@ -161,9 +161,9 @@ func TestLinesAndMemoryAreBounded(t *testing.T) {
 		}
 		failures.Succeeded(log.Logger, "19999")
 		if got := len(log.all()); got != 10_001 {
-			t.Error("a key that is not remembered was logged to recover")
+			t.Error("a recovery was logged for a key that is not remembered")
 		}
-		failures.Succeeded(log.Logger, "0") // Leaves room for one more.
+		failures.Succeeded(log.Logger, "0") // Now one more key is remembered.
 		failures.Failed(log.Logger, "19999", errQuota)
 		if got := len(log.all()); got != 10_003 {
 			t.Errorf("%d lines, want 10,003: one more for each", got)

@@ -10,8 +10,8 @@ import (
 
 // AddFlags adds the flags for logging to fs. Call apply after the flags were parsed, before anything is logged.
 //
-// It leaves out those of component-base that cannot be set without a feature gate, which we do not offer, and
-// --log-flush-frequency, which has an effect only with them.
+// It leaves out the flags of component-base that cannot be set without a feature gate, because there is no flag for
+// feature gates. It also leaves out --log-flush-frequency, which has an effect only together with them.
 func AddFlags(fs *flag.FlagSet) (apply func() error) {
 	config := logsapi.NewLoggingConfiguration()
 	all := flag.NewFlagSet("", flag.ContinueOnError)
@@ -26,7 +26,7 @@ func AddFlags(fs *flag.FlagSet) (apply func() error) {
 	}
 }
 
-// readFeatureGates makes client-go read its feature gates from the environment. It logs all of them at V(1) when it
-// does, with the global logger: ten lines that are always the same. Before the level of the log is set, they are not
-// logged. A gate that cannot be set is an error, and is logged nevertheless.
+// readFeatureGates makes client-go read its feature gates from the environment. client-go then logs all of them at V(1)
+// with the global logger: ten lines that are always the same. They are not logged if this happens before the level of
+// the log is set. A gate that cannot be set is logged nevertheless, because that is an error.
 func readFeatureGates() { features.FeatureGates().Enabled(features.WatchListClient) }

@@ -14,8 +14,8 @@ import (
 	"example.com/foo-controller/pkg/logging"
 )
 
-// The logging of a process can be set up only once, so each test of that runs in a process of its own: this one
-// again, with what to log in its environment.
+// flagsVariable is the environment variable with the flags of a child process. Logging can be set up only once in a
+// process, so each test starts the test binary again as a child.
 const flagsVariable = "LOGGING_TEST_FLAGS"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func logSomething(args []string) {
 		klog.Background().Error(err, "Cannot log")
 		os.Exit(1)
 	}
-	features.FeatureGates().Enabled(features.WatchListClient) // As every client does.
+	features.FeatureGates().Enabled(features.WatchListClient) // Every client reads its feature gates.
 	klog.Background().Info("Logged")
 	klog.Background().V(2).Info("Logged in detail")
 	klog.Flush()
@@ -57,10 +57,10 @@ func logWith(t *testing.T, flags, env string) (string, error) {
 func TestFlagsHaveAnEffect(t *testing.T) {
 	for _, test := range []struct {
 		flags, env string
-		want       []string // In each line.
+		want       []string // A part of each line.
 	}{
 		{flags: "", want: []string{`"Logged"`}},
-		{flags: "-v=2", want: []string{`"Logged"`, `"Logged in detail"`}}, // And no feature gates.
+		{flags: "-v=2", want: []string{`"Logged"`, `"Logged in detail"`}}, // But no feature gates.
 		{flags: "-vmodule=flags_test=2", want: []string{`"Logged"`, `"Logged in detail"`}},
 		{flags: "-logging-format=json", want: []string{`"msg":"Logged"`}},
 		{flags: "-v=2", env: "KUBE_FEATURE_WatchListClient=perhaps",
@@ -79,7 +79,7 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 	}
 }
 
-func TestAFormatThatDoesNotExistIsRefused(t *testing.T) {
+func TestAnUnknownFormatIsAnError(t *testing.T) {
 	if log, err := logWith(t, "-logging-format=xml", ""); err == nil || !strings.Contains(log, "Unsupported log format") {
 		t.Errorf("ended with %v:\n%s", err, log)
 	}

@@ -7,8 +7,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Stalled logs when a Foo that was as before, and whose status has been written, became Stalled, is Stalled for another
-// reason, or recovered.
+// Stalled compares a Foo before and after a write of its status. It logs if the Foo became Stalled, is Stalled for
+// another reason, or recovered.
 func Stalled(logger klog.Logger, before, after *v1alpha1.Foo) {
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxWarnings is how many warnings are remembered. When there are more, all are forgotten, and those that come
-	// again are logged once more: simpler than to find the oldest, and as bounded.
+	// maxWarnings is the number of warnings that are remembered. When one more comes, all of them are forgotten, so they
+	// may be logged once more. That is simpler than to drop the oldest one, and the memory is bounded as well.
 	maxWarnings = 500
 	// miscellaneous is the only code of the Warning header that API servers use.
 	miscellaneous = 299
@@ -18,14 +18,14 @@ const (
 
 var _ rest.WarningHandlerWithContext = (*Warnings)(nil)
 
-// Warnings logs what API servers warn of in their answers, for rest.Config.WarningHandlerWithContext. It logs with the
-// logger of the request's context, so the line names the object that was synced. The zero value is ready to use. It
-// may be used concurrently.
+// Warnings logs the warnings in the responses of API servers. It is for rest.Config.WarningHandlerWithContext. It logs
+// with the logger of the request's context, so each line has the object that was synced. The zero value is ready to
+// use. It may be used concurrently.
 //
-// A warning is logged once, and then only at V(4): an API server repeats it with every write. Warnings that differ only
-// in what is quoted and in words with a digit are one: otherwise a policy that warns with the name of the object would
-// cost a line for each object. The handler of client-go that deduplicates knows no context, compares the whole text,
-// and never forgets one.
+// A warning is logged once, and later only at V(4), because an API server repeats it with every write. Warnings that
+// differ only in quoted text and in words with a digit count as one. Otherwise a policy whose warning has the name of
+// the object would add a line for each object. The deduplicating handler of client-go gets no context, compares the
+// whole text, and never forgets a warning.
 type Warnings struct {
 	mu sync.Mutex
 	// seen has the hashes of the warnings that were logged.

@@ -16,7 +16,7 @@ import (
 	"example.com/foo-controller/pkg/logging"
 )
 
-// A real client hands the context of the request to the handler.
+// A real client passes the context of the request to the handler.
 func TestAWarningIsLoggedOnceByTheLoggerOfTheRequest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Warning", `299 - "would violate PodSecurity"`)
@@ -35,7 +35,7 @@ func TestAWarningIsLoggedOnceByTheLoggerOfTheRequest(t *testing.T) {
 		"INFO API server warned foo=default/web warning=is deprecated")
 }
 
-func TestWarningsThatDifferInNamesAndNumbersAreOne(t *testing.T) {
+func TestWarningsThatDifferOnlyInNamesAndNumbersAreLoggedOnce(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		first, second string
@@ -88,7 +88,7 @@ func TestRememberedWarningsAreBounded(t *testing.T) {
 	if got := len(log.all()); got != 500 {
 		t.Errorf("%d lines for 500 warnings, twice, want 500", got)
 	}
-	warn(501) // Nothing else is remembered now.
+	warn(501) // From now on, only this one is remembered.
 	warn(1)
 	if got := len(log.all()); got != 502 {
 		t.Errorf("%d lines, want 502", got)

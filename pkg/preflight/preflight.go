@@ -65,7 +65,7 @@ type problem struct {
 	msg           string
 	err           error // The newest error, as are keysAndValues.
 	keysAndValues []any
-	loggedAt      time.Time   // The repetitions of the timer do not count.
+	loggedAt      time.Time   // When it was first logged. Repetitions by the timer do not count.
 	timer         *time.Timer // Nil for the key other.
 }
 
@@ -74,8 +74,8 @@ func NewReporter(ctx context.Context, hints Hints) *Reporter {
 	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), hints: hints, problems: map[string]*problem{}}
 }
 
-// Wait runs the checks one after the other, each until it passes once. It returns the cause of ctx's end if ctx ends
-// before that. The checks should use a client whose transport comes from Wrap.
+// Wait runs the checks one after the other. It repeats each check until it passes once. If ctx ends before that, Wait
+// returns the cause. The checks should use a client whose transport comes from Wrap.
 func (r *Reporter) Wait(ctx context.Context, checks ...func(context.Context) error) error {
 	for _, check := range checks {
 		if err := r.waitFor(ctx, check); err != nil {

@@ -47,7 +47,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, 
 // into an earlier one are never sent one by one, so with such events Flush always waits for timeout.
 func (r *Recorder) Flush(timeout time.Duration) {
 	allSent := func(context.Context) (bool, error) { return r.pending.Load() <= 0, nil }
-	// The error is ignored because the process ends: nobody can send the remaining events.
+	// The error is ignored: the process ends, and the remaining events are lost.
 	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, allSent)
 }
 

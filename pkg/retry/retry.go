@@ -1,7 +1,6 @@
-// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count
-// the failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
-// operation: it decides how long the key must wait, and the limiter only keeps all keys together from coming back too
-// fast.
+// Package retry is the rate limiter of a workqueue whose delays the worker decides. The rate limiters of client-go
+// count the failures of a key and derive the delay from that. Here the worker has a backoff for each operation, so it
+// decides how long the key must wait. The limiter only limits the retries of all keys together.
 package retry
 
 import (
@@ -19,7 +18,7 @@ type Limiter[K comparable] struct {
 	bucket *rate.Limiter
 
 	mu sync.Mutex
-	// keys has those that failed and were not forgotten since.
+	// keys has the keys that failed and were not forgotten since then.
 	keys map[K]failed
 }
 
@@ -29,7 +28,7 @@ type failed struct {
 	count    int
 }
 
-// NewLimiter returns a Limiter that lets all keys together come back perSecond times a second after the first burst.
+// NewLimiter returns a Limiter for perSecond retries a second of all keys together, and burst retries at once.
 func NewLimiter[K comparable](perSecond float64, burst int) *Limiter[K] {
 	return &Limiter[K]{bucket: rate.NewLimiter(rate.Limit(perSecond), burst), keys: map[K]failed{}}
 }
@@ -43,7 +42,8 @@ func (l *Limiter[K]) Failed(key K, after time.Duration, expected bool) {
 }
 
 // When returns the delay before key is retried. No key waits longer than it takes to retry every failed key once. A
-// reservation beyond that is left over from a key that an event brought back early, and is returned.
+// longer delay means that reservations are left over from keys that an event requeued early. Then the new reservation
+// is cancelled.
 func (l *Limiter[K]) When(key K) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Limiter[K]) NumRequeues(key K) int {
 	return l.keys[key].count
 }
 
-// Forget drops what was recorded of key.
+// Forget drops the record of key.
 func (l *Limiter[K]) Forget(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -53,12 +53,12 @@ func TestNumRequeuesAndForget(t *testing.T) {
 			t.Errorf("a key that was forgotten is delayed by %s", got)
 		}
 		if len(l.keys) != 1 {
-			t.Errorf("%d keys are kept, want 1", len(l.keys))
+			t.Errorf("%d keys are remembered, want 1", len(l.keys))
 		}
 	})
 }
 
-// All keys together come back 50 times a second after the first 300.
+// All keys together are retried 50 times a second after a burst of 300.
 func TestTheCommonLimitDelaysFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[int](50, 300)
@@ -71,9 +71,9 @@ func TestTheCommonLimitDelaysFailures(t *testing.T) {
 				t.Fatalf("key %d is delayed by %s, want %s", key, got, want)
 			}
 		}
-		time.Sleep(2 * time.Second) // The time of the last one.
+		time.Sleep(2 * time.Second) // Until the last key is retried.
 		if got := retried(l, 1000, time.Millisecond); got != 20*time.Millisecond {
-			t.Errorf("a further key is delayed by %s, want 20ms: the bucket is empty just then", got)
+			t.Errorf("a further key is delayed by %s, want 20ms: the bucket is empty at this time", got)
 		}
 		time.Sleep(10 * time.Second)
 		if got := retried(l, 1001, time.Millisecond); got != time.Millisecond {
@@ -82,7 +82,7 @@ func TestTheCommonLimitDelaysFailures(t *testing.T) {
 	})
 }
 
-// The longer delay counts, be it that of the key or that of all.
+// The longer of two delays counts: the delay of the key, and the delay from the common limit.
 func TestTheLongerDelayCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[int](1, 1)
@@ -95,8 +95,8 @@ func TestTheLongerDelayCounts(t *testing.T) {
 	})
 }
 
-// A conflict is normal work: it neither waits for the common limit nor counts for it.
-func TestTheCommonLimitDoesNotDelayWhatIsExpected(t *testing.T) {
+// A conflict is normal work. It does not wait for the common limit, and does not count for it.
+func TestTheCommonLimitDoesNotDelayExpectedFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[int](1, 1)
 		for key := range 10 {
@@ -108,7 +108,7 @@ func TestTheCommonLimitDoesNotDelayWhatIsExpected(t *testing.T) {
 				t.Fatalf("a conflict is delayed by %s, want 5ms", got)
 			}
 		}
-		for key := range 10 { // Of the ten failures before, nine seconds are reserved.
+		for key := range 10 { // The ten failures above have reserved nine seconds.
 			l.Forget(100 + key)
 		}
 		if got := retried(l, 10, 0); got != 10*time.Second {
@@ -117,9 +117,9 @@ func TestTheCommonLimitDoesNotDelayWhatIsExpected(t *testing.T) {
 	})
 }
 
-// A key that fails, is brought back early by an event, and fails again, over and over, reserves more and more of the
-// common limit. The others wait no longer than it takes to retry every failed key once.
-func TestAKeyThatIsBroughtBackEarlyDoesNotDelayOthers(t *testing.T) {
+// A key may fail, be requeued early by an event, and fail again, many times. Each time it reserves more of the common
+// limit. The other keys still wait no longer than it takes to retry every failed key once.
+func TestAKeyThatIsRequeuedEarlyDoesNotDelayOthers(t *testing.T) {
 	for _, others := range []int{0, 1, 49} {
 		t.Run(fmt.Sprint(others, " others have failed"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,11 +145,11 @@ func TestAKeyThatIsBroughtBackEarlyDoesNotDelayOthers(t *testing.T) {
 	}
 }
 
-// A reservation is returned only when it is beyond the longest delay, not when it is just that.
+// A reservation is cancelled only if its delay is longer than the longest one that is allowed, not if it is equal.
 func TestAReservationForTheLongestDelayIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[string](1, 1)
-		for i, want := range []time.Duration{0, time.Second} { // One key: the longest delay is a second.
+		for i, want := range []time.Duration{0, time.Second} { // With one key, the longest delay is a second.
 			if got := retried(l, "a", 0); got != want {
 				t.Errorf("retry %d is delayed by %s, want %s", i+1, got, want)
 			}
@@ -161,7 +161,7 @@ func TestAReservationForTheLongestDelayIsKept(t *testing.T) {
 	})
 }
 
-// The queue asks the limiter: a key comes back when its delay has ended, and not before.
+// The queue uses the limiter: a key is requeued when its delay has ended, and not before.
 func TestTheQueueAsksTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter[string](50, 300)
