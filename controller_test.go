@@ -109,7 +109,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			want:    []string{"patch deployments web", "update foos/status web"},
 			ready:   "False/Progressing",
-			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was set to 9, wanted 3`},
+			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was 9, must be 3`},
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{

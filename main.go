@@ -275,7 +275,7 @@ func untilSignal() context.Context {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		received := <-signals
-		klog.Background().Info("Stopping: finishing the syncs in hand; a second signal stops at once", "signal", received)
+		klog.Background().Info("Stopping: finishing the running syncs; a second signal stops at once", "signal", received)
 		cancel(fmt.Errorf("received %v", received))
 		<-signals
 		os.Exit(1)

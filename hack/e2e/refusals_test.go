@@ -78,7 +78,7 @@ func TestRefusals(t *testing.T) {
 			return readyCondition(foo).Reason == v1alpha1.ReasonFieldsOverridden && isReady(foo)
 		})
 		want := `Deployment "web" is changed on its way in by an admission policy or webhook: ` +
-			`spec.template.spec.containers[name=nginx].image was set to mirror.example.com/nginx:1, wanted nginx:1.30`
+			`spec.template.spec.containers[name=nginx].image was "mirror.example.com/nginx:1", must be "nginx:1.30"`
 		if got := readyCondition(foo).Message; !strings.HasPrefix(got, want) {
 			t.Errorf("message = %q, want it to begin with %q", got, want)
 		}

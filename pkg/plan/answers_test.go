@@ -45,6 +45,9 @@ const (
 	noAnswer = "no answer from the API server"
 	// triesAgain ends the messages about what is refused.
 	triesAgain = ". The controller tries again at least once a minute"
+	// lasts ends those about a refusal, passes those about a failure of the API server.
+	lasts  = ". The refusal lasts until this Foo, the quota or the policy is changed" + triesAgain
+	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
 
 // invalidError is a 422 about fields of a Deployment.

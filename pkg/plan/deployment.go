@@ -180,6 +180,7 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 		Reason: v1alpha1.ReasonRefused,
 		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and no write is sent without both",
 			kind, obj.GetName()),
+		Advice: triesAgain,
 	}
 }
 

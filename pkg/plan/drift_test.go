@@ -246,7 +246,7 @@ func TestCheckPreconditions(t *testing.T) {
 		if err := plan.CheckPreconditions("Deployment", newDeployment(foo, missing)); !errors.As(err, &report) {
 			t.Fatalf("without %s: %v is not for the status", name, err)
 		}
-		want := &plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: noPreconditions}
+		want := &plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: noPreconditions, Advice: triesAgain[2:]}
 		if diff := cmp.Diff(want, report); diff != "" {
 			t.Errorf("without %s (-want +got):\n%s", name, diff)
 		}
@@ -272,14 +272,14 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 			name:   "a patch without uid",
 			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutUID)},
 			sent:   "nothing",
-			report: `False Reconciling Refused: Cannot patch Deployment "web-1": ` + noPreconditions + triesAgain,
+			report: cannotPatch + noPreconditions + triesAgain,
 			err:    "Refused: " + noPreconditions,
 		},
 		{
 			name:   "a patch without resourceVersion",
 			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5), withoutResourceVersion)},
 			sent:   "nothing",
-			report: `False Reconciling Refused: Cannot patch Deployment "web-1": ` + noPreconditions + triesAgain,
+			report: cannotPatch + noPreconditions + triesAgain,
 			err:    "Refused: " + noPreconditions,
 		},
 		{

@@ -74,10 +74,20 @@ func causeOf(err error) string {
 	}
 	message := strings.TrimRight(status.Status().Message, ". ")
 	if apierrors.IsConflict(err) {
+		cause = "the API server reports a conflict"
 		message = versions.ReplaceAllString(message, "")
 	}
 	if message != "" {
 		cause += ": " + message
 	}
 	return cause
+}
+
+// adviceOn returns what to do about err, the answer to a write.
+func adviceOn(err error) string {
+	passes := outcomeUnknown(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
+	if passes {
+		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
+	}
+	return "The refusal lasts until this Foo, the quota or the policy is changed. " + triesAgain
 }

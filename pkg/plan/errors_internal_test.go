@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,6 +112,26 @@ func TestNoErrorIsNoRefusal(t *testing.T) {
 	}
 }
 
+// A user must know whether to act. What a retry can overcome needs no action.
+func TestAdviceOn(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		acts bool
+	}{
+		{name: "a policy or quota refuses", err: forbidden, acts: true},
+		{name: "a field is invalid", err: invalidFields("spec.selector"), acts: true},
+		{name: "the server is busy", err: apierrors.NewTooManyRequests("slow down", 1)},
+		{name: "another client was faster", err: apierrors.NewConflict(resource, "web-1", errors.New("modified"))},
+		{name: "the server fails", err: withCode(500)},
+		{name: "no connection", err: dial},
+	} {
+		if got := strings.HasPrefix(adviceOn(tc.err), "The refusal lasts until"); got != tc.acts {
+			t.Errorf("%s: %s", tc.name, adviceOn(tc.err))
+		}
+	}
+}
+
 // Addresses and ports change from try to try, and would cost a write each.
 func TestCauseOf(t *testing.T) {
 	const quota = `refused by the API server: deployments.apps "web-1" is forbidden: exceeded quota: small`
@@ -137,7 +158,8 @@ func TestCauseOf(t *testing.T) {
 			if diff := cmp.Diff(tc.want, causeOf(tc.err)); diff != "" {
 				t.Errorf("wrong cause (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(ConditionError{Reason: "Refused", Message: tc.want}, reportOf(tc.err)); diff != "" {
+			report := ConditionError{Reason: "Refused", Message: tc.want, Advice: adviceOn(tc.err)}
+			if diff := cmp.Diff(report, reportOf(tc.err)); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})

@@ -592,11 +592,11 @@ func TestTheStatusWhileAnOperationBacksOff(t *testing.T) {
 	}{
 		{
 			name: "a create was refused", state: plan.State{Foo: foo},
-			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + overQuota + triesAgain,
+			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "a patch was refused", state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + triesAgain,
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + lasts,
 		},
 		{
 			name: "a foreign Deployment was found", state: plan.State{Foo: foo},

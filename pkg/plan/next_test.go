@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -441,7 +442,7 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 
 // notOwned returns the message about a Deployment that is not the Foo's.
 func notOwned(deployment, owner string) string {
-	return notOwnedReport(deployment, owner) + handOver(deployment)
+	return notOwnedReport(deployment, owner) + handOver
 }
 
 // notOwnedReport is the part of it before what to do.
@@ -450,17 +451,14 @@ func notOwnedReport(deployment, owner string) string {
 }
 
 // handOver is what to do about it.
-func handOver(deployment string) string {
-	return ". Set another spec.deploymentName, delete that Deployment, or make this Foo its controller " +
-		"(docs/operations.md, NotOwned). See: kubectl -n default get deployment " + deployment + " -o yaml"
-}
+const handOver = yields + ". To make this Foo the controller of that Deployment, see NotOwned in docs/operations.md"
 
 // The API server checks these rules too; here they are for what was stored before it did.
 func TestAnInvalidFoo(t *testing.T) {
 	const (
 		noName  = "spec.deploymentName is missing. Set the name of the Deployment to create"
-		badName = "spec.deploymentName is not a name that a Deployment can have. Use up to 253 lowercase letters, digits, " +
-			"'-' and '.', beginning and ending with a letter or digit"
+		badName = "spec.deploymentName is %q, which is not a name that a Deployment can have. Use up to 253 lowercase " +
+			"letters, digits, '-' and '.', beginning and ending with a letter or digit"
 		tooLong = "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
 		spaces  = "spec.image contains spaces. Set an image without spaces, or remove it"
 	)
@@ -472,10 +470,13 @@ func TestAnInvalidFoo(t *testing.T) {
 		{name: "no deploymentName", with: withDeploymentName(""), want: noName},
 		{name: "deploymentName of one character", with: withDeploymentName("a")},
 		{name: "deploymentName with dots and dashes", with: withDeploymentName("a-1.b-2")},
-		{name: "deploymentName with an upper-case letter", with: withDeploymentName("Web"), want: badName},
-		{name: "deploymentName ending in a dash", with: withDeploymentName("web-"), want: badName},
+		{name: "deploymentName in upper case", with: withDeploymentName("Web"), want: fmt.Sprintf(badName, "Web")},
+		{name: "deploymentName ending in a dash", with: withDeploymentName("web-"), want: fmt.Sprintf(badName, "web-")},
 		{name: "deploymentName of 253 characters", with: withDeploymentName(strings.Repeat("a", 253))},
-		{name: "deploymentName of 254 characters", with: withDeploymentName(strings.Repeat("a", 254)), want: badName},
+		{
+			name: "deploymentName of 254 characters", with: withDeploymentName(strings.Repeat("a", 254)),
+			want: fmt.Sprintf(badName, strings.Repeat("a", 67)+"..."),
+		},
 		{name: "no replicas", with: withReplicas(0)},
 		{name: "negative replicas", with: withReplicas(-1), want: negativeReplicas[:len(negativeReplicas)-len(editWeb)]},
 		{name: "image of 1024 characters", with: withImage(strings.Repeat("a", 1024))},

@@ -112,5 +112,5 @@ func reportOf(err error) ConditionError {
 	if errors.As(err, &report) {
 		return *report
 	}
-	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: causeOf(err)}
+	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: causeOf(err), Advice: adviceOn(err)}
 }

@@ -26,10 +26,10 @@ func (s *State) overriddenReport(patched []Field) ConditionError {
 func (s *State) changedOnTheWay(fields []Field) ConditionError {
 	return ConditionError{
 		Reason: v1alpha1.ReasonFieldsOverridden,
-		Message: fmt.Sprintf("Deployment %q is changed on its way in by an admission policy or webhook: %s. "+
-			"The controller tries again at least once a minute", s.Deployment.Name, describeFields(fields)),
-		Advice: orRemove("Change that policy", fields) +
-			". See: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies",
+		Message: fmt.Sprintf("An admission webhook or policy changes Deployment %q when the controller writes it: %s. %s",
+			s.Deployment.Name, describeFields(fields), triesAgain),
+		Advice: orRemove("Change that webhook or policy", fields) +
+			". See: kubectl get mutatingwebhookconfigurations -o yaml",
 	}
 }
 
@@ -39,22 +39,31 @@ func (s *State) changedRepeatedly(fields []Field) ConditionError {
 		Reason: v1alpha1.ReasonFieldsOverridden,
 		Message: fmt.Sprintf("Another client keeps changing Deployment %q: %s. "+
 			"The controller corrects it at least once a minute", s.Deployment.Name, describeFields(fields)),
-		Advice: orRemove("Stop that client", fields) + ". To see which: " +
+		Advice: orRemove("Stop that client, for example an autoscaler", fields) + ". To find it: " +
 			s.kubectl("get deployment %s -o yaml --show-managed-fields", s.Deployment.Name),
 	}
 }
 
-// describeFields describes what others have done to fields, with both values of each.
+// describeFields describes fields that others have changed, with both values of each.
 func describeFields(fields []Field) string {
 	var texts []string
 	for _, field := range fields {
-		have := "was set to " + field.Have
-		if field.Have == noValue {
-			have = "was removed"
-		}
-		texts = append(texts, fmt.Sprintf("%s %s, wanted %s", field.Path, have, field.Want))
+		texts = append(texts, field.describe())
 	}
 	return strings.Join(texts, "; ")
+}
+
+// describe describes a field that another client has changed, with both values.
+func (f Field) describe() string {
+	switch {
+	case f.Path == pathOwner:
+		return fmt.Sprintf("%s lacked %s", f.Path, f.Want)
+	case f.Path == pathReplicas:
+		return fmt.Sprintf("%s was %s, must be %s", f.Path, f.Have, f.Want)
+	case f.Have == noValue:
+		return fmt.Sprintf("%s was missing, must be %q", f.Path, f.Want)
+	}
+	return fmt.Sprintf("%s was %q, must be %q", f.Path, f.Have, f.Want)
 }
 
 // orRemove adds to advice that the user may remove from the Foo those of fields that it sets.
@@ -117,7 +126,6 @@ func (s *State) recreatedReport(deployment string, limited bool) ConditionError 
 		Reason: v1alpha1.ReasonCreating,
 		Message: fmt.Sprintf("Another client keeps deleting Deployment %q. "+
 			"The controller creates it again at least once a minute", deployment),
-		Advice: "Stop that client, which the audit log of the API server names, or delete this Foo: " +
-			s.kubectl("delete foo %s", s.Foo.Name),
+		Advice: "Stop that client. The audit log of the API server names the user who deletes deployments/" + deployment,
 	}
 }

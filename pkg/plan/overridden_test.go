@@ -15,18 +15,18 @@ import (
 
 const (
 	keepsChanging = `Another client keeps changing Deployment "web-1": `
-	onItsWay      = `Deployment "web-1" is changed on its way in by an admission policy or webhook: `
+	onItsWay      = `An admission webhook or policy changes Deployment "web-1" when the controller writes it: `
 	corrects      = ". The controller corrects it at least once a minute"
-	replicas5     = "spec.replicas was set to 5, wanted 3"
-	showManager   = ". To see which: kubectl -n default get deployment web-1 -o yaml --show-managed-fields"
-	showPolicies  = ". See: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies"
+	replicas5     = "spec.replicas was 5, must be 3"
+	showManager   = ". To find it: kubectl -n default get deployment web-1 -o yaml --show-managed-fields"
+	showPolicies  = ". See: kubectl get mutatingwebhookconfigurations -o yaml"
 	keepsDeleting = `Another client keeps deleting Deployment "web-1". The controller creates it again at least once a ` +
-		"minute. Stop that client, which the audit log of the API server names, or delete this Foo: kubectl -n default " +
-		"delete foo web"
+		"minute. Stop that client. The audit log of the API server names the user who deletes deployments/web-1"
 
 	overriddenMessage = overriddenReport + overriddenAdvice
 	overriddenReport  = keepsChanging + replicas5 + corrects
-	overriddenAdvice  = ". Stop that client, or remove spec.replicas from this Foo" + showManager
+	stopClient        = "Stop that client, for example an autoscaler"
+	overriddenAdvice  = ". " + stopClient + ", or remove spec.replicas from this Foo" + showManager
 )
 
 // overriddenReplicas is what is remembered of a patch that came to nothing.
@@ -47,8 +47,8 @@ func TestOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"))
 	answer := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
 	const (
-		image   = inImage + " was set to mirror/nginx:1.29, wanted nginx:1.29"
-		noLabel = inGeneration + " was removed, wanted 2"
+		image   = inImage + " was \"mirror/nginx:1.29\", must be \"nginx:1.29\""
+		noLabel = inGeneration + " was missing, must be \"2\""
 
 		noReplicas = ", or remove spec.replicas from this Foo"
 		noImage    = ", or remove spec.image from this Foo"
@@ -115,10 +115,10 @@ func TestOverridden(t *testing.T) {
 			}
 			want := plan.ConditionError{
 				Reason:  v1alpha1.ReasonFieldsOverridden,
-				Message: onItsWay + tc.changed + triesAgain, Advice: "Change that policy" + tc.advice + showPolicies,
+				Message: onItsWay + tc.changed + triesAgain, Advice: "Change that webhook or policy" + tc.advice + showPolicies,
 			}
 			if tc.repeated {
-				want.Message, want.Advice = keepsChanging+tc.changed+corrects, "Stop that client"+tc.advice+showManager
+				want.Message, want.Advice = keepsChanging+tc.changed+corrects, stopClient+tc.advice+showManager
 			}
 			if diff := cmp.Diff(want, attempt.Report); diff != "" {
 				t.Errorf("wrong report in the ledger (-want +got):\n%s", diff)

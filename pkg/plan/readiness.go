@@ -55,9 +55,9 @@ func (s *State) kubectl(format string, args ...any) string {
 	return "kubectl -n " + s.Foo.Namespace + " " + fmt.Sprintf(format, args...)
 }
 
-// describe returns the command that shows more about the Deployment.
-func (s *State) describe() string {
-	return "See: " + s.kubectl("describe deployment %s", s.Deployment.Name)
+// seeConditions returns the command that shows the Deployment's own conditions, with their messages.
+func (s *State) seeConditions() string {
+	return "See its conditions: " + s.kubectl("get deployment %s -o yaml", s.Deployment.Name)
 }
 
 // triesAgain is the end of messages about what the controller retries: the longest backoff is a minute.
@@ -166,12 +166,12 @@ func readyRefused(s *State) *readiness {
 		case attempt.Report.Reason != v1alpha1.ReasonRefused:
 			return attempt.Report.readiness()
 		}
-		verb := "create"
+		target := fmt.Sprintf("create Deployment %q", op.Name)
 		if op.Verb == PatchDeployment {
-			verb = "patch"
+			target = fmt.Sprintf("patch Deployment %q (%s)", op.Name, available(s.Deployment))
 		}
 		return reconciling(v1alpha1.ReasonRefused,
-			fmt.Sprintf("Cannot %s Deployment %q: %s. %s", verb, op.Name, attempt.Report.Message, triesAgain), "")
+			fmt.Sprintf("Cannot %s: %s", target, attempt.Report.Message), attempt.Report.Advice)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func readyBeingDeleted(s *State) *readiness {
 	}
 	return reconciling(v1alpha1.ReasonWaitingForDeletion,
 		fmt.Sprintf("Deployment %q is being deleted. It is created again afterwards", s.Deployment.Name),
-		"If that takes long, check its finalizers: "+s.kubectl("get deployment %s -o yaml", s.Deployment.Name))
+		s.checkFinalizers("Deployment", s.Deployment.Name))
 }
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
@@ -214,17 +214,16 @@ func readyReplicaSetRefused(s *State) *readiness {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its ReplicaSet (%s)%s",
-		dep.Name, available(dep), causeIn(cond, dep.Name)), s.describe())
+		dep.Name, available(dep), causeIn(cond, dep.Name)), s.seeConditions())
 }
 
 func readyNotObserved(s *State) *readiness {
-	status := &s.Deployment.Status
-	if status.ObservedGeneration >= s.Deployment.Generation {
+	dep := s.Deployment
+	if dep.Status.ObservedGeneration >= dep.Generation {
 		return nil
 	}
 	return s.comingUp(v1alpha1.ReasonProgressing,
-		fmt.Sprintf("Waiting for the Deployment controller to apply the last change (%d replicas available)",
-			status.AvailableReplicas))
+		fmt.Sprintf("Waiting for the Deployment controller to apply the last change (%s)", available(dep)))
 }
 
 func readyDeploymentPaused(s *State) *readiness {
@@ -247,7 +246,7 @@ func readyReplicaFailure(s *State) *readiness {
 	}
 	r := stalled(v1alpha1.ReasonReplicaFailure,
 		fmt.Sprintf("Deployment %q cannot create pods (%s)%s", dep.Name, available(dep), causeIn(cond, dep.Name)),
-		s.describe())
+		s.seeConditions())
 	if s.servingPrevious() != nil && !deadlineExceeded(dep) {
 		r.secondary = v1alpha1.ConditionReconciling
 	}
@@ -289,19 +288,21 @@ func readyAvailable(s *State) *readiness {
 	return &readiness{ready: true, reason: v1alpha1.ReasonAvailable, message: available(s.Deployment)}
 }
 
-// comingUp returns that the Deployment comes up. While a previous one serves, that is a rename and no outage, and has a
-// reason of its own.
+// comingUp returns that the Deployment comes up. After a change of the name the message names it. While a previous one
+// serves, that is no outage, and has a reason of its own.
 func (s *State) comingUp(reason, message string) *readiness {
 	serving := s.servingPrevious()
-	if serving == nil || serving.Status.AvailableReplicas == 0 || s.canReplace(serving) {
+	if serving == nil || s.canReplace(serving) {
 		return reconciling(reason, message, "")
+	}
+	if serving.Status.AvailableReplicas > 0 {
+		reason = v1alpha1.ReasonRenaming
 	}
 	state := "it is about to be created"
 	if s.Deployment != nil {
 		state = available(s.Deployment)
 	}
-	return reconciling(v1alpha1.ReasonRenaming,
-		fmt.Sprintf("Moving to Deployment %q: %s", s.Foo.Spec.DeploymentName, state), "")
+	return reconciling(reason, fmt.Sprintf("Moving to Deployment %q: %s", s.Foo.Spec.DeploymentName, state), "")
 }
 
 // progress returns how far a rollout is.

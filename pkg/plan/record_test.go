@@ -137,8 +137,8 @@ func TestTheFourthConflictIsReported(t *testing.T) {
 	}}
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
 		fails(plan.PatchDeployment, conflict))
-	want := cannotPatch + refusedBy +
-		`Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified` + triesAgain
+	want := cannotPatch + "the API server reports a conflict: " +
+		`Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified` + passes
 	if diff := cmp.Diff(want, c.report()); diff != "" {
 		t.Errorf("wrong report (-want +got):\n%s", diff)
 	}
@@ -341,17 +341,17 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		},
 		{
 			name: "forbidden, and nothing has the name", err: forbidden,
-			want: read + "; Refused" + loudly, report: cannotCreate + overQuota + triesAgain,
+			want: read + "; Refused" + loudly, report: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "invalid, and nothing has the name", err: invalidError("spec.selector"),
 			want: read + "; Refused" + loudly,
 			report: cannotCreate + refusedBy + `Deployment.apps "web-1" is invalid: spec.selector: Invalid value: "x": ` +
-				"field is immutable" + triesAgain,
+				"field is immutable" + lasts,
 		},
 		{
 			name: "the server is too busy, which has nothing to do with the name", err: tooMany,
-			want: create + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
+			want: create + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + passes,
 		},
 		{
 			name: "exists, and it is ours: the cache does not have it yet", err: exists,
@@ -393,18 +393,18 @@ func TestARefusedCreateIsFollowedByAReadOfTheName(t *testing.T) {
 		{
 			name: "exists, and the read is refused", err: exists,
 			replies: []reply{fails(plan.ReadDeployment, tooMany)},
-			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
+			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + passes,
 		},
 		{
 			name: "forbidden, and the read is refused: that is what is reported", err: forbidden,
 			replies: []reply{fails(plan.ReadDeployment, tooMany)},
-			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + triesAgain,
+			want:    read + "; Refused" + loudly, report: cannotCreate + refusedBy + "slow down" + passes,
 		},
 		{
 			name: "forbidden, and the read fails", err: forbidden,
 			replies: []reply{fails(plan.ReadDeployment, serverFails)},
 			want:    read + "; Refused" + loudly,
-			report:  cannotCreate + "the API server failed: Internal error occurred: etcdserver: request timed out" + triesAgain,
+			report:  cannotCreate + "the API server failed: Internal error occurred: etcdserver: request timed out" + passes,
 		},
 		{
 			name: "forbidden, and the read has no answer", err: forbidden,
@@ -526,7 +526,7 @@ func TestARefusedWriteDoesNotEndTheSync(t *testing.T) {
 			name: "a refused patch", reply: fails(plan.PatchDeployment, forbidden),
 			want: "get Foo, get web-3, delete web-2, patch spec.replicas, get Foo, get web-3, delete web-1; " +
 				"Refused; retry in 5ms",
-			report: reconciling + `Refused: Cannot patch Deployment "web-3": ` + overQuota + triesAgain,
+			report: reconciling + `Refused: Cannot patch Deployment "web-3" (5 of 5 replicas available): ` + overQuota + lasts,
 		},
 		{
 			name: "refused deletions", reply: fails(plan.DeleteDeployment, forbidden),

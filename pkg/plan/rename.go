@@ -164,8 +164,8 @@ func (s *State) describeOther(dep *appsv1.Deployment, renaming bool) string {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
 	case !IsMadeFor(s.Foo, dep):
-		return fmt.Sprintf("Deployment %q has this Foo as its controller, but was not created by it under this name, "+
-			"so it is neither changed nor deleted", dep.Name)
+		return fmt.Sprintf("Deployment %q has an owner reference to this Foo, but the controller did not create it under "+
+			"this name (it may be a copy), so it is neither changed nor deleted", dep.Name)
 	case s.Foo.Spec.Paused:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept while this Foo is paused",
 			dep.Name, dep.Status.AvailableReplicas)

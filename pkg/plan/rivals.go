@@ -40,14 +40,19 @@ func (s *State) reservedFor(first *v1alpha1.Foo) *ConditionError {
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
 		Message: fmt.Sprintf("Deployment %q is left to Foo %q, which also names it and is older",
 			s.Foo.Spec.DeploymentName, first.Name),
-		Advice: s.yield(first),
+		Advice: s.setAnotherName(),
 	}
 }
 
-// yield returns what to do when both the Foo and other name one Deployment.
-func (s *State) yield(other *v1alpha1.Foo) string {
-	return "Set another spec.deploymentName on one of the two Foos, or delete one. See: " +
-		s.kubectl("describe foo %s", other.Name)
+// setAnotherName returns the advice to name another Deployment.
+func (s *State) setAnotherName() string {
+	return "Set another spec.deploymentName on this Foo: " + s.kubectl("edit foo %s", s.Foo.Name)
+}
+
+// checkFinalizers returns what to do when an object that is being deleted does not disappear.
+func (s *State) checkFinalizers(kind, name string) string {
+	return fmt.Sprintf("If %s %q still exists after some minutes, check its finalizers: %s", kind, name,
+		s.kubectl("get %s %s -o yaml", strings.ToLower(kind), name))
 }
 
 // nameConflictReport returns who has the Deployment, when that is not the Foo.
@@ -61,14 +66,14 @@ func (s *State) nameConflictReport() *ConditionError {
 		return s.waitingForName(
 			fmt.Sprintf("Waiting for the garbage collector to delete Deployment %q: its Foo %q no longer exists",
 				dep.Name, ref.Name),
-			"If that takes long, check its finalizers: "+s.kubectl("get deployment %s -o yaml", dep.Name))
+			s.checkFinalizers("Deployment", dep.Name))
 	}
 	owner, last := s.OwnerChain[0], s.OwnerChain[len(s.OwnerChain)-1]
 	switch {
 	case owner.DeletionTimestamp != nil:
 		return s.waitingForName(
-			fmt.Sprintf("Waiting for Foo %q, which is being deleted, and its Deployment %q", owner.Name, dep.Name),
-			"If that takes long, check its finalizers: "+s.kubectl("get foo %s -o yaml", owner.Name))
+			fmt.Sprintf("Waiting for Foo %q and its Deployment %q to be deleted", owner.Name, dep.Name),
+			s.checkFinalizers("Foo", owner.Name))
 	case owner.Spec.DeploymentName == dep.Name:
 		return s.nameTaken(owner)
 	case !IsMadeFor(owner, dep):
@@ -84,7 +89,7 @@ func (s *State) nameTaken(owner *v1alpha1.Foo) *ConditionError {
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
 		Message: fmt.Sprintf("Deployment %q is controlled by Foo %q, which also names it", s.Deployment.Name, owner.Name),
-		Advice:  s.yield(owner),
+		Advice:  s.setAnotherName(),
 	}
 }
 
@@ -96,14 +101,18 @@ func (s *State) waitingForRename(owner *v1alpha1.Foo) *ConditionError {
 	case isStalled(owner):
 		waiting := s.waitingForName(
 			fmt.Sprintf("Deployment %q is controlled by Foo %q, which cannot move to Deployment %q", name, owner.Name, next),
-			"Set another spec.deploymentName on this Foo, or resolve what that Foo reports: "+describe)
+			fmt.Sprintf("Resolve what Foo %q reports, or set another spec.deploymentName on this Foo. See: %s",
+				owner.Name, describe))
 		waiting.Stalled = true
 		return waiting
 	case owner.Spec.Paused:
-		return s.waitingForName(
-			fmt.Sprintf("Deployment %q is controlled by Foo %q, which is to move to Deployment %q but is paused",
+		waiting := s.waitingForName(
+			fmt.Sprintf("Deployment %q is controlled by Foo %q, which is paused and so does not move to Deployment %q",
 				name, owner.Name, next),
-			"To resume it: "+s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, owner.Name))
+			fmt.Sprintf("To resume Foo %q: %s", owner.Name,
+				s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, owner.Name)))
+		waiting.Stalled = true
+		return waiting
 	case isReady(owner):
 		return s.waitingForName(
 			fmt.Sprintf("Foo %q has moved to Deployment %q, but its previous Deployment %q is not deleted yet",
@@ -114,7 +123,7 @@ func (s *State) waitingForRename(owner *v1alpha1.Foo) *ConditionError {
 		fmt.Sprintf("Waiting for Foo %q to move from Deployment %q to %q", owner.Name, name, next), "See: "+describe)
 }
 
-// waitingForName returns that the name will be free without a change by a person.
+// waitingForName returns that the Foo waits for the name. Unless Stalled is set, no person needs to act.
 func (s *State) waitingForName(message, advice string) *ConditionError {
 	return &ConditionError{Reason: v1alpha1.ReasonWaitingForName, Message: message, Advice: advice}
 }
@@ -130,8 +139,8 @@ func (s *State) notOwned() *ConditionError {
 		Reason: v1alpha1.ReasonNotOwned, Stalled: true,
 		Message: fmt.Sprintf("Deployment %q exists, but this Foo does not control it (%s), so it is not changed",
 			dep.Name, owner),
-		Advice: "Set another spec.deploymentName, delete that Deployment, or make this Foo its controller " +
-			"(docs/operations.md, NotOwned). See: " + s.kubectl("get deployment %s -o yaml", dep.Name),
+		Advice: s.setAnotherName() +
+			". To make this Foo the controller of that Deployment, see NotOwned in docs/operations.md",
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 
 const (
 	nameTaken = `Deployment "web-1" is controlled by Foo "api", which also names it` + yields
-	yields    = ". Set another spec.deploymentName on one of the two Foos, or delete one. See: kubectl -n default " +
-		"describe foo api"
-	ownerGone = `Waiting for the garbage collector to delete Deployment "web-1": its Foo "api" no longer exists. If ` +
-		"that takes long, check its finalizers: kubectl -n default get deployment web-1 -o yaml"
+	yields    = ". Set another spec.deploymentName on this Foo: kubectl -n default edit foo web"
+	ownerGone = `Waiting for the garbage collector to delete Deployment "web-1": its Foo "api" no longer exists` +
+		stillExists1
+	// stillExists1 is what to do when Deployment web-1 is not deleted.
+	stillExists1 = `. If Deployment "web-1" still exists after some minutes, check its finalizers: kubectl -n default ` +
+		"get deployment web-1 -o yaml"
 	cycleBegins = "These Foos wait for each other's Deployments, so none can move: "
 	cycleEnd    = ". Set spec.deploymentName of one of them to a name that no Deployment has, and the others follow: " +
 		"kubectl -n default edit foo "
@@ -28,13 +30,13 @@ const (
 func TestANameThatAnotherFooHas(t *testing.T) {
 	const (
 		describeAPI = "kubectl -n default describe foo api"
-		deleting    = `Waiting for Foo "api", which is being deleted, and its Deployment "web-1". If that takes long, ` +
-			"check its finalizers: kubectl -n default get foo api -o yaml"
+		deleting    = `Waiting for Foo "api" and its Deployment "web-1" to be deleted. If Foo "api" still exists after ` +
+			"some minutes, check its finalizers: kubectl -n default get foo api -o yaml"
 		moving  = `Waiting for Foo "api" to move from Deployment "web-1" to "api-2". See: ` + describeAPI
-		resumed = `Deployment "web-1" is controlled by Foo "api", which is to move to Deployment "api-2" but is paused. ` +
-			`To resume it: kubectl -n default patch foo api --type=merge -p '{"spec":{"paused":false}}'`
-		cannot = `Deployment "web-1" is controlled by Foo "api", which cannot move to Deployment "api-2". Set another ` +
-			"spec.deploymentName on this Foo, or resolve what that Foo reports: " + describeAPI
+		resumed = `Deployment "web-1" is controlled by Foo "api", which is paused and so does not move to Deployment ` +
+			`"api-2". To resume Foo "api": kubectl -n default patch foo api --type=merge -p '{"spec":{"paused":false}}'`
+		cannot = `Deployment "web-1" is controlled by Foo "api", which cannot move to Deployment "api-2". Resolve ` +
+			`what Foo "api" reports, or set another spec.deploymentName on this Foo. See: ` + describeAPI
 		cycle2 = cycleBegins + `Foo "web" waits for Deployment "web-1" of Foo "api"; Foo "api" waits for Deployment ` +
 			`"api-2" of Foo "web"` + cycleEnd + "web"
 		cycle3 = cycleBegins + `Foo "web" waits for Deployment "web-1" of Foo "api"; Foo "api" waits for Deployment ` +
@@ -73,6 +75,9 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 	cycle := func(name string, dep *appsv1.Deployment, want string, chain ...*v1alpha1.Foo) row {
 		return row{name: name, dep: dep, chain: chain, second: "Stalled", reason: "NameCycle", want: want}
 	}
+	paused := func(name string, chain ...*v1alpha1.Foo) row {
+		return row{name: name, dep: dep, chain: chain, second: "Stalled", reason: "WaitingForName", want: resumed}
+	}
 	keeps := func(name string, chain ...*v1alpha1.Foo) row {
 		return row{name: name, dep: dep, chain: chain, second: "Stalled", reason: "WaitingForName", want: cannot}
 	}
@@ -98,8 +103,8 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 		taken("the owner names it too and is stalled", dep, named("api", "web-1", isStalled)),
 		foreign("the owner has a copy there and cannot move", ofCopy, named("api", "api-2", isStalled)),
 		cycle("a cycle in which all are stalled is one", dep, cycle2, named("api", "api-2", isStalled), foo),
-		waits("the owner has left and is paused", dep, resumed, named("api", "api-2", withPaused)),
-		waits("the owner has left for a name in a cycle of others and is paused", dep, resumed,
+		paused("the owner has left and is paused", named("api", "api-2", withPaused)),
+		paused("the owner has left for a name in a cycle of others and is paused",
 			named("api", "api-2", withPaused), named("db", "db-2")),
 		waits("the owner is being deleted and paused", dep, deleting,
 			named("api", "api-2", withPaused, deletedFoo)),
@@ -245,7 +250,7 @@ func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
 				return
 			}
 			checkSent(t, "NameTaken", c.result())
-			want := fmt.Sprintf(taken, tc.first) + strings.ReplaceAll(yields, "foo api", "foo "+tc.first)
+			want := fmt.Sprintf(taken, tc.first) + yields
 			if diff := cmp.Diff(want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}

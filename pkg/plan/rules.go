@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -120,10 +121,10 @@ func invalidReason(foo *v1alpha1.Foo) string {
 	case spec.DeploymentName == "":
 		return "spec.deploymentName is missing. Set the name of the Deployment to create"
 	case !validName(foo):
-		return "spec.deploymentName is not a name that a Deployment can have. Use up to 253 lowercase letters, " +
-			"digits, '-' and '.', beginning and ending with a letter or digit"
+		return fmt.Sprintf("spec.deploymentName is %q, which is not a name that a Deployment can have. Use up to 253 "+
+			"lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit", clip(spec.DeploymentName, 70))
 	case spec.Replicas != nil && *spec.Replicas < 0:
-		return "spec.replicas is negative. Set 0 or more, or remove it"
+		return fmt.Sprintf("spec.replicas is %d. Set 0 or more, or remove it", *spec.Replicas)
 	case utf8.RuneCountInString(spec.Image) > 1024:
 		return "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
 	case strings.ContainsFunc(spec.Image, unicode.IsSpace):

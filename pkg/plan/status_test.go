@@ -24,7 +24,7 @@ const (
 	reconciling  = "False Reconciling "
 	stalled      = "False Stalled "
 	beingDeleted = reconciling + `WaitingForDeletion: Deployment "web-1" is being deleted. It is created again ` +
-		"afterwards. If that takes long, check its finalizers: kubectl -n default get deployment web-1 -o yaml"
+		"afterwards" + stillExists1
 	pausedPrefix = "Paused: No Deployment is created, changed or deleted for this Foo while spec.paused is true. " +
 		`Deployment "web-1" `
 	unpause       = `. To resume: kubectl -n default patch foo web --type=merge -p '{"spec":{"paused":false}}'`
@@ -32,11 +32,11 @@ const (
 	creatingWeb1  = `Created Deployment "web-1". Waiting for the Deployment controller to create its pods`
 	waitsForSight = reconciling + "Progressing: Waiting for the Deployment controller to apply the last change "
 	cannotCreate  = reconciling + `Refused: Cannot create Deployment "web-1": `
-	cannotPatch   = reconciling + `Refused: Cannot patch Deployment "web-1": `
+	cannotPatch   = reconciling + `Refused: Cannot patch Deployment "web-1" (3 of 5 replicas available): `
 	pausedByHand  = stalled + `DeploymentPaused: spec.paused of Deployment "web-1" is true, so changes are not ` +
 		"rolled out "
 	resume   = ". To resume: kubectl -n default rollout resume deployment web-1"
-	describe = ". See: kubectl -n default describe deployment web-1"
+	describe = ". See its conditions: kubectl -n default get deployment web-1 -o yaml"
 	// podsForbidden is the cause in the condition of a Deployment that cannot create pods.
 	podsForbidden = ": pods is forbidden"
 	noSet         = stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet `
@@ -44,7 +44,7 @@ const (
 	tooLate       = stalled + `ProgressDeadlineExceeded: Deployment "web-1" has exceeded its progress deadline: `
 	seePods       = ". To see why its pods do not become available: kubectl -n default describe pods " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1'"
-	negativeReplicas = "spec.replicas is negative. Set 0 or more, or remove it" + editWeb
+	negativeReplicas = "spec.replicas is -1. Set 0 or more, or remove it" + editWeb
 	editWeb          = ". To change it: kubectl -n default edit foo web"
 )
 
@@ -81,7 +81,7 @@ func TestStatus(t *testing.T) {
 
 		{
 			name: "a change that the Deployment controller has not seen", foo: foo, dep: dep(observedAt(1, 2)),
-			want: waitsForSight + "(3 replicas available)",
+			want: waitsForSight + "(3 of 3 replicas available)",
 		},
 		{
 			name: "a ReplicaSet that cannot be made", foo: foo, dep: dep(observedAt(0, 1), rollout(0, 0, 0), noReplicaSet),
@@ -162,7 +162,7 @@ func TestStatus(t *testing.T) {
 		{
 			name: "an outdated observation counts for nothing, whatever the conditions are", foo: foo,
 			dep:  dep(observedAt(1, 2), pausedByUser, replicaFailure, deadlineExceeded),
-			want: waitsForSight + "(3 replicas available)",
+			want: waitsForSight + "(3 of 3 replicas available)",
 		},
 		{
 			name: "paused comes before a replica failure", foo: foo,
@@ -183,12 +183,12 @@ func TestStatus(t *testing.T) {
 		{name: "an invalid Foo comes before a foreign Deployment", foo: invalid, dep: dep(ownedBy()), want: negative},
 		{
 			name: "a refused create", foo: foo, replies: []reply{fails(plan.CreateDeployment, forbidden)},
-			want: cannotCreate + overQuota + triesAgain,
+			want: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "a create that was refused a short time ago", foo: foo,
 			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)},
-			want:   cannotCreate + "exceeded quota: small" + triesAgain,
+			want:   cannotCreate + "exceeded quota: small",
 		},
 		{
 			name: "a create that was refused, and a Deployment by now", foo: foo, dep: dep(),
@@ -196,16 +196,17 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a refused patch comes before the Deployment's rollout", foo: foo, dep: dep(scaled(5), deadlineExceeded),
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + triesAgain,
+			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + lasts,
 		},
 		{
 			name: "a refused patch comes before a Deployment that was not seen", foo: foo, dep: dep(scaled(5), unobserved),
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + triesAgain,
+			replies: []reply{fails(plan.PatchDeployment, forbidden)},
+			want:    strings.Replace(cannotPatch, "3 of", "0 of", 1) + overQuota + lasts,
 		},
 		{
 			name: "a patch that was refused a short time ago", foo: foo, dep: dep(scaled(5)),
 			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
-			want:   cannotPatch + "exceeded quota: small" + triesAgain,
+			want:   cannotPatch + "exceeded quota: small",
 		},
 		{
 			name: "a patch that was refused, and is not needed any more", foo: foo, dep: dep(),
@@ -230,23 +231,24 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a refused read before a create", foo: newFoo(observed),
-			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotCreate + overQuota + triesAgain,
+			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "a refused read before a patch", foo: foo, dep: dep(withFence("9")),
-			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotPatch + overQuota + triesAgain,
+			replies: []reply{fails(plan.ReadFoo, forbidden)},
+			want:    strings.Replace(cannotPatch, "of 5", "of 3", 1) + overQuota + lasts,
 		},
 		{
 			name: "a create that the server is too busy for", foo: foo,
 			replies: []reply{fails(plan.CreateDeployment, apierrors.NewTooManyRequests("slow down", 1))},
-			want:    cannotCreate + refusedBy + "slow down" + triesAgain,
+			want:    cannotCreate + refusedBy + "slow down" + passes,
 		},
 		{
 			name: "a create without an answer a short time ago", foo: foo,
 			ledger: ledger{op(plan.CreateDeployment, "web-1"): plan.Attempt{
 				Count: 1, Until: now.Add(1), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
 			}},
-			want: cannotCreate + noAnswer + triesAgain,
+			want: cannotCreate + noAnswer,
 		},
 		{
 			name: "a failure with a reason of its own", foo: foo,
@@ -497,18 +499,27 @@ func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 	}
 }
 
+// checkLengths checks that the messages are as long as they may be, and how they end.
+func checkLengths(t *testing.T, c conversation, end string) {
+	t.Helper()
+	for _, condition := range c.conditions() {
+		size, whole := len(condition.Message), utf8.ValidString(condition.Message)
+		if size > 4096 || size < 4090 || !whole || !strings.HasSuffix(condition.Message, end) {
+			t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-99:])
+		}
+	}
+}
+
 func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 	for _, first := range []string{"", "x"} { // The cut is inside a character of one of them.
 		long := first + strings.Repeat("é", 40_000)
 		chain := foos(named(long, "web-1"))
 		c := play(t, plan.State{Foo: newFoo(), Deployment: earlier(chain[0], "web-1"), OwnerChain: chain})
-		for _, condition := range c.conditions() {
-			size := len(condition.Message)
-			whole := strings.HasSuffix(condition.Message, "é...") && utf8.ValidString(condition.Message)
-			if size > 4096 || size < 4090 || !whole {
-				t.Errorf("%s has a message of %d bytes that ends in %q", condition.Type, size, condition.Message[size-10:])
-			}
-		}
+		checkLengths(t, c, "é.... Set another spec.deploymentName on this Foo: kubectl -n default edit foo web")
+		moving := foos(named(long, "api-2")) // The advice has the name too.
+		checkLengths(t, play(t, plan.State{
+			Foo: newFoo(), Deployment: earlier(moving[0], "web-1"), OwnerChain: moving,
+		}), "é...")
 		note := c.event().Note
 		if len(note) > 1024 || len(note) < 1018 || !strings.HasSuffix(note, "é...") || !utf8.ValidString(note) {
 			t.Errorf("a note of %d bytes that ends in %q", len(note), note[len(note)-10:])
@@ -575,8 +586,8 @@ func TestTheCauseOfAReplicaFailure(t *testing.T) {
 					}
 					dep.Status.Conditions = append(dep.Status.Conditions, failing)
 				})
-				want := fmt.Sprintf("Deployment %q %s (3 of 3 replicas available)%s. See: kubectl -n default describe "+
-					"deployment %s", name, begins, tc.want, name)
+				want := fmt.Sprintf("Deployment %q %s (3 of 3 replicas available)%s. See its conditions: kubectl -n default get "+
+					"deployment %s -o yaml", name, begins, tc.want, name)
 				for _, observed := range []*appsv1.Deployment{dep, trim(t, dep)} {
 					c := play(t, plan.State{Foo: foo, Deployment: observed})
 					if diff := cmp.Diff(want, c.message()); diff != "" {
