@@ -41,21 +41,21 @@ func (t *turns[K]) leave(n *namespace[K]) {
 // served ends the turn of n. Its next one is in the next round.
 func (t *turns[K]) served(n *namespace[K]) {
 	if n.turn > t.round {
-		t.endRound()
+		t.round = n.turn
+		t.forgetLeft()
 	}
 	n.turn = t.round + 1
 	n.place = t.newPlace()
 }
 
-// settle ends the round if no namespace has a key that needs no token.
+// settle follows every operation. When nobody waits for a turn, nobody needs to know who had one.
 func (t *turns[K]) settle() {
-	if t.free.len() == 0 {
-		t.endRound()
+	if t.next(true) == nil {
+		t.forgetLeft()
 	}
 }
 
-func (t *turns[K]) endRound() {
-	t.round++
+func (t *turns[K]) forgetLeft() {
 	if len(t.left) > 0 {
 		t.left = map[string]struct{}{} // clear would take as long as for the most entries that it ever had.
 	}
