@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +154,27 @@ func TestASlowKeyTakesNoWorker(t *testing.T) {
 			}
 			time.Sleep(time.Nanosecond)
 		}
+	})
+}
+
+// That is so even if the caller starts too many goroutines.
+func TestAtMostFourKeysForEachWorkerAreInHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(3)
+		var inHand atomic.Int64
+		for i := range 20 {
+			q.AddAs(fmt.Sprint("n", i, "/1"), Change)
+			go func() {
+				if _, shutdown := q.Get(); !shutdown {
+					inHand.Add(1)
+				}
+			}()
+		}
+		time.Sleep(time.Hour)
+		if got := int(inHand.Load()); got != 12 || got != q.Goroutines() {
+			t.Errorf("%d keys are in hand, want 12", got)
+		}
+		q.ShutDown()
 	})
 }
 

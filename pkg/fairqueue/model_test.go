@@ -243,8 +243,8 @@ const step = time.Second / 4
 func newTrial(t *testing.T, workers, burst int) *trial {
 	tr := &trial{t: t, model: &model{workers: workers, hadTurn: map[string]bool{}}}
 	if burst > 0 {
-		tr.tokens = rate.NewLimiter(rate.Every(step), burst)
-		tr.model.tokens = rate.NewLimiter(rate.Every(step), burst)
+		tr.tokens = rate.NewLimiter(rate.Every(8*step), burst)
+		tr.model.tokens = rate.NewLimiter(rate.Every(8*step), burst)
 	}
 	tr.queue = New(Config[string]{
 		Workers: workers, Namespace: keyNamespace, Retries: tr.tokens, Class: func(string) Class { return Failed },
