@@ -1,0 +1,231 @@
+package fairqueue
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/util/workqueue"
+)
+
+var _ workqueue.Queue[string] = (*schedule[string])(nil)
+
+const (
+	// slowAfter is the time after which a key in hand is slow.
+	slowAfter = time.Second
+	// perWorker is the number of keys that may be in hand for each worker, including slow ones.
+	perWorker = 4
+	// longestWait is how long a token is waited for before the limiter is asked again. Its rate may have been changed.
+	longestWait = time.Minute
+	// never is a time that does not come.
+	never = time.Duration(math.MaxInt64)
+)
+
+// A schedule is the storage of a workqueue.Typed. It has all keys that are queued or in hand, and chooses which of them
+// is next. No method blocks, and they may not be called concurrently.
+type schedule[K comparable] struct {
+	workers     int
+	limit       int // The number of keys of one namespace that may be in hand.
+	namespaceOf func(K) string
+	tokens      *rate.Limiter // Nil: no key needs a token.
+
+	// now is the time of the operation that is under way. All times count from the creation of the Queue.
+	now        time.Duration
+	items      map[K]*item[K]
+	namespaces map[string]*namespace[K]
+	turns      turns[K]
+	queued     int
+	numbers    int // The last number that was given to an item.
+	inHand     int
+	// fast has the keys in hand that are not slow. The first is the one that has been in hand for the longest time.
+	fast minHeap[*item[K]]
+	// chosen is the item that Pop returns.
+	chosen *item[K]
+	// stopping means that there are no limits any more, and that no key needs a token.
+	stopping bool
+
+	// byRank is the order of the heaps of new namespaces. It is a field so that a test can count the comparisons.
+	byRank func(a, b *item[K]) bool
+}
+
+func newSchedule[K comparable](workers int, namespaceOf func(K) string, tokens *rate.Limiter) *schedule[K] {
+	if tokens != nil && tokens.Limit() == rate.Inf {
+		tokens = nil
+	}
+	return &schedule[K]{
+		workers: workers, limit: max(1, workers/2), namespaceOf: namespaceOf, tokens: tokens,
+		items: map[K]*item[K]{}, namespaces: map[string]*namespace[K]{}, byRank: byRank[K],
+		turns: turns[K]{
+			free:    minHeap[*namespace[K]]{before: byTurn[K]},
+			retries: minHeap[*namespace[K]]{before: byTurn[K]},
+			left:    map[string]struct{}{},
+		},
+		fast: minHeap[*item[K]]{before: bySince[K]},
+	}
+}
+
+// claim notes that key is about to be added in class.
+func (s *schedule[K]) claim(key K, class Class) {
+	it := s.items[key]
+	if it == nil {
+		it = &item[K]{key: key, namespace: s.namespace(s.namespaceOf(key))}
+		it.inHeap.value, it.inFast.value = it, it
+		it.namespace.items++
+		s.items[key] = it
+	}
+	if s.tokens == nil && class == Failed {
+		class = Retry
+	}
+	it.claim = it.claim.and(class)
+}
+
+// namespace returns the namespace, which may be new.
+func (s *schedule[K]) namespace(name string) *namespace[K] {
+	n := s.namespaces[name]
+	if n == nil {
+		n = &namespace[K]{name: name}
+		n.free.before, n.retries.before = s.byRank, s.byRank
+		n.inFree.value, n.inRetries.value = n, n
+		s.turns.join(n)
+		s.namespaces[name] = n
+	}
+	return n
+}
+
+// Push queues a key for which there is a claim.
+func (s *schedule[K]) Push(key K) {
+	s.queued++
+	s.numbers++
+	it := s.items[key]
+	it.queued, it.number, it.rank = true, s.numbers, s.now+it.claim.handicap
+	s.update(it)
+}
+
+// Touch moves a queued key up if it was added again with a better claim.
+func (s *schedule[K]) Touch(key K) {
+	it := s.items[key]
+	it.rank = min(it.rank, s.now+it.claim.handicap)
+	s.update(it)
+}
+
+// Len returns the number of keys that are queued.
+func (s *schedule[K]) Len() int { return s.queued }
+
+// choose chooses the key that Pop returns, and takes the token if it needs one. It returns false if no key may be
+// handed out now.
+func (s *schedule[K]) choose() bool {
+	s.chosen = nil
+	if !s.hasPlace() {
+		return false
+	}
+	s.chosen = s.best(true)
+	if s.chosen != nil && s.chosen.claim.needsToken && !s.takeToken() {
+		s.chosen = s.best(false)
+	}
+	return s.chosen != nil
+}
+
+// best returns the key whose turn it is, or nil. Those that need a token count only if withToken.
+func (s *schedule[K]) best(withToken bool) *item[K] {
+	n := s.turns.next(withToken)
+	if n == nil {
+		return nil
+	}
+	return n.best(withToken)
+}
+
+// Pop hands out the chosen key.
+func (s *schedule[K]) Pop() K {
+	it := s.chosen
+	s.chosen = nil
+	s.queued--
+	s.inHand++
+	it.namespace.inHand++
+	it.queued, it.inHand, it.claim, it.since = false, true, claim{}, s.now
+	it.inFast.move(&s.fast)
+	s.turns.served(it.namespace)
+	s.update(it)
+	return it.key
+}
+
+// putBack ends the time in hand of a key. It returns false if the key is not in hand.
+func (s *schedule[K]) putBack(key K) bool {
+	it := s.items[key]
+	if it == nil || !it.inHand {
+		return false
+	}
+	s.inHand--
+	it.namespace.inHand--
+	it.inHand = false
+	it.inFast.move(nil)
+	s.update(it)
+	return true
+}
+
+// forget drops a key that is neither queued nor in hand, and its namespace with its last key.
+func (s *schedule[K]) forget(key K) {
+	it := s.items[key]
+	if it.queued {
+		return
+	}
+	delete(s.items, key)
+	it.namespace.items--
+	if it.namespace.items == 0 {
+		s.turns.leave(it.namespace)
+		delete(s.namespaces, it.namespace.name)
+	}
+}
+
+// update gives a key that has changed, and its namespace, their places.
+func (s *schedule[K]) update(it *item[K]) {
+	it.inHeap.move(it.heap())
+	s.turns.update(it.namespace, s.limit)
+}
+
+// hasPlace reports whether one more key may be in hand.
+func (s *schedule[K]) hasPlace() bool {
+	return s.stopping || s.fast.len() < s.workers && s.inHand < perWorker*s.workers
+}
+
+func (s *schedule[K]) takeToken() bool { return s.stopping || s.tokens.Allow() }
+
+// advance sets the time of the next operation, and finds the keys in hand that have become slow.
+func (s *schedule[K]) advance(now time.Duration) {
+	s.now = now
+	for it := s.fast.first(); it != nil && it.since+slowAfter <= now; it = s.fast.first() {
+		it.inFast.move(nil)
+	}
+}
+
+// nextChance returns when a key may be handed out, as far as time alone decides: now, later, or never.
+func (s *schedule[K]) nextChance() time.Duration {
+	switch {
+	case s.turns.next(true) == nil:
+		return never
+	case s.hasPlace() && s.turns.next(false) != nil:
+		return s.now
+	case s.hasPlace():
+		return s.nextToken()
+	case s.inHand < perWorker*s.workers:
+		return s.fast.first().since + slowAfter
+	}
+	return never
+}
+
+// nextToken returns when there is a token.
+func (s *schedule[K]) nextToken() time.Duration {
+	missing := 1 - s.tokens.Tokens()
+	if missing <= 0 {
+		return s.now
+	}
+	wait := min(missing/float64(s.tokens.Limit()), longestWait.Seconds())
+	return s.now + time.Duration(math.Ceil(wait*float64(time.Second)))
+}
+
+// stop lifts the limits: from now on everything that is queued is handed out.
+func (s *schedule[K]) stop() {
+	s.stopping, s.limit = true, math.MaxInt
+	for _, n := range s.namespaces {
+		s.turns.update(n, s.limit)
+	}
+}
