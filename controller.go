@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/claims"
 	"example.com/foo-controller/pkg/consistency"
+	"example.com/foo-controller/pkg/fairqueue"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
@@ -58,6 +60,12 @@ const (
 	maxChain = 50
 )
 
+// deploymentHandlerFuncs are handlers that learn whether an added Deployment is in the initial list.
+type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*appsv1.Deployment]
+
+// fooHandlerFuncs are those of Foos.
+type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Foo]
+
 // errPanic is the error of a sync that panicked.
 var errPanic = errors.New("sync panicked")
 
@@ -81,6 +89,10 @@ type Controller struct {
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	// add queues a key at once. The class decides how soon it is handed out.
+	add func(cache.ObjectName, fairqueue.Class)
+	// goroutines is how many call the queue's Get. It limits how many of them have a key at a time.
+	goroutines int
 	// retries is the queue's rate limiter.
 	retries *retry.Limiter[cache.ObjectName]
 	// claims knows which Foo creates a Deployment that does not exist. The handlers of Foos keep it up to date.
@@ -100,10 +112,17 @@ type Controller struct {
 	onSynced func(cache.ObjectName, plan.Outcome)
 }
 
-// New returns a Controller that reads from the informers and writes through the clients. It adds its handlers and
-// indexes to the informers, which therefore must not have been started.
-func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Interface, recorder events.EventRecorder,
-	foos informers.TypedFooInformer, deployments appsinformers.TypedDeploymentInformer) (*Controller, error) {
+// Clients are what a Controller sends its requests through.
+type Clients struct {
+	Kube    kubernetes.Interface
+	Samples clientset.Interface
+}
+
+// New returns a Controller that reads from the informers, writes through the clients, and syncs as many Foos at the same
+// time as there are workers. It adds its handlers and indexes to the informers, which therefore must not have been
+// started.
+func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
+	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
 	logger := klog.FromContext(ctx)
 	fooInformer, deploymentInformer := foos.TypedInformer(), deployments.TypedInformer()
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
@@ -112,29 +131,30 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: controllingFoo}); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
-	retries := retry.NewLimiter[cache.ObjectName](retryRate, retryBurst)
+	retries := retry.NewLimiter[cache.ObjectName]()
+	fair := newFairQueue(retries, workers)
 	stores := map[string]consistency.Store{
 		foosResource:        fooInformer.GetTypedIndexer(),
 		deploymentsResource: deploymentInformer.GetTypedIndexer(),
 	}
 	c := &Controller{
-		kube: kube, samples: samples, recorder: recorder,
+		kube: clients.Kube, samples: clients.Samples, recorder: recorder,
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
-		queue: newQueue(logger, retries), retries: retries,
+		queue: newQueue(logger, fair, retries), add: fair.AddAs, goroutines: fair.Goroutines(), retries: retries,
 		claims:   claims.New(plan.CompareAge),
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
 	}
 
-	fooHandler, err := fooInformer.AddTypedEventHandler(informers.FooHandlerFuncs{
+	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
 		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Foos: %w", err)
 	}
-	deploymentHandler, err := deploymentInformer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+	deploymentHandler, err := deploymentInformer.AddTypedEventHandler(deploymentHandlerFuncs{
 		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
@@ -144,32 +164,47 @@ func New(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	return c, nil
 }
 
-// newQueue returns the queue of keys to sync. Its rate limiter is retries.
-func newQueue(logger klog.Logger,
+// newFairQueue returns the queue that decides which key is next. A key that comes back after a failure needs one of the
+// tokens that the retries of all keys share.
+func newFairQueue(retries *retry.Limiter[cache.ObjectName], workers int) *fairqueue.Queue[cache.ObjectName] {
+	return fairqueue.New(fairqueue.Config[cache.ObjectName]{
+		Name: controllerName, Workers: workers, Retries: rate.NewLimiter(retryRate, retryBurst),
+		Namespace: func(key cache.ObjectName) string { return key.Namespace },
+		Class: func(key cache.ObjectName) fairqueue.Class {
+			if retries.HasFailed(key) {
+				return fairqueue.Failed
+			}
+			return fairqueue.Retry
+		},
+	})
+}
+
+// newQueue returns the queue of keys to sync: fair, with delays. Its rate limiter is retries.
+func newQueue(logger klog.Logger, fair *fairqueue.Queue[cache.ObjectName],
 	retries *retry.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
 	logger = klog.LoggerWithName(logger, "queue")
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-		Name: controllerName, Logger: &logger,
+		Name: controllerName, Logger: &logger, Queue: fair,
 	})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
 		Name: controllerName, DelayingQueue: delaying,
 	})
 }
 
-// Run syncs Foos with the given number of workers until ctx ends. Then it takes no further key, waits for the running
-// syncs, at most for syncGrace, and returns.
-func (c *Controller) Run(ctx context.Context, workers int) {
+// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for syncGrace, and
+// returns.
+func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.handlersSynced...) {
 		c.queue.ShutDown()
 		return // Asked to stop before the caches were filled.
 	}
-	klog.FromContext(ctx).Info("Started", "workers", workers)
+	klog.FromContext(ctx).Info("Started")
 	syncCtx, cancel := withGrace(ctx, syncGrace)
 	defer cancel()
 
 	var running sync.WaitGroup
-	for range workers {
+	for range c.goroutines {
 		running.Go(func() {
 			for c.processNextWorkItem(ctx, syncCtx) {
 			}
@@ -215,6 +250,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		c.retries.Failed(key, outcome.After, outcome.Expected) // The queue asks retries, which returns this delay.
 		c.queue.AddRateLimited(key)
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
+		c.retries.Waits(key)
 		c.queue.AddAfter(key, outcome.After)
 	case plan.Done:
 		if outcome.Reason == "" { // Else a stale cache ended the sync early, and something may be left to do.
@@ -439,12 +475,17 @@ func (c *Controller) forget(key cache.ObjectName) {
 
 // enqueueFoo queues foo to be synced.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
-	c.queue.Add(cache.MetaObjectToName(foo))
+	c.add(cache.MetaObjectToName(foo), fairqueue.Change)
 }
 
 // fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
-// come first.
-func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
+// come first. Of the initial list it queues only the Foo: the others are in the list too.
+func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
+	if isInInitialList {
+		c.claims.SetIf(plan.Claims(foo), foo)
+		c.add(cache.MetaObjectToName(foo), fairqueue.Initial)
+		return
+	}
 	c.enqueueFoo(foo)
 	c.updateClaim(foo)
 	c.enqueueWaiting(foo, c.controlledBy(foo))
@@ -469,7 +510,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		c.enqueueWaiting(foo, c.previousOf(foo))
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
-		c.queue.Add(key)
+		c.add(key, fairqueue.Change)
 	}
 }
 
@@ -477,7 +518,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 // Deployments. If the watch missed the deletion, only the key may be known. Then every Foo of the namespace is queued.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
-	c.queue.Add(key)
+	c.add(key, fairqueue.Change)
 	c.enqueueFreed(c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueWaiting(foo, c.controlledBy(foo))
@@ -491,11 +532,7 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 
 // updateClaim enters the claim of foo to the Deployment that it names, and queues the Foos for which that matters.
 func (c *Controller) updateClaim(foo *v1alpha1.Foo) {
-	if plan.Claims(foo) {
-		c.enqueueFreed(c.claims.Set(foo))
-		return
-	}
-	c.enqueueFreed(c.claims.Delete(cache.MetaObjectToName(foo)))
+	c.enqueueFreed(c.claims.SetIf(plan.Claims(foo), foo))
 }
 
 // enqueueFreed queues the Foos that name one of names, which have another first claim, unless the Deployment exists:
@@ -547,9 +584,12 @@ func (c *Controller) waitingFor(deps []*appsv1.Deployment, visited map[types.UID
 	})
 }
 
-// deploymentAdded queues the Foos that a new Deployment concerns.
-func (c *Controller) deploymentAdded(dep *appsv1.Deployment) {
-	c.handleObject(dep, c.lastWriter(dep))
+// deploymentAdded queues the Foos that a new Deployment concerns. Those of the initial list concern no Foo that is not
+// queued: no sync begins before both lists are complete.
+func (c *Controller) deploymentAdded(dep *appsv1.Deployment, isInInitialList bool) {
+	if !isInInitialList {
+		c.handleObject(dep, c.lastWriter(dep))
+	}
 }
 
 // deploymentChanged queues the owner of a changed Deployment. It also queues the Foos that only name it, and a former

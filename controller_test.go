@@ -40,12 +40,12 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/apisim"
 	"example.com/foo-controller/pkg/consistency"
+	"example.com/foo-controller/pkg/fairqueue"
 	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/recorder"
-	"example.com/foo-controller/pkg/retry"
 )
 
 var (
@@ -649,7 +649,7 @@ func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 		{"another Foo has the name", changed(func(foo *v1alpha1.Foo) { foo.UID = "another" }), true},
 		{"our own write of its Deployment", func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "20")
-			c.deploymentAdded(newDeployment())
+			c.deploymentAdded(newDeployment(), false)
 		}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -718,10 +718,10 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: waiting})
 		}},
 		{name: "one more names the Deployment", queued: 1, happens: func(c *Controller) {
-			c.fooAdded(newFoo(fooNamed("zoo")))
+			c.fooAdded(newFoo(fooNamed("zoo")), false)
 		}},
 		{name: "one more names a Deployment that does not exist", free: true, queued: 1, happens: func(c *Controller) {
-			c.fooAdded(newFoo(fooNamed("zoo"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(99, 0) }))
+			c.fooAdded(newFoo(fooNamed("zoo"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(99, 0) }), false)
 		}},
 		{
 			name: "the first claim to a Deployment that does not exist is deleted", free: true, queued: others + 1,
@@ -807,7 +807,7 @@ func TestNewFooQueuesTheFoosThatNameADeploymentOfItsOwn(t *testing.T) {
 	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
 	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
 	f := newFixture(t, objects(waiting, holder, newDeployment()), nil)
-	f.fooAdded(holder)
+	f.fooAdded(holder, false)
 	queued := map[string]bool{}
 	for f.queue.Len() > 0 {
 		key, _ := f.queue.Get()
@@ -914,7 +914,7 @@ func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
 		}, 0},
 		{"the add event of our own write", newFoo(), func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
-			c.deploymentAdded(later(func(*appsv1.Deployment) {}))
+			c.deploymentAdded(later(func(*appsv1.Deployment) {}), false)
 		}, 0},
 		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
 		{"the Foo gets it", unnamed, func(c *Controller) {
@@ -947,8 +947,8 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples,
 			0), kubeinformers.NewSharedInformerFactory(kube, 0)
-		c, err := New(ctx, kube, samples, events.NewFakeRecorder(1), samplesFactory.Samplecontroller().V1alpha1().Foos(),
-			kubeFactory.Apps().V1().Deployments())
+		c, err := New(ctx, Clients{kube, samples}, events.NewFakeRecorder(1),
+			samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1133,7 +1133,7 @@ func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 		ctx, stop := context.WithCancel(f.ctx)
 		returned := false
 		go func() {
-			f.Run(ctx, 2)
+			f.Run(ctx)
 			returned = true
 		}()
 		synctest.Wait()
@@ -1364,29 +1364,32 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	}
 }
 
-// Conflicts are normal work. Only other failures count for the limit that the retries of all keys share.
-func TestConflictsDoNotCountForTheLimitOfRetries(t *testing.T) {
+// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share. A wait
+// after it, and an event, need none.
+func TestOnlyFailuresNeedAToken(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	for _, test := range []struct {
 		name   string
 		err    error
+		behind bool // The caches do not show the last write.
 		counts bool
 	}{
-		{"a conflict", apierrors.NewConflict(deploymentsGR, "web", errBoom), false},
-		{"a refusal", apierrors.NewForbidden(deploymentsGR, "web", errBoom), true},
+		{name: "a conflict", err: apierrors.NewConflict(deploymentsGR, "web", errBoom)},
+		{name: "a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom), counts: true},
+		{name: "a wait after a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom), behind: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-			f.retries = retry.NewLimiter[cache.ObjectName](0.001, 1) // One retry at once, the next after 1,000 s.
-			f.queue = newQueue(klog.FromContext(f.ctx), f.retries)
-			defer f.queue.ShutDown()
 			f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
-			f.queue.Add(webKey)
+			f.add(webKey, fairqueue.Change)
 			f.processNextWorkItem(f.ctx, f.ctx)
-			other := cache.NewObjectName("default", "other")
-			f.retries.Failed(other, 0, false)
-			if got := f.retries.When(other); (got > 0) != test.counts {
-				t.Errorf("the next retry is delayed by %v", got)
+			if test.behind {
+				f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
+				f.add(webKey, fairqueue.Change)
+				f.processNextWorkItem(f.ctx, f.ctx)
+			}
+			if got := f.retries.HasFailed(webKey); got != test.counts {
+				t.Errorf("the retry needs a token: %t, want %t", got, test.counts)
 			}
 		})
 	}
@@ -1460,8 +1463,8 @@ func TestASimulatedDay(t *testing.T) {
 func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
 
 // newRunner makes a Controller for a simulation.
-func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context, workers int), err error) {
-	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
+	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
 	}
@@ -1470,7 +1473,7 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 
 // newSubject makes a Controller for a scenario. Its delays have no random part, because they are part of the output.
 func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
-	c, err := New(ctx, w.Kube, w.Samples, w.Recorder, w.Foos, w.Deployments)
+	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
 	}
@@ -1479,7 +1482,7 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}
 	return &footest.Subject{
-		Queue: &c.queue, Retries: c.retries,
+		Queue: &c.queue, Add: &c.add, Retries: c.retries,
 		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
 	}, nil
 }
@@ -1508,6 +1511,9 @@ type fixture struct {
 
 // newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
 // resourceVersion in both.
+// fixtureWorkers is so many that a test can get all keys of a namespace without Done.
+const fixtureWorkers = 10_000
+
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
@@ -1521,7 +1527,7 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	foos := fooinformers.NewSharedInformerFactory(samples, 0).Samplecontroller().V1alpha1().Foos()
 	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
-	controller, err := New(ctx, kube, samples, f.events, foos, deployments)
+	controller, err := New(ctx, Clients{kube, samples}, f.events, foos, deployments, fixtureWorkers)
 	if err != nil {
 		t.Fatal(err)
 	}

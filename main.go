@@ -113,7 +113,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	controller, err := New(ctx, kube, samples, events, foos, deployments)
+	controller, err := New(ctx, Clients{Kube: kube, Samples: samples}, events, foos, deployments, opts.workers)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func run(args []string, stdout io.Writer) error {
 	defer samplesFactory.Shutdown()
 	kubeFactory.StartWithContext(informersCtx)
 	defer kubeFactory.Shutdown()
-	controller.Run(ctx, opts.workers)
+	controller.Run(ctx)
 	events.Flush(flushTimeout)
 	logger.Info("Stopped")
 	return nil

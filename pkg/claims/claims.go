@@ -49,6 +49,14 @@ func (x *Index) Set(foo *v1alpha1.Foo) (changed []cache.ObjectName) {
 	return x.replace(key, &claim{foo: foo, deployment: deployment})
 }
 
+// SetIf is Set if the Foo claims its Deployment, and Delete otherwise.
+func (x *Index) SetIf(claims bool, foo *v1alpha1.Foo) (changed []cache.ObjectName) {
+	if claims {
+		return x.Set(foo)
+	}
+	return x.Delete(cache.MetaObjectToName(foo))
+}
+
 // Delete removes the claim of a Foo, if it has one. It returns the Deployments that have another first claim since.
 func (x *Index) Delete(foo cache.ObjectName) (changed []cache.ObjectName) {
 	return x.replace(foo, nil)

@@ -57,13 +57,14 @@ func (e *env) start(name string) *controllerUnderTest {
 	foos, deployments := newIdleFoos(samples), newIdleDeployments(kube)
 	subject, err := e.newSubject(c.ctx, Wiring{
 		Kube: kube, Samples: samples, Recorder: eventRecorder{c}, Foos: foos, Deployments: deployments,
+		Workers: 1,
 	}, func(synced Synced) { c.synced = synced })
 	if err != nil {
 		panic(err)
 	}
 	c.subject = subject
-	c.queue = newQueue(*subject.Queue, subject.Retries)
-	*subject.Queue = c.queue
+	c.queue = newQueue(*subject.Queue, *subject.Add, subject.Retries)
+	*subject.Queue, *subject.Add = c.queue, c.queue.add
 	c.caches = map[string]*cacheUnderTest{
 		foosResource:        {store: foos.Informer().GetIndexer(), notify: foos.idle.notify},
 		deploymentsResource: {store: deployments.Informer().GetIndexer(), notify: deployments.idle.notify},

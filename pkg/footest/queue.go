@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"example.com/foo-controller/pkg/fairqueue"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -17,9 +18,10 @@ import (
 type queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	retries workqueue.TypedRateLimiter[cache.ObjectName]
+	addNow  func(cache.ObjectName, fairqueue.Class)
 	// key is the key that Get returned last.
 	key cache.ObjectName
-	// collecting makes Add append keys to collected instead of queueing them.
+	// collecting makes add append keys to collected instead of queueing them.
 	collecting bool
 	collected  []cache.ObjectName
 	// due are the times at which keys are requeued.
@@ -37,10 +39,10 @@ type delay struct {
 	shown bool
 }
 
-func newQueue(of workqueue.TypedRateLimitingInterface[cache.ObjectName],
+func newQueue(of workqueue.TypedRateLimitingInterface[cache.ObjectName], add func(cache.ObjectName, fairqueue.Class),
 	retries workqueue.TypedRateLimiter[cache.ObjectName]) *queue {
 	return &queue{
-		TypedRateLimitingInterface: of, retries: retries,
+		TypedRateLimitingInterface: of, retries: retries, addNow: add,
 		due: map[time.Time]bool{}, delays: map[cache.ObjectName]delay{},
 	}
 }
@@ -51,12 +53,13 @@ func (q *queue) Get() (cache.ObjectName, bool) {
 	return key, shutdown
 }
 
-func (q *queue) Add(key cache.ObjectName) {
+// add queues a key at once. Scenarios do not show the class: their output has the order of the names.
+func (q *queue) add(key cache.ObjectName, _ fairqueue.Class) {
 	if q.collecting {
 		q.collected = append(q.collected, key)
 		return
 	}
-	q.TypedRateLimitingInterface.Add(key)
+	q.addNow(key, fairqueue.Change)
 }
 
 // addCollected adds the collected keys in the order of their names.
@@ -64,7 +67,7 @@ func (q *queue) addCollected() {
 	q.collecting = false
 	slices.SortFunc(q.collected, compareNames)
 	for _, key := range q.collected {
-		q.Add(key)
+		q.add(key, fairqueue.Change)
 	}
 	q.collected = nil
 }

@@ -99,6 +99,7 @@ func (s *simulation) runController(t testing.TB) {
 	run, err := s.newRunner(ctx, Wiring{
 		Kube: kube, Samples: samples, Recorder: events,
 		Foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), Deployments: kubeFactory.Apps().V1().Deployments(),
+		Workers: s.workers,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func (s *simulation) runController(t testing.TB) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		run(ctx, s.workers)
+		run(ctx)
 	}()
 	s.stopController = func() {
 		cancel()

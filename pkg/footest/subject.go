@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 
+	"example.com/foo-controller/pkg/fairqueue"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
@@ -27,6 +28,8 @@ type Wiring struct {
 	Recorder    events.EventRecorder
 	Foos        fooinformers.TypedFooInformer
 	Deployments appsinformers.TypedDeploymentInformer
+	// Workers is how many Foos the controller syncs at the same time.
+	Workers int
 }
 
 // NewSubject makes a controller for a scenario. The controller must call onSynced after each sync, from the goroutine
@@ -38,6 +41,8 @@ type NewSubject func(ctx context.Context, wiring Wiring, onSynced func(Synced)) 
 type Subject struct {
 	// Queue points to the field of the controller, so that the player can replace the queue by one that records delays.
 	Queue *workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	// Add points to the function with which the controller queues a key at once.
+	Add *func(cache.ObjectName, fairqueue.Class)
 	// Retries is the rate limiter of the queue.
 	Retries workqueue.TypedRateLimiter[cache.ObjectName]
 	// ProcessNext syncs the next key of the queue.
@@ -53,4 +58,4 @@ type Synced struct {
 }
 
 // NewRunner makes a controller for a simulation. The function that it returns runs the controller until ctx ends.
-type NewRunner func(ctx context.Context, wiring Wiring) (run func(ctx context.Context, workers int), err error)
+type NewRunner func(ctx context.Context, wiring Wiring) (run func(ctx context.Context), err error)

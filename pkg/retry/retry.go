@@ -1,64 +1,67 @@
-// Package retry is the rate limiter of a workqueue whose delays the worker decides. The rate limiters of client-go
-// count the failures of a key and derive the delay from that. Here the worker has a backoff for each operation, so it
-// decides how long the key must wait. The limiter only limits the retries of all keys together.
+// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count
+// the failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
+// operation: it decides how long the key must wait, and why.
 package retry
 
 import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 )
 
 var _ workqueue.TypedRateLimiter[string] = (*Limiter[string])(nil)
 
-// A Limiter decides when keys that failed are retried. It may be used concurrently.
+// A Limiter has the delays of the keys that are retried. It may be used concurrently.
 type Limiter[K comparable] struct {
-	bucket *rate.Limiter
-
 	mu sync.Mutex
-	// keys has the keys that failed and were not forgotten since then.
+	// keys has those that failed and were not forgotten since.
 	keys map[K]failed
 }
 
 type failed struct {
-	after    time.Duration
+	after time.Duration
+	count int
+	// expected means that the key comes back for a reason that is normal work.
 	expected bool
-	count    int
 }
 
-// NewLimiter returns a Limiter for perSecond retries a second of all keys together, and burst retries at once.
-func NewLimiter[K comparable](perSecond float64, burst int) *Limiter[K] {
-	return &Limiter[K]{bucket: rate.NewLimiter(rate.Limit(perSecond), burst), keys: map[K]failed{}}
+// NewLimiter returns a Limiter.
+func NewLimiter[K comparable]() *Limiter[K] {
+	return &Limiter[K]{keys: map[K]failed{}}
 }
 
-// Failed records that key failed and must not be retried before after has passed. An expected failure, such as a
-// conflict, does not count for the common limit. Call it before the queue's AddRateLimited.
+// Failed records that key failed and must not be retried before after has passed. An expected failure is normal work,
+// such as a conflict. Call it before the queue's AddRateLimited.
 func (l *Limiter[K]) Failed(key K, after time.Duration, expected bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.keys[key] = failed{after: after, expected: expected, count: l.keys[key].count + 1}
 }
 
-// When returns the delay before key is retried. No key waits longer than it takes to retry every failed key once. A
-// longer delay means that reservations are left over from keys that an event requeued early. Then the new reservation
-// is cancelled.
+// Waits records that key comes back although its last sync did not fail. Earlier failures still count.
+func (l *Limiter[K]) Waits(key K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f, found := l.keys[key]; found {
+		f.expected = true
+		l.keys[key] = f
+	}
+}
+
+// HasFailed reports whether key comes back because of a failure that is no normal work.
+func (l *Limiter[K]) HasFailed(key K) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, found := l.keys[key]
+	return found && !f.expected
+}
+
+// When returns the delay before key is retried.
 func (l *Limiter[K]) When(key K) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := l.keys[key]
-	if f.expected {
-		return f.after
-	}
-	longest := time.Duration(float64(len(l.keys)) / float64(l.bucket.Limit()) * float64(time.Second))
-	reservation := l.bucket.Reserve()
-	delay := reservation.Delay()
-	if delay > longest {
-		reservation.Cancel()
-		delay = longest
-	}
-	return max(f.after, delay)
+	return l.keys[key].after
 }
 
 // NumRequeues returns how often key has failed since it was forgotten.

@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,15 +9,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// retried records a failure of key and returns the delay before it is retried.
-func retried[K comparable](l *Limiter[K], key K, after time.Duration) time.Duration {
-	l.Failed(key, after, false)
-	return l.When(key)
-}
-
 func TestTheDelayIsTheOneThatWasGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[string](50, 300)
+		l := NewLimiter[string]()
 		for _, after := range []time.Duration{0, 5 * time.Millisecond, time.Minute, 10 * time.Millisecond} {
 			for _, expected := range []bool{false, true} {
 				l.Failed("a", after, expected)
@@ -35,7 +28,7 @@ func TestTheDelayIsTheOneThatWasGiven(t *testing.T) {
 
 func TestNumRequeuesAndForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[string](50, 300)
+		l := NewLimiter[string]()
 		l.Failed("a", time.Second, false)
 		l.When("a")
 		l.Failed("a", time.Second, true)
@@ -58,113 +51,37 @@ func TestNumRequeuesAndForget(t *testing.T) {
 	})
 }
 
-// All keys together are retried 50 times a second after a burst of 300.
-func TestTheCommonLimitDelaysFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[int](50, 300)
-		for key := range 400 {
-			got, want := retried(l, key, time.Millisecond), time.Millisecond
-			if key >= 300 {
-				want = max(want, time.Duration(key-299)*20*time.Millisecond)
-			}
-			if got != want {
-				t.Fatalf("key %d is delayed by %s, want %s", key, got, want)
-			}
-		}
-		time.Sleep(2 * time.Second) // Until the last key is retried.
-		if got := retried(l, 1000, time.Millisecond); got != 20*time.Millisecond {
-			t.Errorf("a further key is delayed by %s, want 20ms: the bucket is empty at this time", got)
-		}
-		time.Sleep(10 * time.Second)
-		if got := retried(l, 1001, time.Millisecond); got != time.Millisecond {
-			t.Errorf("a key after a pause is delayed by %s, want 1ms", got)
-		}
-	})
-}
-
-// The longer of two delays counts: the delay of the key, and the delay from the common limit.
-func TestTheLongerDelayCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[int](1, 1)
-		for key, seconds := range []int{3, 3, 3, 3, 4, 5} {
-			want := time.Duration(seconds) * time.Second
-			if got := retried(l, key, 3*time.Second); got != want {
-				t.Errorf("key %d is delayed by %s, want %s", key, got, want)
-			}
-		}
-	})
-}
-
-// A conflict is normal work. It does not wait for the common limit, and does not count for it.
-func TestTheCommonLimitDoesNotDelayExpectedFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[int](1, 1)
-		for key := range 10 {
-			retried(l, key, 0)
-		}
-		for key := range 10 {
-			l.Failed(100+key, 5*time.Millisecond, true)
-			if got := l.When(100 + key); got != 5*time.Millisecond {
-				t.Fatalf("a conflict is delayed by %s, want 5ms", got)
-			}
-		}
-		for key := range 10 { // The ten failures above have reserved nine seconds.
-			l.Forget(100 + key)
-		}
-		if got := retried(l, 10, 0); got != 10*time.Second {
-			t.Errorf("a failure after conflicts is delayed by %s, want 10s", got)
-		}
-	})
-}
-
-// A key may fail, be requeued early by an event, and fail again, many times. Each time it reserves more of the common
-// limit. The other keys still wait no longer than it takes to retry every failed key once.
-func TestAKeyThatIsRequeuedEarlyDoesNotDelayOthers(t *testing.T) {
-	for _, others := range []int{0, 1, 49} {
-		t.Run(fmt.Sprint(others, " others have failed"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := NewLimiter[string](50, 300)
-				for i := range others {
-					retried(l, fmt.Sprint("other-", i), time.Millisecond)
-				}
-				limit := func() time.Duration { return time.Duration(len(l.keys)) * time.Second / 50 }
-				for range 10_000 {
-					if got := retried(l, "again", 0); got > limit() {
-						t.Fatalf("the key itself is delayed by %s, want at most %s", got, limit())
-					}
-				}
-				if got := retried(l, "new", 0); got > limit() {
-					t.Errorf("another key is delayed by %s, want at most %s", got, limit())
-				}
-				time.Sleep(10 * time.Second)
-				if got := retried(l, "late", 0); got != 0 {
-					t.Errorf("a key after a pause is delayed by %s, want none: too much is still reserved", got)
-				}
-			})
-		})
+// A key whose last sync did not fail is no failed one, though its failures still count.
+func TestHasFailed(t *testing.T) {
+	l := NewLimiter[string]()
+	steps := []struct {
+		name string
+		do   func()
+		want bool
+		n    int
+	}{
+		{name: "nothing is recorded", do: func() {}},
+		{name: "it waits", do: func() { l.Waits("a") }},
+		{name: "it failed", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 1},
+		{name: "it waits after the failure", do: func() { l.Waits("a") }, n: 1},
+		{name: "it failed again", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 2},
+		{name: "a failure was expected", do: func() { l.Failed("a", time.Second, true) }, n: 3},
+		{name: "another key failed", do: func() { l.Failed("b", time.Second, false) }, n: 3},
+		{name: "it failed once more", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 4},
+		{name: "it is forgotten", do: func() { l.Forget("a") }},
 	}
-}
-
-// A reservation is cancelled only if its delay is longer than the longest one that is allowed, not if it is equal.
-func TestAReservationForTheLongestDelayIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[string](1, 1)
-		for i, want := range []time.Duration{0, time.Second} { // With one key, the longest delay is a second.
-			if got := retried(l, "a", 0); got != want {
-				t.Errorf("retry %d is delayed by %s, want %s", i+1, got, want)
-			}
+	for _, step := range steps {
+		step.do()
+		if got, n := l.HasFailed("a"), l.NumRequeues("a"); got != step.want || n != step.n {
+			t.Errorf("%s: failed %t, %d requeues; want %t, %d", step.name, got, n, step.want, step.n)
 		}
-		time.Sleep(time.Second) // Virtual time.
-		if got := retried(l, "a", 0); got != time.Second {
-			t.Errorf("the retry after a reserved one is delayed by %s, want a second", got)
-		}
-	})
+	}
 }
 
 // The queue uses the limiter: a key is requeued when its delay has ended, and not before.
 func TestTheQueueAsksTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter[string](50, 300)
+		l := NewLimiter[string]()
 		queue := workqueue.NewTypedRateLimitingQueue[string](l)
 		defer queue.ShutDown()
 		l.Failed("a", time.Second, false)
@@ -187,7 +104,7 @@ func TestTheQueueAsksTheLimiter(t *testing.T) {
 
 // For the race detector: many workers share one Limiter.
 func TestALimiterMayBeUsedConcurrently(t *testing.T) {
-	l := NewLimiter[int](1e6, 1e6)
+	l := NewLimiter[int]()
 	var workers sync.WaitGroup
 	for key := range 8 {
 		workers.Go(func() {
