@@ -171,6 +171,8 @@ func TestAtMostFourKeysForEachWorkerAreInHand(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Hour)
+		q.AddAs("more/1", Change)
+		synctest.Wait()
 		if got := int(inHand.Load()); got != 12 || got != q.Goroutines() {
 			t.Errorf("%d keys are in hand, want 12", got)
 		}
@@ -404,17 +406,21 @@ func TestANamespaceAtItsLimitTakesNoToken(t *testing.T) {
 func TestWithoutAWorkerNoTokenIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := tokens(2, 10)
-		p := newPool(t, config, func(string) time.Duration { return 900 * time.Millisecond })
-		addMany(p.Queue, "a", 1, Change)
-		addMany(p.Queue, "b", 1, Change)
-		synctest.Wait()
-		addMany(p.Queue, "c", 5, Failed)
-		synctest.Wait()
-		if got := config.Retries.Tokens(); got != 10 {
-			t.Errorf("%v tokens are left, want 10", got)
+		config.Namespace = keyNamespace
+		q := New(config)
+		q.AddAs("a/1", Change)
+		q.AddAs("b/1", Change)
+		mustGet(t, q, "a/1")
+		mustGet(t, q, "b/1")
+		q.AddAs("c/1", Failed)
+		next := started(func() { mustGet(t, q, "c/1") })
+		if next() || config.Retries.Tokens() != 10 {
+			t.Errorf("%v tokens are left, want 10", config.Retries.Tokens())
 		}
-		time.Sleep(950 * time.Millisecond)
-		p.mustHold(t, map[string]int{"c": 1})
+		q.Done("a/1")
+		if !next() || config.Retries.Tokens() != 9 {
+			t.Errorf("%v tokens are left, want 9", config.Retries.Tokens())
+		}
 	})
 }
 

@@ -328,7 +328,7 @@ func TestShutDownWakesAllThatWait(t *testing.T) {
 }
 
 func TestAKeyIsNotKeptAfterDone(t *testing.T) {
-	type object struct{ data [1 << 10]byte }
+	type object [1 << 10]byte // Too large to share its memory with something that is kept.
 	q := New(Config[*object]{Namespace: func(*object) string { return "a" }})
 	collected := make(chan struct{})
 	func() {
