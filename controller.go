@@ -118,8 +118,8 @@ type Clients struct {
 	Samples clientset.Interface
 }
 
-// New returns a Controller that reads from the informers, writes through the clients, and syncs as many Foos at the same
-// time as there are workers. It adds its handlers and indexes to the informers, which therefore must not have been
+// New returns a Controller that reads from the informers, writes through the clients, and syncs as many Foos at the
+// same time as there are workers. It adds its handlers and indexes to the informers, which therefore must not have been
 // started.
 func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
 	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {

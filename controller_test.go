@@ -1364,8 +1364,8 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	}
 }
 
-// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share. A wait
-// after it, and an event, need none.
+// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share. A
+// wait after it, and an event, need none.
 func TestOnlyFailuresNeedAToken(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	for _, test := range []struct {
