@@ -95,7 +95,7 @@ func (s *State) updateStatus() []*Step {
 		return nil
 	}
 	foo := s.Foo.DeepCopy()
-	foo.Status = want
+	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
 	event := s.ifAdmitted(eventOf(&s.Foo.Status, &want))
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
