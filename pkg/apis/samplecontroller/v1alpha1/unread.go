@@ -38,7 +38,6 @@ func (in *Foo) UnmarshalJSON(data []byte) error {
 	if err == nil {
 		return nil
 	}
-	*in = Foo{} // The failed attempt may have decoded a part.
 	r := reader{}
 	if !r.readParts(data, reflect.ValueOf((*fields)(in)).Elem(), "") {
 		return err // It is not a JSON object.
