@@ -101,6 +101,8 @@ type Controller struct {
 	writes *consistency.Writes
 	// failures logs syncs that fail.
 	failures logging.Failures[cache.ObjectName]
+	// unread logs fields of Foos that could not be decoded.
+	unread logging.Unread
 
 	mu sync.Mutex
 	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
@@ -296,6 +298,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 	if state == nil {
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
+	c.unread.Observed(klog.FromContext(ctx), state.Foo)
 	for step := state.Next(); step != nil; step = state.Next() {
 		answer := c.perform(ctx, state.Foo, step)
 		state.Record(step, answer, time.Now())

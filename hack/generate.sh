@@ -22,6 +22,7 @@ generate() { # in the current directory
 	go tool -modfile=hack/tools/go.mod controller-gen \
 		crd:crdVersions=v1,generateEmbeddedObjectMeta=false "output:crd:artifacts:config=$crd_dir" \
 		"applyconfiguration:headerFile=$header" "paths=./$api_dir/..."
+	go run ./hack/crd-times "$crd_dir"/*.yaml
 	echo "generate: clientset, listers, informers"
 	go tool client-gen --go-header-file "$header" --output-dir "$generated/clientset" --output-pkg "$out/clientset" \
 		--clientset-name versioned --apply-configuration-package "$out/applyconfiguration" \
@@ -41,7 +42,7 @@ case "${1-}" in
 	mkdir -p "$copy"/{pkg,hack,artifacts,docs}
 	cp -R go.mod go.sum "$copy/"
 	cp -R pkg/apis "$copy/pkg/"
-	cp -R hack/tools hack/api-docs hack/boilerplate.go.txt "$copy/hack/"
+	cp -R hack/tools hack/api-docs hack/crd-times hack/boilerplate.go.txt "$copy/hack/"
 	cp -R artifacts/examples "$copy/artifacts/"
 	(cd "$copy" && generate)
 	for path in "$api_dir" "$generated" "$crd_dir" "$api_page"; do

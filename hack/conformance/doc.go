@@ -7,6 +7,7 @@
 //	go test -rapid.seed 7 .                           other sequences
 //	go test -kubeconfig k .                           a running API server with our CRD
 //	go test -run TestSurvey -survey 500 -v .          for work on apisim: all differences, by frequency
+//	CONFORMANCE_VALUES=100000 go test -run TestEverythingThatTheServerStoresCanBeRead -timeout 60m -v .
 //
 // The real server is the API server of bin/localcluster. -short skips all tests.
 //
@@ -37,6 +38,10 @@
 // The operations avoid four requests with which the real server changes only the managed fields, and so creates a new
 // version of an object: a scale with the current number of replicas, a status of a custom resource with another
 // version, another time of deletion for an object that is being deleted, and a duplicate owner reference.
+//
+// Another test is about the real server and our Go type. It stores values at and beyond the edges of every field of a
+// Foo. What the server accepts, the Go type must be able to decode: otherwise a single Foo ends the list and the watch
+// of all Foos.
 //
 // registered_test.go registers the kinds with apisim. Foos are registered with their Go type.
 package conformance

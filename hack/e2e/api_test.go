@@ -438,7 +438,7 @@ func TestAPIValidatesConditions(t *testing.T) {
 	const odd = `{"status":{"conditions":[
 		{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"yesterday"}]}}`
 	out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--subresource=status", "--type=merge", "-p", odd)
-	if want := "conditions[0].lastTransitionTime in body must be of type date-time"; err == nil ||
+	if want := `status.conditions[0].lastTransitionTime: Invalid value: "yesterday": ` + timeRule; err == nil ||
 		!strings.Contains(out, want) {
 		t.Errorf("a condition with the time yesterday: kubectl prints %q (%v), want the error %q", out, err, want)
 	}

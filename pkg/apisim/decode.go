@@ -102,6 +102,9 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 		serializer = c.server.lenient
 	}
 	obj, kind, err := serializer.Decode(body, &want, into)
+	if err == nil && c.kind.Strict != nil && want == c.kind.gvk {
+		_, _, err = serializer.Decode(body, &want, c.kind.Strict(into))
+	}
 	if kind == nil {
 		kind = &schema.GroupVersionKind{}
 	}

@@ -24,6 +24,10 @@ type Kind struct {
 	// *unstructured.Unstructured. Fields that the type does not have are pruned, with a warning.
 	Object runtime.Object
 
+	// Strict returns obj as a type without UnmarshalJSON. A type whose UnmarshalJSON accepts what it cannot decode needs
+	// it, because a real server refuses such requests.
+	Strict func(obj runtime.Object) runtime.Object
+
 	ClusterScoped bool   // Its objects have no namespace.
 	Status        bool   // It has a status subresource, and other writes do not change the status.
 	Scale         *Scale // It has a scale subresource.

@@ -2,6 +2,7 @@ package apisim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,6 +31,7 @@ type Request struct {
 	server    *Server
 	path      []string
 	committed []*Revision
+	raw       map[string]json.RawMessage // The fields of an object from LoadJSON.
 	entry     *entry
 	refusal   served // The last response that Refuse returned.
 }

@@ -31,6 +31,8 @@ type Revision struct {
 
 	kind    *resource
 	encoded []byte // JSON.
+	// raw has the fields of the JSON of an object that LoadJSON stored.
+	raw map[string]json.RawMessage
 	// missingDefaults is true for a new custom resource that a real server stores without the defaults of its status,
 	// which it adds when it reads the object. The next write stores the defaults, so it is a change even if it changes
 	// nothing else.
@@ -98,6 +100,9 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 	}
 	accessor(obj).SetResourceVersion(strconv.FormatInt(version, 10))
 	rev, err := s.newRevision(r, kind, obj, before)
+	if err == nil {
+		err = rev.keepRaw(have, by)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -87,8 +87,8 @@ func equalOutsideMetadata(a, b runtime.Object) bool {
 	}
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
-		switch x.Type().Field(i).Name {
-		case "TypeMeta", "ObjectMeta":
+		field := x.Type().Field(i)
+		if field.Name == "TypeMeta" || field.Name == "ObjectMeta" || field.Tag.Get("json") == "-" {
 			continue
 		}
 		if !equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {

@@ -1,6 +1,8 @@
 package footest
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -56,6 +58,31 @@ func (e *env) foo(args arguments) error {
 	foo = &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: args.word(0)}}
 	editFoo(foo, args)
 	return e.cluster.add(foosResource, foo)
+}
+
+// storeFoo stores a Foo whose spec or status, given as JSON, may have what no rule allows.
+func (e *env) storeFoo(args arguments) error {
+	foo := e.cluster.foo(args.word(0))
+	if foo == nil {
+		return fmt.Errorf("there is no Foo %q", args.word(0))
+	}
+	encoded, err := json.Marshal(foo)
+	if err != nil {
+		return err
+	}
+	stored := map[string]json.RawMessage{}
+	if err := json.Unmarshal(encoded, &stored); err != nil {
+		return err
+	}
+	for _, part := range []string{"spec", "status"} {
+		if value, ok := args.value(part); ok {
+			stored[part] = json.RawMessage(value)
+		}
+	}
+	if encoded, err = json.Marshal(stored); err != nil {
+		return err
+	}
+	return e.cluster.LoadJSON(fooResource, encoded)
 }
 
 func editFoo(foo *v1alpha1.Foo, args arguments) {

@@ -33,6 +33,7 @@ func FooKind() apisim.Kind {
 	return apisim.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},
 		Custom: true, Status: true,
+		Strict: func(obj runtime.Object) runtime.Object { return (*strictFoo)(obj.(*v1alpha1.Foo)) },
 		Scale: &apisim.Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
 		},
@@ -41,6 +42,14 @@ func FooKind() apisim.Kind {
 			"spec.deploymentName": func(obj runtime.Object) string { return obj.(*v1alpha1.Foo).Spec.DeploymentName },
 		},
 	}
+}
+
+// A strictFoo is a Foo for which a value of a wrong type is an error.
+type strictFoo v1alpha1.Foo
+
+// DeepCopyObject returns a copy.
+func (foo *strictFoo) DeepCopyObject() runtime.Object {
+	return (*strictFoo)((*v1alpha1.Foo)(foo).DeepCopy())
 }
 
 // setDefaultConditions sets the condition that a Foo has before the controller has seen it.

@@ -19,6 +19,7 @@ var steps = []struct {
 	do    func(e *env, args arguments) error
 }{
 	{"foo", (*env).foo},
+	{"store foo", (*env).storeFoo},
 	{"delete foo", func(e *env, args arguments) error {
 		return e.cluster.delete(foosResource, args.word(0), args.has("foreground"))
 	}},

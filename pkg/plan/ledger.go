@@ -204,9 +204,10 @@ func (s *State) waiting() []Op {
 	return ops
 }
 
-// statusOverwritten reports whether somebody else has replaced what the controller wrote of the status last.
+// statusOverwritten reports whether somebody else has replaced what the controller wrote of the status last, or has put
+// there what cannot be read.
 func (s *State) statusOverwritten() bool {
-	return s.Memory.Reported != "" && s.Memory.Reported != digest(&s.Foo.Status)
+	return s.Memory.Reported != "" && (s.Memory.Reported != digest(&s.Foo.Status) || hasUnreadStatus(s.Foo))
 }
 
 // isStored reports whether the API server stored the status that it was sent. A policy, or an old

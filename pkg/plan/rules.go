@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -90,18 +91,18 @@ func (s *State) deletions(obsolete []*appsv1.Deployment, event func(*appsv1.Depl
 // updateStatus comes after all rules: the status is written when it differs.
 func (s *State) updateStatus() []*Step {
 	want := s.status()
-	if equality.Semantic.DeepEqual(s.Foo.Status, want) {
+	if equality.Semantic.DeepEqual(s.Foo.Status, want) && !hasUnreadStatus(s.Foo) {
 		return nil
 	}
 	foo := s.Foo.DeepCopy()
-	foo.Status = want
+	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
 	event := s.withinLimit(eventOf(&s.Foo.Status, &want))
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.
 func (s *State) hadDeployment() bool {
-	return s.Memory.Wrote || s.Foo.Status.ObservedGeneration != 0 || len(s.Previous) > 0
+	return s.Memory.Wrote || s.Foo.Status.ObservedGeneration != 0 || hasUnreadStatus(s.Foo) || len(s.Previous) > 0
 }
 
 // desired returns the Deployment to create: after a rename with as many replicas as the previous one, when the Foo does
@@ -114,10 +115,32 @@ func (s *State) desired() *appsv1.Deployment {
 	return want
 }
 
+// unreadInput returns the first field that could not be decoded and that decisions rest on, or nil. None of them rests
+// on the status: a Foo whose status alone could not be decoded is served, and its status is written again.
+func unreadInput(foo *v1alpha1.Foo) *v1alpha1.UnreadField {
+	for i := range foo.Unread {
+		if !isStatus(foo.Unread[i]) {
+			return &foo.Unread[i]
+		}
+	}
+	return nil
+}
+
+// hasUnreadStatus reports whether a part of the stored status could not be decoded. The status that foo has may then be
+// equal to what it should be, and the stored one is not.
+func hasUnreadStatus(foo *v1alpha1.Foo) bool { return slices.ContainsFunc(foo.Unread, isStatus) }
+
+func isStatus(unread v1alpha1.UnreadField) bool {
+	return unread.Path == "status" || strings.HasPrefix(unread.Path, "status.")
+}
+
 // invalidReason returns what is wrong with the spec of foo, or "". The API server checks the same rules; this is for
 // objects that were stored before it did.
 func invalidReason(foo *v1alpha1.Foo) string {
-	switch spec := &foo.Spec; {
+	switch spec, unread := &foo.Spec, unreadInput(foo); {
+	case unread != nil:
+		return fmt.Sprintf("%s cannot be read: it is %s, and not %s. Correct it, or remove it",
+			unread.Path, unread.Value, unread.Want)
 	case spec.DeploymentName == "":
 		return "spec.deploymentName is missing. Set the name of the Deployment to create"
 	case !validName(foo):

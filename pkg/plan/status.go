@@ -83,10 +83,17 @@ func withinLimit(conditions []metav1.Condition) []metav1.Condition {
 func malformed(seen map[string]bool) func(metav1.Condition) bool {
 	return func(c metav1.Condition) bool {
 		known := c.Status == metav1.ConditionTrue || c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown
-		bad := seen[c.Type] || !known || c.Reason == "" || c.LastTransitionTime.IsZero()
+		bad := seen[c.Type] || !known || c.Reason == "" || !canBeSent(c.LastTransitionTime)
 		seen[c.Type] = true
 		return bad
 	}
+}
+
+// canBeSent reports whether the API server can take t as the time of a condition. Times are sent in UTC: one with an
+// offset may then be in a year that has no four digits. The zero time is sent as null.
+func canBeSent(t metav1.Time) bool {
+	year := t.UTC().Year()
+	return !t.IsZero() && year >= 0 && year <= 9999
 }
 
 // selectorOf returns dep's selector in the form of a label query.

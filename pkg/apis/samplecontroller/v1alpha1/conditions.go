@@ -19,7 +19,8 @@ const (
 	ReasonPending = "Pending"
 	// ReasonPaused means that spec.paused is true: nothing is written but this status.
 	ReasonPaused = "Paused"
-	// ReasonInvalid means that the stored spec breaks a rule that was made after it was stored.
+	// ReasonInvalid means that the stored spec breaks a rule that was made after it was stored, or has a value that cannot
+	// be read.
 	ReasonInvalid = "Invalid"
 	// ReasonCreating means that the Deployment does not exist yet or has just been created.
 	ReasonCreating = "Creating"

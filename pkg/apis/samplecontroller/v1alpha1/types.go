@@ -40,6 +40,10 @@ type Foo struct {
 	// +optional
 	// +kubebuilder:default:={}
 	Status FooStatus `json:"status,omitzero"`
+
+	// Unread has the stored fields that UnmarshalJSON could not decode, in the
+	// order of the Go fields. This Foo lacks them. Unread is never sent.
+	Unread []UnreadField `json:"-"`
 }
 
 // FooSpec is what you want. A field that you leave out gets a default when

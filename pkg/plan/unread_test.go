@@ -1,0 +1,180 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// This file is about Foos with stored fields that could not be decoded.
+
+// withUnread adds fields that could not be decoded, and that were "x".
+func withUnread(paths ...string) fooOption {
+	return func(foo *v1alpha1.Foo) {
+		for _, path := range paths {
+			foo.Unread = append(foo.Unread, v1alpha1.UnreadField{Path: path, Value: `"x"`, Want: "an object"})
+		}
+	}
+}
+
+func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	const cannotBeRead = ` cannot be read: it is "x", and not an object. Correct it, or remove it` + editWeb
+	for _, tc := range []struct {
+		name    string
+		unread  []string
+		changes fooOption // What the decoder left out.
+		have    *appsv1.Deployment
+		want    string
+		report  string
+	}{
+		{
+			name: "a number of replicas", unread: []string{"spec.replicas"}, changes: unsetReplicas,
+			have: newDeployment(foo, scaled(9), available(3)),
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.replicas" + cannotBeRead,
+		},
+		{
+			name: "without a Deployment", unread: []string{"spec.replicas"}, changes: unsetReplicas,
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.replicas" + cannotBeRead,
+		},
+		{
+			name: "the name, of which the reason is not that it is missing", unread: []string{"spec.deploymentName"},
+			changes: withDeploymentName(""),
+			want:    v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.deploymentName" + cannotBeRead,
+		},
+		{
+			name: "the whole spec", unread: []string{"spec"}, changes: withDeploymentName(""),
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec" + cannotBeRead,
+		},
+		{
+			name: "metadata, which may be a time of deletion", unread: []string{"metadata.deletionTimestamp"},
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: metadata.deletionTimestamp" + cannotBeRead,
+		},
+		{
+			name: "the first of several", unread: []string{"status.replicas", "spec.image", "spec.paused"},
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.image" + cannotBeRead,
+		},
+		{
+			name: "the status alone", unread: []string{"status.conditions[0].lastTransitionTime"},
+			have: newDeployment(foo, scaled(9), available(3)),
+			want: "patch spec.replicas", report: available3,
+		},
+		{
+			name: "the whole status", unread: []string{"status"},
+			have: newDeployment(foo, available(3)), want: "nothing", report: available3,
+		},
+		{
+			name: "a field whose name begins like the status", unread: []string{"statusOfOthers"},
+			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: statusOfOthers" + cannotBeRead,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			foo := newFoo(withReplicas(3), withUnread(tc.unread...))
+			if tc.changes != nil {
+				tc.changes(foo)
+			}
+			c := play(t, plan.State{Foo: foo, Deployment: tc.have})
+			checkSent(t, tc.want, c.result())
+			if c.report() != tc.report {
+				t.Errorf("report:\n%s, want\n%s", c.report(), tc.report)
+			}
+			for _, field := range c.last().Foo.Unread {
+				if strings.HasPrefix(field.Path, "status.") || field.Path == "status" {
+					t.Errorf("the status that is sent is marked as unread: %v", field)
+				}
+			}
+			again := play(t, c.nextSync(time.Second))
+			if again.last() != nil {
+				t.Errorf("the next sync sends %s", wordsOf(again.last()))
+			}
+		})
+	}
+}
+
+// What could be decoded of the status may be all of what it should be. The rest of it must not stay.
+func TestAStatusThatCannotBeReadIsWrittenAgainAlsoIfNothingElseDiffers(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	first := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(3))})
+	state := first.nextSync(time.Second)
+	state.Foo = state.Foo.DeepCopy()
+	withUnread("status.selector")(state.Foo)
+	healed := play(t, state)
+	checkSent(t, "nothing", healed.sent())
+	if healed.status() == nil {
+		t.Fatal("the status was not written")
+	}
+	if again := play(t, healed.nextSync(time.Second)); again.last() != nil {
+		t.Errorf("the next sync sends %s", wordsOf(again.last()))
+	}
+}
+
+// Somebody who writes such a status again and again does not make the controller write as often.
+func TestAStatusThatCannotBeReadAgainAndAgainIsWrittenWithADelay(t *testing.T) {
+	foo := newFoo(withReplicas(3))
+	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(3))})
+	written := 0
+	for range 100 {
+		state := c.nextSync(10 * time.Millisecond)
+		state.Foo = state.Foo.DeepCopy()
+		withUnread("status.conditions[1].lastTransitionTime")(state.Foo)
+		c = play(t, state)
+		if c.status() != nil {
+			written++
+		}
+	}
+	if written == 0 || written > 5 {
+		t.Errorf("the status was written %d times in a second", written)
+	}
+}
+
+// Whether there was a Deployment is only known from the status.
+func TestAFooWhoseStatusCannotBeReadIsReadLiveBeforeACreate(t *testing.T) {
+	c := play(t, plan.State{Foo: newFoo(withUnread("status.observedGeneration"))})
+	checkSent(t, "get Foo, create web-1", c.sent())
+}
+
+func TestAFooThatCannotBeReadClaimsNoName(t *testing.T) {
+	older := named("older", "web-1", createdAt(1), withUnread("spec.paused"))
+	if plan.Claims(older) {
+		t.Error("it claims its name")
+	}
+	foo := newFoo(createdAt(2))
+	checkSent(t, "create web-1", play(t, plan.State{Foo: foo, FirstClaimant: firstOf(foos(older, foo))}).sent())
+}
+
+// Times are sent in UTC. The API server refuses a year that has no four digits, and null for the zero time.
+func TestConditionsWithATimeThatCannotBeSentAreDropped(t *testing.T) {
+	for _, tc := range []struct {
+		time string
+		kept bool
+	}{
+		{"9999-12-31T23:59:59Z", true},
+		{"9999-12-31T23:59:59-00:01", false},
+		{"9999-12-31T23:59:59+00:01", true},
+		{"0000-01-01T00:00:00Z", true},
+		{"0000-01-01T00:00:00+00:01", false},
+		{"0001-01-01T00:00:00Z", false},
+		{"0001-01-01T00:00:01Z", true},
+	} {
+		at, err := time.Parse(time.RFC3339, tc.time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := play(t, plan.State{Foo: newFoo(withConditions(metav1.Condition{
+			Type: "Other", Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.NewTime(at),
+		}))})
+		kept := false
+		for _, condition := range c.conditions() {
+			kept = kept || condition.Type == "Other"
+		}
+		if kept != tc.kept {
+			t.Errorf("a condition of %s: kept %t, want %t", tc.time, kept, tc.kept)
+		}
+	}
+}
