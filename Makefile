@@ -31,7 +31,7 @@ test: build bin/foo-controller-race ## run all tests, including those that use a
 test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules; an hour
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 30m -run TestSchedules . -schedules 20000
-	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -timeout 60m ./...
+	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
 
 .PHONY: unit
 unit: ## run the tests that need no control plane, in seconds
@@ -39,7 +39,7 @@ unit: ## run the tests that need no control plane, in seconds
 
 .PHONY: conformance
 conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
-	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -v -timeout 60m ./...
+	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
 mutants: ## make small faults in the code, one at a time, and check that tests fail; about two hours on two cores
