@@ -527,7 +527,7 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 		c.enqueueWaiting(foo, c.controlledBy(foo))
 		return
 	}
-	foos, _ := c.fooLister.Foos(key.Namespace).List(labels.Everything()) // Listers never fail.
+	foos, _ := c.fooLister.Foos(key.Namespace).List(labels.Everything()) // It reads the cache and never fails.
 	for _, foo := range foos {
 		c.enqueueFoo(foo)
 	}
@@ -556,7 +556,7 @@ func (c *Controller) enqueueFreed(names []cache.ObjectName) {
 // wait for that one are queued too.
 func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
 	visited := map[types.UID]bool{foo.UID: true}
-	for range maxChain {
+	for depth := 0; len(deps) > 0 && depth < maxChain; depth++ {
 		blocked := c.waitingFor(deps, visited)
 		deps = nil
 		for _, other := range blocked {
