@@ -92,7 +92,7 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 	for _, name := range []string{"changed", "dotted", "new"} {
 		foo := e.waitForReason(t, name, v1alpha1.ReasonReplicaFailure)
 		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
-		if !stalled || !strings.Contains(readyCondition(foo).Message, " describe deployment ") {
+		if !stalled || !strings.Contains(readyCondition(foo).Message, " get deployment ") {
 			t.Errorf("Foo %s: conditions = %v, want Stalled and a message with the next command", name, foo.Status.Conditions)
 		}
 	}
@@ -125,11 +125,11 @@ func TestFoosStoredBeforeValidationAreInvalidUntilTheyAreFixed(t *testing.T) {
 		"empty-spec":        "spec.deploymentName is missing",
 		"no-name":           "spec.deploymentName is missing",
 		"empty-name":        "spec.deploymentName is missing",
-		"bad-name":          "spec.deploymentName is not a name",
-		"long-name":         "spec.deploymentName is not a name",
+		"bad-name":          `spec.deploymentName is "Web_1", which is not a name`,
+		"long-name":         `spec.deploymentName is "aaaa`,
 		"image-with-spaces": "spec.image contains spaces",
 		"image-too-long":    "spec.image is longer than 1024 characters",
-		"negative-replicas": "spec.replicas is negative",
+		"negative-replicas": "spec.replicas is -1",
 	}
 	envs := map[string]*env{} // A namespace for each Foo, because most of them name the same Deployment.
 

@@ -237,7 +237,8 @@ func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
 }
 
 func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
-	const foos, workers = 1000, 4
+	// One namespace has at most half of the workers.
+	const foos, running = 1000, 4
 	e := newEnv(t, apiCluster)
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
@@ -258,11 +259,11 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 		mu.Unlock()
 		<-hold
 	}
-	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", workers))
-	until(t, "every worker has a request in flight", func(context.Context) (bool, error) {
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", 2*running))
+	until(t, "as many requests are in flight as the namespace may have", func(context.Context) (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(begun) == workers, nil
+		return len(begun) == running, nil
 	})
 	mu.Lock()
 	stopped = len(begun)
@@ -274,8 +275,8 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 
 	mu.Lock()
 	defer mu.Unlock()
-	if more := len(begun) - stopped; more > workers {
-		t.Errorf("%d further syncs after the signal, want at most one for each of %d workers", more, workers)
+	if more := len(begun) - stopped; more > running {
+		t.Errorf("%d further syncs after the signal, want at most one for each of the %d that ran", more, running)
 	}
 	list, err := e.kube.AppsV1().Deployments(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 		foo := e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonFieldsOverridden && isReady(foo)
 		})
-		want := `Deployment "web" is changed on its way in by an admission policy or webhook: ` +
+		want := `An admission webhook or policy changes Deployment "web" when the controller writes it: ` +
 			`spec.template.spec.containers[name=nginx].image was "mirror.example.com/nginx:1", must be "nginx:1.30"`
 		if got := readyCondition(foo).Message; !strings.HasPrefix(got, want) {
 			t.Errorf("message = %q, want it to begin with %q", got, want)

@@ -157,7 +157,7 @@ func TestRename(t *testing.T) {
 		}
 		reported := func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message,
-				`Deployment "copy" has this Foo as its controller`)
+				`Deployment "copy" has an owner reference to this Foo`)
 		}
 		e.waitForFoo(t, "web", reported)
 		e.rename(t, "web", "new")

@@ -34,8 +34,7 @@ func TestRivals(t *testing.T) {
 		for _, name := range []string{"z-older", "a-younger"} {
 			foo := e.waitForReason(t, name, v1alpha1.ReasonNameTaken)
 			want := `Deployment "web" is controlled by Foo "holder", which also names it. Set another ` +
-				"spec.deploymentName on one of the two Foos, or delete one. See: kubectl -n " + e.namespace +
-				" describe foo holder"
+				"spec.deploymentName on this Foo: kubectl -n " + e.namespace + " edit foo " + name
 			if got := readyCondition(foo).Message; got != want {
 				t.Errorf("Foo %s reports %q, want %q", name, got, want)
 			}

@@ -147,3 +147,21 @@ func TestEventOfShortensItsNote(t *testing.T) {
 		}
 	}
 }
+
+// An autoscaler changes replicas, and nothing else.
+func TestOnlyReplicasSuggestAnAutoscaler(t *testing.T) {
+	replicas, image := Field{Path: pathReplicas}, Field{Path: pathImage}
+	for _, tc := range []struct {
+		name   string
+		fields []Field
+		want   bool
+	}{
+		{"replicas", []Field{replicas}, true},
+		{"the image", []Field{image}, false},
+		{"both", []Field{replicas, image}, false},
+	} {
+		if got := strings.Contains(stopClient(tc.fields), "autoscaler"); got != tc.want {
+			t.Errorf("%s: %s", tc.name, stopClient(tc.fields))
+		}
+	}
+}

@@ -39,7 +39,7 @@ func (s *State) changedRepeatedly(fields []Field) ConditionError {
 		Reason: v1alpha1.ReasonFieldsOverridden,
 		Message: fmt.Sprintf("Another client keeps changing Deployment %q: %s. "+
 			"The controller corrects it at least once a minute", s.Deployment.Name, describeFields(fields)),
-		Advice: orRemove("Stop that client, for example an autoscaler", fields) + ". To find it: " +
+		Advice: orRemove(stopClient(fields), fields) + ". To find it: " +
 			s.kubectl("get deployment %s -o yaml --show-managed-fields", s.Deployment.Name),
 	}
 }
@@ -51,6 +51,14 @@ func describeFields(fields []Field) string {
 		texts = append(texts, field.describe())
 	}
 	return strings.Join(texts, "; ")
+}
+
+// stopClient returns the advice about a client that changes fields.
+func stopClient(fields []Field) string {
+	if len(fields) == 1 && fields[0].Path == pathReplicas {
+		return "Stop that client, for example an autoscaler"
+	}
+	return "Stop that client"
 }
 
 // describe describes a field that another client has changed, with both values.

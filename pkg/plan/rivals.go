@@ -72,7 +72,7 @@ func (s *State) nameConflictReport() *ConditionError {
 	switch {
 	case owner.DeletionTimestamp != nil:
 		return s.waitingForName(
-			fmt.Sprintf("Waiting for Foo %q and its Deployment %q to be deleted", owner.Name, dep.Name),
+			fmt.Sprintf("Waiting until Foo %q, which is being deleted, and its Deployment %q are gone", owner.Name, dep.Name),
 			s.checkFinalizers("Foo", owner.Name))
 	case owner.Spec.DeploymentName == dep.Name:
 		return s.nameTaken(owner)

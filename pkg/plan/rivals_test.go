@@ -30,8 +30,8 @@ const (
 func TestANameThatAnotherFooHas(t *testing.T) {
 	const (
 		describeAPI = "kubectl -n default describe foo api"
-		deleting    = `Waiting for Foo "api" and its Deployment "web-1" to be deleted. If Foo "api" still exists after ` +
-			"some minutes, check its finalizers: kubectl -n default get foo api -o yaml"
+		deleting    = `Waiting until Foo "api", which is being deleted, and its Deployment "web-1" are gone. If Foo "api" ` +
+			"still exists after some minutes, check its finalizers: kubectl -n default get foo api -o yaml"
 		moving  = `Waiting for Foo "api" to move from Deployment "web-1" to "api-2". See: ` + describeAPI
 		resumed = `Deployment "web-1" is controlled by Foo "api", which is paused and so does not move to Deployment ` +
 			`"api-2". To resume Foo "api": kubectl -n default patch foo api --type=merge -p '{"spec":{"paused":false}}'`

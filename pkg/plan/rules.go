@@ -139,7 +139,7 @@ func isStatus(unread v1alpha1.UnreadField) bool {
 func invalidReason(foo *v1alpha1.Foo) string {
 	switch spec, unread := &foo.Spec, unreadInput(foo); {
 	case unread != nil:
-		return fmt.Sprintf("%s cannot be read: it is %s, and not %s. Correct it, or remove it",
+		return fmt.Sprintf("%s cannot be read: it is %s, and not %s. Correct it",
 			unread.Path, unread.Value, unread.Want)
 	case spec.DeploymentName == "":
 		return "spec.deploymentName is missing. Set the name of the Deployment to create"

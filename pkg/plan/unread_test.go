@@ -25,7 +25,7 @@ func withUnread(paths ...string) fooOption {
 
 func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	const cannotBeRead = ` cannot be read: it is "x", and not an object. Correct it, or remove it` + editWeb
+	const cannotBeRead = ` cannot be read: it is "x", and not an object. Correct it` + editWeb
 	for _, tc := range []struct {
 		name    string
 		unread  []string
