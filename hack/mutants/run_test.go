@@ -129,10 +129,10 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name:       "a test binary that hangs before its first test is killed",
-			tests:      tinyTests + "\nfunc init() {\n\tif positive(-1) {\n\t\tselect {}\n\t}\n}\n",
-			planted:    strings.Replace(anotherFault, "\n+", "\n+func() bool { for n < 0 { }; return true }() && ", 1),
+			tests:      tinyTests + "\nfunc init() {\n\tfor positive(-5) {\n\t}\n}\n",
+			planted:    anotherFault,
 			args:       []string{"--planted", "--timeout=500ms"},
-			wantOut:    "killed: negative numbers are positive (no end after 625ms)\n",
+			wantOut:    "killed: negative numbers are positive (no end after 1.5s)\n",
 			onlyShared: true, // A `go test` waits another minute before it kills a test binary.
 		},
 		{
