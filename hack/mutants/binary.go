@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -22,14 +19,24 @@ import (
 type binary struct {
 	dir      string // The directory of the package, relative to the root.
 	file     string
+	count    int                  // The number of its mutants.
 	versions map[string][]version // By file.
-	slow     string               // Matches the names of the slow tests, "" if there are none.
-	killers  killers
+	// flags are those with which its tests run, each set of them as one line.
+	flags   map[string]bool
+	slow    string // Matches the names of the slow tests, "" if there are none.
+	killers killers
 }
 
 func newBinary(dir, file string) *binary {
-	return &binary{dir: dir, file: file, versions: map[string][]version{},
-		killers: killers{tests: map[string][]string{}, alone: map[string]bool{}}}
+	return &binary{
+		dir: dir, file: file, versions: map[string][]version{}, flags: map[string]bool{}, killers: newKillers(),
+	}
+}
+
+func (b *binary) add(file string, v version, flags []string) {
+	b.count++
+	b.versions[file] = append(b.versions[file], v)
+	b.flags[strings.Join(flags, "\n")] = true
 }
 
 // A sharedRun is how the tests of a woven mutant run: these binaries, one after the other, with these flags.
@@ -67,7 +74,7 @@ func (r *runner) share(ctx context.Context, mutants []mutant) (runs []*sharedRun
 				binaries[dir] = newBinary(dir, filepath.Join(r.dir, fmt.Sprintf("%d.test", len(binaries))))
 			}
 			runs[i].binaries = append(runs[i].binaries, binaries[dir])
-			binaries[dir].versions[m.file] = append(binaries[dir].versions[m.file], versions[i])
+			binaries[dir].add(m.file, versions[i], flags)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(binaries)) {
@@ -116,41 +123,33 @@ func (r *runner) prepare(ctx context.Context, check *checker, b *binary) error {
 		return nil
 	}
 	compiled := time.Since(started)
-	if err := r.findSlow(ctx, b); err != nil {
-		return err
+	for flags := range b.flags {
+		if err := r.check(ctx, b, flags); err != nil {
+			return err
+		}
 	}
-	count := 0
-	for _, versions := range b.versions {
-		count += len(versions)
-	}
-	fmt.Fprintf(r.out, "shared test binary of ./%s: %d of the faults, compiled in %s; "+
-		"its tests pass without a fault, after %s\n", b.dir, count, compiled.Round(time.Second/10), (time.Since(started) - compiled).Round(time.Second/10))
+	fmt.Fprintf(r.out, "shared test binary of ./%s: %d of the faults, compiled in %s; its tests pass without a fault, "+
+		"after %s\n", b.dir, b.count, compiled.Round(time.Second/10),
+		(time.Since(started) - compiled).Round(time.Second/10))
 	return nil
 }
 
-// findSlow finds the slow tests of a binary, and checks that the others pass without them and they without the others.
-// It repeats that, because a test may take longer if it is the first one to need something.
-func (r *runner) findSlow(ctx context.Context, b *binary) error {
-	var names []string
-	for flags := []string{"-test.v"}; ; flags = []string{"-test.v", "-test.skip=" + b.slow} {
-		output, err := r.runBinary(ctx, b, 0, flags...)
-		if err != nil {
-			return fmt.Errorf("the tests fail without any fault: %s: %w\n%s", b.dir, err, output)
-		}
-		more := slowTests(output)
-		if more == nil {
-			break
-		}
-		names = append(names, more...)
-		b.slow = exactly(names)
+// check runs the tests of a binary without a fault.
+func (r *runner) check(ctx context.Context, b *binary, flags string) error {
+	if flags == "" {
+		return r.findSlow(ctx, b)
 	}
-	if b.slow == "" {
-		return nil
+	_, err := r.passes(ctx, b, strings.Split(flags, "\n")...)
+	return err
+}
+
+// passes runs tests without a fault, and returns an error if they fail.
+func (r *runner) passes(ctx context.Context, b *binary, flags ...string) (string, error) {
+	output, err := r.runBinary(ctx, b, 0, flags...)
+	if err != nil {
+		return "", fmt.Errorf("the tests fail without any fault: %s: %w\n%s", b.dir, err, output)
 	}
-	if output, err := r.runBinary(ctx, b, 0, "-test.run="+b.slow); err != nil {
-		return fmt.Errorf("the tests fail without any fault: %s: %w\n%s", b.dir, err, output)
-	}
-	return nil
+	return output, nil
 }
 
 // build compiles a binary with all its versions. It reports false if that fails, which means that a version compiles
@@ -201,98 +200,3 @@ func (r *runner) runBinary(ctx context.Context, b *binary, number int, flags ...
 	}
 	return string(output), err
 }
-
-// tryShared runs the tests of a woven mutant, in rounds: the tests that noticed other mutants of the same place, the
-// other quick ones, the slow ones. Most mutants fail in the first round.
-func (r *runner) tryShared(ctx context.Context, run *sharedRun) (result, error) {
-	for _, b := range run.binaries {
-		rounds := [][]string{run.flags}
-		if len(run.flags) == 0 {
-			rounds = b.rounds(run.place)
-		}
-		for _, flags := range rounds {
-			output, err := r.runBinary(ctx, b, run.number, flags...)
-			var exit *exec.ExitError
-			switch {
-			case ctx.Err() != nil:
-				return result{}, ctx.Err()
-			case errors.As(err, &exit):
-				by := firstFailure(output)
-				if len(rounds) > 1 {
-					r.learn(ctx, b, run.place, by)
-				}
-				return result{outcome: killed, by: by}, nil
-			case err != nil:
-				return result{}, fmt.Errorf("%s: %w\n%s", b.dir, err, output)
-			}
-		}
-	}
-	return result{outcome: survived}, nil
-}
-
-// rounds returns the flags for the runs of the tests with a mutant at this place.
-func (b *binary) rounds(place string) [][]string {
-	if b.slow == "" {
-		return [][]string{nil}
-	}
-	rounds := [][]string{{"-test.skip=" + b.slow}, {"-test.run=" + b.slow}}
-	if likely := b.killers.at(place); likely != nil {
-		// The slow ones among them are not worth it: another test may notice the mutant.
-		first := []string{"-test.run=" + exactly(likely), "-test.skip=" + b.slow}
-		rounds = slices.Insert(rounds, 0, first)
-	}
-	return rounds
-}
-
-// killers has the quick tests that noticed a mutant, by the place of the mutant.
-type killers struct {
-	mu    sync.Mutex
-	tests map[string][]string
-	// alone tells of each test whether it passes without a fault and without the other tests. If it does not, its
-	// failure would prove nothing.
-	alone map[string]bool
-}
-
-func (k *killers) at(place string) []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.tests[place])
-}
-
-// learn adds the test that noticed a mutant.
-func (r *runner) learn(ctx context.Context, b *binary, place, by string) {
-	name, _, _ := strings.Cut(by, "/")
-	isSlow, err := regexp.MatchString(b.slow, name)
-	if isSlow || err != nil || !isName.MatchString(name) { // It may be the message of a panic.
-		return
-	}
-	k := &b.killers
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, known := k.alone[name]; !known {
-		_, err := r.runBinary(ctx, b, 0, "-test.run="+exactly([]string{name}))
-		k.alone[name] = err == nil
-	}
-	if k.alone[name] && !slices.Contains(k.tests[place], name) {
-		k.tests[place] = append(k.tests[place], name)
-	}
-}
-
-var (
-	isName = regexp.MustCompile(`^\w+$`)
-	passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
-)
-
-// slowTests returns the tests that took longer than the others. output is what a test binary prints with -test.v.
-func slowTests(output string) (names []string) {
-	const slow = 0.1 // Seconds.
-	for _, match := range passed.FindAllStringSubmatch(output, -1) {
-		if seconds, err := strconv.ParseFloat(match[2], 64); err == nil && seconds >= slow {
-			names = append(names, match[1])
-		}
-	}
-	return names
-}
-
-// exactly returns a regular expression that matches these names.
-func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }

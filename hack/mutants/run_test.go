@@ -136,6 +136,17 @@ func TestRun(t *testing.T) {
 			onlyShared: true, // A `go test` waits another minute before it kills a test binary.
 		},
 		{
+			name: "a test that passes only after another one is not run before it",
+			tests: "package tiny\n\nimport (\n\t\"testing\"\n\t\"time\"\n)\n\nvar first bool\n\n" +
+				"func TestFirst(*testing.T) {\n\tfirst = true\n}\n\n" +
+				"func TestSecond(t *testing.T) {\n\tif !first || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n\n" +
+				"func TestSlow(*testing.T) {\n\ttime.Sleep(200 * time.Millisecond)\n}\n",
+			planted: anotherFault + "\n0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
+			args:    []string{"--planted", "--parallel=1"},
+			wantOut: "killed: negative numbers are positive (TestSecond)\n",
+			wantErr: "planted, but survived: 0 is positive",
+		},
+		{
 			name:    "a panic before the first test counts as a failure",
 			tests:   tinyTests + "\nfunc init() {\n\tif positive(-5) {\n\t\tpanic(\"bad\")\n\t}\n}\n",
 			planted: anotherFault,

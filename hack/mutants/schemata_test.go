@@ -242,36 +242,3 @@ func printed(t *testing.T, program string, number int) string {
 	}
 	return string(output)
 }
-
-func TestTestPackages(t *testing.T) {
-	for _, test := range []struct {
-		name, args      string
-		packages, flags []string
-		ok              bool
-	}{
-		{name: "packages", args: "./pkg/plan .", packages: []string{"./pkg/plan", "."}, ok: true},
-		{
-			name: "flags with their values", args: "-run=TestA . -skip TestB/row", packages: []string{"."},
-			flags: []string{"-test.run=TestA", "-test.skip=TestB/row"}, ok: true,
-		},
-		{name: "a flag of go", args: "-tags x ."},
-		{name: "a flag of the test", args: ". -walk-bad=2"},
-		{name: "no package", args: "-run TestA"},
-	} {
-		packages, flags, ok := testPackages(strings.Fields(test.args))
-		if !test.ok {
-			packages, flags = nil, nil
-		}
-		if ok != test.ok || !cmp.Equal(packages, test.packages) || !cmp.Equal(flags, test.flags) {
-			t.Errorf("%s: %q, %q, %t; want %q, %q, %t", test.name, packages, flags, ok, test.packages, test.flags, test.ok)
-		}
-	}
-}
-
-func TestSlowTests(t *testing.T) {
-	const output = "=== RUN   TestA\n--- PASS: TestA (0.09s)\n--- PASS: TestB (0.10s)\n    --- PASS: TestB/c (0.10s)\n" +
-		"--- PASS: ExampleC (12.00s)\nPASS\n"
-	if diff := cmp.Diff([]string{"TestB", "ExampleC"}, slowTests(output)); diff != "" {
-		t.Errorf("slow tests (-want +got):\n%s", diff)
-	}
-}
