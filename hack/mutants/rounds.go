@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // This file is about the order of the tests. The sooner a mutant fails, the sooner the next one can run.
@@ -20,7 +21,7 @@ func (r *runner) tryShared(ctx context.Context, run *sharedRun) (result, error) 
 	for _, b := range run.binaries {
 		rounds := [][]string{run.flags}
 		if len(run.flags) == 0 {
-			rounds = b.rounds(run.place)
+			rounds = b.rounds(run.place, r.timeout)
 		}
 		for _, flags := range rounds {
 			output, err := r.runBinary(ctx, b, run.number, flags...)
@@ -30,7 +31,7 @@ func (r *runner) tryShared(ctx context.Context, run *sharedRun) (result, error) 
 				return result{}, ctx.Err()
 			case errors.As(err, &exit):
 				by := firstFailure(output)
-				if len(rounds) > 1 {
+				if b.slow != "" && len(run.flags) == 0 {
 					r.learn(ctx, b, run.place, by)
 				}
 				return result{outcome: killed, by: by}, nil
@@ -42,14 +43,17 @@ func (r *runner) tryShared(ctx context.Context, run *sharedRun) (result, error) 
 	return result{outcome: survived}, nil
 }
 
-// rounds returns the flags for the runs of the tests with a mutant at this place.
-func (b *binary) rounds(place string) [][]string {
+// rounds returns the flags for the runs of the tests with a mutant at this place. Quick tests get less time than
+// others, because many mutants make them hang.
+func (b *binary) rounds(place string, timeout time.Duration) [][]string {
+	const quickTimeout = 20 * time.Second
+	limit := "-test.timeout=" + min(timeout, quickTimeout).String()
 	if b.slow == "" {
-		return [][]string{nil}
+		return [][]string{{limit}}
 	}
-	rounds := [][]string{{"-test.skip=" + b.slow}, {"-test.run=" + b.slow}}
+	rounds := [][]string{{"-test.skip=" + b.slow, limit}, {"-test.run=" + b.slow}}
 	if likely := b.killers.at(place); likely != nil {
-		rounds = slices.Insert(rounds, 0, []string{"-test.run=" + exactly(likely)})
+		rounds = slices.Insert(rounds, 0, []string{"-test.run=" + exactly(likely), limit})
 	}
 	return rounds
 }

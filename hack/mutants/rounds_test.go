@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -9,19 +10,22 @@ import (
 // The tests that noticed mutants of the same place come first, the slow tests come last.
 func TestRounds(t *testing.T) {
 	b := newBinary("p", "p.test")
-	check := func(name, place string, want ...[]string) {
+	check := func(name, place string, timeout time.Duration, want ...[]string) {
 		t.Helper()
-		if diff := cmp.Diff(want, b.rounds(place)); diff != "" {
+		if diff := cmp.Diff(want, b.rounds(place, timeout)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	check("without slow tests there is one round", "p.go:7", nil)
+	const limit = "-test.timeout=20s"
+	check("without slow tests there is one round", "p.go:7", time.Minute, []string{limit})
 	b.slow = exactly([]string{"TestS", "TestT"})
-	quick, slow := []string{"-test.skip=^(TestS|TestT)$"}, []string{"-test.run=^(TestS|TestT)$"}
-	check("no mutant was noticed yet", "p.go:7", quick, slow)
+	quick, slow := []string{"-test.skip=^(TestS|TestT)$", limit}, []string{"-test.run=^(TestS|TestT)$"}
+	check("no mutant was noticed yet", "p.go:7", time.Minute, quick, slow)
 	b.killers.tests["p.go:7"] = []string{"TestA", "TestB"}
-	check("two tests have noticed some", "p.go:7", []string{"-test.run=^(TestA|TestB)$"}, quick, slow)
-	check("at another place", "p.go:8", quick, slow)
+	check("two tests have noticed some", "p.go:7", time.Minute, []string{"-test.run=^(TestA|TestB)$", limit}, quick, slow)
+	check("at another place", "p.go:8", time.Minute, quick, slow)
+	quick[1] = "-test.timeout=5s"
+	check("with a short timeout", "p.go:8", 5*time.Second, quick, slow)
 }
 
 func TestSlowTests(t *testing.T) {
