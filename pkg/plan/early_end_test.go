@@ -29,7 +29,7 @@ func TestARefusalBeforeTheFooHasChangedIsRetried(t *testing.T) {
 		if got.Kind != plan.Retry || got.After != 5*time.Millisecond || got.For != plan.NextStep {
 			t.Errorf("%s: outcome %+v, want a retry in the next step", name, got)
 		}
-		if got.Err == nil || got.Quiet {
+		if got.Err == nil || got.Expected {
 			t.Errorf("%s: outcome %+v, want a retry with the error of the patch", name, got)
 		}
 	}
@@ -39,7 +39,7 @@ func TestARefusalBeforeTheFooHasChangedIsRetried(t *testing.T) {
 func TestAReadWithoutAnAnswerIsLoggedOnce(t *testing.T) {
 	state := plan.State{Foo: newFoo(withReplicas(3), observed)}
 	failed := play(t, state, fails(plan.ReadFoo, noResponse))
-	if got := failed.outcome; got.Kind != plan.Retry || got.For != plan.Backoff || got.Err == nil || got.Quiet {
+	if got := failed.outcome; got.Kind != plan.Retry || got.For != plan.Backoff || got.Err == nil || got.Expected {
 		t.Errorf("outcome %+v, want a retry for the backoff, with the error", got)
 	}
 	early := play(t, failed.nextSync(time.Millisecond))
