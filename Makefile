@@ -42,7 +42,7 @@ conformance: build ## compare the simulated API server with a real one in 100,00
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
-mutants: ## make small faults in the code, one at a time, and check that tests fail; about two hours on two cores
+mutants: ## make small faults in the code, one at a time, and check that tests fail; about 20 minutes on two cores
 	@go run ./hack/mutants
 
 .PHONY: verify

@@ -1,6 +1,9 @@
 // Command mutants checks that the tests fail if the code is wrong. It makes small faults, one at a time, runs the tests
 // that should fail, and reports the faults with which they pass. `make mutants` runs it.
 //
+// To compile each fault would take hours. So almost all faults of a package are compiled together, see weave, and an
+// environment variable selects one of them for each run of the tests. The others are compiled alone, see tryAlone.
+//
 // Planted faults are described in planted.txt. Automatic faults are generated, see mutate. An automatic fault may
 // survive if no test can notice it. survivors.txt lists these, each with its reason.
 package main
@@ -42,7 +45,7 @@ do not count.
 
 The exit status is 1 in each of these cases: A planted fault survives, or its text is not in the source. An
 automatic fault survives and is not listed. A listed fault does not survive. The tests fail without a fault.
-Compiled mutants stay in Go's build cache, about 1 MB each, until Go removes unused entries.
+Compiled mutants stay in Go's build cache until Go removes unused entries.
 
 `
 
@@ -66,6 +69,7 @@ func main() {
 // options are the values of the flags and arguments.
 type options struct {
 	planted, automatic, list bool
+	alone                    bool
 	only                     *regexp.Regexp
 	parallel                 int
 	timeout                  time.Duration
@@ -84,6 +88,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	fs.BoolVar(&opts.automatic, "auto", false, "only the automatic ones")
 	fs.BoolVar(&opts.list, "list", false,
 		"list the names of the faults, check that both files fit the sources, and run nothing")
+	fs.BoolVar(&opts.alone, "alone", false,
+		"compile each fault alone, to check that the shared test binaries give the same results; takes hours")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
 	fs.DurationVar(&opts.timeout, "timeout", time.Minute,
@@ -163,10 +169,7 @@ func try(ctx context.Context, root string, opts *options, mutants []mutant, out 
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &runner{root: root, dir: dir, out: out, parallel: opts.parallel, timeout: opts.timeout}
-	if err := r.baseline(ctx, mutants); err != nil {
-		return nil, err
-	}
+	r := &runner{root: root, dir: dir, out: out, parallel: opts.parallel, timeout: opts.timeout, alone: opts.alone}
 	return r.all(ctx, mutants)
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -73,5 +75,21 @@ func (m *mutant) diff(root string) string {
 	}
 	show("-", string(src[first:last]))
 	show("+", string(src[first:m.from])+m.text+string(src[m.to:last]))
+	return b.String()
+}
+
+// describe returns how many faults were tried in shared test binaries, and why the others were not.
+func describe(reasons []string) string {
+	counts := map[string]int{}
+	for _, reason := range reasons {
+		counts[reason]++
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d faults ran in shared test binaries, %d in one of their own:\n", counts[""],
+		len(reasons)-counts[""])
+	delete(counts, "")
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&b, "    %d %s\n", counts[reason], reason)
+	}
 	return b.String()
 }

@@ -31,22 +31,44 @@ type result struct {
 	by string
 }
 
-// A runner runs tests in the module at root. With `go test -overlay`, Go reads a mutant from dir instead of the
-// original file, so the sources never change.
+// A runner runs tests in the module at root. With the flag -overlay, Go reads a mutant from dir instead of the original
+// file, so the sources never change.
 type runner struct {
 	root, dir string
 	out       io.Writer
 	parallel  int
 	timeout   time.Duration
+	alone     bool // Tries every mutant alone.
 }
 
-// baseline runs the tests of all mutants without a fault. If they failed, the failure of a mutant would prove nothing.
-func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
-	started := time.Now()
+// overlay writes files with these texts to dir, and returns the name of a file for the flag -overlay. With it, Go reads
+// them instead of the files of these names. name makes the names in dir unique.
+func (r *runner) overlay(name string, texts map[string][]byte) (string, error) {
+	replace := map[string]string{}
+	for file, text := range texts {
+		original, err := filepath.Abs(filepath.Join(r.root, file))
+		if err != nil {
+			return "", err
+		}
+		replace[original] = filepath.Join(r.dir, fmt.Sprintf("%s-%d.go", name, len(replace)))
+		if err := os.WriteFile(replace[original], text, 0o600); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(r.dir, name+".json")
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
+// baseline runs the tests of all mutants that are tried alone, without a fault.
+func (r *runner) baseline(ctx context.Context, mutants []mutant, runs []*sharedRun) error {
 	seen := map[string]bool{}
-	for _, m := range mutants {
+	for i, m := range mutants {
 		args := strings.Join(m.tests, " ")
-		if seen[args] {
+		if runs[i] != nil || seen[args] {
 			continue
 		}
 		seen[args] = true
@@ -55,7 +77,6 @@ func (r *runner) baseline(ctx context.Context, mutants []mutant) error {
 			return fmt.Errorf("the tests fail without any fault: %w\n%s", err, output)
 		}
 	}
-	fmt.Fprintf(r.out, "the tests pass without a fault, after %s\n", time.Since(started).Round(time.Second))
 	return nil
 }
 
@@ -72,23 +93,15 @@ func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
 	return string(output), err
 }
 
-// try runs the tests of a mutant.
-func (r *runner) try(ctx context.Context, i int, m mutant) (result, error) {
-	path, err := filepath.Abs(filepath.Join(r.root, m.file))
+// tryAlone compiles a mutant without any other, and runs its tests. It takes longer than tryShared, but can try every
+// mutant.
+func (r *runner) tryAlone(ctx context.Context, i int, m mutant) (result, error) {
+	src, err := os.ReadFile(filepath.Join(r.root, m.file))
 	if err != nil {
 		return result{}, err
 	}
-	src, err := os.ReadFile(path)
+	overlay, err := r.overlay(fmt.Sprint("alone-", i), map[string][]byte{m.file: m.apply(src)})
 	if err != nil {
-		return result{}, err
-	}
-	file := filepath.Join(r.dir, fmt.Sprintf("%d.go", i))
-	overlay := filepath.Join(r.dir, fmt.Sprintf("%d.json", i))
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: file}})
-	if err != nil {
-		return result{}, err
-	}
-	if err := errors.Join(os.WriteFile(file, m.apply(src), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return result{}, err
 	}
 	output, err := r.goTest(ctx, append([]string{"-overlay=" + overlay}, m.tests...))
@@ -128,12 +141,34 @@ func (m *mutant) apply(src []byte) []byte {
 	return slices.Concat(src[:m.from], []byte(m.text), src[m.to:])
 }
 
-// all tries the mutants, several at a time, and returns the results in their order.
+// all tries the mutants, several at a time, and returns the results in their order. First it runs the tests without a
+// mutant.
 func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
+	started := time.Now()
 	before, err := r.fingerprint(mutants)
 	if err != nil {
 		return nil, err
 	}
+	runs, reasons, err := r.share(ctx, mutants)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.baseline(ctx, mutants, runs); err != nil {
+		return nil, err
+	}
+	results, err := r.tryAll(ctx, mutants, runs)
+	if err != nil {
+		return nil, err
+	}
+	after, err := r.fingerprint(mutants)
+	if err == nil && after != before {
+		err = errors.New("the sources changed while the tests ran, so the results are invalid: run again")
+	}
+	fmt.Fprintf(r.out, "%d faults in %s\n%s", len(mutants), time.Since(started).Round(time.Second), describe(reasons))
+	return results, err
+}
+
+func (r *runner) tryAll(ctx context.Context, mutants []mutant, runs []*sharedRun) ([]result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	results := make([]result, len(mutants))
@@ -143,7 +178,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 	for range r.parallel {
 		workers.Go(func() {
 			for i := range next {
-				res, err := r.try(ctx, i, mutants[i])
+				res, err := r.try(ctx, i, mutants[i], runs[i])
 				if err != nil {
 					cancel(fmt.Errorf("%s: %w", mutants[i].key, err)) // Only the first call counts.
 					continue
@@ -158,14 +193,14 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 	}
 	close(next)
 	workers.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+	return results, context.Cause(ctx)
+}
+
+func (r *runner) try(ctx context.Context, i int, m mutant, run *sharedRun) (result, error) {
+	if run == nil {
+		return r.tryAlone(ctx, i, m)
 	}
-	after, err := r.fingerprint(mutants)
-	if err == nil && after != before {
-		err = errors.New("the sources changed while the tests ran, so the results are invalid: run again")
-	}
-	return results, err
+	return r.tryShared(ctx, run)
 }
 
 // fingerprint is a hash of the Go files in the directories of the mutants.

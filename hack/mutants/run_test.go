@@ -2,8 +2,9 @@ package main
 
 import (
 	"bytes"
-	"os"
+	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +22,19 @@ const (
 	anotherFault   = "negative numbers are positive\nin tiny/tiny.go\n-n > 0\n+n != 0\n"
 )
 
-// TestRun runs the command on a module with one function, and compares its output and error.
+// A commandTest is a run of the command on a module with one function.
+type commandTest struct {
+	name                        string
+	tests, planted, survivors   string
+	args                        []string
+	wantOut, wantErr, unwantErr string
+	// onlyShared tells that the run with --alone takes too long.
+	onlyShared bool
+}
+
+// TestRun compares output and error of the command. They are the same with --alone.
 func TestRun(t *testing.T) {
-	for _, test := range []struct {
-		name                        string
-		tests, planted, survivors   string
-		args                        []string
-		wantOut, wantErr, unwantErr string
-	}{
+	for _, test := range []commandTest{
 		{
 			name:      "listed survivors and a planted fault that is noticed are no problem",
 			planted:   anotherFault,
@@ -121,46 +127,78 @@ func TestRun(t *testing.T) {
 			args:    []string{"--planted", "--timeout=500ms"},
 			wantOut: "killed: negative numbers are positive (test timed out after 500ms)\n",
 		},
+		{
+			name:       "a test binary that hangs before its first test is killed",
+			tests:      tinyTests + "\nfunc init() {\n\tfor positive(-5) {\n\t}\n}\n",
+			planted:    anotherFault,
+			args:       []string{"--planted", "--timeout=500ms"},
+			wantOut:    "killed: negative numbers are positive (no end after 1.5s)\n",
+			onlyShared: true, // A `go test` waits another minute before it kills a test binary.
+		},
+		{
+			name: "a test that passes only after another one is not run before it",
+			tests: "package tiny\n\nimport (\n\t\"testing\"\n\t\"time\"\n)\n\nvar first bool\n\n" +
+				"func TestFirst(*testing.T) {\n\tfirst = true\n}\n\n" +
+				"func TestSecond(t *testing.T) {\n\tif !first || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n\n" +
+				"func TestSlow(*testing.T) {\n\ttime.Sleep(200 * time.Millisecond)\n}\n",
+			planted: anotherFault + "\n0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
+			args:    []string{"--planted", "--parallel=1"},
+			wantOut: "killed: negative numbers are positive (TestSecond)\n",
+			wantErr: "planted, but survived: 0 is positive",
+		},
+		{
+			name:    "a panic before the first test counts as a failure",
+			tests:   tinyTests + "\nfunc init() {\n\tif positive(-5) {\n\t\tpanic(\"bad\")\n\t}\n}\n",
+			planted: anotherFault,
+			args:    []string{"--planted"},
+			wantOut: "killed: negative numbers are positive (bad)\n",
+		},
+		{
+			name:    "a panic in a goroutine counts as a failure",
+			planted: strings.Replace(anotherFault, "+n", "+func() bool { go panic(\"bad\"); select {} }() && n", 1),
+			args:    []string{"--planted"},
+			wantOut: "killed: negative numbers are positive (bad)\n",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && !strings.Contains(strings.Join(test.args, " "), "--list") {
+			if slices.Contains(test.args, "--list") {
+				test.run(t)
+				return
+			}
+			if testing.Short() {
 				t.Skip("builds test binaries")
 			}
-			root := t.TempDir()
-			if test.tests == "" {
-				test.tests = tinyTests
-			}
-			for name, text := range map[string]string{
-				"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": tinySource, "tiny/tiny_test.go": test.tests,
-				plantedFile: test.planted, survivorsFile: test.survivors,
-			} {
-				file := filepath.Join(root, filepath.FromSlash(name))
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var out bytes.Buffer
-			err := run(t.Context(), root, append(test.args, "tiny"), &out)
-			text := ""
-			if err != nil {
-				text = err.Error()
-			}
-			switch {
-			case !strings.Contains(out.String(), test.wantOut):
-				t.Errorf("printed:\n%s\nwant:\n%s", &out, test.wantOut)
-			case test.wantErr == "" && err != nil, !strings.Contains(text, test.wantErr):
-				t.Errorf("error %q, want %q; printed:\n%s", text, test.wantErr, &out)
-			case test.unwantErr != "" && strings.Contains(text, test.unwantErr):
-				t.Errorf("error %q, which should not have %q", text, test.unwantErr)
-			}
-			if left, err := filepath.Glob(filepath.Join(root, "tiny", "*")); err != nil || len(left) != 2 {
-				t.Errorf("the run left %v, %v", left, err)
+			t.Run("shared", test.run)
+			if !test.onlyShared {
+				test.args = append([]string{"--alone"}, test.args...)
+				t.Run("alone", test.run)
 			}
 		})
+	}
+}
+
+func (test *commandTest) run(t *testing.T) {
+	root := writeFiles(t, map[string]string{
+		"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": tinySource,
+		"tiny/tiny_test.go": cmp.Or(test.tests, tinyTests), plantedFile: test.planted, survivorsFile: test.survivors,
+	})
+	var out bytes.Buffer
+	err := run(t.Context(), root, slices.Concat(test.args, []string{"tiny"}), &out)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case !strings.Contains(out.String(), test.wantOut):
+		t.Errorf("printed:\n%s\nwant:\n%s", &out, test.wantOut)
+	case test.wantErr == "" && err != nil, !strings.Contains(text, test.wantErr):
+		t.Errorf("error %q, want %q; printed:\n%s", text, test.wantErr, &out)
+	case test.unwantErr != "" && strings.Contains(text, test.unwantErr):
+		t.Errorf("error %q, which should not have %q", text, test.unwantErr)
+	}
+	if left, err := filepath.Glob(filepath.Join(root, "tiny", "*")); err != nil || len(left) != 2 {
+		t.Errorf("the run left %v, %v", left, err)
 	}
 }
 
@@ -180,7 +218,7 @@ func TestProgressEstimatesWhatIsLeft(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[outcome]int{killed: 1}}
 	p.done("a fault", result{outcome: survived})
-	want := "survived: a fault\n2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"
+	const want = "survived: a fault\n2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)
 	}
