@@ -43,7 +43,8 @@ const (
 	// syncGrace is how long running syncs may continue after a stop.
 	syncGrace = 10 * time.Second
 
-	// retryRate, in a second, and retryBurst limit the retries of all keys together. First attempts are not limited.
+	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
+	// conflicts and waits are not limited.
 	retryRate  = 50
 	retryBurst = 300
 
@@ -55,15 +56,15 @@ const (
 	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
 	byFoo = "foo"
 
-	// maxChain is how many Foos that wait for each other are followed from one to the next. It limits the work for an
-	// event, and for a sync. A longer cycle is reported as waiting, not as a cycle.
+	// maxChain is how many Foos that wait for each other are followed from one to the next. It limits the length of an
+	// owner chain, and the depth of the walk after an event. A longer cycle is reported as waiting, not as a cycle.
 	maxChain = 50
 )
 
 // deploymentHandlerFuncs are handlers that learn whether an added Deployment is in the initial list.
 type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*appsv1.Deployment]
 
-// fooHandlerFuncs are those of Foos.
+// fooHandlerFuncs are handlers that learn whether an added Foo is in the initial list.
 type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Foo]
 
 // errPanic is the error of a sync that panicked.
@@ -89,13 +90,13 @@ type Controller struct {
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// add queues a key at once. The class decides how soon it is handed out.
+	// add queues a key at once. The class decides how soon it is handed out within its namespace.
 	add func(cache.ObjectName, fairqueue.Class)
-	// goroutines is how many call the queue's Get. It limits how many of them have a key at a time.
+	// goroutines is the number of goroutines that call the queue's Get. The queue decides how many of them have a key.
 	goroutines int
 	// retries is the queue's rate limiter.
 	retries *retry.Limiter[cache.ObjectName]
-	// claims knows which Foo creates a Deployment that does not exist. The handlers of Foos keep it up to date.
+	// claims has, for each name, the Foo that may create the Deployment. The handlers of Foos keep it up to date.
 	claims *claims.Index
 	// writes has those of our acknowledged writes that the caches do not have yet.
 	writes *consistency.Writes
@@ -120,9 +121,10 @@ type Clients struct {
 	Samples clientset.Interface
 }
 
-// New returns a Controller that reads from the informers, writes through the clients, and syncs as many Foos at the
-// same time as there are workers. It adds its handlers and indexes to the informers, which therefore must not have been
-// started.
+// New returns a Controller that reads from the informers, writes through the clients, and works on as many Foos at a
+// time as there are workers. A sync that has lasted for a second does not count, so up to four times as many may be
+// running, see package fairqueue. New adds its handlers and indexes to the informers, which therefore must not have
+// been started.
 func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
 	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
 	logger := klog.FromContext(ctx)
@@ -252,7 +254,9 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		c.retries.Failed(key, outcome.After, outcome.Expected) // The queue asks retries, which returns this delay.
 		c.queue.AddRateLimited(key)
 	case plan.Wait: // No Forget: a delay between two failures is not a success.
-		c.retries.Waits(key)
+		if outcome.Reason != plan.Backoff { // After a backoff the key comes back for the failure before.
+			c.retries.Waits(key)
+		}
 		c.queue.AddAfter(key, outcome.After)
 	case plan.Done:
 		if outcome.Reason == "" { // Else a stale cache ended the sync early, and something may be left to do.
@@ -464,17 +468,21 @@ func (c *Controller) forget(key cache.ObjectName) {
 	delete(c.memories, key)
 }
 
-// From here on: which event queues which Foos. Informers are not resynced: the queue has a key until its sync succeeds,
-// and a new list after a lost watch brings every change that the watch missed.
+// The table shows which event queues which Foos. An event of our own write does not queue its Foo. The initial list
+// queues each Foo once. Informers are not resynced: a key is requeued until no retry is needed, and a new list after a
+// lost watch brings every change that the watch missed.
 //
-//	event                                    queues
-//	a Foo is added, changed or deleted       the Foo itself
-//	  the first claim to a free name changes all Foos that name that Deployment
-//	  it is replaced, deleted or new         the Foos that name a Deployment of it
-//	  it moves, or is blocked or unblocked   the Foos that name a previous Deployment of it
-//	a Deployment is added or deleted         its owner, and the Foos that name it
-//	a Deployment is changed                  its owner
-//	  controller, label or deletion          also the Foos that name it
+//	event                                          queues
+//	a Foo is added, changed or deleted             the Foo itself
+//	  another Foo has the first claim to a name    these two Foos, if that Deployment does not exist
+//	  it is new, replaced, or (being) deleted      the Foos that name a Deployment of it
+//	  it moves; is paused; Ready, Stalled or
+//	  what it waits for changes                    the Foos that name a previous Deployment of it
+//	a Deployment is added or deleted               its owner, and the Foos that name it
+//	a Deployment is changed                        its owner
+//	  its controller, made-for label or deletion   also the Foos that name it
+//
+// A paused or invalid Foo that is queued as waiting also queues the Foos that wait for it.
 
 // enqueueFoo queues foo to be synced.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
@@ -522,38 +530,43 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.add(key, fairqueue.Change)
-	c.enqueueFreed(c.claims.Delete(key))
+	c.enqueueFirst(c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueWaiting(foo, c.controlledBy(foo))
 		return
 	}
-	foos, _ := c.fooLister.Foos(key.Namespace).List(labels.Everything()) // It reads the cache and never fails.
-	for _, foo := range foos {
-		c.enqueueFoo(foo)
-	}
+	c.enqueueNamespace(key.Namespace)
 }
 
 // updateClaim enters the claim of foo to the Deployment that it names, and queues the Foos for which that matters.
 func (c *Controller) updateClaim(foo *v1alpha1.Foo) {
-	c.enqueueFreed(c.claims.SetIf(plan.Claims(foo), foo))
+	c.enqueueFirst(c.claims.SetIf(plan.Claims(foo), foo))
 }
 
-// enqueueFreed queues the Foos that name one of names, which have another first claim, unless the Deployment exists:
-// the claims do not matter then.
-func (c *Controller) enqueueFreed(names []cache.ObjectName) {
-	for _, name := range names {
+// enqueueFirst queues the Foos that had and have the first claim to a Deployment. If the Deployment exists, claims do
+// not matter. The reports of all other Foos that name it stay the same.
+func (c *Controller) enqueueFirst(changes []claims.Change) {
+	for _, change := range changes {
+		name := change.Deployment
 		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		for _, foo := range c.foosNaming(name.Namespace, name.Name) {
-			c.enqueueFoo(foo)
+		for _, foo := range []*v1alpha1.Foo{change.Before, change.After} {
+			c.enqueueIfAny(foo)
 		}
 	}
 }
 
-// enqueueWaiting queues the other Foos that name one of deps, which foo controls. A Foo that waits wakes the next one
-// when its status changes. The status of a paused or invalid Foo does not follow what it waits for, so the Foos that
-// wait for that one are queued too.
+// enqueueIfAny queues foo, unless it is nil.
+func (c *Controller) enqueueIfAny(foo *v1alpha1.Foo) {
+	if foo != nil {
+		c.enqueueFoo(foo)
+	}
+}
+
+// enqueueWaiting queues the other Foos that name one of deps, which foo controls. Each of them, when its status
+// changes, wakes the Foos that wait for it. Paused and invalid Foos do not report what they wait for, so the Foos
+// that wait for such a Foo are queued too.
 func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
 	visited := map[types.UID]bool{foo.UID: true}
 	for depth := 0; len(deps) > 0 && depth < maxChain; depth++ {
@@ -566,7 +579,7 @@ func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment
 	}
 }
 
-// silentlyHeld returns the previous Deployments of a Foo whose status does not follow what it waits for.
+// silentlyHeld returns the previous Deployments of a paused or invalid Foo, and nil for any other.
 func (c *Controller) silentlyHeld(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	if plan.Claims(foo) {
 		return nil
@@ -587,8 +600,8 @@ func (c *Controller) waitingFor(deps []*appsv1.Deployment, visited map[types.UID
 	})
 }
 
-// deploymentAdded queues the Foos that a new Deployment concerns. Those of the initial list concern no Foo that is not
-// queued: no sync begins before both lists are complete.
+// deploymentAdded queues the Foos that a new Deployment concerns. The initial list needs no handling: every Foo is
+// queued by its own event, and no sync begins before both lists are complete.
 func (c *Controller) deploymentAdded(dep *appsv1.Deployment, isInInitialList bool) {
 	if !isInInitialList {
 		c.handleObject(dep, c.lastWriter(dep))
@@ -603,8 +616,9 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	case plan.SameOwnership(have, dep):
 		c.enqueueOwner(dep)
 	default:
-		c.handleObject(have, nil)
-		c.handleObject(dep, c.lastWriter(dep))
+		writer := c.lastWriter(dep)
+		c.handleObject(have, writer)
+		c.handleObject(dep, writer)
 	}
 }
 
@@ -615,15 +629,22 @@ func (c *Controller) enqueueOwner(dep *appsv1.Deployment) {
 	}
 }
 
-// deploymentDeleted queues the Foos that a deleted Deployment concerns. A tombstone may have only its name, and no
-// owner.
+// deploymentDeleted queues the Foos that a deleted Deployment concerns. If the watch missed the deletion, only the key
+// may be known, and not the owner. Then every Foo of the namespace is queued.
 func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
-	dep := deleted.OptionalObj
-	if dep == nil {
-		name := deleted.GetObjectName()
-		dep = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	if deleted.OptionalObj == nil {
+		c.enqueueNamespace(deleted.GetObjectName().Namespace)
+		return
 	}
-	c.handleObject(dep, nil)
+	c.handleObject(deleted.OptionalObj, nil)
+}
+
+// enqueueNamespace queues all Foos of a namespace.
+func (c *Controller) enqueueNamespace(namespace string) {
+	foos, _ := c.fooLister.Foos(namespace).List(labels.Everything()) // It reads the cache and never fails.
+	for _, foo := range foos {
+		c.enqueueFoo(foo)
+	}
 }
 
 // handleObject queues the owner of dep, and every Foo that names dep, because dep may now occupy that name, or have

@@ -647,6 +647,11 @@ func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
 		{"only the resourceVersion changes", changed(func(*v1alpha1.Foo) {}), false},
 		{"the Foo begins to be deleted", changed(deleting), true},
 		{"another Foo has the name", changed(func(foo *v1alpha1.Foo) { foo.UID = "another" }), true},
+		{"the deletion of a Deployment of which only the key is known", func(c *Controller) {
+			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{
+				FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "default/former"},
+			})
+		}, true},
 		{"our own write of its Deployment", func(c *Controller) {
 			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "20")
 			c.deploymentAdded(newDeployment(), false)
@@ -695,6 +700,10 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 		{name: "the deletion of the Deployment", queued: others + 1, happens: func(c *Controller) {
 			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.DeletionTimestamp = new(metav1.Now()) }))
 		}},
+		{name: "our own write of the label of what it was made for", queued: others, happens: func(c *Controller) {
+			c.writes.WroteAt(cache.MetaObjectToName(owner), owner.UID, deploymentsResource, "21")
+			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Labels = nil }))
+		}},
 		{name: "another controller of the Deployment", queued: others + 1, happens: func(c *Controller) {
 			c.deploymentChanged(dep, changed(foreign))
 		}},
@@ -724,7 +733,7 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 			c.fooAdded(newFoo(fooNamed("zoo"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(99, 0) }), false)
 		}},
 		{
-			name: "the first claim to a Deployment that does not exist is deleted", free: true, queued: others + 1,
+			name: "the first claim to a Deployment that does not exist is deleted", free: true, queued: 2,
 			happens: func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: owner}) },
 		},
 	} {
@@ -1364,19 +1373,27 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	}
 }
 
-// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share. A
-// wait after it, and an event, need none.
+// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share,
+// also if an event brought the key back before. A wait for the caches needs none.
 func TestOnlyFailuresNeedAToken(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	for _, test := range []struct {
 		name   string
 		err    error
 		behind bool // The caches do not show the last write.
+		event  bool // An event brings the key back during its backoff.
 		counts bool
 	}{
 		{name: "a conflict", err: apierrors.NewConflict(deploymentsGR, "web", errBoom)},
 		{name: "a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom), counts: true},
-		{name: "a wait after a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom), behind: true},
+		{
+			name: "the wait for the backoff of a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom),
+			event: true, counts: true,
+		},
+		{
+			name: "a wait for the caches after a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom),
+			behind: true,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
@@ -1384,7 +1401,10 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 			f.add(webKey, fairqueue.Change)
 			f.processNextWorkItem(f.ctx, f.ctx)
 			if test.behind {
+				f.stored = map[string]string{foosResource: "10", deploymentsResource: "20"}
 				f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
+			}
+			if test.behind || test.event {
 				f.add(webKey, fairqueue.Change)
 				f.processNextWorkItem(f.ctx, f.ctx)
 			}
@@ -1509,11 +1529,11 @@ type fixture struct {
 	log       []string // The requests, in order.
 }
 
-// newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
-// resourceVersion in both.
 // fixtureWorkers is so many that a test can get all keys of a namespace without Done.
 const fixtureWorkers = 10_000
 
+// newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
+// resourceVersion in both.
 func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)

@@ -7,6 +7,7 @@ import (
 	"container/heap"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -15,8 +16,9 @@ import (
 // A Compare function returns less than 0 when a comes before b, and never 0 for two Foos of different names.
 type Compare func(a, b *v1alpha1.Foo) int
 
-// An Index has, for each name of a Deployment, the Foos that claim it. Set and Delete take O(log n) steps, where n Foos
-// claim one name. Create it with New. It may be used concurrently.
+// An Index has, for each name of a Deployment, the Foos that claim it. Set and Delete return the Deployments whose
+// first claim has changed, and take O(log n) steps, where n Foos claim one name. Create it with New. It may be used
+// concurrently.
 type Index struct {
 	compare Compare
 
@@ -34,36 +36,51 @@ func New(compare Compare) *Index {
 	}
 }
 
-// First returns the Foo whose claim to the Deployment comes first, or nil.
+// First returns the Foo whose claim to the Deployment comes first, or nil. It has only a namespace, a name and a
+// creation time.
 func (x *Index) First(deployment cache.ObjectName) *v1alpha1.Foo {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.first(deployment)
 }
 
-// Set replaces the claim of foo with a claim to the Deployment that foo names. It returns the Deployments that have
-// another first claim since.
-func (x *Index) Set(foo *v1alpha1.Foo) (changed []cache.ObjectName) {
+// A Change is a Deployment whose first claim has changed.
+type Change struct {
+	Deployment cache.ObjectName
+	// Before and After are the Foos that had and have the first claim. One of them may be nil.
+	Before, After *v1alpha1.Foo
+}
+
+// Set replaces the claim of foo with a claim to the Deployment that foo names.
+func (x *Index) Set(foo *v1alpha1.Foo) []Change {
 	key := cache.MetaObjectToName(foo)
 	deployment := cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName)
-	return x.replace(key, &claim{foo: foo, deployment: deployment})
+	return x.replace(key, &claim{foo: identity(foo), deployment: deployment})
+}
+
+// identity returns a copy of foo that has only what claims are compared by. The cache replaces foo when its status
+// changes, and a claim must not keep the old version in memory.
+func identity(foo *v1alpha1.Foo) *v1alpha1.Foo {
+	return &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{
+		Namespace: foo.Namespace, Name: foo.Name, CreationTimestamp: foo.CreationTimestamp,
+	}}
 }
 
 // SetIf is Set if the Foo claims its Deployment, and Delete otherwise.
-func (x *Index) SetIf(claims bool, foo *v1alpha1.Foo) (changed []cache.ObjectName) {
+func (x *Index) SetIf(claims bool, foo *v1alpha1.Foo) []Change {
 	if claims {
 		return x.Set(foo)
 	}
 	return x.Delete(cache.MetaObjectToName(foo))
 }
 
-// Delete removes the claim of a Foo, if it has one. It returns the Deployments that have another first claim since.
-func (x *Index) Delete(foo cache.ObjectName) (changed []cache.ObjectName) {
+// Delete removes the claim of a Foo, if it has one.
+func (x *Index) Delete(foo cache.ObjectName) []Change {
 	return x.replace(foo, nil)
 }
 
 // replace replaces the claim of the Foo with this key, or removes it when next is nil.
-func (x *Index) replace(key cache.ObjectName, next *claim) (changed []cache.ObjectName) {
+func (x *Index) replace(key cache.ObjectName, next *claim) (changes []Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	concerned := map[cache.ObjectName]*v1alpha1.Foo{} // The first of each name before the change.
@@ -80,11 +97,11 @@ func (x *Index) replace(key cache.ObjectName, next *claim) (changed []cache.Obje
 		x.add(key, next)
 	}
 	for deployment, before := range concerned {
-		if !sameName(before, x.first(deployment)) {
-			changed = append(changed, deployment)
+		if after := x.first(deployment); !sameName(before, after) {
+			changes = append(changes, Change{Deployment: deployment, Before: before, After: after})
 		}
 	}
-	return changed
+	return changes
 }
 
 func (x *Index) first(deployment cache.ObjectName) *v1alpha1.Foo {

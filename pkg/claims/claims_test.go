@@ -41,52 +41,55 @@ func TestFirstIsTheOldestClaim(t *testing.T) {
 	index := claims.New(byAge)
 	steps := []struct {
 		name    string
-		do      func() []cache.ObjectName
+		do      func() []claims.Change
 		first   string
 		changed []string
 	}{
-		{name: "no claim", do: func() []cache.ObjectName { return nil }},
+		{name: "no claim", do: func() []claims.Change { return nil }},
 		{
 			name: "the first claim", first: "b", changed: []string{"shared"},
-			do: func() []cache.ObjectName { return index.Set(newFoo("b", "shared", 2)) },
+			do: func() []claims.Change { return index.Set(newFoo("b", "shared", 2)) },
 		},
 		{
 			name: "a younger one", first: "b",
-			do: func() []cache.ObjectName { return index.Set(newFoo("c", "shared", 3)) },
+			do: func() []claims.Change { return index.Set(newFoo("c", "shared", 3)) },
 		},
 		{
 			name: "one as old, with an earlier name", first: "a", changed: []string{"shared"},
-			do: func() []cache.ObjectName { return index.Set(newFoo("a", "shared", 2)) },
+			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 2)) },
 		},
 		{
 			name: "a new version of the first", first: "a",
-			do: func() []cache.ObjectName { return index.Set(newFoo("a", "shared", 2)) },
+			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 2)) },
 		},
 		{
 			name: "another Foo of the same name, which is younger", first: "b", changed: []string{"shared"},
-			do: func() []cache.ObjectName { return index.Set(newFoo("a", "shared", 9)) },
+			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 9)) },
 		},
 		{
 			name: "the first moves to another name", first: "c", changed: []string{"other", "shared"},
-			do: func() []cache.ObjectName { return index.Set(newFoo("b", "other", 2)) },
+			do: func() []claims.Change { return index.Set(newFoo("b", "other", 2)) },
 		},
 		{
 			name: "the last one is deleted", first: "c",
-			do: func() []cache.ObjectName { return index.Delete(key("a")) },
+			do: func() []claims.Change { return index.Delete(key("a")) },
 		},
 		{
 			name: "an unknown one is deleted", first: "c",
-			do: func() []cache.ObjectName { return index.Delete(key("unknown")) },
+			do: func() []claims.Change { return index.Delete(key("unknown")) },
 		},
 		{
 			name: "the first is deleted, and none is left", changed: []string{"shared"},
-			do: func() []cache.ObjectName { return index.Delete(key("c")) },
+			do: func() []claims.Change { return index.Delete(key("c")) },
 		},
 	}
 	for _, step := range steps {
 		var changed []string
-		for _, name := range step.do() {
-			changed = append(changed, name.Name)
+		for _, change := range step.do() {
+			changed = append(changed, change.Deployment.Name)
+			if after := nameOf(change.After); after == nameOf(change.Before) || after != nameOf(index.First(change.Deployment)) {
+				t.Errorf("%s: the change is from %q to %q", step.name, nameOf(change.Before), after)
+			}
 		}
 		slices.Sort(changed)
 		if diff := gocmp.Diff(step.changed, changed); diff != "" {
@@ -98,13 +101,14 @@ func TestFirstIsTheOldestClaim(t *testing.T) {
 	}
 }
 
-func TestFirstReturnsTheVersionThatWasSetLast(t *testing.T) {
+// The cache drops an old version of a Foo. So must the index.
+func TestTheIndexKeepsNoFoo(t *testing.T) {
 	index := claims.New(byAge)
-	index.Set(newFoo("a", "shared", 1))
-	last := newFoo("a", "shared", 1)
-	index.Set(last)
-	if got := index.First(key("shared")); got != last {
-		t.Errorf("got %p, want %p", got, last)
+	foo := newFoo("a", "shared", 1)
+	index.Set(foo)
+	first := index.First(key("shared"))
+	if first == foo || first.Namespace != "default" || !first.CreationTimestamp.Equal(&foo.CreationTimestamp) {
+		t.Errorf("got %+v, want only the identity of the Foo", first)
 	}
 }
 
@@ -136,7 +140,7 @@ func TestIndexAgreesWithAScan(t *testing.T) {
 			before[deployment] = nameOf(scan(deployment))
 		}
 		name := fmt.Sprint("foo-", random.IntN(30))
-		var reported []cache.ObjectName
+		var reported []claims.Change
 		if random.IntN(3) == 0 {
 			delete(foos, name)
 			reported = index.Delete(key(name))
@@ -146,10 +150,10 @@ func TestIndexAgreesWithAScan(t *testing.T) {
 		}
 		for _, deployment := range deployments {
 			want := scan(deployment)
-			if got := index.First(key(deployment)); got != want {
+			if got := index.First(key(deployment)); nameOf(got) != nameOf(want) {
 				t.Fatalf("change %d: the first of %s is %q, want %q", i, deployment, nameOf(got), nameOf(want))
 			}
-			changed := slices.Contains(reported, key(deployment))
+			changed := slices.ContainsFunc(reported, func(c claims.Change) bool { return c.Deployment == key(deployment) })
 			if changed != (before[deployment] != nameOf(want)) {
 				t.Fatalf("change %d: %s went from %q to %q, reported: %t", i, deployment, before[deployment], nameOf(want),
 					changed)

@@ -12,7 +12,7 @@
 // Namespaces take turns. In a round each namespace that has a key to hand out is served once. A namespace that was not
 // served in this round is before one that was, so that a new key is the next even if another namespace has thousands.
 //
-// Within a namespace the key with the smallest rank is next: the time when it was added plus a handicap of its class:
+// Within a namespace the key with the smallest rank is next: the time when it was queued plus a handicap of its class:
 // none for a change, 5 s for a retry, 30 s for the initial list. So a change comes first, but a key of the initial list
 // that has waited for 30 s comes before a change that is added then. Nothing waits for ever. A key that is added again
 // moves up if that gives it a smaller rank, and never down.

@@ -28,7 +28,7 @@ type Wiring struct {
 	Recorder    events.EventRecorder
 	Foos        fooinformers.TypedFooInformer
 	Deployments appsinformers.TypedDeploymentInformer
-	// Workers is how many Foos the controller syncs at the same time.
+	// Workers is the number of workers of the controller.
 	Workers int
 }
 

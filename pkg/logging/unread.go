@@ -12,8 +12,8 @@ import (
 // logged once more.
 const maxUnread = 10_000
 
-// Unread logs which stored fields of Foos could not be decoded: each field of a Foo once, whatever its value is. The
-// zero value is ready to use. It may be used concurrently.
+// Unread logs which stored fields of Foos could not be decoded: each field of a Foo once, whatever its value is, as
+// long as there are at most 10,000 of them. The zero value is ready to use. It may be used concurrently.
 type Unread struct {
 	mu sync.Mutex
 	// seen has the hashes of the fields that were logged, with the uids of their Foos.

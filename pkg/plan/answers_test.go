@@ -46,7 +46,8 @@ const (
 	// triesAgain ends the messages about what is refused.
 	triesAgain = ". The controller tries again at least once a minute"
 	// lasts ends those about a refusal, passes those about a failure of the API server.
-	lasts  = ". The refusal lasts until this Foo, the quota or the policy is changed" + triesAgain
+	lasts = ". The refusal lasts until its cause is removed: change this Foo, the quota, the policy or the permission" +
+		triesAgain
 	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
 

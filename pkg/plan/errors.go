@@ -89,5 +89,6 @@ func adviceOn(err error) string {
 	if passes {
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 	}
-	return "The refusal lasts until this Foo, the quota or the policy is changed. " + triesAgain
+	return "The refusal lasts until its cause is removed: change this Foo, the quota, the policy or the permission. " +
+		triesAgain
 }

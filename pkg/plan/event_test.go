@@ -55,8 +55,8 @@ func TestAChangeIsOneEvent(t *testing.T) {
 		"Normal Synced: 3 of 3 replicas available",
 		"Warning ErrResourceExists: " + notOwned("web-1", "it has no controller"),
 		"Normal Synced: 3 of 3 replicas available",
-		`Warning ErrResourceExists: Deployment "web-1" is left to Foo "a", which also names it and is older` +
-			yields,
+		`Warning ErrResourceExists: Deployment "web-1" does not exist and is left to an older Foo, which also names it` +
+			yields + seeNaming + "web-1",
 		"Warning ErrResourceExists: " + cycleBegins + `Foo "web" waits for Deployment "web-1" of Foo "api"; ` +
 			`Foo "api" waits for Deployment "api-2" of Foo "web"` + cycleEnd + "web",
 		"Warning FieldsOverridden: " + overriddenMessage,

@@ -60,7 +60,8 @@ func (s *State) seeConditions() string {
 	return "See its conditions: " + s.kubectl("get deployment %s -o yaml", s.Deployment.Name)
 }
 
-// triesAgain is the end of messages about what the controller retries: the longest backoff is a minute.
+// triesAgain is the end of messages about what the controller retries. The longest backoff is a minute. When
+// thousands of Foos fail, it takes longer.
 const triesAgain = "The controller tries again at least once a minute"
 
 // A readyRule returns what the conditions report, nil when it does not apply.
@@ -135,14 +136,10 @@ func readyNameConflict(s *State) *readiness {
 
 // readyNameReserved: an older Foo names the Deployment too and creates it.
 func readyNameReserved(s *State) *readiness {
-	if s.Deployment != nil {
+	if s.Deployment != nil || s.firstClaimant() == nil {
 		return nil
 	}
-	first := s.firstClaimant()
-	if first == nil {
-		return nil
-	}
-	return s.reservedFor(first).readiness()
+	return s.reserved().readiness()
 }
 
 // readyOverridden: another client keeps changing fields that the Foo sets. Ready follows the rollout all the same.

@@ -169,6 +169,9 @@ func (s *State) describeOther(dep *appsv1.Deployment, renaming bool) string {
 	case s.Foo.Spec.Paused:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept while this Foo is paused",
 			dep.Name, dep.Status.AvailableReplicas)
+	case invalidReason(s.Foo) != "":
+		return fmt.Sprintf("Deployment %q (%d available) is kept while this Foo is invalid",
+			dep.Name, dep.Status.AvailableReplicas)
 	case failed != "" && obsolete:
 		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, failed, triesAgain)
 	case renaming && dep == s.servingPrevious():

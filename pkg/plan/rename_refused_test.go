@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,8 +39,9 @@ func TestAnInvalidFooDoesNotReportADeletionThatWasNotTried(t *testing.T) {
 	valid := renamed()
 	c := play(t, plan.State{Foo: foo, Previous: all(earlier(valid, "web-1"), earlier(valid, "web-2", available(0)))})
 	checkSent(t, "nothing", c.sent())
-	want := stalled + "Invalid: spec.replicas is -1. Set 0 or more, or remove it" + kept +
-		strings.Replace(kept2, "2 available", "0 available", 1) + ". To change it: kubectl -n default edit foo web"
+	want := stalled + "Invalid: spec.replicas is -1. Set 0 or more, or remove it" +
+		`. Deployment "web-1" (3 available) is kept while this Foo is invalid` +
+		`. Deployment "web-2" (0 available) is kept while this Foo is invalid` + editWeb
 	if diff := cmp.Diff(want, c.report()); diff != "" {
 		t.Errorf("wrong report (-want +got):\n%s", diff)
 	}

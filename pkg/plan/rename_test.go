@@ -25,7 +25,7 @@ const (
 	notMade     = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
 		"under this name (it may be a copy), so it is neither changed nor deleted"
 	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api", which also names it`
-	older3    = stalled + `NameTaken: Deployment "web-3" is left to Foo "api", which also names it and is older`
+	older3    = stalled + `NameTaken: Deployment "web-3" does not exist and is left to an older Foo, which also names it`
 	describe3 = ". See its conditions: kubectl -n default get deployment web-3 -o yaml"
 	tooLate3  = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
 	seePods3  = ". To see why its pods do not become available: kubectl -n default describe pods " +
@@ -189,7 +189,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "an older Foo names the new Deployment too",
 			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(old)},
-			sent:  "nothing", report: older3 + kept + yields,
+			sent:  "nothing", report: older3 + kept + yields + seeNaming + "web-3",
 		},
 		{
 			name:  "the new one is being deleted by a user",
@@ -237,7 +237,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the name was changed twice, and an older Foo has the last one",
 			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(between, old)},
-			sent:  "get Foo, delete web-2", report: older3 + kept + yields,
+			sent:  "get Foo, delete web-2", report: older3 + kept + yields + seeNaming + "web-3",
 		},
 		{
 			name: "the name was changed back",
@@ -927,9 +927,9 @@ func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 	const (
 		others = `. Deployment "a" has an owner reference to this Foo, but the controller did not create it under ` +
-			`this name (it may be a copy), so it is ` +
-			`neither changed nor deleted. Previous Deployment "b" is being deleted. Previous Deployment "c" `
-		kept = others + "(3 available) is kept until its replacement is available"
+			`this name (it may be a copy), so it is neither changed nor deleted. Previous Deployment "b" is being deleted. `
+		kept        = others + `Previous Deployment "c" (3 available) is kept until its replacement is available`
+		keptInvalid = others + `Deployment "c" (3 available) is kept while this Foo is invalid`
 	)
 	foo := renamed()
 	api := named("api", "api-2")
@@ -943,12 +943,12 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 			name:  "it is paused",
 			state: plan.State{Foo: renamed(withPaused)},
 			want: "False " + strings.ReplaceAll(pausedPrefix, "web-1", "web-3") + "does not exist" + others +
-				"(3 available) is kept while this Foo is paused" + unpause,
+				`Previous Deployment "c" ` + "(3 available) is kept while this Foo is paused" + unpause,
 		},
 		{
 			name:  "it is invalid",
 			state: plan.State{Foo: renamed(withReplicas(-1))},
-			want:  stalled + "Invalid: spec.replicas is -1. Set 0 or more, or remove it" + kept + editWeb,
+			want:  stalled + "Invalid: spec.replicas is -1. Set 0 or more, or remove it" + keptInvalid + editWeb,
 		},
 		{
 			name:  "it waits for a name",
@@ -964,7 +964,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 		},
 		{
 			name: "there is no Deployment", state: plan.State{Foo: foo},
-			want: movingTo3 + "0 of 3 replicas available" + others + "keeps serving with 3 until then",
+			want: movingTo3 + "0 of 3 replicas available" + others + `Previous Deployment "c" keeps serving with 3 until then`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 func (s *State) firstClaimant() *v1alpha1.Foo {
 	first := s.FirstClaimant
 	if first == nil || first.Name == s.Foo.Name || CompareAge(first, s.Foo) > 0 {
-		return nil // A younger one is first as long as the claim of this Foo is not entered.
+		return nil // A younger one is first as long as the index lacks the claim of this Foo.
 	}
 	return first
 }
@@ -34,13 +34,15 @@ func Claims(foo *v1alpha1.Foo) bool {
 	return foo.DeletionTimestamp == nil && !foo.Spec.Paused && invalidReason(foo) == ""
 }
 
-// reservedFor returns why the Foo does not create its Deployment, which does not exist.
-func (s *State) reservedFor(first *v1alpha1.Foo) *ConditionError {
+// reserved returns why the Foo does not create its Deployment. It does not name the older Foo: when that one is
+// deleted, the next one comes first, and the reports of all others would change.
+func (s *State) reserved() *ConditionError {
 	return &ConditionError{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
-		Message: fmt.Sprintf("Deployment %q is left to Foo %q, which also names it and is older",
-			s.Foo.Spec.DeploymentName, first.Name),
-		Advice: s.setAnotherName(),
+		Message: fmt.Sprintf("Deployment %q does not exist and is left to an older Foo, which also names it",
+			s.Foo.Spec.DeploymentName),
+		Advice: s.setAnotherName() + ". To see the Foos that name it: " +
+			s.kubectl("get foos --field-selector=spec.deploymentName=%s", s.Foo.Spec.DeploymentName),
 	}
 }
 
@@ -72,7 +74,8 @@ func (s *State) nameConflictReport() *ConditionError {
 	switch {
 	case owner.DeletionTimestamp != nil:
 		return s.waitingForName(
-			fmt.Sprintf("Waiting until Foo %q, which is being deleted, and its Deployment %q are gone", owner.Name, dep.Name),
+			fmt.Sprintf("Waiting until Foo %q, which is being deleted, and its Deployment %q no longer exist",
+				owner.Name, dep.Name),
 			s.checkFinalizers("Foo", owner.Name))
 	case owner.Spec.DeploymentName == dep.Name:
 		return s.nameTaken(owner)

@@ -16,6 +16,8 @@ import (
 const (
 	nameTaken = `Deployment "web-1" is controlled by Foo "api", which also names it` + yields
 	yields    = ". Set another spec.deploymentName on this Foo: kubectl -n default edit foo web"
+	// seeNaming is followed by the name of the Deployment.
+	seeNaming = ". To see the Foos that name it: kubectl -n default get foos --field-selector=spec.deploymentName="
 	ownerGone = `Waiting for the garbage collector to delete Deployment "web-1": its Foo "api" no longer exists` +
 		stillExists1
 	// stillExists1 is what to do when Deployment web-1 is not deleted.
@@ -30,8 +32,8 @@ const (
 func TestANameThatAnotherFooHas(t *testing.T) {
 	const (
 		describeAPI = "kubectl -n default describe foo api"
-		deleting    = `Waiting until Foo "api", which is being deleted, and its Deployment "web-1" are gone. If Foo "api" ` +
-			"still exists after some minutes, check its finalizers: kubectl -n default get foo api -o yaml"
+		deleting    = `Waiting until Foo "api", which is being deleted, and its Deployment "web-1" no longer exist. ` +
+			`If Foo "api" still exists after some minutes, check its finalizers: kubectl -n default get foo api -o yaml`
 		moving  = `Waiting for Foo "api" to move from Deployment "web-1" to "api-2". See: ` + describeAPI
 		resumed = `Deployment "web-1" is controlled by Foo "api", which is paused and so does not move to Deployment ` +
 			`"api-2". To resume Foo "api": kubectl -n default patch foo api --type=merge -p '{"spec":{"paused":false}}'`
@@ -196,7 +198,8 @@ func TestEveryMemberOfACycleNamesAll(t *testing.T) {
 
 // When no Deployment has the name, the oldest Foo that names it creates one.
 func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
-	const taken = `False Stalled NameTaken: Deployment "web-1" is left to Foo %q, which also names it and is older`
+	const taken = `False Stalled NameTaken: Deployment "web-1" does not exist and is left to an older Foo, which also ` +
+		"names it"
 	foo := newFoo(createdAt(100))
 	claim := func(name string, second int64, with ...fooOption) *v1alpha1.Foo {
 		return named(name, "web-1", append([]fooOption{createdAt(second)}, with...)...)
@@ -250,7 +253,7 @@ func TestTheOldestClaimantGetsAFreeName(t *testing.T) {
 				return
 			}
 			checkSent(t, "NameTaken", c.result())
-			want := fmt.Sprintf(taken, tc.first) + yields
+			want := taken + yields + seeNaming + "web-1"
 			if diff := cmp.Diff(want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}

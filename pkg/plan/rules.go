@@ -115,8 +115,8 @@ func (s *State) desired() *appsv1.Deployment {
 	return want
 }
 
-// unreadInput returns the first field that could not be decoded and that decisions rest on, or nil. None of them rests
-// on the status: a Foo whose status alone could not be decoded is served, and its status is written again.
+// unreadInput returns the first field outside of the status that could not be decoded, or nil. A Foo with such a field
+// is not acted on. A status that could not be decoded costs at most a live read, and is written again.
 func unreadInput(foo *v1alpha1.Foo) *v1alpha1.UnreadField {
 	for i := range foo.Unread {
 		if !isStatus(foo.Unread[i]) {

@@ -1,6 +1,5 @@
-// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. The ones of client-go count
-// the failures of a key and derive the delay from that. Here the worker knows better, since it has a backoff for each
-// operation: it decides how long the key must wait, and why.
+// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. client-go's rate limiters
+// count the failures of a key and derive the delay from the count. Here the plan decides the delay of each operation.
 package retry
 
 import (
@@ -22,7 +21,7 @@ type Limiter[K comparable] struct {
 type failed struct {
 	after time.Duration
 	count int
-	// expected means that the key comes back for a reason that is normal work.
+	// expected means that the retry is part of normal work, such as a conflict, and needs no token.
 	expected bool
 }
 

@@ -91,7 +91,7 @@ const (
 	EventStatusNotStored = "StatusNotStored"
 )
 
-// Labels that the controller puts on a Foo's Deployment. Only LabelDeployment is on its pods.
+// Labels that the controller sets: made-for and foo-generation on the Deployment, deployment on its pods.
 const (
 	// LabelDeployment, on pods, is the name of the Deployment they belong to, shortened when too long.
 	LabelDeployment = "samplecontroller.k8s.io/deployment"
