@@ -1447,6 +1447,7 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
 	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	edited    = flag.Duration("edited", time.Minute, "time in which TestNeighbours edits a Foo 100 times a second")
 )
 
 func TestASimulatedDay(t *testing.T) {
@@ -1462,11 +1463,20 @@ func TestASimulatedDay(t *testing.T) {
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
 
+// TestNeighbours runs only small simulations with -short and with the race detector. With an hour of edits it takes
+// about 20 minutes:
+//
+//	go test -run TestNeighbours -timeout 1h . -edited 1h
+func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newRunner, *edited) }
+
 // newRunner makes a Controller for a simulation.
 func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
+	}
+	if w.OnSynced != nil {
+		c.onSynced = func(key cache.ObjectName, _ plan.Outcome) { w.OnSynced(key) }
 	}
 	return c.Run, nil
 }

@@ -74,7 +74,8 @@ func measure(ctx context.Context, opts options, of problem, p *place, round stri
 	}
 	began := time.Now()
 	progress("measuring for %s", opts.duration)
-	if err := s.runWhile(ctx, opts.duration, func(ctx context.Context) (bool, error) { return of.over(ctx, p) }); err != nil {
+	over := func(ctx context.Context) (bool, error) { return of.over(ctx, p) }
+	if err := s.runWhile(ctx, opts.duration, over); err != nil {
 		return r, err
 	}
 	took := time.Since(began)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -27,6 +28,7 @@ func startWebhook() *webhook {
 	w := &webhook{}
 	w.server = httptest.NewTLSServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		w.called.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body) // Only then the server notices when the connection is closed.
 		pause(r.Context(), hang+time.Second)
 		answer.WriteHeader(http.StatusInternalServerError)
 	}))
