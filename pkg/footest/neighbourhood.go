@@ -27,7 +27,7 @@ const (
 	// answerTime is how long the API server takes to answer the controller.
 	answerTime = 5 * time.Millisecond
 	// atOnce is the longest time until a key that waits for nothing is synced. It is the time of a few requests.
-	atOnce = 50 * time.Millisecond
+	atOnce = 30 * time.Millisecond
 	// workers is the default of the controller's flag.
 	workers = 16
 )
