@@ -41,6 +41,10 @@ unit: ## run the tests that need no control plane, in seconds
 conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 go test -count=1 -v -timeout 60m ./...
 
+.PHONY: neighbours
+neighbours: build ## measure how long users wait while something is wrong in another namespace, about 10 minutes
+	@go run ./hack/neighbours
+
 .PHONY: mutants
 mutants: ## make small faults in the code, one at a time, and check that tests fail; about two hours on two cores
 	@go run ./hack/mutants

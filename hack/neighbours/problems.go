@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A problem is what goes on in the namespace of the tenant while the delays next door are measured.
+// A problem is what happens in the namespace of the tenant while the delays next door are measured.
 type problem struct {
 	name string
 	crds string

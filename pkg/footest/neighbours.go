@@ -13,7 +13,7 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// SimulateNeighbours checks that problems in one namespace do not delay the Foos of another one. Each problem goes on
+// SimulateNeighbours checks that problems in one namespace do not delay the Foos of another one. Each problem lasts
 // for minutes or an hour of virtual time, in which waiting counts and computing does not. With -short, and with the
 // race detector, there are fewer Foos and less time. edited is how long a Foo is edited 100 times a second.
 func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration) {
@@ -239,8 +239,8 @@ func (n *neighbourhood) storeUnreadable() {
 	<-stopped
 }
 
-// startCold is about a controller that starts when many Foos have no Deployment yet. Meanwhile new ones are created, next
-// door and in the same namespace.
+// startCold is about a controller that starts when many Foos have no Deployment yet. Meanwhile new ones are created,
+// next door and in the same namespace.
 func (n *neighbourhood) startCold(foos int) {
 	n.createFoos(tenant, foos)
 	n.runController(n.t)
