@@ -51,6 +51,10 @@ func problems(opts options) []problem {
 			name:    fmt.Sprintf("%d Foos name one Deployment, which is annotated twice a second", rivals),
 			prepare: nameOne, keep: annotate,
 		},
+		{
+			name:    fmt.Sprintf("%d Foos name one Deployment, which is deleted every five seconds", rivals),
+			prepare: nameOne, keep: deleteAgain,
+		},
 		{name: fmt.Sprintf("%d Foos behind a webhook that hangs", hangingFoos), prepare: hangUp},
 		{
 			name: "a Foo that cannot be read", crds: olderCRD, prepare: createOne, keep: storeUnreadable,
@@ -134,6 +138,16 @@ func annotate(ctx context.Context, p *place) error {
 	return every(ctx, 500*time.Millisecond, func(i int) error {
 		_, err := p.kube.AppsV1().Deployments(tenant).Patch(ctx, shared, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"annotations":{"number":"%d"}}}`, i), metav1.PatchOptions{})
+		return err
+	})
+}
+
+func deleteAgain(ctx context.Context, p *place) error {
+	return every(ctx, 5*time.Second, func(int) error {
+		err := p.kube.AppsV1().Deployments(tenant).Delete(ctx, shared, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil // The controller has not created it again.
+		}
 		return err
 	})
 }

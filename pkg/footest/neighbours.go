@@ -35,7 +35,7 @@ func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration)
 	}
 	run("a Foo that is edited 100 times a second", func(n *neighbourhood) { n.editOften(edited, false) })
 	run("a refused Foo that is edited 100 times a second", func(n *neighbourhood) { n.editOften(edited, true) })
-	for _, hangs := range []struct{ namespaces, foos int }{{1, 16}, {1, 100}, {1, 500}, {2, 100}, {5, 100}} {
+	for _, hangs := range []struct{ namespaces, foos int }{{1, 16}, {1, 100}, {1, 500}, {2, 100}, {5, 100}, {7, 20}} {
 		if small && hangs.foos*hangs.namespaces > 200 {
 			continue
 		}
