@@ -20,7 +20,7 @@ run: build ## run a local control plane, the controller and an example Foo; Ctrl
 .PHONY: test
 test: build bin/foo-controller-race ## run all tests, including those that use a local control plane
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
-	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules' . -foos 1000 -schedules 1000
+	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
@@ -40,6 +40,10 @@ unit: ## run the tests that need no control plane, in seconds
 .PHONY: conformance
 conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
+
+.PHONY: neighbours
+neighbours: build ## measure how long users wait while something is wrong in another namespace, about 10 minutes
+	@go run ./hack/neighbours
 
 .PHONY: mutants
 mutants: ## make small faults in the code, one at a time, and check that tests fail; about 20 minutes on two cores

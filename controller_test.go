@@ -1466,7 +1466,9 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 
 var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
+	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
 	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
 )
 
 func TestASimulatedDay(t *testing.T) {
@@ -1482,11 +1484,31 @@ func TestASimulatedDay(t *testing.T) {
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
 
+// TestNeighbours runs only small simulations with -short and with the race detector. With an hour of edits it takes
+// about 20 minutes:
+//
+//	go test -run TestNeighbours -timeout 1h . -edited 1h
+func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newRunner, *edited) }
+
+// TestRivals logs the CPU time of Foos that name one Deployment:
+//
+//	go test -run TestRivals -v -timeout 1h . -rivals 500,1000,2000,5000,10000
+func TestRivals(t *testing.T) {
+	var sizes []int
+	if err := json.Unmarshal([]byte("["+*rivals+"]"), &sizes); err != nil {
+		t.Fatal(err)
+	}
+	footest.MeasureRivals(t, newRunner, sizes)
+}
+
 // newRunner makes a Controller for a simulation.
 func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
+	}
+	if w.OnSynced != nil {
+		c.onSynced = func(key cache.ObjectName, _ plan.Outcome) { w.OnSynced(key) }
 	}
 	return c.Run, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -34,6 +35,8 @@ type simulation struct {
 	workers   int
 	// lag is the longest time until the controller sees a change.
 	lag time.Duration
+	// onSynced, unless nil, is called after every sync.
+	onSynced func(cache.ObjectName)
 	// stopController stops the controller and waits for its end.
 	stopController func()
 	// cancel stops everything else.
@@ -49,6 +52,17 @@ type simulation struct {
 // startSimulation starts the controller, a garbage collector, and a Deployment controller whose replicas are available
 // after a second.
 func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation {
+	s := newSimulation(newRunner, workers)
+	go apisim.RunGarbageCollector(s.ctx, s.api, 10*time.Millisecond)
+	go apisim.RunDeployments(s.ctx, s.api, apisim.Rollouts{
+		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
+	})
+	s.runController(t)
+	return s
+}
+
+// newSimulation returns a simulation in which nothing runs.
+func newSimulation(newRunner NewRunner, workers int) *simulation {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	s := &simulation{
 		api: apisim.New(apisim.Namespaces(), FooKind(), apisim.Deployments(), apisim.Events()),
@@ -57,11 +71,6 @@ func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation
 	}
 	s.api.KeepTrace(2000)
 	s.api.Intercept(s.count)
-	go apisim.RunGarbageCollector(ctx, s.api, 10*time.Millisecond)
-	go apisim.RunDeployments(ctx, s.api, apisim.Rollouts{
-		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
-	})
-	s.runController(t)
 	return s
 }
 
@@ -99,7 +108,7 @@ func (s *simulation) runController(t testing.TB) {
 	run, err := s.newRunner(ctx, Wiring{
 		Kube: kube, Samples: samples, Recorder: events,
 		Foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), Deployments: kubeFactory.Apps().V1().Deployments(),
-		Workers: s.workers,
+		Workers: s.workers, OnSynced: s.onSynced,
 	})
 	if err != nil {
 		t.Fatal(err)

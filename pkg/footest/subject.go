@@ -30,6 +30,8 @@ type Wiring struct {
 	Deployments appsinformers.TypedDeploymentInformer
 	// Workers is the number of workers of the controller.
 	Workers int
+	// OnSynced, unless nil, is called after each sync of a simulation with the key of the Foo.
+	OnSynced func(cache.ObjectName)
 }
 
 // NewSubject makes a controller for a scenario. The controller must call onSynced after each sync, from the goroutine

@@ -1,0 +1,5 @@
+//go:build !race
+
+package footest
+
+const raceDetector = false
