@@ -53,12 +53,10 @@ const (
 
 	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
 	byDeployment = "deployment"
+	// byUID indexes Foos by their namespace and uid.
+	byUID = "uid"
 	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
 	byFoo = "foo"
-
-	// maxChain is how many Foos that wait for each other are followed from one to the next. It limits the length of an
-	// owner chain, and the depth of the walk after an event. A longer cycle is reported as waiting, not as a cycle.
-	maxChain = 50
 )
 
 // deploymentHandlerFuncs are handlers that learn whether an added Deployment is in the initial list.
@@ -129,7 +127,9 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
 	logger := klog.FromContext(ctx)
 	fooInformer, deploymentInformer := foos.TypedInformer(), deployments.TypedInformer()
-	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
+	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{
+		byDeployment: namedDeployment, byUID: ownUID,
+	}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
 	}
 	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: controllingFoo}); err != nil {
@@ -516,9 +516,11 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	case replaced:
 		c.enqueueWaiting(have, c.controlledBy(have))
 		c.enqueueWaiting(foo, c.controlledBy(foo))
-	case !plan.SameToOthers(have, foo):
+	case have.Spec.DeploymentName != foo.Spec.DeploymentName || plan.Claims(have) != plan.Claims(foo):
 		c.enqueueWaiting(have, c.previousOf(have))
 		c.enqueueWaiting(foo, c.previousOf(foo))
+	case !plan.SameToOthers(have, foo):
+		c.enqueueReporting(foo)
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.add(key, fairqueue.Change)
@@ -564,27 +566,38 @@ func (c *Controller) enqueueIfAny(foo *v1alpha1.Foo) {
 	}
 }
 
-// enqueueWaiting queues the other Foos that name one of deps, which foo controls. Each of them, when its status
-// changes, wakes the Foos that wait for it. Paused and invalid Foos do not report what they wait for, so the Foos
-// that wait for such a Foo are queued too.
+// enqueueWaiting queues the other Foos that name one of deps, which foo controls, the Foos that wait for those, and
+// so on: which Foo waits for which has changed, and the report of each may depend on the whole chain. It does not
+// rely on a status that changes on the way, since that may be late, and then be the same as before.
 func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
-	visited := map[types.UID]bool{foo.UID: true}
-	for depth := 0; len(deps) > 0 && depth < maxChain; depth++ {
-		blocked := c.waitingFor(deps, visited)
-		deps = nil
-		for _, other := range blocked {
-			c.enqueueFoo(other)
-			deps = append(deps, c.silentlyHeld(other)...)
-		}
-	}
+	c.walkWaiting(foo, deps, c.previousOf)
 }
 
-// silentlyHeld returns the previous Deployments of a paused or invalid Foo, and nil for any other.
-func (c *Controller) silentlyHeld(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	if plan.Claims(foo) {
-		return nil
+// enqueueReporting queues the other Foos that name a previous Deployment of foo, whose status has changed. Each of
+// them, when its own status changes, wakes the Foos that wait for it. Paused and invalid Foos do not report what they
+// wait for, so the Foos that wait for such a Foo are queued too.
+func (c *Controller) enqueueReporting(foo *v1alpha1.Foo) {
+	c.walkWaiting(foo, c.previousOf(foo), func(other *v1alpha1.Foo) []*appsv1.Deployment {
+		if plan.Claims(other) {
+			return nil
+		}
+		return c.previousOf(other)
+	})
+}
+
+// walkWaiting queues the other Foos that name one of deps, then those that name a Deployment which next returns for one
+// of them, and so on.
+func (c *Controller) walkWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment,
+	next func(*v1alpha1.Foo) []*appsv1.Deployment) {
+	visited := map[types.UID]bool{foo.UID: true}
+	for depth := 0; len(deps) > 0 && depth < plan.MaxChain; depth++ {
+		waiting := c.waitingFor(deps, visited)
+		deps = nil
+		for _, other := range waiting {
+			c.enqueueFoo(other)
+			deps = append(deps, next(other)...)
+		}
 	}
-	return c.previousOf(foo)
 }
 
 // waitingFor returns the Foos that name one of deps, without those that were visited.
@@ -659,7 +672,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 			continue
 		}
 		c.enqueueFoo(foo)
-		c.enqueueWaiting(foo, c.silentlyHeld(foo))
+		c.enqueueWaiting(foo, c.previousOf(foo))
 	}
 }
 
@@ -678,7 +691,7 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 	var chain []*v1alpha1.Foo
 	for dep != nil && !plan.Owns(foo, dep) {
 		owner := c.resolveOwner(dep)
-		if owner == nil || len(chain) == maxChain {
+		if owner == nil || slices.Contains(chain, owner) || len(chain) == plan.MaxChain {
 			return chain
 		}
 		chain = append(chain, owner)
@@ -693,17 +706,17 @@ func (c *Controller) ownerChain(foo *v1alpha1.Foo, dep *appsv1.Deployment) []*v1
 	return chain
 }
 
-// resolveOwner returns the cached Foo that controls dep, or nil.
+// resolveOwner returns the cached Foo that controls dep, or nil. The uid decides, as in plan.Owns.
 func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 	ref := plan.FooReference(dep)
 	if ref == nil {
 		return nil
 	}
-	foo, err := c.fooLister.Foos(dep.Namespace).Get(ref.Name)
-	if err != nil || foo.UID != ref.UID {
+	foos, _ := c.fooIndexer.ByTypedIndex(byUID, dep.Namespace+"/"+string(ref.UID)) // Fails only without the index.
+	if len(foos) == 0 {
 		return nil
 	}
-	return foo
+	return foos[0]
 }
 
 // foosNaming returns the cached Foos that name the Deployment.
@@ -729,6 +742,11 @@ func (c *Controller) previousOf(foo *v1alpha1.Foo) []*appsv1.Deployment {
 // namedDeployment is the index function of byDeployment.
 func namedDeployment(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
+}
+
+// ownUID is the index function of byUID.
+func ownUID(foo *v1alpha1.Foo) ([]string, error) {
+	return []string{foo.Namespace + "/" + string(foo.UID)}, nil
 }
 
 // controllingFoo is the index function of byFoo.

@@ -757,7 +757,7 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 
 // A cycle of any length costs each of its Foos no more than a chain of the limit.
 func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
-	const n = 3 * maxChain
+	const n = 3 * plan.MaxChain
 	name := func(i int) string { return fmt.Sprint("foo-", i%n) }
 	var objs []runtime.Object
 	for i := range n {
@@ -770,11 +770,40 @@ func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
 	}
 	f := newFixture(t, objs, nil)
 	state := f.observe(cache.NewObjectName("default", name(0)))
-	if got := len(state.OwnerChain); got != maxChain {
-		t.Errorf("the chain has %d Foos, want %d", got, maxChain)
+	if got := len(state.OwnerChain); got != plan.MaxChain {
+		t.Errorf("the chain has %d Foos, want %d", got, plan.MaxChain)
 	}
-	if last := state.OwnerChain[maxChain-1]; last.Name != name(maxChain) {
-		t.Errorf("the last of the chain is %q, want %q", last.Name, name(maxChain))
+	if last := state.OwnerChain[plan.MaxChain-1]; last.Name != name(plan.MaxChain) {
+		t.Errorf("the last of the chain is %q, want %q", last.Name, name(plan.MaxChain))
+	}
+}
+
+// A report depends on the whole chain. It must not wait for the status of a Foo on the way, which may stay the same.
+func TestAFooThatMovesQueuesTheWholeChain(t *testing.T) {
+	chained := func(name, next string) (*v1alpha1.Foo, *appsv1.Deployment) {
+		foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
+		return foo, newDeployment(ownedByFoo(foo), func(dep *appsv1.Deployment) { dep.Name = name })
+	}
+	a, depA := chained("a", "b")
+	b, depB := chained("b", "c")
+	c, depC := chained("c", "elsewhere")
+	f := newFixture(t, objects(a, b, c, depA, depB, depC), nil)
+	moved := c.DeepCopy()
+	moved.ResourceVersion, moved.Generation, moved.Spec.DeploymentName = "11", c.Generation+1, "a"
+	f.fooChanged(c, moved)
+	if n := f.queue.Len(); n != 3 {
+		t.Errorf("%d keys are queued, want 3", n)
+	}
+}
+
+// An owner reference counts by its uid. Its name may have been edited.
+func TestAnOwnerIsFoundByItsUID(t *testing.T) {
+	f := newFixture(t, objects(newFoo()), nil)
+	f.handleObject(newDeployment(named("former"), func(dep *appsv1.Deployment) {
+		dep.OwnerReferences[0].Name = "edited"
+	}), nil)
+	if n := f.queue.Len(); n != 1 {
+		t.Errorf("%d keys are queued, want 1: the owner", n)
 	}
 }
 

@@ -61,6 +61,9 @@ func isGone(err error, name string) bool {
 // versions are the resourceVersions in the message of a conflict. They are others at each try.
 var versions = regexp.MustCompile(`\b: \d+\b`)
 
+// ports are the addresses of the client's side of a connection. The port is another one at each try.
+var ports = regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+\]):\d+->`)
+
 // causeOf returns what the status reports about err: the API server's own message when it gave an answer, and
 // otherwise a constant, since addresses and ports change from try to try.
 func causeOf(err error) string {
@@ -72,7 +75,7 @@ func causeOf(err error) string {
 	if status.Status().Code >= 500 {
 		cause = "the API server failed"
 	}
-	message := strings.TrimRight(status.Status().Message, ". ")
+	message := ports.ReplaceAllString(strings.TrimRight(status.Status().Message, ". "), "")
 	if apierrors.IsConflict(err) {
 		cause = "the API server reports a conflict"
 		message = versions.ReplaceAllString(message, "")

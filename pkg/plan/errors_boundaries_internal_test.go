@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -52,5 +53,16 @@ func TestWhoFailedAccordingToTheCause(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// The port is another one at each try, and would cost a write each.
+func TestPortsAreNotReported(t *testing.T) {
+	for _, from := range []string{"10.0.0.1:40007", "[fd00::1]:40008"} {
+		err := apierrors.NewInternalError(errors.New("read tcp " + from + "->10.96.0.9:443: connection reset by peer"))
+		want := "the API server failed: Internal error occurred: read tcp 10.96.0.9:443: connection reset by peer"
+		if got := causeOf(err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -13,6 +13,10 @@ import (
 // This file is about several Foos that name one Deployment. The Foo that controls the Deployment keeps it. When no
 // Deployment has the name, the oldest Foo that names it creates the Deployment, and the others do not try.
 
+// MaxChain is how many Foos that wait for each other are followed from one to the next. A longer cycle is reported as
+// waiting, not as a cycle.
+const MaxChain = 50
+
 // firstClaimant returns the Foo that creates the Deployment when none has the name, nil when that is the Foo itself.
 func (s *State) firstClaimant() *v1alpha1.Foo {
 	first := s.FirstClaimant
@@ -83,6 +87,8 @@ func (s *State) nameConflictReport() *ConditionError {
 		return s.notOwned() // A copy, which that Foo will not delete.
 	case last.UID == s.Foo.UID:
 		return s.cycle()
+	case len(s.OwnerChain) == MaxChain:
+		return s.waitingForMany(owner)
 	}
 	return s.waitingForRename(owner)
 }
@@ -94,6 +100,14 @@ func (s *State) nameTaken(owner *v1alpha1.Foo) *ConditionError {
 		Message: fmt.Sprintf("Deployment %q is controlled by Foo %q, which also names it", s.Deployment.Name, owner.Name),
 		Advice:  s.setAnotherName(),
 	}
+}
+
+// waitingForMany returns that the chain of Foos is too long to be followed. The report must not depend on that of
+// owner: in a long cycle, each report would depend on the next one, and a change would run around for ever.
+func (s *State) waitingForMany(owner *v1alpha1.Foo) *ConditionError {
+	return s.waitingForName(
+		fmt.Sprintf("Deployment %q is controlled by Foo %q, which waits for others, in a chain of at least %d Foos",
+			s.Deployment.Name, owner.Name, MaxChain), s.setAnotherName())
 }
 
 // waitingForRename returns what keeps owner, which has the Deployment and names another one, from moving there.

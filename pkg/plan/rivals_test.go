@@ -332,3 +332,35 @@ func TestOfAllClaimantsExactlyOneTries(t *testing.T) {
 		t.Errorf("the wrong ones try (-want +got):\n%s", diff)
 	}
 }
+
+// In a long cycle each report would depend on the next one, so that of a long chain must be the same whatever the
+// others report.
+func TestTheReportOfALongChainDoesNotDependOnOthers(t *testing.T) {
+	foo := newFoo()
+	reports := map[string]bool{}
+	for _, with := range []fooOption{isReadyNow, isStalledNow, withPaused} {
+		var chain []*v1alpha1.Foo
+		for i := range plan.MaxChain {
+			chain = append(chain, named(fmt.Sprint("foo-", i), fmt.Sprint("next-", i), with))
+		}
+		dep := earlier(named("foo-0", "web-1"), "web-1")
+		reports[play(t, plan.State{Foo: foo, Deployment: dep, OwnerChain: chain}).report()] = true
+		chain = chain[:plan.MaxChain-1]
+		if short := play(t, plan.State{Foo: foo, Deployment: dep, OwnerChain: chain}).report(); reports[short] {
+			t.Errorf("a shorter chain has the same report: %s", short)
+		}
+	}
+	if len(reports) != 1 {
+		t.Errorf("%d reports, want 1: %v", len(reports), reports)
+	}
+}
+
+func isReadyNow(foo *v1alpha1.Foo) {
+	foo.Status.ObservedGeneration = foo.Generation
+	withConditions(metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue})(foo)
+}
+
+func isStalledNow(foo *v1alpha1.Foo) {
+	foo.Status.ObservedGeneration = foo.Generation
+	withConditions(metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue})(foo)
+}

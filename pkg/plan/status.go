@@ -108,9 +108,17 @@ func selectorOf(dep *appsv1.Deployment) string {
 // SameToOthers reports whether two versions of a Foo are the same for the Foos that wait for one of its previous
 // Deployments: their reports are about where it moves, whether it can, and what it waits for itself.
 func SameToOthers(a, b *v1alpha1.Foo) bool {
-	return a.Spec.DeploymentName == b.Spec.DeploymentName && a.Spec.Paused == b.Spec.Paused &&
-		isReady(a) == isReady(b) && isStalled(a) == isStalled(b) && waitsFor(a) == waitsFor(b)
+	switch {
+	case a.Spec.DeploymentName != b.Spec.DeploymentName || a.Spec.Paused != b.Spec.Paused:
+		return false
+	case !isObserved(b): // The status that follows is compared.
+		return true
+	}
+	return isObserved(a) && isReady(a) == isReady(b) && isStalled(a) == isStalled(b) && waitsFor(a) == waitsFor(b)
 }
+
+// isObserved reports whether the status of foo is about its present spec.
+func isObserved(foo *v1alpha1.Foo) bool { return foo.Status.ObservedGeneration == foo.Generation }
 
 // waitsFor returns which Foos and Deployments foo waits for, according to its status; "" if it waits for none.
 func waitsFor(foo *v1alpha1.Foo) string {
@@ -128,8 +136,7 @@ func isReady(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionRead
 func isStalled(foo *v1alpha1.Foo) bool { return isTrue(foo, v1alpha1.ConditionStalled) }
 
 func isTrue(foo *v1alpha1.Foo, condition string) bool {
-	return foo.Status.ObservedGeneration == foo.Generation &&
-		meta.IsStatusConditionTrue(foo.Status.Conditions, condition)
+	return isObserved(foo) && meta.IsStatusConditionTrue(foo.Status.Conditions, condition)
 }
 
 // ReadyReason returns the reason and the message of foo's Ready condition; both are empty when it has none.

@@ -635,7 +635,8 @@ func TestReadyReason(t *testing.T) {
 	}
 }
 
-// A condition about an earlier spec counts as absent.
+// What Foos see that wait for a previous Deployment. A status of an earlier spec is not compared: the one that follows
+// is, with any other.
 func TestSameToOthers(t *testing.T) {
 	condition := func(kind string, status metav1.ConditionStatus) fooOption {
 		return withConditions(metav1.Condition{Type: kind, Status: status})
@@ -644,28 +645,27 @@ func TestSameToOthers(t *testing.T) {
 		return withConditions(metav1.Condition{Type: "Ready", Reason: reason, Message: "it is"})
 	}
 	observedNow := func(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = foo.Generation }
+	before, unobserved := newFoo(observedNow), newFoo(observed)
 	for _, tc := range []struct {
-		name string
-		foo  *v1alpha1.Foo
-		// differs means that Foos which wait for this one see a difference to newFoo().
-		differs bool
+		name          string
+		before, after *v1alpha1.Foo
+		same          bool
 	}{
-		{name: "no status", foo: newFoo()},
-		{name: "no condition", foo: newFoo(observedNow)},
-		{name: "Stalled", foo: newFoo(observedNow, condition("Stalled", "True")), differs: true},
-		{name: "not Stalled", foo: newFoo(observedNow, condition("Stalled", "False"))},
-		{name: "Stalled in an earlier spec", foo: newFoo(observed, condition("Stalled", "True"))},
-		{name: "Ready", foo: newFoo(observedNow, condition("Ready", "True")), differs: true},
-		{name: "not Ready", foo: newFoo(observedNow, condition("Ready", "False"))},
-		{name: "another condition", foo: newFoo(observedNow, condition("Audited", "True"))},
-		{name: "it waits for a name", foo: newFoo(reason("WaitingForName")), differs: true},
-		{name: "it is in a cycle", foo: newFoo(reason("NameCycle")), differs: true},
-		{name: "the progress of its rollout", foo: newFoo(reason("Progressing"))},
-		{name: "another Deployment", foo: newFoo(withDeploymentName("web-2")), differs: true},
-		{name: "paused", foo: newFoo(withPaused), differs: true},
-		{name: "another number of replicas", foo: newFoo(withReplicas(7))},
+		{name: "nothing", before: before, after: newFoo(observedNow), same: true},
+		{name: "Stalled", before: before, after: newFoo(observedNow, condition("Stalled", "True"))},
+		{name: "not Stalled", before: before, after: newFoo(observedNow, condition("Stalled", "False")), same: true},
+		{name: "Ready", before: before, after: newFoo(observedNow, condition("Ready", "True"))},
+		{name: "not Ready", before: before, after: newFoo(observedNow, condition("Ready", "False")), same: true},
+		{name: "another condition", before: before, after: newFoo(observedNow, condition("Audited", "True")), same: true},
+		{name: "it waits for a name", before: before, after: newFoo(observedNow, reason("WaitingForName"))},
+		{name: "it is in a cycle", before: before, after: newFoo(observedNow, reason("NameCycle"))},
+		{name: "the progress of its rollout", before: before, after: newFoo(observedNow, reason("Progressing")), same: true},
+		{name: "another spec", before: newFoo(observedNow, condition("Stalled", "True")), after: unobserved, same: true},
+		{name: "the status of another spec", before: unobserved, after: before},
+		{name: "another Deployment", before: before, after: newFoo(withDeploymentName("web-2"))},
+		{name: "paused", before: before, after: newFoo(withPaused)},
 	} {
-		if got := plan.SameToOthers(tc.foo, newFoo()); got == tc.differs {
+		if got := plan.SameToOthers(tc.before, tc.after); got != tc.same {
 			t.Errorf("%s: SameToOthers = %t", tc.name, got)
 		}
 	}
