@@ -125,7 +125,7 @@ func (n *neighbourhood) editOften(d time.Duration, refused bool) {
 	edits := 0
 	stopped := n.goFor(d, interval, func() error {
 		edits++
-		if edits%10000 == 0 {
+		if edits%2000 == 0 {
 			n.api.Compact() // The history would need much memory.
 		}
 		return n.editFoo(tenant, "web", fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+edits%9))
