@@ -146,7 +146,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		queue: newQueue(logger, fair, retries), add: fair.AddAs, goroutines: fair.Goroutines(), retries: retries,
-		claims:   claims.New(plan.CompareAge),
+		claims:   claims.New(plan.Claims, plan.CompareAge),
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
@@ -484,21 +484,21 @@ func (c *Controller) forget(key cache.ObjectName) {
 //
 // A paused or invalid Foo that is queued as waiting also queues the Foos that wait for it.
 
-// enqueueFoo queues foo to be synced.
-func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
-	c.add(cache.MetaObjectToName(foo), fairqueue.Change)
-}
+// enqueueFoo queues foo to be synced, because of a change.
+func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) { c.enqueue(cache.MetaObjectToName(foo)) }
+
+func (c *Controller) enqueue(key cache.ObjectName) { c.add(key, fairqueue.Change) }
 
 // fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
 // come first. Of the initial list it queues only the Foo: the others are in the list too.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 	if isInInitialList {
-		c.claims.SetIf(plan.Claims(foo), foo)
+		c.claims.Update(foo)
 		c.add(cache.MetaObjectToName(foo), fairqueue.Initial)
 		return
 	}
 	c.enqueueFoo(foo)
-	c.updateClaim(foo)
+	c.enqueueFirst(c.claims.Update(foo))
 	c.enqueueWaiting(foo, c.controlledBy(foo))
 }
 
@@ -510,7 +510,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	}
 	replaced := have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if replaced || have.Generation != foo.Generation {
-		c.updateClaim(foo)
+		c.enqueueFirst(c.claims.Update(foo))
 	}
 	switch {
 	case replaced:
@@ -523,7 +523,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 		c.enqueueReporting(foo)
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
-		c.add(key, fairqueue.Change)
+		c.enqueue(key)
 	}
 }
 
@@ -531,18 +531,13 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 // Deployments. If the watch missed the deletion, only the key may be known. Then every Foo of the namespace is queued.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
-	c.add(key, fairqueue.Change)
+	c.enqueue(key)
 	c.enqueueFirst(c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueWaiting(foo, c.controlledBy(foo))
 		return
 	}
 	c.enqueueNamespace(key.Namespace)
-}
-
-// updateClaim enters the claim of foo to the Deployment that it names, and queues the Foos for which that matters.
-func (c *Controller) updateClaim(foo *v1alpha1.Foo) {
-	c.enqueueFirst(c.claims.SetIf(plan.Claims(foo), foo))
 }
 
 // enqueueFirst queues the Foos that had and have the first claim to a Deployment. If the Deployment exists, claims do
@@ -553,21 +548,14 @@ func (c *Controller) enqueueFirst(changes []claims.Change) {
 		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		for _, foo := range []*v1alpha1.Foo{change.Before, change.After} {
-			c.enqueueIfAny(foo)
+		for _, foo := range change.Foos {
+			c.enqueueFoo(foo)
 		}
 	}
 }
 
-// enqueueIfAny queues foo, unless it is nil.
-func (c *Controller) enqueueIfAny(foo *v1alpha1.Foo) {
-	if foo != nil {
-		c.enqueueFoo(foo)
-	}
-}
-
-// enqueueWaiting queues the other Foos that name one of deps, which foo controls, the Foos that wait for those, and
-// so on: which Foo waits for which has changed, and the report of each may depend on the whole chain. It does not
+// enqueueWaiting queues the Foos that name one of deps, the Foos that wait for those, and so on, all except foo, which
+// may be nil: which Foo waits for which has changed, and the report of each may depend on the whole chain. It does not
 // rely on a status that changes on the way, since that may be late, and then be the same as before.
 func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
 	c.walkWaiting(foo, deps, c.previousOf)
@@ -585,11 +573,14 @@ func (c *Controller) enqueueReporting(foo *v1alpha1.Foo) {
 	})
 }
 
-// walkWaiting queues the other Foos that name one of deps, then those that name a Deployment which next returns for one
-// of them, and so on.
+// walkWaiting queues the Foos that name one of deps, then those that name a Deployment which next returns for one of
+// them, and so on, all except foo, which may be nil.
 func (c *Controller) walkWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment,
 	next func(*v1alpha1.Foo) []*appsv1.Deployment) {
-	visited := map[types.UID]bool{foo.UID: true}
+	visited := map[types.UID]bool{}
+	if foo != nil {
+		visited[foo.UID] = true
+	}
 	for depth := 0; len(deps) > 0 && depth < plan.MaxChain; depth++ {
 		waiting := c.waitingFor(deps, visited)
 		deps = nil
@@ -637,7 +628,7 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 
 // enqueueOwner queues the Foo that controls dep, unless this very version was written for it.
 func (c *Controller) enqueueOwner(dep *appsv1.Deployment) {
-	if owner := c.resolveOwner(dep); owner != nil && c.lastWriter(dep) == nil {
+	if owner := c.resolveOwner(dep); owner != nil && !c.isWrittenFor(owner, dep) {
 		c.enqueueFoo(owner)
 	}
 }
@@ -661,28 +652,27 @@ func (c *Controller) enqueueNamespace(namespace string) {
 }
 
 // handleObject queues the owner of dep, and every Foo that names dep, because dep may now occupy that name, or have
-// freed it. It leaves out writer, the Foo for which the controller wrote this very version.
+// freed it. It leaves out writer, the Foo for which the controller wrote this very version, or nil.
 func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
-	concerned := c.foosNaming(dep.Namespace, dep.Name)
-	if owner := c.resolveOwner(dep); owner != nil { // An owner that the cache lacks is queued when it is added.
-		concerned = append(concerned, owner)
+	if owner := c.resolveOwner(dep); owner != nil && owner != writer { // One that the cache lacks is queued when added.
+		c.enqueueFoo(owner)
+		c.enqueueWaiting(owner, c.previousOf(owner))
 	}
-	for _, foo := range concerned {
-		if foo == writer {
-			continue
-		}
-		c.enqueueFoo(foo)
-		c.enqueueWaiting(foo, c.previousOf(foo))
-	}
+	c.enqueueWaiting(writer, []*appsv1.Deployment{dep})
 }
 
 // lastWriter returns the Foo for which the controller wrote this very version of dep, nil when somebody else did.
 func (c *Controller) lastWriter(dep *appsv1.Deployment) *v1alpha1.Foo {
-	owner := c.resolveOwner(dep)
-	if owner == nil || !c.writes.IsOwnWrite(cache.MetaObjectToName(owner), deploymentsResource, dep.ResourceVersion) {
-		return nil
+	if owner := c.resolveOwner(dep); c.isWrittenFor(owner, dep) {
+		return owner
 	}
-	return owner
+	return nil
+}
+
+// isWrittenFor reports whether the controller wrote this very version of dep for owner, which may be nil.
+func (c *Controller) isWrittenFor(owner *v1alpha1.Foo, dep *appsv1.Deployment) bool {
+	return owner != nil &&
+		c.writes.IsOwnWrite(cache.MetaObjectToName(owner), deploymentsResource, dep.ResourceVersion)
 }
 
 // ownerChain follows from dep to the Foo that controls it, the Deployment which that Foo names instead, the Foo that

@@ -1718,9 +1718,7 @@ func (f *fixture) fill(objs []runtime.Object) {
 	for _, obj := range objs {
 		if foo, ok := obj.(*v1alpha1.Foo); ok {
 			foos = append(foos, foo.DeepCopy())
-			if plan.Claims(foo) {
-				f.claims.Set(foo)
-			}
+			f.claims.Update(foo)
 			continue
 		}
 		trimmed, err := plan.Trim(obj.DeepCopyObject())

@@ -76,3 +76,21 @@ func TestTheErrorForABinaryThatIsMissingNamesTheCommandThatBuildsIt(t *testing.T
 		t.Errorf("error %v, want the command in it", err)
 	}
 }
+
+func TestOlderCRD(t *testing.T) {
+	const crd = "../../artifacts/crd/samplecontroller.k8s.io_foos.yaml"
+	older, err := OlderCRD(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(older, "format.datetime()") || !strings.Contains(older, "deploymentName") {
+		t.Error("it has the rule for times, or lacks other parts")
+	}
+	changed := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(changed, []byte("maxLength: 65\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OlderCRD(changed); err == nil {
+		t.Error("a CRD without the rule gives no error")
+	}
+}

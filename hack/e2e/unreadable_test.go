@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"example.com/foo-controller/hack/controlplane"
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 )
@@ -49,20 +48,14 @@ func (f *fooClient) patchStatus(ctx context.Context, name, patch string, dryRun 
 	return request.Do(ctx).Error()
 }
 
-// withoutTimeRule returns our CRD with the format date-time in place of the rule of times, as it was before.
-func withoutTimeRule(t *testing.T) string {
+// olderCRD returns our CRD as it was before it had a rule for times.
+func olderCRD(t *testing.T) string {
 	t.Helper()
-	crd, err := os.ReadFile(crdFile)
+	crd, err := controlplane.OlderCRD(crdFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := regexp.MustCompile(
-		`( +)maxLength: 64\n +type: string\n +x-kubernetes-validations:\n +- message: .*\n +rule: .*\n`)
-	older := rule.ReplaceAllString(string(crd), "${1}format: date-time\n${1}type: string\n")
-	if strings.Count(older, "format: date-time") != 1 {
-		t.Fatalf("%s has not one rule of times", crdFile)
-	}
-	return older
+	return crd
 }
 
 func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
@@ -91,7 +84,7 @@ func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
 		}
 	}
 
-	e.kubectl(t, withoutTimeRule(t), "apply", "-f", "-")
+	e.kubectl(t, olderCRD(t), "apply", "-f", "-")
 	e.createFoo(t, "probe", v1alpha1.FooSpec{DeploymentName: "probe", Paused: true})
 	until(t, "the server uses the older CRD", func(ctx context.Context) (bool, error) {
 		return foos.patchStatus(ctx, "probe", statusWith(unreadableTimes[0]), metav1.DryRunAll) == nil, nil

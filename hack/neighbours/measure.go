@@ -20,7 +20,7 @@ const (
 func measureProblem(ctx context.Context, opts options, of problem) (rows []row, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p, err := newPlace(ctx, opts.controller, of.crds)
+	p, err := newPlace(ctx, opts.controller, of.olderCRD)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,7 @@ func (s *sampler) runWhile(ctx context.Context, d time.Duration, over func(conte
 
 // isEnd reports whether an error only shows that the time is over.
 func isEnd(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, os.ErrDeadlineExceeded)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // A usage is what a controller has used so far.

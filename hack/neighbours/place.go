@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -43,21 +45,22 @@ type place struct {
 	controller *process
 }
 
-// newPlace starts a control plane with both namespaces. crds are the manifests of the CRD.
-func newPlace(ctx context.Context, binary, crds string) (_ *place, err error) {
+// newPlace starts a control plane with both namespaces, and with the CRD as it is or as it was before it had a rule for
+// times.
+func newPlace(ctx context.Context, binary string, olderCRD bool) (_ *place, err error) {
 	plane, err := controlplane.Start(".", "--components=api", "--audit")
 	if err != nil {
 		return nil, err
 	}
 	p := &place{plane: plane, binary: binary}
-	if err := p.setUp(ctx, crds); err != nil {
+	if err := p.setUp(ctx, olderCRD); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *place) setUp(ctx context.Context, crds string) (err error) {
+func (p *place) setUp(ctx context.Context, olderCRD bool) (err error) {
 	if p.config, err = clientcmd.BuildConfigFromFlags("", p.plane.Kubeconfig()); err != nil {
 		return err
 	}
@@ -70,7 +73,7 @@ func (p *place) setUp(ctx context.Context, crds string) (err error) {
 	if p.samples, err = clientset.NewForConfig(p.config); err != nil {
 		return err
 	}
-	if err := p.plane.Install(crds); err != nil {
+	if err := p.installCRD(olderCRD); err != nil {
 		return err
 	}
 	for _, name := range []string{tenant, nextDoor} {
@@ -80,6 +83,23 @@ func (p *place) setUp(ctx context.Context, crds string) (err error) {
 		}
 	}
 	return nil
+}
+
+const crdFile = "artifacts/crd/samplecontroller.k8s.io_foos.yaml"
+
+func (p *place) installCRD(older bool) error {
+	if !older {
+		return p.plane.Install(crdFile)
+	}
+	crd, err := controlplane.OlderCRD(crdFile)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(filepath.Dir(p.plane.Kubeconfig()), "older-crd.yaml") // It is removed with the control plane.
+	if err := os.WriteFile(file, []byte(crd), 0o600); err != nil {
+		return err
+	}
+	return p.plane.Install(file)
 }
 
 // close stops the controller and the control plane.
@@ -176,19 +196,12 @@ func (p *place) waitForReports(ctx context.Context, limit time.Duration) error {
 
 // poll waits until done returns true.
 func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
-	deadline := time.Now().Add(limit)
-	for {
-		ok, err := done()
-		switch {
-		case ok || err != nil:
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case time.Now().After(deadline):
-			return fmt.Errorf("nothing after %s: %w", limit, os.ErrDeadlineExceeded)
-		}
-		pause(ctx, 50*time.Millisecond)
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, limit, true,
+		func(context.Context) (bool, error) { return done() })
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("nothing after %s: %w", limit, err)
 	}
+	return err
 }
 
 // pause waits, at most until ctx ends.

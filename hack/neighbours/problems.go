@@ -15,7 +15,8 @@ import (
 // A problem is what happens in the namespace of the tenant while the delays next door are measured.
 type problem struct {
 	name string
-	crds string
+	// olderCRD: the CRD has no rule for times yet.
+	olderCRD bool
 	// prepare makes the problem. The controller runs.
 	prepare func(ctx context.Context, p *place) error
 	// keep keeps it up until ctx ends.
@@ -31,10 +32,6 @@ type problem struct {
 }
 
 const (
-	ourCRD = "artifacts/crd"
-	// olderCRD is the schema from before there was a rule for times.
-	olderCRD = "hack/neighbours/older-crd.yaml"
-
 	refusedFoos = 1500
 	rivals      = 3000
 	hangingFoos = 100
@@ -57,7 +54,7 @@ func problems(opts options) []problem {
 		},
 		{name: fmt.Sprintf("%d Foos behind a webhook that hangs", hangingFoos), prepare: hangUp},
 		{
-			name: "a Foo that cannot be read", crds: olderCRD, prepare: createOne, keep: storeUnreadable,
+			name: "a Foo that cannot be read", olderCRD: true, prepare: createOne, keep: storeUnreadable,
 			restart: true, patience: 30 * time.Second,
 		},
 		{name: "one Foo is edited 100 times a second", prepare: createOne, keep: edit},
@@ -74,9 +71,6 @@ func problems(opts options) []problem {
 }
 
 func (p *problem) setDefaults() {
-	if p.crds == "" {
-		p.crds = ourCRD
-	}
 	if p.patience == 0 {
 		p.patience = 2 * time.Minute
 	}

@@ -5,6 +5,7 @@ package claims
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,26 +14,26 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A Compare function returns less than 0 when a comes before b, and never 0 for two Foos of different names.
-type Compare func(a, b *v1alpha1.Foo) int
-
-// An Index has, for each name of a Deployment, the Foos that claim it. Set and Delete return the Deployments whose
+// An Index has, for each name of a Deployment, the Foos that claim it. Update and Delete return the Deployments whose
 // first claim has changed, and take O(log n) steps, where n Foos claim one name. Create it with New. It may be used
 // concurrently.
 type Index struct {
-	compare Compare
+	claims  func(*v1alpha1.Foo) bool
+	compare func(a, b *v1alpha1.Foo) int
 
 	mu sync.Mutex
-	// claims has the claim of each Foo, by the Foo's namespace and name.
-	claims map[cache.ObjectName]*claim
+	// byFoo has the claim of each Foo, by the Foo's namespace and name.
+	byFoo map[cache.ObjectName]*claim
 	// names has the claims to each Deployment. A name without claims is not in it.
 	names map[cache.ObjectName]*claimHeap
 }
 
-// New returns an empty Index that orders claims by compare.
-func New(compare Compare) *Index {
+// New returns an empty Index. claims reports whether a Foo claims the Deployment that it names. compare returns less
+// than 0 when the claim of a comes before that of b, and never 0 for two Foos of different names.
+func New(claims func(*v1alpha1.Foo) bool, compare func(a, b *v1alpha1.Foo) int) *Index {
 	return &Index{
-		compare: compare, claims: map[cache.ObjectName]*claim{}, names: map[cache.ObjectName]*claimHeap{},
+		claims: claims, compare: compare,
+		byFoo: map[cache.ObjectName]*claim{}, names: map[cache.ObjectName]*claimHeap{},
 	}
 }
 
@@ -47,13 +48,17 @@ func (x *Index) First(deployment cache.ObjectName) *v1alpha1.Foo {
 // A Change is a Deployment whose first claim has changed.
 type Change struct {
 	Deployment cache.ObjectName
-	// Before and After are the Foos that had and have the first claim. One of them may be nil.
-	Before, After *v1alpha1.Foo
+	// Foos had or have the first claim, in this order. There are one or two.
+	Foos []*v1alpha1.Foo
 }
 
-// Set replaces the claim of foo with a claim to the Deployment that foo names.
-func (x *Index) Set(foo *v1alpha1.Foo) []Change {
+// Update enters the claim of foo to the Deployment that it names, in place of its earlier one. A Foo that claims
+// nothing loses its earlier claim.
+func (x *Index) Update(foo *v1alpha1.Foo) []Change {
 	key := cache.MetaObjectToName(foo)
+	if !x.claims(foo) {
+		return x.Delete(key)
+	}
 	deployment := cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName)
 	return x.replace(key, &claim{foo: identity(foo), deployment: deployment})
 }
@@ -66,14 +71,6 @@ func identity(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	}}
 }
 
-// SetIf is Set if the Foo claims its Deployment, and Delete otherwise.
-func (x *Index) SetIf(claims bool, foo *v1alpha1.Foo) []Change {
-	if claims {
-		return x.Set(foo)
-	}
-	return x.Delete(cache.MetaObjectToName(foo))
-}
-
 // Delete removes the claim of a Foo, if it has one.
 func (x *Index) Delete(foo cache.ObjectName) []Change {
 	return x.replace(foo, nil)
@@ -84,7 +81,7 @@ func (x *Index) replace(key cache.ObjectName, next *claim) (changes []Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	concerned := map[cache.ObjectName]*v1alpha1.Foo{} // The first of each name before the change.
-	previous := x.claims[key]
+	previous := x.byFoo[key]
 	for _, c := range []*claim{previous, next} {
 		if c != nil {
 			concerned[c.deployment] = x.first(c.deployment)
@@ -98,7 +95,8 @@ func (x *Index) replace(key cache.ObjectName, next *claim) (changes []Change) {
 	}
 	for deployment, before := range concerned {
 		if after := x.first(deployment); !sameName(before, after) {
-			changes = append(changes, Change{Deployment: deployment, Before: before, After: after})
+			foos := slices.DeleteFunc([]*v1alpha1.Foo{before, after}, func(foo *v1alpha1.Foo) bool { return foo == nil })
+			changes = append(changes, Change{Deployment: deployment, Foos: foos})
 		}
 	}
 	return changes
@@ -112,7 +110,7 @@ func (x *Index) first(deployment cache.ObjectName) *v1alpha1.Foo {
 }
 
 func (x *Index) add(key cache.ObjectName, c *claim) {
-	x.claims[key] = c
+	x.byFoo[key] = c
 	claims := x.names[c.deployment]
 	if claims == nil {
 		claims = &claimHeap{compare: x.compare}
@@ -122,7 +120,7 @@ func (x *Index) add(key cache.ObjectName, c *claim) {
 }
 
 func (x *Index) remove(key cache.ObjectName, c *claim) {
-	delete(x.claims, key)
+	delete(x.byFoo, key)
 	claims := x.names[c.deployment]
 	heap.Remove(claims, c.index)
 	if claims.Len() == 0 {
@@ -147,7 +145,7 @@ type claim struct {
 
 // claimHeap is a heap.Interface.
 type claimHeap struct {
-	compare Compare
+	compare func(a, b *v1alpha1.Foo) int
 	heap    []*claim
 }
 

@@ -21,6 +21,19 @@ func byAge(a, b *v1alpha1.Foo) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
+// all is for Foos that all claim what they name.
+func all(*v1alpha1.Foo) bool { return true }
+
+// concerned returns those of before and after that exist.
+func concerned(before, after *v1alpha1.Foo) (foos []*v1alpha1.Foo) {
+	for _, foo := range []*v1alpha1.Foo{before, after} {
+		if foo != nil {
+			foos = append(foos, foo)
+		}
+	}
+	return foos
+}
+
 func newFoo(name, deployment string, second int64) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	foo.CreationTimestamp = metav1.Unix(second, 0)
@@ -38,7 +51,7 @@ func nameOf(foo *v1alpha1.Foo) string {
 func key(name string) cache.ObjectName { return cache.NewObjectName("default", name) }
 
 func TestFirstIsTheOldestClaim(t *testing.T) {
-	index := claims.New(byAge)
+	index := claims.New(all, byAge)
 	steps := []struct {
 		name    string
 		do      func() []claims.Change
@@ -48,27 +61,27 @@ func TestFirstIsTheOldestClaim(t *testing.T) {
 		{name: "no claim", do: func() []claims.Change { return nil }},
 		{
 			name: "the first claim", first: "b", changed: []string{"shared"},
-			do: func() []claims.Change { return index.Set(newFoo("b", "shared", 2)) },
+			do: func() []claims.Change { return index.Update(newFoo("b", "shared", 2)) },
 		},
 		{
 			name: "a younger one", first: "b",
-			do: func() []claims.Change { return index.Set(newFoo("c", "shared", 3)) },
+			do: func() []claims.Change { return index.Update(newFoo("c", "shared", 3)) },
 		},
 		{
 			name: "one as old, with an earlier name", first: "a", changed: []string{"shared"},
-			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 2)) },
+			do: func() []claims.Change { return index.Update(newFoo("a", "shared", 2)) },
 		},
 		{
 			name: "a new version of the first", first: "a",
-			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 2)) },
+			do: func() []claims.Change { return index.Update(newFoo("a", "shared", 2)) },
 		},
 		{
 			name: "another Foo of the same name, which is younger", first: "b", changed: []string{"shared"},
-			do: func() []claims.Change { return index.Set(newFoo("a", "shared", 9)) },
+			do: func() []claims.Change { return index.Update(newFoo("a", "shared", 9)) },
 		},
 		{
 			name: "the first moves to another name", first: "c", changed: []string{"other", "shared"},
-			do: func() []claims.Change { return index.Set(newFoo("b", "other", 2)) },
+			do: func() []claims.Change { return index.Update(newFoo("b", "other", 2)) },
 		},
 		{
 			name: "the last one is deleted", first: "c",
@@ -85,10 +98,14 @@ func TestFirstIsTheOldestClaim(t *testing.T) {
 	}
 	for _, step := range steps {
 		var changed []string
+		first := map[cache.ObjectName]*v1alpha1.Foo{}
+		for _, name := range []string{"shared", "other"} {
+			first[key(name)] = index.First(key(name))
+		}
 		for _, change := range step.do() {
 			changed = append(changed, change.Deployment.Name)
-			if after := nameOf(change.After); after == nameOf(change.Before) || after != nameOf(index.First(change.Deployment)) {
-				t.Errorf("%s: the change is from %q to %q", step.name, nameOf(change.Before), after)
+			if diff := gocmp.Diff(concerned(first[change.Deployment], index.First(change.Deployment)), change.Foos); diff != "" {
+				t.Errorf("%s: the Foos of the change (-want +got):\n%s", step.name, diff)
 			}
 		}
 		slices.Sort(changed)
@@ -103,9 +120,9 @@ func TestFirstIsTheOldestClaim(t *testing.T) {
 
 // The cache drops an old version of a Foo. So must the index.
 func TestTheIndexKeepsNoFoo(t *testing.T) {
-	index := claims.New(byAge)
+	index := claims.New(all, byAge)
 	foo := newFoo("a", "shared", 1)
-	index.Set(foo)
+	index.Update(foo)
 	first := index.First(key("shared"))
 	if first == foo || first.Namespace != "default" || !first.CreationTimestamp.Equal(&foo.CreationTimestamp) {
 		t.Errorf("got %+v, want only the identity of the Foo", first)
@@ -113,17 +130,29 @@ func TestTheIndexKeepsNoFoo(t *testing.T) {
 }
 
 func TestNamespacesAreApart(t *testing.T) {
-	index := claims.New(byAge)
-	index.Set(newFoo("a", "shared", 1))
+	index := claims.New(all, byAge)
+	index.Update(newFoo("a", "shared", 1))
 	if got := index.First(cache.NewObjectName("other", "shared")); got != nil {
 		t.Errorf("Foo %q is the first of another namespace", got.Name)
+	}
+}
+
+func TestAFooThatNoLongerClaimsItsDeploymentIsNotFirst(t *testing.T) {
+	index := claims.New(func(foo *v1alpha1.Foo) bool { return !foo.Spec.Paused }, byAge)
+	index.Update(newFoo("a", "shared", 1))
+	index.Update(newFoo("b", "shared", 2))
+	paused := newFoo("a", "shared", 1)
+	paused.Spec.Paused = true
+	index.Update(paused)
+	if got := nameOf(index.First(key("shared"))); got != "b" {
+		t.Errorf("the first is %q, want b", got)
 	}
 }
 
 // TestIndexAgreesWithAScan compares random changes with a scan of all Foos.
 func TestIndexAgreesWithAScan(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	index, foos := claims.New(byAge), map[string]*v1alpha1.Foo{}
+	index, foos := claims.New(all, byAge), map[string]*v1alpha1.Foo{}
 	deployments := []string{"one", "two", "three"}
 	scan := func(deployment string) *v1alpha1.Foo {
 		var first *v1alpha1.Foo
@@ -146,7 +175,7 @@ func TestIndexAgreesWithAScan(t *testing.T) {
 			reported = index.Delete(key(name))
 		} else {
 			foos[name] = newFoo(name, deployments[random.IntN(3)], random.Int64N(10))
-			reported = index.Set(foos[name])
+			reported = index.Update(foos[name])
 		}
 		for _, deployment := range deployments {
 			want := scan(deployment)
@@ -166,12 +195,12 @@ func TestIndexAgreesWithAScan(t *testing.T) {
 func TestAClaimCostsTheLogarithmOfTheirNumber(t *testing.T) {
 	const n = 4096 // 2^12
 	compared := 0
-	index := claims.New(func(a, b *v1alpha1.Foo) int {
+	index := claims.New(all, func(a, b *v1alpha1.Foo) int {
 		compared++
 		return byAge(a, b)
 	})
 	for i := range n {
-		index.Set(newFoo(fmt.Sprint("foo-", i), "shared", int64(n-i))) // Each comes before all others.
+		index.Update(newFoo(fmt.Sprint("foo-", i), "shared", int64(n-i))) // Each comes before all others.
 	}
 	for i := range n {
 		index.First(key("shared"))
@@ -182,10 +211,10 @@ func TestAClaimCostsTheLogarithmOfTheirNumber(t *testing.T) {
 	}
 }
 
-func BenchmarkSet(b *testing.B) {
-	index := claims.New(byAge)
+func BenchmarkUpdate(b *testing.B) {
+	index := claims.New(all, byAge)
 	began := time.Now().Unix()
 	for i := 0; b.Loop(); i++ {
-		index.Set(newFoo(fmt.Sprint("foo-", i%10_000), "shared", began+int64(i)))
+		index.Update(newFoo(fmt.Sprint("foo-", i%10_000), "shared", began+int64(i)))
 	}
 }

@@ -26,6 +26,17 @@ func (h *minHeap[T]) first() (value T) {
 	return h.elements[0].value
 }
 
+// firstOf returns the first value of two heaps with the same order, or the zero value. Those of withToken count only if
+// token is true.
+func firstOf[T comparable](free, withToken *minHeap[T], token bool) T {
+	var none T
+	first, other := free.first(), withToken.first()
+	if token && other != none && (first == none || free.before(other, first)) {
+		return other
+	}
+	return first
+}
+
 // move puts e into the heap to, or to its place there if its value has changed. Nil means no heap.
 func (e *element[T]) move(to *minHeap[T]) {
 	if e.in != nil && e.in == to {

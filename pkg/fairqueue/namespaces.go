@@ -41,11 +41,7 @@ type item[K comparable] struct {
 
 // best returns the key that is next in the namespace, or nil. Those that need a token count only if withToken.
 func (n *namespace[K]) best(withToken bool) *item[K] {
-	first, retry := n.free.first(), n.retries.first()
-	if withToken && retry != nil && (first == nil || byRank(retry, first)) {
-		return retry
-	}
-	return first
+	return firstOf(&n.free, &n.retries, withToken)
 }
 
 func (n *namespace[K]) queued() int { return n.free.len() + n.retries.len() }

@@ -44,7 +44,6 @@ type Queue[K comparable] struct {
 	inner    *workqueue.Typed[K]
 	schedule *schedule[K]
 	alarm    alarm
-	stopping bool
 }
 
 // New returns a Queue.
@@ -77,7 +76,7 @@ func (q *Queue[K]) Add(key K) { q.AddAs(key, q.class(key)) }
 func (q *Queue[K]) AddAs(key K, class Class) {
 	q.begin()
 	defer q.end()
-	if q.stopping {
+	if q.schedule.stopping {
 		return
 	}
 	q.schedule.claim(key, class)
@@ -89,7 +88,7 @@ func (q *Queue[K]) AddAs(key K, class Class) {
 func (q *Queue[K]) Get() (key K, shutdown bool) {
 	q.begin()
 	defer q.end()
-	for !q.schedule.choose() && !q.stopping {
+	for !q.schedule.choose() && !q.schedule.stopping {
 		q.wait()
 	}
 	return q.inner.Get() // It does not wait: either a key is chosen, or inner is shutting down.
@@ -134,10 +133,9 @@ func (q *Queue[K]) ShuttingDown() bool { return q.inner.ShuttingDown() }
 func (q *Queue[K]) stop() {
 	q.begin()
 	defer q.end()
-	if q.stopping {
+	if q.schedule.stopping {
 		return
 	}
-	q.stopping = true
 	q.inner.ShutDown()
 	q.schedule.stop()
 	q.alarm.stop()

@@ -16,11 +16,7 @@ type turns[K comparable] struct {
 // next returns the namespace whose turn it is, or nil. Those that have only keys that need a token count only if
 // withToken.
 func (t *turns[K]) next(withToken bool) *namespace[K] {
-	first, retry := t.free.first(), t.retries.first()
-	if withToken && retry != nil && (first == nil || byTurn(retry, first)) {
-		return retry
-	}
-	return first
+	return firstOf(&t.free, &t.retries, withToken)
 }
 
 // join gives a new namespace its turn.

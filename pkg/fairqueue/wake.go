@@ -16,7 +16,7 @@ func (q *Queue[K]) wait() {
 // it has taken the key, and so wakes the next if there is another key.
 func (q *Queue[K]) settle() {
 	q.schedule.turns.settle()
-	if q.stopping || q.waiting == 0 {
+	if q.schedule.stopping || q.waiting == 0 {
 		return
 	}
 	if q.prepareWait() {

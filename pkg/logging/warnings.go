@@ -2,15 +2,13 @@ package logging
 
 import (
 	"context"
-	"sync"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
 
 const (
-	// maxWarnings is the number of warnings that are remembered. When one more comes, all of them are forgotten, so they
-	// may be logged once more. That is simpler than to drop the oldest one, and the memory is bounded as well.
+	// maxWarnings is the number of warnings that are remembered.
 	maxWarnings = 500
 	// miscellaneous is the only code of the Warning header that API servers use.
 	miscellaneous = 299
@@ -27,9 +25,7 @@ var _ rest.WarningHandlerWithContext = (*Warnings)(nil)
 // the object would add a line for each object. The deduplicating handler of client-go gets no context, compares the
 // whole text, and never forgets a warning.
 type Warnings struct {
-	mu sync.Mutex
-	// seen has the hashes of the warnings that were logged.
-	seen map[uint64]struct{}
+	logged onceSet
 }
 
 // HandleWarningHeaderWithContext logs a warning.
@@ -38,21 +34,8 @@ func (w *Warnings) HandleWarningHeaderWithContext(ctx context.Context, code int,
 		return
 	}
 	logger := klog.FromContext(ctx)
-	if !w.isNew(hash(withoutNames(text))) {
+	if !w.logged.isNew(hash(withoutNames(text)), maxWarnings) {
 		logger = logger.V(4)
 	}
 	logger.Info("API server warned", "warning", text)
-}
-
-func (w *Warnings) isNew(warning uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.seen[warning]; known {
-		return false
-	}
-	if w.seen == nil || len(w.seen) >= maxWarnings {
-		w.seen = map[uint64]struct{}{}
-	}
-	w.seen[warning] = struct{}{}
-	return true
 }

@@ -87,7 +87,7 @@ func (s *State) corrected(patch *Patch) *Event {
 	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
 		return nil
 	}
-	return s.withinLimit(&Event{
+	return s.unlessTooMany(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
 		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", dep.Name, describeFields(patch.Fields)), noteLimit),
@@ -116,7 +116,7 @@ func shortNames(fields []Field) []string {
 
 // moved returns the event of the deletion of a previous Deployment that the new one replaces.
 func (s *State) moved(previous *appsv1.Deployment) *Event {
-	return s.withinLimit(&Event{
+	return s.unlessTooMany(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
 			s.Deployment.Name, available(s.Deployment), previous.Name),
@@ -125,7 +125,7 @@ func (s *State) moved(previous *appsv1.Deployment) *Event {
 
 // previousDeleted returns the event of the deletion of a previous Deployment that nobody needs.
 func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
-	return s.withinLimit(&Event{
+	return s.unlessTooMany(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventPreviousDeleted,
 		Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Deleted previous Deployment %q (%d available): Deployment %q serves",
@@ -133,8 +133,8 @@ func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
 	})
 }
 
-// withinLimit returns event, which may be nil, and nil when the Foo has had too many.
-func (s *State) withinLimit(event *Event) *Event {
+// unlessTooMany returns event, which may be nil, and nil when the Foo has had too many.
+func (s *State) unlessTooMany(event *Event) *Event {
 	if s.Memory.EventsUntil.Sub(s.latest()) > (eventBurst-1)*eventInterval {
 		return nil
 	}
@@ -154,7 +154,7 @@ func (s *State) countEvent(event *Event) {
 
 // warn makes the sync end with an event for a person who installed the controller.
 func (s *State) warn(event *Event) {
-	s.warning = s.withinLimit(event)
+	s.warning = s.unlessTooMany(event)
 	s.countEvent(s.warning)
 }
 

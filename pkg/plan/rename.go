@@ -150,16 +150,17 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 func (s *State) describePrevious(r *readiness) string {
 	var text strings.Builder
 	for _, dep := range s.allPrevious() {
-		if sentence := s.describeOther(dep, r.reason == v1alpha1.ReasonRenaming); sentence != "" {
+		if sentence := s.describeOther(dep, r.reason); sentence != "" {
 			text.WriteString(". " + sentence)
 		}
 	}
 	return text.String()
 }
 
-// describeOther returns what there is to report of another Deployment of the Foo, "" when there is nothing.
-func (s *State) describeOther(dep *appsv1.Deployment, renaming bool) string {
-	failed, obsolete := s.failedDelete(dep), s.canReplace(dep) || slices.Contains(s.notServing(), dep)
+// describeOther returns what there is to report of another Deployment of a Foo with this reason, "" when there is
+// nothing.
+func (s *State) describeOther(dep *appsv1.Deployment, reason string) string {
+	failed, replaceable := s.failedDelete(dep), s.canReplace(dep)
 	switch {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
@@ -169,14 +170,14 @@ func (s *State) describeOther(dep *appsv1.Deployment, renaming bool) string {
 	case s.Foo.Spec.Paused:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept while this Foo is paused",
 			dep.Name, dep.Status.AvailableReplicas)
-	case invalidReason(s.Foo) != "":
+	case reason == v1alpha1.ReasonInvalid:
 		return fmt.Sprintf("Deployment %q (%d available) is kept while this Foo is invalid",
 			dep.Name, dep.Status.AvailableReplicas)
-	case failed != "" && obsolete:
+	case failed != "" && (replaceable || slices.Contains(s.notServing(), dep)):
 		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, failed, triesAgain)
-	case renaming && dep == s.servingPrevious():
+	case reason == v1alpha1.ReasonRenaming && dep == s.servingPrevious():
 		return fmt.Sprintf("Previous Deployment %q keeps serving with %d until then", dep.Name, dep.Status.AvailableReplicas)
-	case !s.canReplace(dep):
+	case !replaceable:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",
 			dep.Name, dep.Status.AvailableReplicas)
 	}

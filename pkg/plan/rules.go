@@ -96,7 +96,7 @@ func (s *State) updateStatus() []*Step {
 	}
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
-	event := s.withinLimit(eventOf(&s.Foo.Status, &want))
+	event := s.unlessTooMany(eventOf(&s.Foo.Status, &want))
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 
