@@ -2,12 +2,14 @@ package plan_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -62,8 +64,20 @@ func TestMessages(t *testing.T) {
 		{Foo: foo, Deployment: newDeployment(foo, noReplicaSet)},
 		{Foo: newFoo(withReplicas(-1))},
 		{Foo: foo, Deployment: earlier(named("api", "api-2"), "web-1"), OwnerChain: foos(named("api", "api-2"), foo)},
+		{Foo: foo, FirstClaimant: named("api", "web-1", createdAt(-1))},
+		{Foo: newFoo(func(foo *v1alpha1.Foo) {
+			foo.Unread = []v1alpha1.UnreadField{{Path: "spec.replicas", Value: `"three"`, Want: "an integer"}}
+		})},
 	} {
 		check(t, play(t, state))
+	}
+	for _, chain := range [][]*v1alpha1.Foo{
+		nil, foos(named("api", "web-1")), foos(named("api", "api-2")), foos(named("api", "api-2", deletedFoo)),
+		foos(named("api", "api-2", withPaused)), foos(named("api", "api-2", isStalledNow)),
+		foos(named("api", "api-2", isReadyNow)), slices.Repeat(foos(named("api", "api-2")), plan.MaxChain),
+	} {
+		dep := earlier(named("api", "web-1"), "web-1")
+		check(t, play(t, plan.State{Foo: foo, Deployment: dep, OwnerChain: chain}))
 	}
 	check(t, play(t, plan.State{Foo: foo}, returns(plan.CreateDeployment, newDeployment(foo, scaled(5)))))
 	for _, reason := range []string{
