@@ -88,7 +88,7 @@ type Controller struct {
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// add queues a key at once. The class decides how soon it is handed out within its namespace.
+	// add queues a key at once. The class decides how soon it is handed out.
 	add func(cache.ObjectName, fairqueue.Class)
 	// goroutines is the number of goroutines that call the queue's Get. The queue decides how many of them have a key.
 	goroutines int

@@ -2,7 +2,7 @@ package fairqueue
 
 import "time"
 
-// A Class is the reason for which a key is added. It decides how soon the key is handed out within its namespace.
+// A Class is the reason for which a key is added. It decides how soon the key is handed out.
 type Class int
 
 const (
@@ -16,15 +16,12 @@ const (
 	Initial
 )
 
-// handicap is how much later than a Change a key of the class is handed out.
+// handicap is how much later than a Change, or a key of the initial list, a key of the class is handed out.
 func (c Class) handicap() time.Duration {
-	switch c {
-	case Change:
-		return 0
-	case Retry, Failed:
+	if c == Retry || c == Failed {
 		return 5 * time.Second
 	}
-	return 30 * time.Second
+	return 0
 }
 
 // A claim is what the classes give to a key with which it was added since it was last handed out.
@@ -32,14 +29,18 @@ type claim struct {
 	made       bool
 	handicap   time.Duration // The smallest one.
 	needsToken bool          // Each of them was Failed.
+	initial    bool          // Each of them was Initial.
 }
 
 // and returns the claim of a key that is added once more.
 func (c claim) and(class Class) claim {
 	if !c.made {
-		return claim{made: true, handicap: class.handicap(), needsToken: class == Failed}
+		return claim{
+			made: true, handicap: class.handicap(), needsToken: class == Failed, initial: class == Initial,
+		}
 	}
 	c.handicap = min(c.handicap, class.handicap())
 	c.needsToken = c.needsToken && class == Failed
+	c.initial = c.initial && class == Initial
 	return c
 }

@@ -17,8 +17,10 @@ func counted(config Config[string]) (q *Queue[string], comparisons *int) {
 	q, n := New(config), 0
 	s := q.schedule
 	s.byRank = func(a, b *item[string]) bool { n++; return byRank(a, b) }
-	s.turns.free.before = func(a, b *namespace[string]) bool { n++; return byTurn(a, b) }
-	s.turns.retries.before = s.turns.free.before
+	byTurn := func(a, b *lane[string]) bool { n++; return byTurn(a, b) }
+	for _, turns := range []*turns[string]{&s.changes, &s.initial} {
+		turns.free.before, turns.retries.before = byTurn, byTurn
+	}
 	return q, &n
 }
 
@@ -78,14 +80,15 @@ func TestANamespaceIsForgotten(t *testing.T) {
 	q := newQueue(4)
 	for range 3 {
 		for i := range 1000 {
-			q.Add(fmt.Sprint("n", i, "/1"))
-			q.Add(fmt.Sprint("n", i, "/2"))
+			q.AddAs(fmt.Sprint("n", i, "/1"), Change)
+			q.AddAs(fmt.Sprint("n", i, "/2"), Initial)
 		}
 		takeAll(q)
 		s := q.schedule
-		if kept := len(s.items) + len(s.namespaces) + len(s.turns.left) + s.queued + s.inHand + s.fast.len(); kept != 0 {
+		names := len(s.changes.left) + len(s.initial.left)
+		if kept := len(s.items) + len(s.namespaces) + names + s.queued + s.inHand + s.fast.len(); kept != 0 {
 			t.Fatalf("%d keys, %d namespaces and %d names are kept, %d are queued, %d in hand, %d fast",
-				len(s.items), len(s.namespaces), len(s.turns.left), s.queued, s.inHand, s.fast.len())
+				len(s.items), len(s.namespaces), names, s.queued, s.inHand, s.fast.len())
 		}
 	}
 }
@@ -100,7 +103,7 @@ func TestNamesAreForgottenWithTheRound(t *testing.T) {
 			key, _ := q.Get()
 			q.Done(key)
 		}
-		if kept := len(q.schedule.turns.left); kept > 1 {
+		if kept := len(q.schedule.changes.left); kept > 1 {
 			t.Fatalf("%d names are kept", kept)
 		}
 	}

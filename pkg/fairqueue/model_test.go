@@ -2,6 +2,7 @@ package fairqueue
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -23,10 +24,20 @@ type model struct {
 	waiting  int
 	stopping bool
 
+	changes, initial modelTurns
+	// passed is the number of keys that were handed out since the last one of the initial list, while there was one.
+	passed int
+}
+
+// modelTurns is the order of turns for the keys of the initial list, or for the others.
+type modelTurns struct {
+	initial bool
 	// fresh and served have the namespaces that may be handed a key, in the order of their turns: those that were not
-	// served in this round, and those that were. hadTurn has all that were served in this round.
+	// served in this round, and those that were. hadTurn has all that were served in this round, and those that came
+	// when there were too many new ones.
 	fresh, served []string
 	hadTurn       map[string]bool
+	newcomers     int // The number of new namespaces in this round.
 }
 
 type queuedKey struct {
@@ -34,6 +45,7 @@ type queuedKey struct {
 	due        time.Time // When it was added, plus the handicap.
 	number     int
 	needsToken bool
+	initial    bool // It was added as nothing else.
 }
 
 type heldKey struct {
@@ -47,13 +59,17 @@ func (k queuedKey) isBefore(other queuedKey) bool {
 }
 
 func handicapOf(class Class) time.Duration {
-	seconds := map[Class]int{Change: 0, Retry: 5, Failed: 5, Initial: 30}
+	seconds := map[Class]int{Change: 0, Retry: 5, Failed: 5, Initial: 0}
 	return time.Duration(seconds[class]) * time.Second
 }
 
 func (m *model) add(key string, class Class) {
 	queued := slices.IndexFunc(m.queue, func(k queuedKey) bool { return k.key == key })
 	held := slices.IndexFunc(m.hand, func(k heldKey) bool { return k.key == key })
+	if !m.stopping && !m.namespaces()[keyNamespace(key)] {
+		m.changes.join(keyNamespace(key))
+		m.initial.join(keyNamespace(key))
+	}
 	switch {
 	case m.stopping:
 	case held >= 0:
@@ -64,11 +80,34 @@ func (m *model) add(key string, class Class) {
 			k.due = due
 		}
 		k.needsToken = k.needsToken && m.needsToken(class)
+		k.initial = k.initial && class == Initial
 	default:
 		m.added++
-		m.queue = append(m.queue, queuedKey{key, time.Now().Add(handicapOf(class)), m.added, m.needsToken(class)})
+		due := time.Now().Add(handicapOf(class))
+		m.queue = append(m.queue, queuedKey{key, due, m.added, m.needsToken(class), class == Initial})
 	}
 	m.order()
+}
+
+// namespaces returns those that have keys.
+func (m *model) namespaces() map[string]bool {
+	names := map[string]bool{}
+	for _, k := range m.queue {
+		names[keyNamespace(k.key)] = true
+	}
+	for _, k := range m.hand {
+		names[keyNamespace(k.key)] = true
+	}
+	return names
+}
+
+// join follows when a namespace is new.
+func (m *modelTurns) join(namespace string) {
+	if m.hadTurn[namespace] || m.newcomers == modelNewcomers {
+		m.hadTurn[namespace] = true
+		return
+	}
+	m.newcomers++
 }
 
 func (m *model) needsToken(class Class) bool { return class == Failed && m.tokens != nil }
@@ -85,25 +124,34 @@ func (m *model) done(key string) {
 		return
 	}
 	m.added++
-	again := queuedKey{key, time.Now().Add(time.Hour), m.added, true}
+	again := queuedKey{key, time.Now().Add(time.Hour), m.added, true, true}
 	for _, class := range k.again {
 		if due := time.Now().Add(handicapOf(class)); due.Before(again.due) {
 			again.due = due
 		}
 		again.needsToken = again.needsToken && m.needsToken(class)
+		again.initial = again.initial && class == Initial
 	}
 	m.queue = append(m.queue, again)
 	m.order()
 }
 
-// order brings fresh and served up to date after a change of one namespace.
+// order brings the turns up to date after a change of one namespace.
 func (m *model) order() {
-	var candidates []string
-	for _, k := range m.queue {
-		if !slices.Contains(candidates, keyNamespace(k.key)) && (m.stopping || m.held(keyNamespace(k.key)) < m.limit()) {
-			candidates = append(candidates, keyNamespace(k.key))
+	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
+		var candidates []string
+		for _, k := range m.queue {
+			namespace := keyNamespace(k.key)
+			if k.initial == turns.initial && (m.stopping || m.held(namespace) < m.limit()) &&
+				!slices.Contains(candidates, namespace) {
+				candidates = append(candidates, namespace)
+			}
 		}
+		turns.order(candidates)
 	}
+}
+
+func (m *modelTurns) order(candidates []string) {
 	isNone := func(namespace string) bool { return !slices.Contains(candidates, namespace) }
 	m.fresh, m.served = slices.DeleteFunc(m.fresh, isNone), slices.DeleteFunc(m.served, isNone)
 	for _, namespace := range candidates {
@@ -117,8 +165,8 @@ func (m *model) order() {
 	}
 }
 
-func (m *model) newRound() {
-	m.fresh, m.served, m.hadTurn = append(m.fresh, m.served...), nil, map[string]bool{}
+func (m *modelTurns) newRound() {
+	m.fresh, m.served, m.hadTurn, m.newcomers = append(m.fresh, m.served...), nil, map[string]bool{}, 0
 }
 
 func (m *model) limit() int { return max(1, m.workers/2) }
@@ -174,39 +222,57 @@ func (m *model) next() int {
 // take moves the key with index i from the queue into somebody's hands.
 func (m *model) take(i int) {
 	key := m.queue[i].key
-	namespace := keyNamespace(key)
-	if slices.Contains(m.served, namespace) {
-		m.newRound()
+	switch {
+	case m.queue[i].initial:
+		m.passed = 0
+		m.initial.take(keyNamespace(key))
+	case len(m.initial.fresh)+len(m.initial.served) > 0:
+		m.passed++
+		fallthrough
+	default:
+		m.changes.take(keyNamespace(key))
 	}
-	m.hadTurn[namespace] = true
-	m.fresh = slices.DeleteFunc(m.fresh, func(n string) bool { return n == namespace })
 	m.queue = slices.Delete(m.queue, i, i+1)
 	m.hand = append(m.hand, heldKey{key: key, since: time.Now()})
 	m.order()
 	m.forget()
 }
 
+// take ends the turn of the namespace.
+func (m *modelTurns) take(namespace string) {
+	if slices.Contains(m.served, namespace) {
+		m.newRound()
+	}
+	m.hadTurn[namespace] = true
+	m.fresh = slices.DeleteFunc(m.fresh, func(n string) bool { return n == namespace })
+}
+
 // forget drops the turns of the namespaces that have no keys, when nobody waits for a turn.
 func (m *model) forget() {
-	if len(m.fresh)+len(m.served) > 0 {
-		return
+	namespaces := m.namespaces()
+	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
+		if len(turns.fresh)+len(turns.served) > 0 {
+			continue
+		}
+		turns.newcomers = 0
+		maps.DeleteFunc(turns.hadTurn, func(namespace string, _ bool) bool { return !namespaces[namespace] })
 	}
-	hadTurn := map[string]bool{}
-	for _, k := range m.queue {
-		hadTurn[keyNamespace(k.key)] = m.hadTurn[keyNamespace(k.key)]
-	}
-	for _, k := range m.hand {
-		hadTurn[keyNamespace(k.key)] = m.hadTurn[keyNamespace(k.key)]
-	}
-	m.hadTurn = hadTurn
 }
 
 // find returns the index in the queue of the key whose turn it is, of those that are ok, or -1.
 func (m *model) find(ok func(queuedKey) bool) int {
-	for _, namespace := range slices.Concat(m.fresh, m.served) {
+	change, initial := m.findIn(m.changes, ok), m.findIn(m.initial, ok)
+	if change < 0 || initial >= 0 && m.passed >= 7 {
+		return initial
+	}
+	return change
+}
+
+func (m *model) findIn(turns modelTurns, ok func(queuedKey) bool) int {
+	for _, namespace := range slices.Concat(turns.fresh, turns.served) {
 		first := -1
 		for i, k := range m.queue {
-			if keyNamespace(k.key) != namespace || !ok(k) {
+			if keyNamespace(k.key) != namespace || k.initial != turns.initial || !ok(k) {
 				continue
 			}
 			if first < 0 || k.isBefore(m.queue[first]) {
@@ -236,12 +302,18 @@ type trial struct {
 	modelDrained bool
 }
 
+// modelNewcomers is how many new namespaces are served in a round before those that have been served in it already.
+const modelNewcomers = 3
+
 // step is the time that passes in a step. Tokens come at multiples of it, so that keys are handed out only then.
 const step = time.Second / 4
 
 // newTrial returns a trial. A burst of 0 means that nothing needs a token.
 func newTrial(t *testing.T, workers, burst int) *trial {
-	tr := &trial{t: t, model: &model{workers: workers, hadTurn: map[string]bool{}}}
+	tr := &trial{t: t, model: &model{
+		workers: workers,
+		changes: modelTurns{hadTurn: map[string]bool{}}, initial: modelTurns{initial: true, hadTurn: map[string]bool{}},
+	}}
 	if burst > 0 {
 		tr.tokens = rate.NewLimiter(rate.Every(8*step), burst)
 		tr.model.tokens = rate.NewLimiter(rate.Every(8*step), burst)
@@ -249,6 +321,9 @@ func newTrial(t *testing.T, workers, burst int) *trial {
 	tr.queue = New(Config[string]{
 		Workers: workers, Namespace: keyNamespace, Retries: tr.tokens, Class: func(string) Class { return Failed },
 	})
+	for _, turns := range []*turns[string]{&tr.queue.schedule.changes, &tr.queue.schedule.initial} {
+		turns.newcomers, turns.newcomersInARound = modelNewcomers, modelNewcomers
+	}
 	return tr
 }
 
@@ -325,20 +400,19 @@ func (tr *trial) checkMemory(what string) {
 	tr.t.Helper()
 	tr.queue.mu.Lock()
 	defer tr.queue.mu.Unlock()
-	s, namespaces := tr.queue.schedule, map[string]bool{}
-	for _, k := range tr.model.queue {
-		namespaces[keyNamespace(k.key)] = true
-	}
-	for _, k := range tr.model.hand {
-		namespaces[keyNamespace(k.key)] = true
-	}
+	s, namespaces := tr.queue.schedule, tr.model.namespaces()
 	if len(s.items) != len(tr.model.queue)+len(tr.model.hand) || len(s.namespaces) != len(namespaces) {
 		tr.t.Fatalf("%s: %d keys of %d namespaces are kept, want %d of %d", what, len(s.items), len(s.namespaces),
 			len(tr.model.queue)+len(tr.model.hand), len(namespaces))
 	}
-	for name := range s.turns.left {
-		if !tr.model.hadTurn[name] && !tr.model.stopping {
-			tr.t.Fatalf("%s: the name of %s is kept after the round", what, name)
+	for _, turns := range []struct {
+		left    map[string]struct{}
+		hadTurn map[string]bool
+	}{{s.changes.left, tr.model.changes.hadTurn}, {s.initial.left, tr.model.initial.hadTurn}} {
+		for name := range turns.left {
+			if !turns.hadTurn[name] && !tr.model.stopping {
+				tr.t.Fatalf("%s: the name of %s is kept after the round", what, name)
+			}
 		}
 	}
 }

@@ -36,10 +36,10 @@ func TestNamespacesTakeTurns(t *testing.T) {
 
 func TestANewKeyIsNextEvenIfAnotherNamespaceHasThousands(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 16} {
-		for _, class := range []Class{Change, Initial} {
-			q := newQueue(workers)
+		for _, classes := range [][2]Class{{Change, Change}, {Initial, Change}, {Initial, Initial}} {
+			q, class := newQueue(workers), classes[1]
 			for i := range 10_000 {
-				q.AddAs(fmt.Sprint("a/", i), Change)
+				q.AddAs(fmt.Sprint("a/", i), classes[0])
 			}
 			for range 100 {
 				key, _ := q.Get()
@@ -105,46 +105,87 @@ func TestTheClassOfAddIsThatOfTheConfig(t *testing.T) {
 	mustTake(t, q, "a/change a/retry a/initial")
 }
 
-// A class is a head start of some seconds, no more.
-func TestAKeyThatHasWaitedIsBeforeANewChange(t *testing.T) {
-	for class, handicap := range map[Class]time.Duration{Retry: 5 * time.Second, Initial: 30 * time.Second} {
-		for _, test := range []struct {
-			waited time.Duration
-			want   string
-		}{
-			{waited: handicap, want: "a/old a/new"},
-			{waited: handicap - 1, want: "a/new a/old"},
-		} {
-			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(1)
-				q.AddAs("a/old", class)
-				time.Sleep(test.waited)
-				q.AddAs("a/new", Change)
-				mustTake(t, q, test.want)
-			})
+// A change has a head start of some seconds over a retry, no more.
+func TestARetryThatHasWaitedIsBeforeANewChange(t *testing.T) {
+	const handicap = 5 * time.Second
+	for _, test := range []struct {
+		waited time.Duration
+		want   string
+	}{
+		{waited: handicap, want: "a/old a/new"},
+		{waited: handicap - 1, want: "a/new a/old"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(1)
+			q.AddAs("a/old", Retry)
+			time.Sleep(test.waited)
+			q.AddAs("a/new", Change)
+			mustTake(t, q, test.want)
+		})
+	}
+}
+
+// However many namespaces wait for their first sync, a change is next: of one of them, and of another one.
+func TestAChangeIsNextAtAStartWithManyNamespaces(t *testing.T) {
+	for _, workers := range []int{1, 2, 16} {
+		for _, changed := range []string{"other/1", "500/3", "0/new"} {
+			q := newQueue(workers)
+			for i := range 10_000 {
+				q.AddAs(fmt.Sprint(i%1000, "/", i/1000), Initial)
+			}
+			for range 1500 {
+				key, _ := q.Get()
+				q.Done(key)
+			}
+			q.AddAs(changed, Change)
+			mustGet(t, q, changed)
 		}
 	}
 }
 
-func TestNothingWaitsForEverBehindChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+// The initial list has one key in eight, be the others of the same namespace or not.
+func TestTheInitialListGoesOnWhileChangesNeverEnd(t *testing.T) {
+	for _, namespace := range []string{"a", "b"} {
 		q := newQueue(1)
-		q.AddAs("a/initial", Initial)
-		start := time.Now()
-		for i := 0; ; i++ { // Twice as many changes as there is time for.
-			q.AddAs(fmt.Sprint("a/", i), Change)
-			q.AddAs(fmt.Sprint("a/more", i), Change)
+		for i := range 10 {
+			q.AddAs(fmt.Sprint("a/initial", i), Initial)
+		}
+		var handedOut []string
+		for i := range 80 {
+			q.AddAs(fmt.Sprint(namespace, "/", 2*i), Change)
+			q.AddAs(fmt.Sprint(namespace, "/", 2*i+1), Retry)
 			key, _ := q.Get()
-			time.Sleep(100 * time.Millisecond)
 			q.Done(key)
-			if key == "a/initial" {
-				break
-			}
-			if time.Since(start) > 2*time.Minute {
-				t.Fatal("a key of the initial list waits for ever")
+			if strings.HasPrefix(key, "a/initial") {
+				handedOut = append(handedOut, fmt.Sprint(i+1, ":", key))
 			}
 		}
-	})
+		want := "8:a/initial0 16:a/initial1 24:a/initial2 32:a/initial3 40:a/initial4 48:a/initial5 56:a/initial6 " +
+			"64:a/initial7 72:a/initial8 80:a/initial9"
+		if got := strings.Join(handedOut, " "); got != want {
+			t.Errorf("handed out %s, want %s", got, want)
+		}
+	}
+}
+
+// Each new namespace is before a, which has been served in this round. At some point it is the turn of a all the same.
+func TestNewNamespacesThatNeverEndDoNotStarveAnOldOne(t *testing.T) {
+	q := newQueue(1)
+	for i := range 10 {
+		q.AddAs(fmt.Sprint("a/", i), Change)
+	}
+	last := 0
+	for i := range 5 * newcomersInARound {
+		q.AddAs(fmt.Sprint("new", i, "/1"), Change)
+		key, _ := q.Get()
+		q.Done(key)
+		if keyNamespace(key) == "a" {
+			last = i
+		}
+		if i-last > newcomersInARound+10 { // In each round, one more has been left over from the last one.
+			t.Fatalf("after the keys of %d new namespaces it is still not the turn of a", i-last)
+		}
+	}
 }
 
 func TestAKeyThatIsAddedAgainMovesUpAndNeverDown(t *testing.T) {
@@ -153,8 +194,9 @@ func TestAKeyThatIsAddedAgainMovesUpAndNeverDown(t *testing.T) {
 		first, second Class
 		want          string
 	}{
-		{name: "up", first: Initial, second: Change, want: "a/change a/key a/retry a/initial"},
-		{name: "up, but not before a change", first: Initial, second: Retry, want: "a/change a/retry a/key a/initial"},
+		{name: "up", first: Initial, second: Change, want: "a/key a/change a/retry a/initial"},
+		{name: "up from a retry", first: Retry, second: Change, want: "a/change a/key a/retry a/initial"},
+		{name: "up from a retry, but not before it", first: Failed, second: Retry, want: "a/change a/key a/retry a/initial"},
 		{name: "not down", first: Change, second: Initial, want: "a/key a/change a/retry a/initial"},
 		{name: "not back", first: Change, second: Change, want: "a/key a/change a/retry a/initial"},
 	}

@@ -15,6 +15,8 @@ const (
 	slowAfter = time.Second
 	// perWorker is the number of keys that may be in hand for each worker, including slow ones.
 	perWorker = 4
+	// changesPerInitial is how many other keys are handed out before one of the initial list that could be.
+	changesPerInitial = 7
 	// longestWait is how long a token is waited for before the limiter is asked again. Its rate may have been changed.
 	longestWait = time.Minute
 	// never is a time that does not come.
@@ -33,10 +35,13 @@ type schedule[K comparable] struct {
 	now        time.Duration
 	items      map[K]*item[K]
 	namespaces map[string]*namespace[K]
-	turns      turns[K]
-	queued     int
-	numbers    int // The last number that was given to an item.
-	inHand     int
+	// changes and initial are the turns of the lanes with these names.
+	changes, initial turns[K]
+	// passed is the number of keys that were handed out while one of the initial list could be, since the last of those.
+	passed  int
+	queued  int
+	numbers int // The last number that was given to an item.
+	inHand  int
 	// fast has the keys in hand that are not slow. The first is the one that has been in hand for the longest time.
 	fast minHeap[*item[K]]
 	// chosen is the item that Pop returns.
@@ -55,11 +60,7 @@ func newSchedule[K comparable](workers int, namespaceOf func(K) string, tokens *
 	return &schedule[K]{
 		workers: workers, limit: max(1, workers/2), namespaceOf: namespaceOf, tokens: tokens,
 		items: map[K]*item[K]{}, namespaces: map[string]*namespace[K]{}, byRank: byRank[K],
-		turns: turns[K]{
-			free:    minHeap[*namespace[K]]{before: byTurn[K]},
-			retries: minHeap[*namespace[K]]{before: byTurn[K]},
-			left:    map[string]struct{}{},
-		},
+		changes: newTurns[K](), initial: newTurns[K](),
 		fast: minHeap[*item[K]]{before: bySince[K]},
 	}
 }
@@ -83,10 +84,9 @@ func (s *schedule[K]) claim(key K, class Class) {
 func (s *schedule[K]) namespace(name string) *namespace[K] {
 	n := s.namespaces[name]
 	if n == nil {
-		n = &namespace[K]{name: name}
-		n.free.before, n.retries.before = s.byRank, s.byRank
-		n.inFree.value, n.inRetries.value = n, n
-		s.turns.join(n)
+		n = newNamespace(name, s.byRank)
+		s.changes.join(&n.changes)
+		s.initial.join(&n.initial)
 		s.namespaces[name] = n
 	}
 	return n
@@ -127,25 +127,47 @@ func (s *schedule[K]) choose() bool {
 
 // best returns the key whose turn it is, or nil. Those that need a token count only if withToken.
 func (s *schedule[K]) best(withToken bool) *item[K] {
-	n := s.turns.next(withToken)
-	if n == nil {
+	l := s.next(withToken)
+	if l == nil {
 		return nil
 	}
-	return n.best(withToken)
+	return l.best(withToken)
+}
+
+// next returns the lane whose turn it is, or nil. Keys that need a token count only if withToken.
+func (s *schedule[K]) next(withToken bool) *lane[K] {
+	change, initial := s.changes.next(withToken), s.initial.next(withToken)
+	if change == nil || initial != nil && s.passed >= changesPerInitial {
+		return initial
+	}
+	return change
 }
 
 // Pop hands out the chosen key.
 func (s *schedule[K]) Pop() K {
 	it := s.chosen
 	s.chosen = nil
+	s.endTurn(it.lane())
 	s.queued--
 	s.inHand++
 	it.namespace.inHand++
 	it.queued, it.inHand, it.claim, it.since = false, true, claim{}, s.now
 	it.inFast.move(&s.fast)
-	s.turns.served(it.namespace)
 	s.update(it)
 	return it.key
+}
+
+// endTurn follows when a key of the lane is handed out.
+func (s *schedule[K]) endTurn(l *lane[K]) {
+	if l == &l.namespace.initial {
+		s.passed = 0
+		s.initial.served(l)
+		return
+	}
+	if s.initial.next(true) != nil {
+		s.passed++
+	}
+	s.changes.served(l)
 }
 
 // putBack ends the time in hand of a key. It returns false if the key is not in hand.
@@ -171,7 +193,8 @@ func (s *schedule[K]) forget(key K) {
 	delete(s.items, key)
 	it.namespace.items--
 	if it.namespace.items == 0 {
-		s.turns.leave(it.namespace)
+		s.changes.leave(&it.namespace.changes)
+		s.initial.leave(&it.namespace.initial)
 		delete(s.namespaces, it.namespace.name)
 	}
 }
@@ -179,7 +202,12 @@ func (s *schedule[K]) forget(key K) {
 // update gives a key that has changed, and its namespace, their places.
 func (s *schedule[K]) update(it *item[K]) {
 	it.inHeap.move(it.heap())
-	s.turns.update(it.namespace, s.limit)
+	s.updateTurns(it.namespace)
+}
+
+func (s *schedule[K]) updateTurns(n *namespace[K]) {
+	s.changes.update(&n.changes, s.limit)
+	s.initial.update(&n.initial, s.limit)
 }
 
 // hasPlace reports whether one more key may be in hand.
@@ -200,9 +228,9 @@ func (s *schedule[K]) advance(now time.Duration) {
 // nextChance returns when a key may be handed out, as far as time alone decides: now, later, or never.
 func (s *schedule[K]) nextChance() time.Duration {
 	switch {
-	case s.turns.next(true) == nil:
+	case s.next(true) == nil:
 		return never
-	case s.hasPlace() && s.turns.next(false) != nil:
+	case s.hasPlace() && s.next(false) != nil:
 		return s.now
 	case s.hasPlace():
 		return s.nextToken()
@@ -226,6 +254,12 @@ func (s *schedule[K]) nextToken() time.Duration {
 func (s *schedule[K]) stop() {
 	s.stopping, s.limit = true, math.MaxInt
 	for _, n := range s.namespaces {
-		s.turns.update(n, s.limit)
+		s.updateTurns(n)
 	}
+}
+
+// settle follows every operation.
+func (s *schedule[K]) settle() {
+	s.changes.settle()
+	s.initial.settle()
 }

@@ -15,7 +15,7 @@ func (q *Queue[K]) wait() {
 // settle follows every operation. If a key may be handed out now, it wakes one goroutine. That one calls settle after
 // it has taken the key, and so wakes the next if there is another key.
 func (q *Queue[K]) settle() {
-	q.schedule.turns.settle()
+	q.schedule.settle()
 	if q.schedule.stopping || q.waiting == 0 {
 		return
 	}

@@ -45,7 +45,8 @@ func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration)
 	run("Foos that name one Deployment, which is annotated twice a second",
 		func(n *neighbourhood) { n.nameOne(scale(3000, 300)) })
 	run("a Foo that cannot be read", (*neighbourhood).storeUnreadable)
-	run("a cold start", func(n *neighbourhood) { n.startCold(scale(10000, 1000)) })
+	run("a cold start", func(n *neighbourhood) { n.startCold(1, scale(10000, 1000)) })
+	run("a cold start with many namespaces", func(n *neighbourhood) { n.startCold(scale(1000, 100), scale(10000, 1000)) })
 	run("nothing", (*neighbourhood).countWrites)
 }
 
@@ -240,14 +241,19 @@ func (n *neighbourhood) storeUnreadable() {
 }
 
 // startCold is about a controller that starts when many Foos have no Deployment yet. Meanwhile new ones are created,
-// next door and in the same namespace.
-func (n *neighbourhood) startCold(foos int) {
-	n.createFoos(tenant, foos)
+// next door and in one of the same namespaces.
+func (n *neighbourhood) startCold(namespaces, foos int) {
+	n.createFoos(tenant, foos/namespaces)
+	for i := 1; i < namespaces; i++ {
+		name := fmt.Sprintf("%s-%d", tenant, i)
+		n.createNamespaces(name)
+		n.createFoos(name, foos/namespaces)
+	}
 	n.runController(n.t)
-	for n.count(n.creates, tenant) < foos/10 {
+	for n.allCreates() < foos/10 {
 		time.Sleep(time.Millisecond)
 	}
-	for n.count(n.creates, tenant) < foos*9/10 {
+	for n.allCreates() < foos*9/10 {
 		n.expectStartedBefore(nextDoor, workers+1)
 		n.expectStartedBefore(tenant, workers+1)
 		time.Sleep(time.Second / 3)
@@ -257,17 +263,30 @@ func (n *neighbourhood) startCold(foos int) {
 	}
 }
 
-// expectStartedBefore creates a Foo, and checks that at most most others of the tenant are started before it.
+// allCreates returns the number of attempts to create a Deployment in all namespaces.
+func (n *neighbourhood) allCreates() (all int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, creates := range n.creates {
+		all += creates
+	}
+	return all
+}
+
+// expectStartedBefore creates a Foo, and checks that at most most others are started before it.
 func (n *neighbourhood) expectStartedBefore(namespace string, most int) {
 	n.t.Helper()
 	n.probes++
 	name := fmt.Sprintf("new-%d", n.probes)
-	before := n.count(n.creates, tenant)
+	// No worker is between two requests at this moment. So the new key is queued before the next one is handed out.
+	phase := answerTime + time.Duration(n.probes)*time.Microsecond
+	time.Sleep(time.Until(time.Now().Truncate(answerTime).Add(phase)))
+	before := n.allCreates()
 	n.createFoo(namespace, name, name)
 	for n.replicas(namespace, name) < 0 {
 		time.Sleep(answerTime / 10)
 	}
-	if started := n.count(n.creates, tenant) - before; started > most {
+	if started := n.allCreates() - before - 1; started > most {
 		n.t.Errorf("%d Foos were started before a new one in the namespace %s, want at most %d", started, namespace, most)
 	}
 }
