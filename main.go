@@ -182,7 +182,7 @@ func (o *options) flags() (fs *flag.FlagSet, applyLogging func() error) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the cluster")
 	fs.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
-	fs.IntVar(&o.workers, "workers", 16, "`number` of Foos worked on at a time; one namespace gets at most half of them")
+	fs.IntVar(&o.workers, "workers", 32, "`number` of Foos worked on at a time; one namespace gets at most half of them")
 	fs.Float64Var(&o.qps, "kube-api-qps", -1,
 		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
 	fs.IntVar(&o.burst, "kube-api-burst", 0,

@@ -29,7 +29,7 @@ const (
 	// atOnce is the longest time until a key that waits for nothing is synced. It is the time of a few requests.
 	atOnce = 30 * time.Millisecond
 	// workers is the default of the controller's flag.
-	workers = 16
+	workers = 32
 )
 
 // A neighbourhood is a simulation of namespaces, some of which have a problem. No Deployment controller runs, so that
