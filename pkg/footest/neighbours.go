@@ -256,7 +256,7 @@ func (n *neighbourhood) startCold(namespaces, foos int) {
 	for n.allCreates() < foos*9/10 {
 		n.expectStartedBefore(nextDoor, workers+1)
 		n.expectStartedBefore(tenant, workers+1)
-		time.Sleep(time.Second / 3)
+		time.Sleep(20 * answerTime)
 	}
 	if n.probes < 4 {
 		n.t.Errorf("%d Foos were created during the cold start, want some", n.probes)
