@@ -34,7 +34,7 @@ test-all: test ## make test, and the long versions of its tests: two bad answers
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
 
 .PHONY: unit
-unit: ## run the tests that need no control plane, in seconds
+unit: ## run the tests that need no control plane, about a minute
 	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
 
 .PHONY: conformance
@@ -50,7 +50,7 @@ mutants: ## make small faults in the code, one at a time, and check that tests f
 	@go run ./hack/mutants
 
 .PHONY: verify
-verify: ## check generated code, format, vet, lint, imports, modules, docs; changes nothing
+verify: ## check generated code, format, vet, lint, imports, modules, docs, about a minute; changes nothing
 	@hack/verify.sh
 
 .PHONY: generate

@@ -80,8 +80,9 @@ echo "It logs to $dir/controller.log"
 step "Creating a Foo from $example"
 kubectl apply -f "$example"
 
-step "In another terminal, talk to the cluster like this (from this directory):"
-echo "  bin/localcluster kubectl --dir $dir -- scale $foo --replicas=5"
+step "In another terminal, in this directory, talk to the cluster like this:"
+echo "  alias k='bin/localcluster kubectl --dir $dir --'"
+echo "  k scale $foo --replicas=5"
 
 step "kubectl get foos --watch"
 kubectl get foos --watch 9>&- &

@@ -69,7 +69,7 @@ func newSimulation(newRunner NewRunner, workers int) *simulation {
 		ctx: ctx, cancel: cancel, newRunner: newRunner, workers: workers,
 		lag: time.Second, writes: map[string]int{},
 	}
-	s.api.KeepTrace(2000)
+	s.api.KeepTrace(300)
 	s.api.Intercept(s.count)
 	return s
 }

@@ -67,7 +67,9 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: podLabels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: ContainerName, Image: image}}},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: ContainerName, Image: image}},
+				},
 			},
 		},
 	}
