@@ -33,6 +33,7 @@ import (
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/logging"
+	"example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/retry"
 )
@@ -107,6 +108,8 @@ type Controller struct {
 	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
 	memories map[cache.ObjectName]plan.Memory
 
+	// Metrics counts syncs and requests. Set it before Run; nil counts nothing.
+	Metrics *metrics.Metrics
 	// random returns the random part of the delays of a sync, in [0, 1).
 	random func() float64
 	// onSynced, unless nil, is called with the outcome of every sync.
@@ -239,10 +242,11 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return false
 	}
 
-	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
+	start, logger := time.Now(), klog.LoggerWithValues(klog.FromContext(syncCtx),
 		"foo", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
 	outcome := c.syncSafely(klog.NewContext(syncCtx, logger), key)
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.Reason, "err", outcome.Err)
+	c.Metrics.Synced(string(outcome.Kind), time.Since(start))
 	if c.onSynced != nil {
 		c.onSynced(key, outcome)
 	}
@@ -275,6 +279,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outcome plan.Outcome) {
 	defer func() {
 		if r := recover(); r != nil {
+			c.Metrics.Panicked()
 			outcome = c.recordPanic(key, fmt.Errorf("%w: %v\n\n%s", errPanic, r, debug.Stack()))
 		}
 	}()
@@ -348,6 +353,7 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
+	c.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)
 	if answer.Err != nil {
 		return answer
 	}
@@ -362,6 +368,7 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 	case plan.UpdateStatus:
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)
 		logging.Stalled(klog.FromContext(ctx), foo, answer.Foo)
+		c.Metrics.Reported(foo, answer.Foo)
 	}
 	c.sendEvent(step.Foo, step.EventAfter(answer))
 	return answer

@@ -30,8 +30,9 @@ type Metrics struct {
 func New(register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{
 		syncs: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name:           prefix + "_syncs_total",
-			Help:           "Number of syncs by outcome: done, retry (it failed), wait (for time to pass), terminal (only a change helps).",
+			Name: prefix + "_syncs_total",
+			Help: "Number of syncs by outcome: done, retry (it failed), wait (for time to pass), " +
+				"terminal (only a change helps).",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"outcome"}),
 		duration: metrics.NewHistogram(&metrics.HistogramOpts{
@@ -41,8 +42,9 @@ func New(register func(...metrics.Registerable)) *Metrics {
 			StabilityLevel: metrics.ALPHA,
 		}),
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name:           prefix + "_requests_total",
-			Help:           "Number of requests about Foos and Deployments, by the rule that asked for them, the request, and the status code.",
+			Name: prefix + "_requests_total",
+			Help: "Number of requests about Foos and Deployments, by the rule that asked for them, the request, " +
+				"and the status code.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"rule", "request", "code"}),
 		panics: metrics.NewCounter(&metrics.CounterOpts{
@@ -105,7 +107,8 @@ func isReady(foo *v1alpha1.Foo) bool {
 
 // codes are the values of the label code for errors. An admission webhook can answer with any number.
 var codes = map[int32]bool{
-	400: true, 401: true, 403: true, 404: true, 405: true, 409: true, 410: true, 413: true, 415: true, 422: true, 429: true,
+	400: true, 401: true, 403: true, 404: true, 405: true, 409: true, 410: true, 413: true, 415: true, 422: true,
+	429: true,
 	500: true, 501: true, 502: true, 503: true, 504: true,
 }
 

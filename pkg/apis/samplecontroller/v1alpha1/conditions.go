@@ -101,3 +101,10 @@ const (
 	// LabelFooGeneration is the generation of the Foo that the Deployment was last written for.
 	LabelFooGeneration = "samplecontroller.k8s.io/foo-generation"
 )
+
+// ReadyReasons are all reasons of the condition Ready.
+var ReadyReasons = []string{
+	ReasonPending, ReasonPaused, ReasonInvalid, ReasonCreating, ReasonWaitingForDeletion, ReasonWaitingForName,
+	ReasonNameTaken, ReasonNameCycle, ReasonNotOwned, ReasonRefused, ReasonFieldsOverridden, ReasonProgressing,
+	ReasonRenaming, ReasonProgressDeadlineExceeded, ReasonReplicaFailure, ReasonDeploymentPaused, ReasonAvailable,
+}

@@ -23,7 +23,7 @@ func TestEveryReasonIsExplainedInTheOperationsGuide(t *testing.T) {
 	}
 	slices.Sort(explained)
 
-	declared := reasons(t)
+	declared := declared(t, "Reason", "Event")
 	if len(declared) < 10 {
 		t.Fatalf("found only %v in conditions.go", declared)
 	}
@@ -32,8 +32,14 @@ func TestEveryReasonIsExplainedInTheOperationsGuide(t *testing.T) {
 	}
 }
 
-// reasons returns the values of the constants Reason... and Event... in order.
-func reasons(t *testing.T) []string {
+func TestReadyReasonsAreAllReasons(t *testing.T) {
+	if got, want := slices.Sorted(slices.Values(ReadyReasons)), declared(t, "Reason"); !slices.Equal(got, want) {
+		t.Errorf("ReadyReasons are %v, conditions.go has %v", got, want)
+	}
+}
+
+// declared returns the values of the constants whose names begin with one of prefixes, in order.
+func declared(t *testing.T, prefixes ...string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "conditions.go", nil, 0)
 	if err != nil {
@@ -42,7 +48,7 @@ func reasons(t *testing.T) []string {
 	var found []string
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, ok := node.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") && !strings.HasPrefix(spec.Names[0].Name, "Event") {
+		if !ok || !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(spec.Names[0].Name, p) }) {
 			return true
 		}
 		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
