@@ -28,6 +28,9 @@ const (
 	// repeatEvery is how often a problem that lasts is logged. A timer repeats it, because reflectors back off to
 	// one request per minute.
 	repeatEvery = 30 * time.Second
+	// checkEvery is the time between two runs of the checks of Keep. It is not repeatEvery, so that a problem that is
+	// solved is not logged once more at the same time.
+	checkEvery = 25 * time.Second
 	// tryEvery is the delay between a failed check and its next attempt.
 	tryEvery = 2 * time.Second
 	// tryTimeout is how long one check may take.
@@ -47,6 +50,8 @@ type Reporter struct {
 	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
 	hints  Hints
+	// refused has an element when the API server has refused a write since the last checks of Keep.
+	refused chan struct{}
 
 	mu       sync.Mutex
 	problems map[string]*problem // The unresolved ones. The key is a resource, unreachable or other. Guarded by mu.
@@ -71,7 +76,10 @@ type problem struct {
 
 // NewReporter returns a Reporter that writes to ctx's logger until ctx ends.
 func NewReporter(ctx context.Context, hints Hints) *Reporter {
-	return &Reporter{ctx: ctx, logger: klog.FromContext(ctx), hints: hints, problems: map[string]*problem{}}
+	return &Reporter{
+		ctx: ctx, logger: klog.FromContext(ctx), hints: hints, refused: make(chan struct{}, 1),
+		problems: map[string]*problem{},
+	}
 }
 
 // Wait runs the checks one after the other. It repeats each check until it passes once. If ctx ends before that, Wait

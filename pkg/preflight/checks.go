@@ -1,0 +1,119 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Problem is something that an administrator has to solve.
+type Problem struct {
+	// Key distinguishes problems. There is at most one problem for each key.
+	Key string
+	// Message is the same as long as the problem is the same. Values has keys and values for the log.
+	Message string
+	Values  []any
+}
+
+// String returns the problem in one line.
+func (p Problem) String() string {
+	line := p.Message
+	for i := 0; i+1 < len(p.Values); i += 2 {
+		line += fmt.Sprintf(" %v=%q", p.Values[i], fmt.Sprint(p.Values[i+1]))
+	}
+	return line
+}
+
+// A Check returns the problems that there are, of a kind that the requests of informers do not show. An error means
+// that it does not know: what it returned before still counts.
+type Check func(context.Context) ([]Problem, error)
+
+// Keep runs the checks until ctx ends: at once, then every 25 s while there is a problem, and when the API server has
+// refused a write, see WrapWrites. So it costs no request when everything works. What it finds is logged like the
+// problems of informers.
+func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
+	found := make([][]Problem, len(checks))
+	for {
+		healthy := r.runAll(ctx, checks, found)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(checkEvery):
+		}
+		if !healthy {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.refused:
+		}
+	}
+}
+
+// runAll runs the checks and enters what they have found. It returns true if there is no problem.
+func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem) bool {
+	healthy := true
+	for i, check := range checks {
+		problems, err := r.run(ctx, check, found[i])
+		found[i] = problems
+		healthy = healthy && err == nil && len(problems) == 0
+	}
+	return healthy
+}
+
+// run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
+// that there are now, as far as is known.
+func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Problem, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	found, err := check(ctx)
+	if err != nil {
+		r.logger.V(2).Info("Could not check the cluster", "err", err)
+		return before, err
+	}
+	for _, p := range before {
+		if !slices.ContainsFunc(found, func(now Problem) bool { return now.Key == p.Key }) {
+			r.resolve(p.Key, "A problem is solved", "problem", p.Key)
+		}
+	}
+	for _, p := range found {
+		r.report(p.Key, nil, p.Message, p.Values...)
+	}
+	return found, nil
+}
+
+// WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403 or 404,
+// Keep runs the checks again, within 25 s. It is for rest.Config.Wrap of the client that writes.
+func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil && req.Method != http.MethodGet &&
+			(resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound) {
+			select {
+			case r.refused <- struct{}{}:
+			default: // It is noted already.
+			}
+		}
+		return resp, err
+	})
+}
+
+// Problems returns the unresolved problems, one line each, in order.
+func (r *Reporter) Problems() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var lines []string
+	for _, p := range r.problems {
+		line := Problem{Message: strings.TrimSuffix(p.msg, ", will keep trying"), Values: p.keysAndValues}.String()
+		if p.err != nil {
+			line += ": " + p.err.Error()
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,299 @@
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+var fooKind = schema.GroupVersionKind{Group: "samplecontroller.k8s.io", Version: "v1alpha1", Kind: "Foo"}
+
+// A cluster answers the requests of checks.
+type cluster struct {
+	// denied has what nobody may do, in the form of Permission.String.
+	denied map[string]bool
+	// documents has the answers to GET by path. All other paths are not found.
+	documents map[string]string
+	// down lets every request fail.
+	down bool
+	// requests counts all requests.
+	requests int
+}
+
+func (c *cluster) client(t *testing.T) *kubernetes.Clientset {
+	client, err := kubernetes.NewForConfigAndClient(&rest.Config{
+		Host: "https://api.test", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	}, &http.Client{Transport: roundTripper(c.serve)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func (c *cluster) serve(req *http.Request) (*http.Response, error) {
+	c.requests++
+	if c.down {
+		return nil, errors.New("connection refused")
+	}
+	if req.Method == http.MethodGet {
+		body, found := c.documents[req.URL.Path]
+		if !found {
+			return respond(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","reason":"NotFound","code":404}`), nil
+		}
+		return respond(http.StatusOK, body), nil
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	var review authorizationv1.SelfSubjectAccessReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, err
+	}
+	a := review.Spec.ResourceAttributes
+	permission := Permission{Verb: a.Verb, Group: a.Group, Resource: a.Resource, Subresource: a.Subresource}
+	review.Status.Allowed = !c.denied[strings.TrimSpace(permission.String()+" "+a.Namespace)]
+	body, err = json.Marshal(review)
+	return respond(http.StatusCreated, string(body)), err
+}
+
+func respond(code int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+func mustFind(t *testing.T, check Check, want ...string) {
+	t.Helper()
+	found, err := check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{}
+	for _, p := range found {
+		lines = append(lines, p.String())
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("- wanted, + found:\n%s", diff)
+	}
+}
+
+var permissions = []Permission{
+	{Verb: "create", Group: "apps", Resource: "deployments"},
+	{Verb: "update", Group: "samplecontroller.k8s.io", Resource: "foos", Subresource: "status"},
+	{Verb: "get", Resource: "pods"},
+}
+
+func TestMissingPermissionsAreFound(t *testing.T) {
+	c := &cluster{denied: map[string]bool{
+		"update foos.samplecontroller.k8s.io/status": true, "get pods": true, "create deployments.apps team": true,
+	}}
+	reviews := c.client(t).AuthorizationV1().SelfSubjectAccessReviews()
+	mustFind(t, Permissions(reviews, "system:serviceaccount:foo-system:foo-controller", "", "grant it", permissions...),
+		`A permission is missing, will keep trying permission="update foos.samplecontroller.k8s.io/status" fix="grant it" `+
+			`show="kubectl auth can-i update foos.samplecontroller.k8s.io --subresource=status --all-namespaces `+
+			`--as=system:serviceaccount:foo-system:foo-controller"`,
+		`A permission is missing, will keep trying permission="get pods" fix="grant it" `+
+			`show="kubectl auth can-i get pods --all-namespaces --as=system:serviceaccount:foo-system:foo-controller"`)
+	mustFind(t, Permissions(reviews, "", "team", "grant it", permissions...),
+		`A permission is missing, will keep trying permission="create deployments.apps" fix="grant it" `+
+			`show="kubectl auth can-i create deployments.apps --namespace=team"`)
+}
+
+const (
+	groupPath   = "/apis/samplecontroller.k8s.io"
+	versionPath = groupPath + "/v1alpha1"
+	schemaPath  = "/openapi/v3" + versionPath
+
+	foosAndStatus = `{"resources":[{"name":"foos"},{"name":"foos/status"}]}`
+)
+
+// fooSchema returns a document with a Foo whose status has this schema, and with another kind.
+func fooSchema(status string) string {
+	return `{"components":{"schemas":{
+		"bar":{"properties":{"status":{}},"x-kubernetes-group-version-kind":[
+			{"group":"samplecontroller.k8s.io","version":"v1alpha1","kind":"Bar"}]},
+		"foo":{"properties":{"status":` + status + `},"x-kubernetes-group-version-kind":[
+			{"group":"samplecontroller.k8s.io","version":"v1alpha1","kind":"Foo"}]}}}}`
+}
+
+func TestADefinitionOfAnotherVersionIsFound(t *testing.T) {
+	complete := fooSchema(`{"properties":{"conditions":{"type":"array"},"observedGeneration":{}}}`)
+	tests := []struct {
+		name      string
+		documents map[string]string
+		want      []string
+	}{
+		{name: "as it must be", documents: map[string]string{versionPath: foosAndStatus, schemaPath: complete}},
+		{name: "not installed", documents: map[string]string{}},
+		{name: "not this resource", documents: map[string]string{versionPath: `{"resources":[{"name":"bars"}]}`}},
+		{
+			name:      "another version",
+			documents: map[string]string{groupPath: `{"versions":[{"version":"v1beta1"},{"version":"v1"}]}`},
+			want: []string{`The CustomResourceDefinition is installed in another version, will keep trying ` +
+				`name="foos.samplecontroller.k8s.io" fix="install it" installed="v1beta1, v1" needed="v1alpha1"`},
+		},
+		{
+			name:      "without the status",
+			documents: map[string]string{versionPath: `{"resources":[{"name":"foos"}]}`, schemaPath: complete},
+			want: []string{`The CustomResourceDefinition has no subresource status, will keep trying ` +
+				`name="foos.samplecontroller.k8s.io" fix="install it"`},
+		},
+		{
+			name: "without conditions",
+			documents: map[string]string{
+				versionPath: foosAndStatus, schemaPath: fooSchema(`{"properties":{"observedGeneration":{}}}`),
+			},
+			want: []string{`The CustomResourceDefinition drops fields of the status, will keep trying ` +
+				`name="foos.samplecontroller.k8s.io" fix="install it" fields="conditions"`},
+		},
+		{
+			name: "with any fields",
+			documents: map[string]string{
+				versionPath: foosAndStatus, schemaPath: fooSchema(`{"x-kubernetes-preserve-unknown-fields":true}`),
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := &cluster{documents: test.documents}
+			check := Served(c.client(t).RESTClient(), fooKind, "foos", "install it", "conditions", "observedGeneration")
+			mustFind(t, check, append([]string{}, test.want...)...)
+		})
+	}
+}
+
+func TestAnAnswerThatCannotBeReadIsAnError(t *testing.T) {
+	for _, path := range []string{versionPath, schemaPath} {
+		c := &cluster{documents: map[string]string{versionPath: foosAndStatus, schemaPath: fooSchema("{}")}}
+		c.documents[path] = "<html>"
+		if found, err := Served(c.client(t).RESTClient(), fooKind, "foos", "", "conditions")(t.Context()); err == nil {
+			t.Errorf("%s: found %v, want an error", path, found)
+		}
+	}
+	c := &cluster{down: true}
+	check := Permissions(c.client(t).AuthorizationV1().SelfSubjectAccessReviews(), "", "", "", permissions...)
+	if found, err := check(t.Context()); err == nil {
+		t.Errorf("found %v, want an error", found)
+	}
+}
+
+// keep runs a Reporter with a check that finds what found has. It counts the runs.
+func keep(b *bench, found map[string]string, failing *bool) (runs *int) {
+	runs = new(int)
+	go b.reporter.Keep(b.ctx, func(context.Context) ([]Problem, error) {
+		*runs++
+		if *failing {
+			return nil, errors.New("no answer")
+		}
+		var problems []Problem
+		for _, key := range slices.Sorted(maps.Keys(found)) {
+			problems = append(problems, Problem{Key: key, Message: found[key], Values: []any{"fix", "repair it"}})
+		}
+		return problems, nil
+	})
+	synctest.Wait()
+	return runs
+}
+
+func TestProblemsOfChecksAreLoggedAndSolved(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		found, failing := map[string]string{"a": "A is wrong, will keep trying"}, false
+		keep(b, found, &failing)
+		wantProblems(b, `A is wrong fix="repair it"`)
+		time.Sleep(10 * time.Second)
+		delete(found, "a")
+		found["b"] = "B is wrong"
+		failing = true
+		time.Sleep(30 * time.Second) // The check that fails shows nothing, so the problem stays.
+		wantProblems(b, `A is wrong fix="repair it"`)
+		failing = false
+		time.Sleep(15 * time.Second)
+		wantProblems(b, `B is wrong fix="repair it"`)
+		delete(found, "b")
+		time.Sleep(25 * time.Second)
+		wantProblems(b)
+		b.wantLog(
+			"0s ERROR0 A is wrong, will keep trying fix=repair it",
+			"25s INFO2 Could not check the cluster err=no answer",
+			"30s ERROR0 A is wrong, will keep trying fix=repair it",
+			"50s INFO0 A problem is solved problem=a", "50s ERROR0 B is wrong fix=repair it",
+			"1m15s INFO0 A problem is solved problem=b")
+		b.stop()
+	})
+}
+
+func wantProblems(b *bench, want ...string) {
+	b.Helper()
+	if diff := cmp.Diff(want, b.reporter.Problems()); diff != "" {
+		b.Errorf("- wanted, + problems:\n%s", diff)
+	}
+}
+
+// Checks cost requests, so they do not run while everything works. When they do, they do not run for each refusal.
+func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		failing := true
+		runs := keep(b, nil, &failing)
+		expect := func(when string, want int) {
+			b.Helper()
+			synctest.Wait()
+			if *runs != want {
+				b.Errorf("%s: the check has run %d times, want %d", when, *runs, want)
+			}
+		}
+		expect("at the start", 1)
+		time.Sleep(31 * time.Second)
+		expect("after an error", 2)
+		failing = false
+		time.Sleep(30 * time.Second)
+		expect("after a second error", 3)
+		time.Sleep(time.Hour)
+		expect("without a problem", 3)
+
+		code := http.StatusConflict
+		writes := b.reporter.WrapWrites(roundTripper(func(*http.Request) (*http.Response, error) {
+			return respond(code, ""), nil
+		}))
+		send := func(method string) {
+			req, err := http.NewRequestWithContext(b.Context(), method, "https://api.test/", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			resp, err := writes.RoundTrip(req)
+			if err != nil || resp.StatusCode != code {
+				b.Fatal(resp, err)
+			}
+			resp.Body.Close()
+		}
+		send(http.MethodPut)
+		expect("after a conflict", 3)
+		code = http.StatusForbidden
+		send(http.MethodGet)
+		expect("after a read", 3)
+		for range 100 {
+			send(http.MethodPost)
+		}
+		expect("after refusals", 4)
+		time.Sleep(time.Minute)
+		expect("after refusals that came together", 5)
+		time.Sleep(time.Hour)
+		expect("without a problem again", 5)
+		b.stop()
+	})
+}

@@ -1,0 +1,84 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+)
+
+// A Permission is something that the controller must be allowed to do.
+type Permission struct {
+	// Verb is a verb of the API, such as create. Resource is the plural, Subresource may be empty.
+	Verb, Group, Resource, Subresource string
+}
+
+// String returns the permission as in: update foos.samplecontroller.k8s.io/status.
+func (p Permission) String() string {
+	return strings.TrimSuffix(p.Verb+" "+p.resource()+"/"+p.Subresource, "/")
+}
+
+// canI returns the command that shows whether user has the permission, in namespace or, if that is empty, in all of
+// them. Without a user it asks for the user of the kubeconfig.
+func (p Permission) canI(user, namespace string) string {
+	command := []string{"kubectl auth can-i", p.Verb, p.resource()}
+	if p.Subresource != "" {
+		command = append(command, "--subresource="+p.Subresource)
+	}
+	if namespace == "" {
+		command = append(command, "--all-namespaces")
+	} else {
+		command = append(command, "--namespace="+namespace)
+	}
+	if user != "" {
+		command = append(command, "--as="+user)
+	}
+	return strings.Join(command, " ")
+}
+
+// resource returns the resource in the form of kubectl: deployments.apps.
+func (p Permission) resource() string {
+	if p.Group == "" {
+		return p.Resource
+	}
+	return p.Resource + "." + p.Group
+}
+
+// Permissions returns a check that asks the API server for each permission, in namespace or, if that is empty, in all
+// of them. Every authenticated user may ask that about itself. user is the name under which the API server knows the
+// controller, and may be empty. The check may be used concurrently.
+func Permissions(client authorizationv1client.SelfSubjectAccessReviewInterface, user, namespace, fix string,
+	permissions ...Permission) Check {
+	return func(ctx context.Context) ([]Problem, error) {
+		var missing []Problem
+		for _, p := range permissions {
+			allowed, err := review(ctx, client, p, namespace)
+			if err != nil {
+				return nil, err
+			}
+			if !allowed {
+				missing = append(missing, Problem{
+					Key: "permission to " + p.String(), Message: "A permission is missing, will keep trying",
+					Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user, namespace)},
+				})
+			}
+		}
+		return missing, nil
+	}
+}
+
+func review(ctx context.Context, client authorizationv1client.SelfSubjectAccessReviewInterface, p Permission,
+	namespace string) (allowed bool, err error) {
+	answer, err := client.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask for the permission to %s: %w", p, err)
+	}
+	return answer.Status.Allowed, nil
+}
