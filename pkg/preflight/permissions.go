@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 // A Permission is something that the controller must be allowed to do.
@@ -48,31 +49,49 @@ func (p Permission) resource() string {
 }
 
 // Permissions returns a check that asks the API server for each permission, in namespace or, if that is empty, in all
-// of them. Every authenticated user may ask that about itself. user is the name under which the API server knows the
-// controller, and may be empty. The check may be used concurrently.
-func Permissions(client authorizationv1client.SelfSubjectAccessReviewInterface, user, namespace, fix string,
-	permissions ...Permission) Check {
+// of them. Every authenticated user may ask that about itself. fix is what to do if one is missing. The check may be
+// used concurrently.
+func Permissions(client kubernetes.Interface, namespace, fix string, permissions ...Permission) Check {
 	return func(ctx context.Context) ([]Problem, error) {
-		var missing []Problem
+		var missing []Permission
 		for _, p := range permissions {
 			allowed, err := review(ctx, client, p, namespace)
 			if err != nil {
 				return nil, err
 			}
 			if !allowed {
-				missing = append(missing, Problem{
-					Key: "permission to " + p.String(), Message: "A permission is missing, will keep trying",
-					Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user, namespace)},
-				})
+				missing = append(missing, p)
 			}
 		}
-		return missing, nil
+		if len(missing) == 0 {
+			return nil, nil
+		}
+		user := userName(ctx, client)
+		var problems []Problem
+		for _, p := range missing {
+			problems = append(problems, Problem{
+				Key: "permission to " + p.String(), Message: "A permission is missing, will keep trying",
+				Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user, namespace)},
+			})
+		}
+		return problems, nil
 	}
 }
 
-func review(ctx context.Context, client authorizationv1client.SelfSubjectAccessReviewInterface, p Permission,
-	namespace string) (allowed bool, err error) {
-	answer, err := client.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+// userName returns the name under which the API server knows the controller, or "" if it does not return it.
+func userName(ctx context.Context, client kubernetes.Interface) string {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
+	if err != nil {
+		return "" // The command is of less use without the name, but the problem is the permission.
+	}
+	return review.Status.UserInfo.Username
+}
+
+// review returns whether the controller has the permission.
+func review(ctx context.Context, client kubernetes.Interface, p Permission, namespace string) (bool, error) {
+	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
+	answer, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
 		}},
