@@ -1,0 +1,68 @@
+package leader
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+)
+
+// failureEvery is the time after which a failure that continues is logged again.
+const failureEvery = 30 * time.Second
+
+// A report logs one line for each change of the leader, and failures at once and then every 30 s. client-go's elector
+// logs each failed attempt, and every start three times, so its own log is discarded. It is used by one goroutine at a
+// time.
+type report struct {
+	logger   klog.Logger // With the name of the Lease.
+	identity string
+
+	leader   string    // That was last logged.
+	failures int       // Since the last success.
+	loggedAt time.Time // When a failure was last logged. Only valid if there are failures.
+}
+
+// context returns ctx with the logger of the process, so that client-go can log requests. The context of the elector
+// has one that discards everything.
+func (r *report) context(ctx context.Context) context.Context { return klog.NewContext(ctx, r.logger) }
+
+// observed logs another process that leads now, and that the Lease is available again.
+func (r *report) observed(lease *coordinationv1.Lease) {
+	if r.failures > 0 {
+		r.logger.Info("The Lease is available again", "failures", r.failures)
+		r.failures = 0
+	}
+	if lease == nil || holder(lease) == "" || holder(lease) == r.identity || holder(lease) == r.leader {
+		return
+	}
+	r.leader = holder(lease)
+	r.logger.Info("Standing by", "leader", r.leader)
+}
+
+// leads logs that this process leads now.
+func (r *report) leads() {
+	if r.leader != r.identity {
+		r.leader = r.identity
+		r.logger.Info("Became leader", "identity", r.identity)
+	}
+}
+
+// released logs that this process has released the Lease.
+func (r *report) released() {
+	r.logger.Info("Released the Lease")
+}
+
+// failed logs that the Lease could not be read or written. A conflict is part of the election: another process was
+// faster.
+func (r *report) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return
+	}
+	r.failures++
+	if r.failures == 1 || time.Since(r.loggedAt) >= failureEvery {
+		r.loggedAt = time.Now()
+		r.logger.Error(err, "Leader election failed, trying again", "failures", r.failures)
+	}
+}

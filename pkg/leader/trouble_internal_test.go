@@ -1,0 +1,93 @@
+package leader
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// trouble is a fault or an edit, or both, and some time after it.
+func (p *phase) trouble() {
+	time.Sleep(p.upTo(2 * p.retry))
+	choice := p.random.IntN(10)
+	if choice < 8 {
+		p.beginFault()
+	}
+	if choice > 5 {
+		time.Sleep(p.upTo(p.lease))
+		p.editLease()
+	}
+	time.Sleep(p.upTo(2 * p.lease))
+	if p.random.IntN(4) > 0 {
+		p.heal()
+		time.Sleep(p.upTo(p.lease))
+	}
+}
+
+// beginFault lets something happen to the leader, and sometimes to another process.
+func (p *phase) beginFault() {
+	f := &fault{kind: faultKind(p.random.IntN(int(faultKinds))), delay: p.upTo(p.deadline)}
+	n := p.random.IntN(3)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.processes) == 0 {
+		return
+	}
+	target := p.processes[n%len(p.processes)]
+	for _, process := range p.processes {
+		if n > 0 && process.open() {
+			target = process
+		}
+	}
+	target.begin(f)
+}
+
+func (p *phase) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, process := range p.processes {
+		process.heal()
+	}
+}
+
+// editLease does what people do to Leases.
+func (p *phase) editLease() {
+	leases := kubernetes.NewForConfigOrDie(p.server.Config("admin")).CoordinationV1().Leases(testNamespace)
+	n, other := p.random.IntN(8), p.anyIdentity()
+	ctx := p.t.Context()
+	lease, err := leases.Get(ctx, testLease, metav1.GetOptions{})
+	if err != nil {
+		return // There is none now.
+	}
+	long := int32(2 * p.lease / time.Second)
+	switch n {
+	case 0, 1:
+		_ = leases.Delete(ctx, testLease, metav1.DeleteOptions{}) // The update below fails then.
+	case 2:
+		// With a duration that is not that of a released Lease.
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = nil, &long
+	case 3:
+		lease.Spec.HolderIdentity = &other
+	case 4:
+		lease.Spec.LeaseDurationSeconds = new(int32(1))
+	case 5:
+		lease.Spec.LeaseDurationSeconds = &long
+	case 6:
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(p.upTo(200*time.Hour) - 100*time.Hour)}
+	case 7:
+		lease.Annotations = map[string]string{"note": "edited"}
+	}
+	_, _ = leases.Update(ctx, lease, metav1.UpdateOptions{}) // A renewal may have been faster: no matter.
+}
+
+// anyIdentity returns the identity of one of the processes, or of nobody.
+func (p *phase) anyIdentity() string {
+	n := p.random.IntN(4)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n < len(p.processes) {
+		return p.processes[n].identity
+	}
+	return "somebody"
+}
