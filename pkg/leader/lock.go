@@ -66,7 +66,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 }
 
 // Create implements resourcelock.Interface. It creates a Lease without a holder and returns an error, so that the
-// elector does not lead yet. Whoever led before the Lease was deleted may still believe that it leads.
+// elector does not lead yet: the holder of a Lease that was deleted may still lead.
 func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -150,19 +150,16 @@ func (l *lock) observe(lease *coordinationv1.Lease) {
 	l.lease = lease
 	l.log.observed(lease)
 	if l.gate.open() && !l.ours(lease) {
-		l.gate.close(fmt.Errorf("the Lease %s", takenBy(lease)))
+		l.gate.close(notOurs(lease))
 	}
 }
 
-// takenBy describes why a Lease is not ours.
-func takenBy(lease *coordinationv1.Lease) string {
-	switch {
-	case lease == nil:
-		return "was deleted"
-	case holder(lease) == "":
-		return "has no holder any more"
+// notOurs describes why a Lease is not ours.
+func notOurs(lease *coordinationv1.Lease) error {
+	if lease == nil {
+		return errors.New("the Lease was deleted")
 	}
-	return fmt.Sprintf("has another holder, %q, transitions %d", holder(lease), transitions(lease))
+	return fmt.Errorf("the Lease was written by another client: holder %q, transitions %d", holder(lease), transitions(lease))
 }
 
 // usable returns an error when this process may not write the Lease any more.

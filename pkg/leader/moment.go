@@ -20,8 +20,8 @@ func (m moment) since(then moment) time.Duration {
 	return max(m.waited(then), m.wall.Sub(then.wall))
 }
 
-// waited returns the time since then by the monotonic clock alone. It is for how long we have waited for others: setting
-// the time of day must not shorten that, and a clock that stood still only makes it longer.
+// waited returns the time since then by the monotonic clock alone. It is for how long we have waited for others.
+// Setting the time of day must not shorten that, and a clock that stood still only makes it longer.
 func (m moment) waited(then moment) time.Duration {
 	return m.monotonic.Sub(then.monotonic)
 }

@@ -17,7 +17,7 @@ import (
 // A fault is something that happens to a process for some time.
 type fault struct {
 	kind  faultKind
-	delay time.Duration // Of slow requests.
+	delay time.Duration // Of slow requests, or of the time of day.
 	ended chan struct{} // Closed at the end.
 }
 
@@ -31,6 +31,7 @@ const (
 	slow                       // Requests for the Lease, and their answers, are late.
 	stopped                    // SIGSTOP: nothing is sent or received, and contexts end without anybody noticing.
 	suspended                  // The same, and the monotonic clock stands still.
+	clockSet                   // The time of day is wrong, by up to a day.
 	faultKinds
 )
 
@@ -42,8 +43,10 @@ type process struct {
 
 	mu         sync.Mutex
 	faults     []*fault
+	renewal    time.Time     // When the last renewal that was answered was sent.
 	stoodStill time.Duration // How far the monotonic clock is behind.
 	standing   time.Time     // Since when it stands still. Zero if it does not.
+	wrong      time.Duration // How far the time of day is ahead.
 
 	identity string
 	open     func() bool // Whether it may write now.
@@ -63,6 +66,7 @@ func (p *process) config() *rest.Config {
 
 // RoundTrip implements http.RoundTripper.
 func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
+	sent := time.Now()
 	if err := p.suffer(r, false); err != nil {
 		return nil, err
 	}
@@ -73,7 +77,19 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := p.suffer(r, true); err != nil {
 		return nil, err
 	}
+	if r.Method == http.MethodPut && response.StatusCode == http.StatusOK {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.renewal = sent
+	}
 	return response, nil
+}
+
+// renewed returns when the last renewal that was answered was sent.
+func (p *process) renewed() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.renewal
 }
 
 // suffer waits as long as the faults of the process delay a request, or its answer.
@@ -133,6 +149,9 @@ func (p *process) begin(f *fault) {
 	if f.kind == suspended && p.standing.IsZero() {
 		p.standing = time.Now()
 	}
+	if f.kind == clockSet {
+		p.wrong = f.delay
+	}
 }
 
 // heal ends all faults.
@@ -142,7 +161,7 @@ func (p *process) heal() {
 	for _, f := range p.faults {
 		close(f.ended)
 	}
-	p.faults = nil
+	p.faults, p.wrong = nil, 0
 	if !p.standing.IsZero() {
 		p.stoodStill += time.Since(p.standing)
 		p.standing = time.Time{}
@@ -158,6 +177,6 @@ func (p *process) now() moment {
 	if !p.standing.IsZero() {
 		behind += time.Since(p.standing)
 	}
-	m.monotonic = m.monotonic.Add(-behind)
+	m.monotonic, m.wall = m.monotonic.Add(-behind), m.wall.Add(p.wrong)
 	return m
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// trouble is a fault or an edit, or both, and some time after it.
-func (p *phase) trouble() {
+// disturb is a fault or an edit, or both, and some time after it.
+func (p *phase) disturb() {
 	time.Sleep(p.upTo(2 * p.retry))
 	choice := p.random.IntN(10)
 	if choice < 8 {
@@ -28,6 +28,9 @@ func (p *phase) trouble() {
 // beginFault lets something happen to the leader, and sometimes to another process.
 func (p *phase) beginFault() {
 	f := &fault{kind: faultKind(p.random.IntN(int(faultKinds))), delay: p.upTo(p.deadline)}
+	if f.kind == clockSet {
+		f.delay = p.upTo(48*time.Hour) - 24*time.Hour
+	}
 	n := p.random.IntN(3)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +61,7 @@ func (p *phase) editLease() {
 	ctx := p.t.Context()
 	lease, err := leases.Get(ctx, testLease, metav1.GetOptions{})
 	if err != nil {
-		return // There is none now.
+		return // It does not exist now.
 	}
 	long := int32(2 * p.lease / time.Second)
 	switch n {
