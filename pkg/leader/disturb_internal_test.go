@@ -14,6 +14,10 @@ func (p *phase) disturb() {
 	if choice < 8 {
 		p.beginFault()
 	}
+	if choice < 2 {
+		time.Sleep(p.upTo(p.deadline))
+		p.stopOne()
+	}
 	if choice > 5 {
 		time.Sleep(p.upTo(p.lease))
 		p.editLease()
@@ -44,6 +48,19 @@ func (p *phase) beginFault() {
 		}
 	}
 	target.begin(f)
+}
+
+// stopOne stops the leader or another process in order. Another process is started in its place.
+func (p *phase) stopOne() {
+	n := p.random.IntN(3)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, process := range p.processes {
+		if process.open() || i == n {
+			process.signal()
+			return
+		}
+	}
 }
 
 func (p *phase) heal() {

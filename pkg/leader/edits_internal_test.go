@@ -23,7 +23,9 @@ var edits = []struct {
 }{
 	{name: "deleted", edit: nil},
 	{name: "the holder is cleared", edit: func(l *coordinationv1.Lease, _ string) { l.Spec.HolderIdentity = nil }},
-	{name: "everything is cleared", edit: func(l *coordinationv1.Lease, _ string) { l.Spec = coordinationv1.LeaseSpec{} }},
+	{name: "everything is cleared", edit: func(l *coordinationv1.Lease, _ string) {
+		l.Spec = coordinationv1.LeaseSpec{}
+	}},
 	{name: "a holder that does not exist", edit: func(l *coordinationv1.Lease, _ string) {
 		l.Spec.HolderIdentity = new("somebody")
 	}},
@@ -37,7 +39,9 @@ var edits = []struct {
 	{name: "a longer duration", keeps: true, edit: func(l *coordinationv1.Lease, _ string) {
 		l.Spec.LeaseDurationSeconds = new(int32(60))
 	}},
-	{name: "no duration", keeps: true, edit: func(l *coordinationv1.Lease, _ string) { l.Spec.LeaseDurationSeconds = nil }},
+	{name: "no duration", keeps: true, edit: func(l *coordinationv1.Lease, _ string) {
+		l.Spec.LeaseDurationSeconds = nil
+	}},
 	{name: "renewed in the far past", keeps: true, edit: func(l *coordinationv1.Lease, _ string) {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
 	}},
@@ -79,7 +83,8 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 				editLease(t, s, test.edit, b.elector.Identity())
 				if test.keeps {
 					time.Sleep(time.Minute)
-					if lease := storedLease(s); !a.leads() || seconds(lease) != 15 || time.Since(lease.Spec.RenewTime.Time) > time.Minute {
+					lease := storedLease(s)
+					if age := time.Since(lease.Spec.RenewTime.Time); !a.leads() || seconds(lease) != 15 || age > time.Minute {
 						t.Errorf("the leader does not renew the Lease: %+v", lease.Spec)
 					}
 					finish(a, b)

@@ -159,7 +159,7 @@ func notOurs(lease *coordinationv1.Lease) error {
 	if lease == nil {
 		return errors.New("the Lease was deleted")
 	}
-	return fmt.Errorf("the Lease was written by another client: holder %q, transitions %d", holder(lease), transitions(lease))
+	return fmt.Errorf("another client wrote the Lease: holder %q, transitions %d", holder(lease), transitions(lease))
 }
 
 // usable returns an error when this process may not write the Lease any more.

@@ -30,11 +30,13 @@ const (
 	testLease     = "foo-controller"
 )
 
-// durations are the settings that the phases use in turn. The last one renews more than once in a second.
+// durations are the settings that the phases use in turn. The third renews more than once in a second. The fourth has
+// the least margin between the renew deadline and the lease duration.
 var durations = []struct{ lease, deadline, retry time.Duration }{
 	{15 * time.Second, 10 * time.Second, 2 * time.Second},
 	{8 * time.Second, 5 * time.Second, time.Second},
 	{3 * time.Second, 2 * time.Second, 500 * time.Millisecond},
+	{12 * time.Second, 11900 * time.Millisecond, 2 * time.Second},
 }
 
 // A phase is the life of some processes that elect a leader while faults happen. Its random numbers decide which.
@@ -184,7 +186,7 @@ func (p *phase) upTo(d time.Duration) time.Duration {
 	return time.Duration(p.random.Int64N(int64(d)))
 }
 
-// supervise starts a process, and starts another one in its place when it has lost the leadership, as the kubelet does.
+// supervise starts a process, and starts another one in its place when it has ended, as the kubelet does.
 func (p *phase) supervise(ctx context.Context, wait time.Duration) {
 	for {
 		select {
@@ -193,8 +195,11 @@ func (p *phase) supervise(ctx context.Context, wait time.Duration) {
 			return
 		}
 		process := p.join()
-		p.candidate(p, ctx, process)
-		p.leave(process, ctx.Err() == nil)
+		running, signal := context.WithCancel(ctx)
+		process.signal = signal
+		p.candidate(p, running, process)
+		p.leave(process, running.Err() == nil)
+		signal()
 		wait = time.Second
 	}
 }
@@ -233,13 +238,14 @@ func (p *phase) leads(process *process) {
 	}
 }
 
-// write is the work of a leader.
+// write is the work of a leader. It finishes the write in hand when ctx ends.
 func (p *phase) write(ctx context.Context, process *process, config *rest.Config) {
 	config.Timeout = p.lease
 	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(testNamespace)
 	for i := 0; ctx.Err() == nil; i++ {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", process.user, i)}}
-		_, _ = maps.Create(ctx, cm, metav1.CreateOptions{}) // Failures are part of the phase. The history has the rest.
+		// Failures are part of the phase, and what is executed is in the history.
+		_, _ = maps.Create(context.WithoutCancel(ctx), cm, metav1.CreateOptions{})
 		select {
 		case <-time.After(p.retry):
 		case <-ctx.Done():

@@ -48,6 +48,7 @@ type process struct {
 	standing   time.Time     // Since when it stands still. Zero if it does not.
 	wrong      time.Duration // How far the time of day is ahead.
 
+	signal   context.CancelFunc // As SIGTERM.
 	identity string
 	open     func() bool // Whether it may write now.
 }
