@@ -23,7 +23,10 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-var phases = flag.Int("phases", 200, "`number` of random phases of TestGatesNeverOverlap")
+var (
+	phases     = flag.Int("phases", 200, "`number` of random phases of TestGatesNeverOverlap")
+	firstPhase = flag.Int("first-phase", 0, "`number` of the first one; with -phases 1 it is played alone")
+)
 
 const (
 	testNamespace = "default"
@@ -87,7 +90,7 @@ func (r *result) add(other result) {
 // machines that stop for a while, and people who edit and delete the Lease.
 func TestGatesNeverOverlap(t *testing.T) {
 	n := *phases
-	total := playPhases(t, n, ours, func(seed int, got result) { t.Errorf("phase %d: %+v", seed, got) })
+	total := playPhases(t, *firstPhase, n, ours, func(seed int, got result) { t.Errorf("phase %d: %+v", seed, got) })
 	t.Logf("%d phases: %+v", n, total)
 	if total.openings < n || total.losses < n/4 {
 		t.Errorf("only %d processes became leaders and %d lost the leadership: the phases test too little",
@@ -99,16 +102,16 @@ func TestGatesNeverOverlap(t *testing.T) {
 // and the erased Leases of client-go's own elector with ReleaseOnCancel (docs/decisions/0009-leader-election.md).
 func TestPhasesFindTheDefectsOfClientGo(t *testing.T) {
 	const n = 60
-	total := playPhases(t, n, clientGo, func(int, result) {})
+	total := playPhases(t, 0, n, clientGo, func(int, result) {})
 	t.Logf("%d phases: %+v", n, total)
 	if total.overlaps == 0 || total.erased == 0 || total.interlaced == 0 {
 		t.Errorf("want overlaps, erased Leases and interlaced writes, got %+v", total)
 	}
 }
 
-// playPhases plays n phases, and returns the sum of their results. It calls failed for each phase with failures.
-func playPhases(t *testing.T, n int, c candidate, failed func(seed int, got result)) (total result) {
-	for seed := range n {
+// playPhases plays n phases from the one with this seed, and returns the sum of their results. It calls failed for each phase with failures.
+func playPhases(t *testing.T, first, n int, c candidate, failed func(seed int, got result)) (total result) {
+	for seed := first; seed < first+n; seed++ {
 		got := playPhase(t, uint64(seed), c)
 		total.add(got)
 		if got.failures() > 0 {
