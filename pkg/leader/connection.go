@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"time"
@@ -12,7 +13,8 @@ import (
 // leaseConnection returns a copy of config for the Lease alone: a connection on which nothing can delay a renewal, and
 // which no gate closes.
 func leaseConnection(config *rest.Config, renewDeadline time.Duration) *rest.Config {
-	c := rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	c := rest.CopyConfig(config)
+	c.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent()) + "/leader-election"
 	// client-go shares connections between equal configs, so this one gets a dialer of its own.
 	c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	// A renewal that hangs leaves time for a second one.

@@ -64,8 +64,9 @@
 //     pass, and before the request is on the wire, sends it when it continues. Its precondition makes it harmless.
 //   - Cancelling a request does not undo it. A server that has it already may still execute it. client-go sends the
 //     timeout of a request to the server, so this is limited too.
-//   - The monotonic clock of Linux does not count the time in which a machine is suspended, so the gate also asks the
-//     clock with the time of day, and closes if either shows that the time is over. A virtual machine that is paused
-//     by its host may have neither. A clock that is set forward by more than some seconds costs the leadership.
+//   - The monotonic clock of Linux does not count the time in which a machine is suspended, so the gate also reads the
+//     time of day, and closes if either clock shows that the time is over. Setting the clock forward by ten seconds
+//     therefore costs the leadership. If the machine is suspended and its clock is set back at the same time, no clock
+//     shows it, nor perhaps if the host pauses a virtual machine. What the gate lets pass then, preconditions refuse.
 //   - Who may write the Lease can break the rule, by writing a Lease that seems to be released. RBAC limits that.
 package leader

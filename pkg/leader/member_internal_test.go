@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
@@ -128,7 +127,7 @@ func lastWrite(s *apisim.Server) time.Time {
 
 // admin returns a client for people who edit the Lease.
 func admin(s *apisim.Server) coordinationv1client.LeaseInterface {
-	return kubernetes.NewForConfigOrDie(s.Config("admin")).CoordinationV1().Leases(testNamespace)
+	return coordinationv1client.NewForConfigOrDie(s.Config("admin")).Leases(testNamespace)
 }
 
 // forbidLeases lets the server refuse all requests for Leases while *now is true.

@@ -14,9 +14,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
@@ -109,7 +108,8 @@ func TestPhasesFindTheDefectsOfClientGo(t *testing.T) {
 	}
 }
 
-// playPhases plays n phases from the one with this seed, and returns the sum of their results. It calls failed for each phase with failures.
+// playPhases plays n phases, beginning with this one, and returns the sum of their results. It calls failed for each
+// phase with failures.
 func playPhases(t *testing.T, first, n int, c candidate, failed func(seed int, got result)) (total result) {
 	for seed := first; seed < first+n; seed++ {
 		got := playPhase(t, uint64(seed), c)
@@ -244,13 +244,13 @@ func (p *phase) leads(process *process) {
 // write is the work of a leader. It finishes the write in hand when ctx ends.
 func (p *phase) write(ctx context.Context, process *process, config *rest.Config) {
 	config.Timeout = p.lease
-	maps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(testNamespace)
+	maps := corev1client.NewForConfigOrDie(config).ConfigMaps(testNamespace)
 	for i := 0; ctx.Err() == nil; i++ {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", process.user, i)}}
 		// Failures are part of the phase, and what is executed is in the history.
 		_, _ = maps.Create(context.WithoutCancel(ctx), cm, metav1.CreateOptions{})
 		select {
-		case <-time.After(p.retry):
+		case <-time.After(2 * p.retry):
 		case <-ctx.Done():
 		}
 	}
@@ -285,28 +285,14 @@ func clientGo(p *phase, ctx context.Context, process *process) {
 	defer done.Wait()
 	working, finish := context.WithCancel(electing)
 	context.AfterFunc(ctx, func() { finish(); stop() })
-	config := process.config()
-	config.Timeout = p.deadline / 2 // As resourcelock.NewFromKubeconfig.
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: testNamespace, Name: testLease},
-			Client:     kubernetes.NewForConfigOrDie(config).CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: process.user},
-		},
-		LeaseDuration: p.lease, RenewDeadline: p.deadline, RetryPeriod: p.retry, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				p.set(process, process.user, func() bool { return leading.Err() == nil && working.Err() == nil })
-				p.leads(process)
-				p.write(leading, process, process.config())
-			},
-			OnStoppedLeading: func() {},
-		},
+	timeout := p.deadline / 2 // As resourcelock.NewFromKubeconfig.
+	elector := newClientGo(p.t, process, Config{
+		LeaseDuration: p.lease, RenewDeadline: p.deadline, RetryPeriod: p.retry,
+	}, true, timeout, func(leading context.Context) {
+		p.set(process, process.user, func() bool { return leading.Err() == nil && working.Err() == nil })
+		p.leads(process)
+		p.write(leading, process, process.config())
 	})
-	if err != nil {
-		p.t.Error(err)
-		return
-	}
 	elector.Run(electing)
 }
 

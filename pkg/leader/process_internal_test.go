@@ -43,6 +43,7 @@ type process struct {
 
 	mu         sync.Mutex
 	faults     []*fault
+	forgotten  []*fault      // That are over for new requests, but not for those that hang.
 	renewal    time.Time     // When the last renewal that was answered was sent.
 	stoodStill time.Duration // How far the monotonic clock is behind.
 	standing   time.Time     // Since when it stands still. Zero if it does not.
@@ -85,6 +86,10 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return response, nil
 }
+
+// CancelRequest does nothing, because requests have contexts. Without it, client-go logs a warning for every request
+// that times out.
+func (p *process) CancelRequest(*http.Request) {}
 
 // renewed returns when the last renewal that was answered was sent.
 func (p *process) renewed() time.Time {
@@ -159,10 +164,10 @@ func (p *process) begin(f *fault) {
 func (p *process) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, f := range p.faults {
+	for _, f := range append(p.faults, p.forgotten...) {
 		close(f.ended)
 	}
-	p.faults, p.wrong = nil, 0
+	p.faults, p.forgotten, p.wrong = nil, nil, 0
 	if !p.standing.IsZero() {
 		p.stoodStill += time.Since(p.standing)
 		p.standing = time.Time{}
@@ -180,4 +185,12 @@ func (p *process) now() moment {
 	}
 	m.monotonic, m.wall = m.monotonic.Add(-behind), m.wall.Add(p.wrong)
 	return m
+}
+
+// forget ends the faults for new requests. Those that hang continue to hang until the process is healed.
+func (p *process) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgotten = append(p.forgotten, p.faults...)
+	p.faults = nil
 }

@@ -33,7 +33,8 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WrappedRoundTripper lets client-go find the connection, to close what is idle.
+// WrappedRoundTripper lets client-go find the connection, to close what is idle. Without it, client-go also logs a
+// warning for every request that times out.
 func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // isRead reports whether requests with this method change nothing. Everything else is a write, also a method that the
