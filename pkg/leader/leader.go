@@ -26,7 +26,8 @@ type Elector struct {
 	config  Config
 }
 
-// New returns an Elector. It sends nothing. An error is a mistake in the configuration.
+// New returns an Elector. It sends nothing. An error is a mistake in the configuration. The process needs permission to
+// get, create and update the Lease.
 func New(config Config) (*Elector, error) {
 	return newElector(config, namespaceFile)
 }
