@@ -2,6 +2,8 @@ package leader
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,7 +99,10 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 				if took := time.Since(edited); took > defaultSettings.RetryPeriod {
 					t.Errorf("the leader has noticed it after %v", took)
 				}
-				t.Log(err)
+				if text := fmt.Sprint(err); !strings.Contains(text, "another client wrote the Lease: holder ") &&
+					!strings.Contains(text, "the Lease was deleted") {
+					t.Errorf("the error has no reason: %v", err)
+				}
 				<-b.leading
 				expectTakenInTime(t, time.Since(edited))
 				finish(b)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,13 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 			}
 		})
 		<-a.leading
+		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			response, err := next()
+			if r.User == "a" && isReleased(storedLease(s)) && a.leads() {
+				t.Error("the Lease is released while the gate is open")
+			}
+			return response, err
+		})
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Minute)
 		a.stop()
