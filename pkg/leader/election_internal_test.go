@@ -139,9 +139,18 @@ var handovers = []struct {
 	lease, deadline, retry time.Duration
 	released, killed       time.Duration
 }{
-	{15 * time.Second, 10 * time.Second, 2 * time.Second, 4400 * time.Millisecond, 23800 * time.Millisecond},
-	{8 * time.Second, 5 * time.Second, time.Second, 2200 * time.Millisecond, 12400 * time.Millisecond},
-	{3 * time.Second, 2 * time.Second, 500 * time.Millisecond, 1100 * time.Millisecond, 5200 * time.Millisecond},
+	{
+		lease: 15 * time.Second, deadline: 10 * time.Second, retry: 2 * time.Second,
+		released: 4400 * time.Millisecond, killed: 23800 * time.Millisecond,
+	},
+	{
+		lease: 8 * time.Second, deadline: 5 * time.Second, retry: time.Second,
+		released: 2200 * time.Millisecond, killed: 12400 * time.Millisecond,
+	},
+	{
+		lease: 3 * time.Second, deadline: 2 * time.Second, retry: 500 * time.Millisecond,
+		released: 1100 * time.Millisecond, killed: 5200 * time.Millisecond,
+	},
 }
 
 func TestAHandoverTakesNoLongerThanPromised(t *testing.T) {

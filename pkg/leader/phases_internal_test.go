@@ -35,10 +35,10 @@ const (
 // durations are the settings that the phases use in turn. The third renews more than once in a second. The fourth has
 // the least margin between the renew deadline and the lease duration.
 var durations = []struct{ lease, deadline, retry time.Duration }{
-	{15 * time.Second, 10 * time.Second, 2 * time.Second},
-	{8 * time.Second, 5 * time.Second, time.Second},
-	{3 * time.Second, 2 * time.Second, 500 * time.Millisecond},
-	{12 * time.Second, 11900 * time.Millisecond, 2 * time.Second},
+	{lease: 15 * time.Second, deadline: 10 * time.Second, retry: 2 * time.Second},
+	{lease: 8 * time.Second, deadline: 5 * time.Second, retry: time.Second},
+	{lease: 3 * time.Second, deadline: 2 * time.Second, retry: 500 * time.Millisecond},
+	{lease: 12 * time.Second, deadline: 11900 * time.Millisecond, retry: 2 * time.Second},
 }
 
 // A phase is the life of some processes that elect a leader while faults happen. Its random numbers decide which.
