@@ -84,11 +84,11 @@ func TestClientGoReleasesBeforeTheLeaderIsAskedToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := startRival(t, newProcess(s, "a"), defaultSettings, true)
-		leading := <-a.leading
+		leading := within(t, a.leading)
 		b := startRival(t, newProcess(s, "b"), eager, true)
 		time.Sleep(time.Minute)
 		a.begin(&fault{kind: cut})
-		<-b.leading
+		within(t, b.leading)
 		if leading.Err() != nil {
 			t.Error("the context of the old leader has ended: is this fixed in client-go?")
 		}
@@ -105,11 +105,11 @@ func TestClientGoErasesAnotherHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := startRival(t, newProcess(s, "a"), defaultSettings, true)
-		<-a.leading
+		within(t, a.leading)
 		b := startRival(t, newProcess(s, "b"), eager, true)
 		time.Sleep(time.Minute)
 		a.begin(&fault{kind: cut})
-		<-b.leading
+		within(t, b.leading)
 		if got := holder(storedLease(s)); got != "b" {
 			t.Fatalf("the holder is %q, want b", got)
 		}
@@ -146,12 +146,12 @@ func takenAfter(t *testing.T, c Config, life time.Duration) (took time.Duration)
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := startRival(t, newProcess(s, "a"), c, false)
-		<-a.leading
+		within(t, a.leading)
 		b := startRival(t, newProcess(s, "b"), c, false)
 		time.Sleep(life)
 		a.begin(&fault{kind: cut})
 		renewed := lastWrite(s)
-		<-b.leading
+		within(t, b.leading)
 		took = time.Since(renewed)
 		finishRivals(a, b)
 	})

@@ -65,7 +65,7 @@ func TestARenewalThatHangsDoesNotCostTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		for range 10 {
 			time.Sleep(30 * time.Second)
 			a.begin(&fault{kind: cutLease})

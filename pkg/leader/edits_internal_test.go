@@ -78,7 +78,7 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t)
 				a := start(t, s, "a", defaultSettings)
-				<-a.leading
+				within(t, a.leading)
 				b := start(t, s, "b", defaultSettings)
 				time.Sleep(time.Minute + 300*time.Millisecond)
 				edited := time.Now()
@@ -92,7 +92,7 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 					finish(a, b)
 					return
 				}
-				err := <-a.ended
+				err := within(t, a.ended)
 				if !errors.Is(err, ErrLost) {
 					t.Errorf("got %v, want %v", err, ErrLost)
 				}
@@ -103,7 +103,7 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 					!strings.Contains(text, "the Lease was deleted") {
 					t.Errorf("the error has no reason: %v", err)
 				}
-				<-b.leading
+				within(t, b.leading)
 				expectTakenInTime(t, time.Since(edited))
 				finish(b)
 			})
@@ -118,13 +118,13 @@ func TestALeaseThatWasEditedIsNotTakenBeforeTheGateOfTheLeaderHasClosed(t *testi
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t)
 				a := start(t, s, "a", defaultSettings)
-				<-a.leading
+				within(t, a.leading)
 				b := start(t, s, "b", defaultSettings)
 				time.Sleep(time.Minute + 300*time.Millisecond)
 				a.begin(&fault{kind: cut})
 				edited := time.Now()
 				editLease(t, s, test.edit, b.elector.Identity())
-				<-b.leading
+				within(t, b.leading)
 				if a.leads() {
 					t.Error("two gates are open")
 				}
@@ -160,7 +160,7 @@ func TestALeaseOfAHolderThatIsGone(t *testing.T) {
 				editLease(t, s, func(l *coordinationv1.Lease, _ string) { l.Spec = held("gone", 15*time.Second, renewed) }, "")
 				began := time.Now()
 				a := start(t, s, "a", defaultSettings)
-				<-a.leading
+				within(t, a.leading)
 				expectTakenInTime(t, time.Since(began))
 				finish(a)
 			})
@@ -174,11 +174,11 @@ func TestALeaderThatMayNotWriteItsLeaseAnyMore(t *testing.T) {
 		forbidden := false
 		forbidLeases(s, &forbidden)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		time.Sleep(time.Minute + time.Second)
 		sent := lastWrite(s)
 		forbidden = true
-		if err := <-a.ended; !errors.Is(err, ErrLost) {
+		if err := within(t, a.ended); !errors.Is(err, ErrLost) {
 			t.Errorf("got %v, want %v", err, ErrLost)
 		}
 		if took := time.Since(sent); took != defaultSettings.RenewDeadline {
@@ -201,7 +201,7 @@ func TestAStandbyThatMayNotReadTheLeaseWaits(t *testing.T) {
 			t.Errorf("the test forbids nothing: %v", err)
 		}
 		forbidden = false
-		<-a.leading
+		within(t, a.leading)
 		finish(a)
 	})
 }
@@ -214,12 +214,12 @@ func TestRenewalsWithinASecondCount(t *testing.T) {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 3*time.Second, 2*time.Second, 250*time.Millisecond
 		for i := range 20 {
 			a := start(t, s, "a", c)
-			<-a.leading
+			within(t, a.leading)
 			b := start(t, s, "b", c)
 			time.Sleep(10*time.Second + time.Duration(i)*50*time.Millisecond)
 			a.begin(&fault{kind: cut})
 			renewed := lastWrite(s)
-			<-b.leading
+			within(t, b.leading)
 			if took := time.Since(renewed); took < c.LeaseDuration {
 				t.Errorf("the standby took the Lease %v after it was renewed", took)
 			}

@@ -20,7 +20,7 @@ func TestAStandbyReadsButDoesNotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Hour)
 		if err := a.write(t, "x"); err != nil {
@@ -78,7 +78,7 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 				}
 			}
 		})
-		<-a.leading
+		within(t, a.leading)
 		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			response, err := next()
 			if r.User == "a" && isReleased(storedLease(s)) && a.leads() {
@@ -89,7 +89,7 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Minute)
 		a.stop()
-		if err := <-a.ended; err != nil {
+		if err := within(t, a.ended); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
 		if a.leads() {
@@ -107,7 +107,7 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 		if got := len(s.History(configMapsResource)); got != 6 {
 			t.Errorf("want all 6 writes of the work to be before it, got %d", got)
 		}
-		<-b.leading
+		within(t, b.leading)
 		finish(b)
 	})
 }
@@ -116,12 +116,12 @@ func TestAStandbyIsNotElectedByAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Minute)
 		before := len(s.History())
 		b.stop()
-		if err := <-b.ended; err != nil {
+		if err := within(t, b.ended); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
 		for _, rev := range s.History()[before:] {
@@ -179,12 +179,12 @@ func handover(t *testing.T, c Config, phase time.Duration, end func(leader *memb
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", c)
-		<-a.leading
+		within(t, a.leading)
 		b := start(t, s, "b", c)
 		time.Sleep(20*time.Second + phase)
 		ended := time.Now()
 		end(a)
-		<-b.leading
+		within(t, b.leading)
 		took = time.Since(ended)
 		finish(a, b)
 	})
@@ -204,16 +204,16 @@ func TestTheGateClosesOneRenewDeadlineAfterTheLastRenewalWasSent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t)
 				a := start(t, s, "a", defaultSettings)
-				<-a.leading
+				within(t, a.leading)
 				time.Sleep(21 * time.Second)
 				sent := lastWrite(s) // Without a fault, a renewal is executed in the moment in which it is sent.
 				a.begin(f)
-				<-a.elector.gate.closed
+				within(t, a.elector.gate.closed)
 				if got := time.Since(sent); got != defaultSettings.RenewDeadline {
 					t.Errorf("the gate closed %v after the last renewal was sent, want %v", got, defaultSettings.RenewDeadline)
 				}
 				a.heal()
-				if err := <-a.ended; !errors.Is(err, ErrLost) || !errors.Is(err, errExpired) {
+				if err := within(t, a.ended); !errors.Is(err, ErrLost) || !errors.Is(err, errExpired) {
 					t.Errorf("got %v, want %v", err, ErrLost)
 				}
 				if !errors.Is(a.cause, ErrLost) {
@@ -229,11 +229,11 @@ func TestARenewalCountsFromWhenItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		a.begin(&fault{kind: slow, delay: 1500 * time.Millisecond}) // To the server, and back.
 		time.Sleep(time.Minute)
 		a.begin(&fault{kind: cut})
-		<-a.elector.gate.closed
+		within(t, a.elector.gate.closed)
 		if got := time.Since(a.renewed()); got != defaultSettings.RenewDeadline {
 			t.Errorf("the gate closed %v after the last renewal was sent, want %v", got, defaultSettings.RenewDeadline)
 		}
@@ -262,7 +262,7 @@ func TestALeaderThatWasStoppedDoesNotWriteWhenItContinues(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t)
 				a := start(t, s, "a", defaultSettings)
-				<-a.leading
+				within(t, a.leading)
 				var others []*member
 				if standby {
 					others = append(others, start(t, s, "b", defaultSettings))
@@ -283,7 +283,7 @@ func TestALeaderThatWasStoppedDoesNotWriteWhenItContinues(t *testing.T) {
 						t.Error("a write is executed after the process has continued")
 					}
 				}
-				if err := <-a.ended; !errors.Is(err, ErrLost) {
+				if err := within(t, a.ended); !errors.Is(err, ErrLost) {
 					t.Errorf("got %v, want %v", err, ErrLost)
 				}
 				if got := len(s.History(configMapsResource)); got != 0 {
@@ -299,7 +299,7 @@ func TestWritesInFlightAreCancelledWhenTheGateCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		time.Sleep(time.Minute)
 		a.begin(&fault{kind: cut})
 		began := time.Now()
@@ -346,7 +346,7 @@ func TestTheReleaseReadsAgainAfterAConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		time.Sleep(time.Minute)
 		edited := false
 		edit := func() {
@@ -358,7 +358,7 @@ func TestTheReleaseReadsAgainAfterAConflict(t *testing.T) {
 		}
 		s.Intercept(editBeforeUpdate(&edited, edit))
 		a.stop()
-		if err := <-a.ended; err != nil {
+		if err := within(t, a.ended); err != nil {
 			t.Error(err)
 		}
 		if !edited || !isReleased(storedLease(s)) {
@@ -371,7 +371,7 @@ func TestAnotherHolderIsNeverErased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		time.Sleep(time.Minute)
 		edited := false
 		edit := func() {
@@ -383,7 +383,7 @@ func TestAnotherHolderIsNeverErased(t *testing.T) {
 		}
 		s.Intercept(editBeforeUpdate(&edited, edit))
 		a.stop()
-		if err := <-a.ended; err != nil {
+		if err := within(t, a.ended); err != nil {
 			t.Error(err)
 		}
 		if got := holder(storedLease(s)); !edited || got != "b" {

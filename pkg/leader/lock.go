@@ -52,13 +52,14 @@ type term struct {
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	lease, err := l.leases.Get(l.log.context(ctx), l.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		l.log.succeeded(reading)
 		l.observe(nil)
 		return nil, nil, err
 	}
 	if err != nil {
-		l.log.failed(ctx, fmt.Errorf("read the Lease: %w", err))
-		return nil, nil, err
+		return nil, nil, l.log.failed(ctx, reading, err)
 	}
+	l.log.succeeded(reading)
 	l.observe(lease)
 	// The elector compares the second value to see whether the Lease has changed. Any write counts as a change.
 	version := string(lease.UID) + "/" + lease.ResourceVersion
@@ -74,9 +75,9 @@ func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) 
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name}}
 	lease, err := l.leases.Create(l.log.context(ctx), lease, metav1.CreateOptions{})
 	if err != nil {
-		l.log.failed(ctx, fmt.Errorf("create the Lease: %w", err))
-		return err
+		return l.log.failed(ctx, writing, err)
 	}
+	l.log.succeeded(writing)
 	l.observe(lease)
 	return errCreated
 }
@@ -95,9 +96,9 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
 	lease, err := l.leases.Update(l.log.context(ctx), lease, metav1.UpdateOptions{})
 	if err != nil {
-		l.log.failed(ctx, fmt.Errorf("write the Lease: %w", err))
-		return err
+		return l.log.failed(ctx, writing, err)
 	}
+	l.log.succeeded(writing)
 	l.observe(lease)
 	if !l.gate.renewed(sent) {
 		return l.gate.check()

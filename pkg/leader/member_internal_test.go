@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -130,10 +131,10 @@ func admin(s *apisim.Server) coordinationv1client.LeaseInterface {
 	return coordinationv1client.NewForConfigOrDie(s.Config("admin")).Leases(testNamespace)
 }
 
-// forbidLeases lets the server refuse all requests for Leases while *now is true.
-func forbidLeases(s *apisim.Server, now *bool) {
+// forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while *now is true.
+func forbidLeases(s *apisim.Server, now *bool, verbs ...string) {
 	s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		if r.Resource == leasesResource && *now {
+		if r.Resource == leasesResource && *now && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
 			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
 		}
 		return next()
@@ -150,4 +151,16 @@ func editBeforeUpdate(edited *bool, edit func()) func(
 		}
 		return next()
 	}
+}
+
+// within returns what comes from a channel. It fails if nothing comes for an hour of virtual time, because a test that
+// waits for ever continues until the real time is over.
+func within[T any](t *testing.T, c <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-c:
+	case <-time.After(time.Hour):
+		t.Fatal("nothing has happened for an hour")
+	}
+	return got
 }

@@ -39,12 +39,12 @@ func TestOneLineIsLoggedForEachChangeOfTheLeader(t *testing.T) {
 		s := newServer(t)
 		logger, log := newLog()
 		a := start(t, s, "a", defaultSettings)
-		<-a.leading
+		within(t, a.leading)
 		b := startWith(t, newProcess(s, "b"), defaultSettings, logger, func() {})
 		time.Sleep(time.Hour)
 		expectLog(t, "while it stands by", log(), []string{"Standing by"})
 		finish(a)
-		<-b.leading
+		within(t, b.leading)
 		time.Sleep(time.Hour)
 		expectLog(t, "while it leads", log(), []string{"Became leader"})
 		finish(b)
@@ -66,10 +66,33 @@ func TestFailuresAreLoggedAtOnceAndThenEvery30Seconds(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
 		forbidden = false
-		<-a.leading
+		within(t, a.leading)
 		expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
 		finish(a)
 	})
+}
+
+func TestAFailureToWriteIsNotOverWhenTheLeaseCanBeRead(t *testing.T) {
+	for _, missing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t)
+			if missing {
+				editLease(t, s, nil, "")
+			}
+			forbidden := true
+			forbidLeases(s, &forbidden, "update", "create")
+			logger, log := newLog()
+			a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+			time.Sleep(29 * time.Second)
+			expectLog(t, "after 29 s", log(), []string{"Leader election failed, trying again"})
+			time.Sleep(6 * time.Second)
+			expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
+			forbidden = false
+			within(t, a.leading)
+			expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
+			finish(a)
+		})
+	}
 }
 
 // The Lease then expires, so an error of the release is no error of the stop.
@@ -78,13 +101,13 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 		s := newServer(t)
 		logger, log := newLog()
 		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
-		<-a.leading
+		within(t, a.leading)
 		time.Sleep(time.Minute)
 		log()
 		a.begin(&fault{kind: cut})
 		began := time.Now()
 		a.stop()
-		if err := <-a.ended; err != nil {
+		if err := within(t, a.ended); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
 		if took := time.Since(began); took > defaultSettings.RenewDeadline/2 {
