@@ -1,0 +1,80 @@
+package leader
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// This test has sockets, because connections are what it is about.
+func TestTheLeaseHasAConnectionOfItsOwn(t *testing.T) {
+	type seen struct{ client, protocol, agent string }
+	var mu sync.Mutex
+	requests := map[string]seen{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		kind := r.URL.Path[strings.Index(r.URL.Path, "/default/")+len("/default/"):]
+		requests[kind] = seen{r.RemoteAddr, r.Proto, r.UserAgent()}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	config := &rest.Config{
+		Host: server.URL, UserAgent: "foo-controller", TLSClientConfig: rest.TLSClientConfig{CAData: certificate},
+	}
+	c := defaultSettings
+	c.Connection = config
+	elector, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Wrap(elector.Gate)
+	maps := corev1client.NewForConfigOrDie(config).ConfigMaps(testNamespace)
+	if _, err := maps.Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
+		t.Fatal("the test has no server")
+	}
+	if _, _, err := elector.lock.Get(t.Context()); err == nil {
+		t.Fatal("the test has no server")
+	}
+	lease, others := requests["leases/foo-controller"], requests["configmaps/x"]
+	if lease.client == others.client || lease.client == "" {
+		t.Errorf("the Lease came from %s, the others from %s", lease.client, others.client)
+	}
+	if others.protocol != "HTTP/2.0" || lease.protocol != "HTTP/1.1" {
+		t.Errorf("the Lease came by %s, the others by %s", lease.protocol, others.protocol)
+	}
+	if want := "foo-controller/leader-election"; lease.agent != want {
+		t.Errorf("the Lease came from %q, want %q", lease.agent, want)
+	}
+}
+
+// Half of the renew deadline is left for a second attempt.
+func TestARenewalThatHangsDoesNotCostTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		a := start(t, s, "a", defaultSettings)
+		within(t, a.leading)
+		for range 10 {
+			time.Sleep(30 * time.Second)
+			a.begin(&fault{kind: cutLease})
+			time.Sleep(defaultSettings.RetryPeriod) // One renewal hangs, and continues to hang.
+			a.forget()
+		}
+		if !a.leads() {
+			t.Error("the leadership is lost")
+		}
+		finish(a)
+	})
+}

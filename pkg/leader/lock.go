@@ -1,0 +1,218 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// releasedSeconds is the duration in a released Lease, as client-go writes it. A holder that somebody has cleared by
+// hand leaves another one, so the two can be distinguished.
+const releasedSeconds = 1
+
+var (
+	errCreated = errors.New("the Lease did not exist, was created, and can be taken later")
+	errTooSoon = errors.New("the Lease may be in use")
+)
+
+// A lock reads and writes the Lease for client-go's LeaderElector. The elector decides when, and the lock refuses what
+// would be unsafe: see "What the lock refuses" in the package comment. It is used by one goroutine at a time.
+//
+// client-go's own LeaseLock does not fit. It hides the resourceVersion, and the record from which the elector sees that
+// the Lease has changed has the time in seconds, so that two renewals within a second are one for it.
+type lock struct {
+	leases         coordinationv1client.LeaseInterface
+	name, identity string
+	describe       string        // Namespace and name, for logs.
+	duration       time.Duration // How long a Lease of another process must not change before it is taken.
+	gate           *gate
+	log            *report
+
+	lease *coordinationv1.Lease // As last read or written. Nil if it does not exist or was never read.
+	seen  moment                // When this version was first seen.
+	term  *term                 // The term that we have, or have last tried to begin. Nil before the first attempt.
+}
+
+// A term is the time from taking a Lease to losing it. Nobody else writes a Lease with this uid, this number of
+// transitions and our identity. So we recognize it also if the answer to our write was lost.
+type term struct {
+	uid         types.UID
+	transitions int32
+}
+
+// Get implements resourcelock.Interface.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	lease, err := l.leases.Get(l.log.context(ctx), l.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		l.log.succeeded(reading)
+		l.observe(nil)
+		return nil, nil, err
+	}
+	if err != nil {
+		return nil, nil, l.log.failed(ctx, reading, err)
+	}
+	l.log.succeeded(reading)
+	l.observe(lease)
+	// The elector compares the second value to see whether the Lease has changed. Any write counts as a change.
+	version := string(lease.UID) + "/" + lease.ResourceVersion
+	return resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec), []byte(version), nil
+}
+
+// Create implements resourcelock.Interface. It creates a Lease without a holder and returns an error, so that the
+// elector does not lead yet: the holder of a Lease that was deleted may still lead.
+func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name}}
+	lease, err := l.leases.Create(l.log.context(ctx), lease, metav1.CreateOptions{})
+	if err != nil {
+		return l.log.failed(ctx, writing, err)
+	}
+	l.log.succeeded(writing)
+	l.observe(lease)
+	return errCreated
+}
+
+// Update implements resourcelock.Interface. It takes or renews the Lease.
+func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if !l.mayWrite() {
+		return errTooSoon
+	}
+	lease := l.lease.DeepCopy()
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	l.term = &term{uid: lease.UID, transitions: *lease.Spec.LeaseTransitions}
+	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
+	lease, err := l.leases.Update(l.log.context(ctx), lease, metav1.UpdateOptions{})
+	if err != nil {
+		return l.log.failed(ctx, writing, err)
+	}
+	l.log.succeeded(writing)
+	l.observe(lease)
+	if !l.gate.renewed(sent) {
+		return l.gate.check()
+	}
+	l.log.leads()
+	return nil
+}
+
+// release gives the Lease up, so that a standby can take it at once. The gate must be closed and the elector must have
+// returned. Nothing is written if the Lease is not ours, and nothing is sent if we never tried to take it.
+func (l *lock) release(ctx context.Context) error {
+	if l.term == nil {
+		return nil
+	}
+	for {
+		lease, err := l.leases.Get(ctx, l.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && !l.ours(lease) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the Lease: %w", err)
+		}
+		lease.Spec = released(transitions(lease))
+		_, err = l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			continue // A renewal was cancelled, and the server had it already. Or somebody else has written: read again.
+		}
+		if err != nil {
+			return fmt.Errorf("write the Lease: %w", err)
+		}
+		l.log.released()
+		return nil
+	}
+}
+
+// released returns a Lease that was released.
+func released(transitions int32) coordinationv1.LeaseSpec {
+	at := metav1.Now()
+	return resourcelock.LeaderElectionRecordToLeaseSpec(&resourcelock.LeaderElectionRecord{
+		LeaseDurationSeconds: releasedSeconds, LeaderTransitions: int(transitions), AcquireTime: at, RenewTime: at,
+	})
+}
+
+// observe notes the state of the Lease, nil if it does not exist. A leader whose Lease is not its own any more closes
+// its gate.
+func (l *lock) observe(lease *coordinationv1.Lease) {
+	if lease == nil || l.lease == nil || lease.UID != l.lease.UID || lease.ResourceVersion != l.lease.ResourceVersion {
+		l.seen = l.gate.now()
+	}
+	l.lease = lease
+	l.log.observed(lease)
+	if l.gate.open() && !l.ours(lease) {
+		l.gate.close(notOurs(lease))
+	}
+}
+
+// notOurs describes why a Lease is not ours.
+func notOurs(lease *coordinationv1.Lease) error {
+	if lease == nil {
+		return errors.New("the Lease was deleted")
+	}
+	return fmt.Errorf("another client wrote the Lease: holder %q, transitions %d", holder(lease), transitions(lease))
+}
+
+// usable returns an error when this process may not write the Lease any more.
+func (l *lock) usable() error {
+	if l.gate.why() != nil {
+		return l.gate.check()
+	}
+	return nil
+}
+
+// mayWrite reports whether the Lease may be written. The caller sends the resourceVersion of the Lease, so the answer
+// holds for what is stored then.
+func (l *lock) mayWrite() bool {
+	switch {
+	case l.lease == nil:
+		return false
+	case l.ours(l.lease), isReleased(l.lease):
+		return true
+	}
+	wait := max(l.duration, time.Duration(seconds(l.lease))*time.Second)
+	return l.gate.now().waited(l.seen) >= wait
+}
+
+// ours reports whether we have written the holder of this Lease, in the term that we have or have tried to begin.
+func (l *lock) ours(lease *coordinationv1.Lease) bool {
+	return lease != nil && l.term != nil && holder(lease) == l.identity && lease.UID == l.term.uid &&
+		transitions(lease) == l.term.transitions
+}
+
+// isReleased reports whether the last holder has released the Lease.
+func isReleased(lease *coordinationv1.Lease) bool {
+	return holder(lease) == "" && seconds(lease) == releasedSeconds
+}
+
+func holder(lease *coordinationv1.Lease) string     { return value(lease.Spec.HolderIdentity) }
+func seconds(lease *coordinationv1.Lease) int32     { return value(lease.Spec.LeaseDurationSeconds) }
+func transitions(lease *coordinationv1.Lease) int32 { return value(lease.Spec.LeaseTransitions) }
+
+// value returns the value of an optional field, zero if it is absent.
+func value[T any](field *T) T {
+	if field == nil {
+		var zero T
+		return zero
+	}
+	return *field
+}
+
+// RecordEvent implements resourcelock.Interface. Changes of the leader are logged, and the Lease has its holder.
+func (l *lock) RecordEvent(string) {}
+
+// Identity implements resourcelock.Interface.
+func (l *lock) Identity() string { return l.identity }
+
+// Describe implements resourcelock.Interface.
+func (l *lock) Describe() string { return l.describe }

@@ -1,0 +1,98 @@
+package leader
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// newLock returns the lock of a process that has just read the Lease.
+func newLock(t *testing.T, spec coordinationv1.LeaseSpec) *lock {
+	t.Helper()
+	s := newServer(t)
+	editLease(t, s, func(l *coordinationv1.Lease, _ string) { l.Spec = spec }, "")
+	c := defaultSettings
+	c.Connection = s.Config("a")
+	elector, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elector.lock.log.logger = klog.New(nil)
+	if _, _, err := elector.lock.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return elector.lock
+}
+
+// take tries to take the Lease, as the elector does.
+func take(t *testing.T, l *lock) error {
+	return l.Update(t.Context(), resourcelock.LeaderElectionRecord{
+		HolderIdentity: l.identity, LeaseDurationSeconds: 15, LeaderTransitions: 8,
+	})
+}
+
+// The elector has the same rules for an ordinary Lease. The lock does not rely on it.
+func TestTheLockDoesNotTakeALeaseTooSoon(t *testing.T) {
+	const second = time.Second
+	for _, test := range []struct {
+		name string
+		spec coordinationv1.LeaseSpec
+		want time.Duration // How long it must not change.
+	}{
+		{name: "that was released", spec: released(7), want: 0},
+		{name: "of another holder", spec: held("b", 15*second, time.Now()), want: 15 * second},
+		{name: "with a longer duration", spec: held("b", 60*second, time.Now()), want: 60 * second},
+		{name: "with a shorter duration", spec: held("b", second, time.Now()), want: 15 * second},
+		{name: "that was never held", spec: coordinationv1.LeaseSpec{}, want: 15 * second},
+		{name: "without a holder that was not released", spec: held("", 15*second, time.Now()), want: 15 * second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLock(t, test.spec)
+				if test.want > 0 {
+					time.Sleep(test.want - time.Nanosecond)
+					if err := take(t, l); !errors.Is(err, errTooSoon) || l.gate.open() {
+						t.Errorf("immediately before %v: got %v, want %v", test.want, err, errTooSoon)
+					}
+					time.Sleep(time.Nanosecond)
+				}
+				if err := take(t, l); err != nil || !l.gate.open() {
+					t.Errorf("after %v: got %v, and the gate is open: %v", test.want, err, l.gate.open())
+				}
+				l.gate.close(errStopped)
+			})
+		})
+	}
+}
+
+func TestTheLockDoesNotWriteALeaseThatItHasNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		l.observe(nil)
+		if err := take(t, l); !errors.Is(err, errTooSoon) {
+			t.Errorf("got %v, want %v", err, errTooSoon)
+		}
+	})
+}
+
+func TestTheLockWritesNothingAfterTheGateHasClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		l.gate.close(errStopped)
+		before := l.lease.ResourceVersion
+		if err := take(t, l); !errors.Is(err, ErrNotLeading) {
+			t.Errorf("an update: got %v, want %v", err, ErrNotLeading)
+		}
+		if err := l.Create(t.Context(), resourcelock.LeaderElectionRecord{}); !errors.Is(err, ErrNotLeading) {
+			t.Errorf("a create: got %v, want %v", err, ErrNotLeading)
+		}
+		if _, _, err := l.Get(t.Context()); err != nil || l.lease.ResourceVersion != before {
+			t.Errorf("the Lease was written, or cannot be read: %v", err)
+		}
+	})
+}
