@@ -18,6 +18,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
 )
 
@@ -343,4 +344,40 @@ func TestReviewsHaveARateLimitOfTheirOwn(t *testing.T) {
 			t.Errorf("the caller's config was changed: %v", config)
 		}
 	})
+}
+
+// Prometheus waits for 10 s. Until then it gets a response, also if the API server accepts reviews and never answers.
+func TestMetricsAreRefusedInTimeIfTheAPIServerHangs(t *testing.T) {
+	for _, hangs := range []string{"tokenreviews", "subjectaccessreviews"} {
+		t.Run(hangs, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if strings.HasSuffix(r.URL.Path, hangs) {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return &http.Response{
+						StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+						Body: io.NopCloser(strings.NewReader(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1",` +
+							`"status":{"authenticated":true,"user":{"username":"reader"}}}`)),
+					}, nil
+				})
+				config := &rest.Config{Host: "http://api.test", Transport: api}
+				authn, authz, err := newReviews(config, *webhooktoken.DefaultRetryBackoff())
+				if err != nil {
+					t.Fatal(err)
+				}
+				handler := &access{path: metricsPath, authn: authn, authz: authz, next: metricsHandler(t)}
+				began := time.Now()
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+				req.Header.Set("Authorization", "Bearer "+reader)
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, req)
+				took := time.Since(began)
+				if recorder.Code != http.StatusInternalServerError || took == 0 || took > reviewTimeout {
+					t.Errorf("got %d after %s: %s", recorder.Code, took, recorder.Body)
+				}
+			})
+		})
+	}
 }

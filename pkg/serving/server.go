@@ -15,7 +15,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Server is one endpoint. NewHealth, NewMetrics and NewDebug create it, and it listens from then on. Run serves.
+// Server is one endpoint. NewHealth, NewMetrics and NewDebug create it, and it listens from then on. Run serves. Only
+// the end of Run closes the listener.
 type Server struct {
 	name     string
 	logger   klog.Logger

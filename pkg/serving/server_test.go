@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,21 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			fmt.Fprint(conn, tc.sent)
 			untilClosed(t, conn)
 		})
+	}
+}
+
+// To net/http, a limit of zero is no limit.
+func TestAllLimitsAreSet(t *testing.T) {
+	for name, l := range map[string]limits{"probes": probeLimits, "scrapes": scrapeLimits, "debug": debugLimits} {
+		l.keepAlive = true // Both values are meant.
+		for field, value := range reflect.ValueOf(l).Fields() {
+			if value.IsZero() {
+				t.Errorf("%s: there is no limit %s", name, field.Name)
+			}
+		}
+	}
+	if scrapeLimits.write < 2*reviewTimeout {
+		t.Errorf("the response after a review of %s is cut off after %s", reviewTimeout, scrapeLimits.write)
 	}
 }
 
