@@ -1,0 +1,383 @@
+package serving
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/rest"
+)
+
+// Tokens that the API server of the tests knows. Each belongs to a user of the same name.
+const (
+	reader   = "reader"   // May get /metrics.
+	denied   = "denied"   // Must not get it, even if another rule permits it.
+	stranger = "stranger" // No rule permits it.
+)
+
+// apiServer answers TokenReviews and SubjectAccessReviews.
+type apiServer struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests []string       // A line for each review.
+	broken   map[string]int // The code with which reviews of a resource are refused.
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	api := &apiServer{broken: map[string]int{}}
+	api.Server = httptest.NewServer(http.HandlerFunc(api.serve))
+	t.Cleanup(api.Close)
+	return api
+}
+
+func (api *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	at := strings.LastIndex(r.URL.Path, "/")
+	resource := r.URL.Path[at+1:]
+	code := api.broken[resource]
+	var answer any
+	switch {
+	case code != 0:
+		api.requests = append(api.requests, fmt.Sprint(resource, " ", code))
+		answer = metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+			Code: int32(code), Message: resource + " cannot be created by the user foo-controller",
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authentication.k8s.io/v1/tokenreviews":
+		answer = api.reviewToken(r)
+	case r.Method == http.MethodPost && r.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+		answer = api.reviewAccess(r)
+	default:
+		api.requests = append(api.requests, r.Method+" "+r.URL.Path)
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (api *apiServer) reviewToken(r *http.Request) authenticationv1.TokenReview {
+	var review authenticationv1.TokenReview
+	_ = json.NewDecoder(r.Body).Decode(&review)
+	api.requests = append(api.requests, "token "+review.Spec.Token)
+	switch token := review.Spec.Token; token {
+	case reader, denied, stranger:
+		review.Status.Authenticated = true
+		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"scrapers"}}
+	case "expired": // As a real API server reports it.
+		review.Status.Error = "[invalid bearer token, service account token has expired]"
+	}
+	return review
+}
+
+func (api *apiServer) reviewAccess(r *http.Request) authorizationv1.SubjectAccessReview {
+	var review authorizationv1.SubjectAccessReview
+	_ = json.NewDecoder(r.Body).Decode(&review)
+	spec := review.Spec
+	if asked := spec.NonResourceAttributes; asked != nil {
+		api.requests = append(api.requests, fmt.Sprint("access ", spec.User, spec.Groups, " ", asked.Path, " ", asked.Verb))
+	}
+	review.Status.Allowed = spec.User == reader
+	review.Status.Denied = spec.User == denied
+	return review
+}
+
+// reviews returns the requests since the last call.
+func (api *apiServer) reviews() []string {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	requests := api.requests
+	api.requests = nil
+	return requests
+}
+
+// refuse makes the API server refuse all reviews of a resource with code, or answer them if code is 0.
+func (api *apiServer) refuse(resource string, code int) {
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.broken[resource] = code
+}
+
+// metricsHandler has the content of the endpoint, and fails the test if it sees a token.
+func metricsHandler(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token := r.Header.Get("Authorization"); token != "" {
+			t.Errorf("the handler gets the token %q", token)
+		}
+		_, _ = io.WriteString(w, "foo_sync_total 1\n")
+	})
+}
+
+// startMetrics starts an endpoint whose reviews are not repeated when they fail.
+func startMetrics(t *testing.T, api *apiServer) (url string) {
+	t.Helper()
+	certFile, keyFile := writePair(t, t.TempDir(), "first")
+	server, err := NewMetrics(t.Context(), MetricsConfig{
+		Address: anyPort, Handler: metricsHandler(t), API: &rest.Config{Host: api.URL},
+		CertFile: certFile, KeyFile: keyFile, backoff: &wait.Backoff{Steps: 1},
+	})
+	return start(t, server, err) + metricsPath
+}
+
+func TestMetricsNeedATokenAndAPermission(t *testing.T) {
+	noLeaks(t)
+	api := newAPIServer(t)
+	url := startMetrics(t, api)
+	const sendToken = "401 send a valid token of this cluster in the header Authorization: Bearer TOKEN\n"
+	for _, tc := range []struct {
+		name, token string
+		want        string
+		reviews     []string
+	}{
+		{"anonymous", "", sendToken, nil},
+		{"an unknown token", "unknown", sendToken, []string{"token unknown"}},
+		{"an expired token, which the API server explains", "expired", sendToken, []string{"token expired"}},
+		{
+			"no permission", stranger,
+			"403 user \"stranger\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
+				"[get] would permit it\n",
+			[]string{"token stranger", "access stranger[scrapers system:authenticated] /metrics get"},
+		},
+		{
+			"explicitly denied", denied,
+			"403 user \"denied\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
+				"[get] would permit it\n",
+			[]string{"token denied", "access denied[scrapers system:authenticated] /metrics get"},
+		},
+		{
+			"permitted", reader, "200 foo_sync_total 1\n",
+			[]string{"token reader", "access reader[scrapers system:authenticated] /metrics get"},
+		},
+		{"permitted again: both answers are in the caches", reader, "200 foo_sync_total 1\n", nil},
+		{
+			"refused again: both answers are in the caches", stranger,
+			"403 user \"stranger\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
+				"[get] would permit it\n", nil,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			resp, body := send(t, newClient(t), http.MethodGet, url, tc.token)
+			if diff := cmp.Diff(tc.want, fmt.Sprint(resp.StatusCode, " ", body)); diff != "" {
+				t.Errorf("wrong response (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.reviews, api.reviews()); diff != "" {
+				t.Errorf("wrong reviews (-want +got):\n%s", diff)
+			}
+			// A client without the permission must not keep a connection.
+			if permitted := resp.StatusCode == http.StatusOK; resp.Close == permitted {
+				t.Errorf("a response with %d closes the connection: %v", resp.StatusCode, resp.Close)
+			}
+		})
+	}
+}
+
+func TestMetricsRefuseAllIfTheAPIServerDoesNotAnswer(t *testing.T) {
+	const tokenText = "cannot check the token; the log of the controller has the reason\n"
+	const permissionText = "cannot check the permission; the log of the controller has the reason\n"
+	for _, tc := range []struct {
+		name, resource string
+		code           int
+		want           string
+	}{
+		{"the TokenReview is forbidden", "tokenreviews", http.StatusForbidden, tokenText},
+		{"the TokenReview fails", "tokenreviews", http.StatusInternalServerError, tokenText},
+		{"the SubjectAccessReview is forbidden", "subjectaccessreviews", http.StatusForbidden, permissionText},
+		{"the SubjectAccessReview fails", "subjectaccessreviews", http.StatusInternalServerError, permissionText},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			noLeaks(t)
+			api := newAPIServer(t)
+			url := startMetrics(t, api)
+			api.refuse(tc.resource, tc.code)
+			for _, token := range []string{reader, stranger} {
+				resp, body := send(t, newClient(t), http.MethodGet, url, token)
+				if resp.StatusCode != http.StatusInternalServerError || body != tc.want {
+					t.Errorf("%s gets %d %s", token, resp.StatusCode, body)
+				}
+			}
+			if resp, _ := send(t, newClient(t), http.MethodGet, url, ""); resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("anonymous gets %d", resp.StatusCode)
+			}
+
+			api.refuse(tc.resource, 0) // A failure is not kept in a cache.
+			if resp, _ := send(t, newClient(t), http.MethodGet, url, reader); resp.StatusCode != http.StatusOK {
+				t.Errorf("when the API server answers again, the reader gets %d", resp.StatusCode)
+			}
+		})
+	}
+}
+
+func TestMetricsRefuseAllIfTheAPIServerCannotBeReached(t *testing.T) {
+	noLeaks(t)
+	api := newAPIServer(t)
+	url := startMetrics(t, api)
+	api.Close()
+	resp, body := send(t, newClient(t), http.MethodGet, url, reader)
+	if resp.StatusCode != http.StatusInternalServerError || strings.Contains(body, "127.0.0.1") {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestMetricsAreTheOnlyPathAndOnlyRead(t *testing.T) {
+	noLeaks(t)
+	api := newAPIServer(t)
+	url := startMetrics(t, api)
+	base := strings.TrimSuffix(url, metricsPath)
+	for _, tc := range []struct {
+		method, url string
+		want        int
+	}{
+		{http.MethodHead, url, http.StatusOK},
+		{http.MethodPost, url, http.StatusMethodNotAllowed},
+		{http.MethodGet, url + "/", http.StatusNotFound},
+		{http.MethodGet, base + "/debug/pprof/", http.StatusNotFound},
+		{http.MethodGet, base + "/healthz", http.StatusNotFound},
+		{http.MethodGet, base + "/", http.StatusNotFound},
+	} {
+		if resp, _ := send(t, newClient(t), tc.method, tc.url, reader); resp.StatusCode != tc.want {
+			t.Errorf("%s %s gets %d, want %d", tc.method, tc.url, resp.StatusCode, tc.want)
+		}
+	}
+}
+
+// The connection stays open for the next scrape, and HTTP/2 is refused although the client offers it.
+func TestMetricsUseHTTP1(t *testing.T) {
+	noLeaks(t)
+	client := newClient(t)
+	resp, _ := send(t, client, http.MethodGet, startMetrics(t, newAPIServer(t)), reader)
+	if resp.ProtoMajor != 1 || resp.TLS.NegotiatedProtocol != "http/1.1" || resp.Close {
+		t.Errorf("the protocol is %s, in TLS %q, and the server closes the connection: %v",
+			resp.Proto, resp.TLS.NegotiatedProtocol, resp.Close)
+	}
+}
+
+func TestPlainMetricsAreForLoopbackOnly(t *testing.T) {
+	noLeaks(t)
+	server, err := NewMetrics(t.Context(), MetricsConfig{Address: anyPort, Plain: true, Handler: metricsHandler(t)})
+	url := start(t, server, err)
+	if got, want := get(t, url+metricsPath), "200 foo_sync_total 1\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, tc := range []struct {
+		name   string
+		config MetricsConfig
+		want   string
+	}{
+		{
+			"all addresses", MetricsConfig{Address: ":8080", Plain: true},
+			`address ":8080" can be reached from other machines; give one such as 127.0.0.1:8080`,
+		},
+		{
+			"a certificate", MetricsConfig{Address: anyPort, Plain: true, CertFile: "tls.crt"},
+			"metrics are plain and have a certificate; give only one of the two",
+		},
+		{
+			"a key", MetricsConfig{Address: anyPort, Plain: true, KeyFile: "tls.key"},
+			"metrics are plain and have a certificate; give only one of the two",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := NewMetrics(t.Context(), tc.config)
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("got error %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// Many requests with tokens that nobody knows must not spend what the API server grants the controller.
+func TestReviewsHaveARateLimitOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reviews atomic.Int32
+		api := roundTripper(func(*http.Request) (*http.Response, error) {
+			reviews.Add(1)
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1"}`)),
+			}, nil
+		})
+		config := &rest.Config{Host: "http://api.test", Transport: api, QPS: -1}
+		authn, _, err := newReviews(config, wait.Backoff{Steps: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clients sync.WaitGroup
+		for i := range 3 * reviewBurst {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+			req.Header.Set("Authorization", fmt.Sprint("Bearer unknown-", i))
+			clients.Go(func() {
+				if _, known, err := authn.AuthenticateRequest(req); known || notReviewed(err) {
+					t.Errorf("token %d: known %v, error %v", i, known, err)
+				}
+			})
+		}
+		synctest.Wait()
+		atOnce := reviews.Load()
+		time.Sleep(2*time.Second + time.Millisecond) // Virtual time.
+		synctest.Wait()
+		if later := reviews.Load(); atOnce != reviewBurst || later != reviewBurst+2*reviewQPS {
+			t.Errorf("%d reviews at once and %d after 2 s, want %d and %d", atOnce, later, reviewBurst, reviewBurst+2*reviewQPS)
+		}
+		clients.Wait()
+		if config.QPS != -1 {
+			t.Errorf("the caller's config was changed: %v", config)
+		}
+	})
+}
+
+// Prometheus waits for 10 s. Until then it gets a response, also if the API server accepts reviews and never answers.
+func TestMetricsAreRefusedInTimeIfTheAPIServerHangs(t *testing.T) {
+	for _, hangs := range []string{"tokenreviews", "subjectaccessreviews"} {
+		t.Run(hangs, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if strings.HasSuffix(r.URL.Path, hangs) {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return &http.Response{
+						StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+						Body: io.NopCloser(strings.NewReader(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1",` +
+							`"status":{"authenticated":true,"user":{"username":"reader"}}}`)),
+					}, nil
+				})
+				config := &rest.Config{Host: "http://api.test", Transport: api}
+				authn, authz, err := newReviews(config, *webhooktoken.DefaultRetryBackoff())
+				if err != nil {
+					t.Fatal(err)
+				}
+				handler := &access{path: metricsPath, authn: authn, authz: authz, next: metricsHandler(t)}
+				began := time.Now()
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+				req.Header.Set("Authorization", "Bearer "+reader)
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, req)
+				took := time.Since(began)
+				if recorder.Code != http.StatusInternalServerError || took == 0 || took > reviewTimeout {
+					t.Errorf("got %d after %s: %s", recorder.Code, took, recorder.Body)
+				}
+			})
+		})
+	}
+}
