@@ -111,6 +111,25 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 	}
 }
 
+// A Lease that was deleted and restored from a copy is another one: in between, others could create and take one.
+func TestALeaderWhoseLeaseWasRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		a := start(t, s, "a", defaultSettings)
+		within(t, a.leading)
+		time.Sleep(time.Minute + 300*time.Millisecond)
+		restored := storedLease(s).DeepCopy()
+		restored.UID, restored.ResourceVersion = "", ""
+		editLease(t, s, nil, "")
+		if _, err := admin(s).Create(t.Context(), restored, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := within(t, a.ended); !errors.Is(err, ErrLost) {
+			t.Errorf("got %v, want %v", err, ErrLost)
+		}
+	})
+}
+
 // A leader that cannot reach the API server does not notice the edit, and the gate stays open until the renew deadline.
 func TestALeaseThatWasEditedIsNotTakenBeforeTheGateOfTheLeaderHasClosed(t *testing.T) {
 	for _, test := range edits {
