@@ -36,6 +36,7 @@ import (
 	"example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/retry"
+	"example.com/foo-controller/pkg/serving"
 )
 
 const (
@@ -43,6 +44,9 @@ const (
 	controllerName = "foo-controller"
 	// syncGrace is how long running syncs may continue after a stop.
 	syncGrace = 10 * time.Second
+	// stuckAfter is the time after which a sync is stuck. It has some requests, each of which ends after 10 s, and
+	// client-go sends one again when the API server asks for that.
+	stuckAfter = 10 * time.Minute
 
 	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
 	// conflicts and waits are not limited.
@@ -110,6 +114,8 @@ type Controller struct {
 
 	// Metrics counts syncs and requests. Set it before Run; nil counts nothing.
 	Metrics *metrics.Metrics
+	// Busy has the keys that are being synced, and notices one that takes too long.
+	Busy *serving.Busy
 	// random returns the random part of the delays of a sync, in [0, 1).
 	random func() float64
 	// onSynced, unless nil, is called with the outcome of every sync.
@@ -153,6 +159,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
+		Busy:     serving.NewBusy(stuckAfter),
 	}
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
@@ -238,6 +245,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(key)
+	defer c.Busy.Start(key.String())()
 	if ctx.Err() != nil {
 		return false
 	}

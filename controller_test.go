@@ -1367,6 +1367,10 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	values := map[string]string{
 		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
 		"workers": "3", "kube-api-qps": "20", "kube-api-burst": "50",
+		"namespace": "team", "leader-elect": "true", "leader-elect-namespace": "foo-system",
+		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
+		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
+		"metrics-cert-file": "a-file", "metrics-key-file": "a-file",
 		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
 	}
 	var help strings.Builder

@@ -17,27 +17,35 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/leader"
 	"example.com/foo-controller/pkg/logging"
+	"example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/preflight"
 	"example.com/foo-controller/pkg/recorder"
+	"example.com/foo-controller/pkg/serving"
 )
 
 const (
@@ -75,101 +83,284 @@ func run(args []string, stdout io.Writer) error {
 	}
 	logger := klog.Background()
 	ctx := klog.NewContext(untilSignal(), logger)
-
-	config.WarningHandlerWithContext = &logging.Warnings{}
-	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
-	// one for everything else.
 	reporter := preflight.NewReporter(ctx, hints)
-	watchConfig := rest.CopyConfig(config)
-	// client-go shares connections between equal configs, so this one gets a dialer of its own.
-	watchConfig.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	watchConfig.Wrap(reporter.Wrap)
-	config.Timeout = writeTimeout
-	kubeWatch, samplesWatch, err := connect(watchConfig)
+	elector, err := opts.elector(config)
 	if err != nil {
 		return err
 	}
-	kube, samples, err := connect(config)
+	conns, err := connect(config, reporter, elector)
 	if err != nil {
 		return err
 	}
 	logger.Info("Starting", "version", version(), "server", config.Host)
 
-	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(kubeWatch, 0, kubeinformers.WithTransform(plan.Trim))
-	samplesFactory := fooinformers.NewSharedInformerFactory(samplesWatch, 0)
-	deployments := kubeFactory.Apps().V1().Deployments()
-	foos := samplesFactory.Samplecontroller().V1alpha1().Foos()
-	for _, informer := range []cache.SharedIndexInformer{foos.Informer(), deployments.Informer()} {
-		if err := informer.SetWatchErrorHandlerWithContext(reporter.WatchErrorHandler); err != nil {
-			return err
-		}
+	caches, err := newCaches(conns.watch, opts.namespace, reporter)
+	if err != nil {
+		return err
 	}
-
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
 	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	events, err := recorder.New(recordCtx, kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	events, err := recorder.New(recordCtx, conns.write.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
 	if err != nil {
 		return err
 	}
-	controller, err := New(ctx, Clients{Kube: kube, Samples: samples}, events, foos, deployments, opts.workers)
+	controller, err := New(ctx, conns.write, events, caches.foos, caches.deployments, opts.workers)
 	if err != nil {
 		return err
 	}
+	controller.Metrics = metrics.New(legacyregistry.MustRegister)
+	stopServing, err := serve(ctx, endpoints{opts, config, conns.review, controller, caches, reporter, elector})
+	if err != nil {
+		return err
+	}
+	defer stopServing()
 
-	listFoos := func(ctx context.Context) error {
-		_, err := samplesWatch.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
-		return err
-	}
-	listDeployments := func(ctx context.Context) error {
-		_, err := kubeWatch.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
-		return err
-	}
-	if reporter.Wait(ctx, listFoos, listDeployments) != nil {
+	if reporter.Wait(ctx, caches.checks...) != nil {
 		return nil // Asked to stop while waiting.
 	}
-	// Informers log the end of a watch as a warning. What an operator must know of watches, the reporter logs.
-	informersCtx := klog.NewContext(ctx, logger.V(2))
-	samplesFactory.StartWithContext(informersCtx)
-	defer samplesFactory.Shutdown()
-	kubeFactory.StartWithContext(informersCtx)
-	defer kubeFactory.Shutdown()
-	controller.Run(ctx)
-	events.Flush(flushTimeout)
+	stopCaches := caches.start(ctx)
+	defer stopCaches()
+	err = elector.Run(ctx, func(ctx context.Context) {
+		controller.Run(ctx)
+		events.Flush(flushTimeout)
+	})
 	logger.Info("Stopped")
-	return nil
+	return err
 }
 
-// connect returns the two clients for a connection.
-func connect(config *rest.Config) (*kubernetes.Clientset, *clientset.Clientset, error) {
+// connections are three, so that each can be late without the others.
+type connections struct {
+	// watch is for the informers, write for writes and live reads, review for questions about permissions.
+	watch, write, review Clients
+}
+
+func connect(config *rest.Config, reporter *preflight.Reporter, elector *leader.Elector) (c connections, err error) {
+	watch, watchErr := newClients(watchConnection(config, reporter))
+	write, writeErr := newClients(writeConnection(config, reporter, elector))
+	review, reviewErr := newClients(reviewConnection(config))
+	return connections{watch, write, review}, errors.Join(watchErr, writeErr, reviewErr)
+}
+
+// watchConnection returns the connection of the informers. It is one of its own, so that a burst of writes cannot delay
+// what the caches hear.
+func watchConnection(config *rest.Config, reporter *preflight.Reporter) *rest.Config {
+	config = rest.CopyConfig(config)
+	// client-go shares connections between equal configs, so this one gets a dialer of its own.
+	config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	config.Wrap(reporter.Wrap)
+	return config
+}
+
+// writeConnection returns the connection for writes and live reads. It refuses writes unless this process leads.
+func writeConnection(config *rest.Config, reporter *preflight.Reporter, elector *leader.Elector) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Timeout = writeTimeout
+	config.Wrap(reporter.WrapWrites)
+	config.Wrap(elector.Gate)
+	return config
+}
+
+// reviewConnection returns the connection with which a standby may ask for its permissions.
+func reviewConnection(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Timeout = writeTimeout
+	return config
+}
+
+// newClients returns the clients for a connection.
+func newClients(config *rest.Config) (Clients, error) {
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make connection: %w", err)
+		return Clients{}, fmt.Errorf("make connection: %w", err)
 	}
 	kube, err := kubernetes.NewForConfigAndClient(config, connection)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
 	samples, err := clientset.NewForConfigAndClient(config, connection)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return Clients{}, fmt.Errorf("make client: %w", err)
 	}
-	return kube, samples, nil
+	return Clients{Kube: kube, Samples: samples}, nil
+}
+
+// caches are the informers, of all namespaces or one.
+type caches struct {
+	kubeFactory    kubeinformers.SharedInformerFactory
+	samplesFactory fooinformers.SharedInformerFactory
+	foos           fooinformersv1alpha1.TypedFooInformer
+	deployments    appsinformers.TypedDeploymentInformer
+	// checks pass when the informers may list.
+	checks []func(context.Context) error
+}
+
+func newCaches(clients Clients, namespace string, reporter *preflight.Reporter) (*caches, error) {
+	name, err := cache.NewInformerName(controllerName)
+	if err != nil {
+		return nil, err
+	}
+	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(clients.Kube, 0,
+		kubeinformers.WithTransform(plan.Trim), kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
+	samplesFactory := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, 0,
+		fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
+	c := &caches{
+		kubeFactory: kubeFactory, samplesFactory: samplesFactory,
+		foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), deployments: kubeFactory.Apps().V1().Deployments(),
+	}
+	for _, informer := range []cache.SharedIndexInformer{c.foos.Informer(), c.deployments.Informer()} {
+		if err := informer.SetWatchErrorHandlerWithContext(reporter.WatchErrorHandler); err != nil {
+			return nil, err
+		}
+	}
+	one := metav1.ListOptions{Limit: 1}
+	c.checks = []func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := clients.Samples.SamplecontrollerV1alpha1().Foos(namespace).List(ctx, one)
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := clients.Kube.AppsV1().Deployments(namespace).List(ctx, one)
+			return err
+		},
+	}
+	return c, nil
+}
+
+// start starts the informers, and returns a function that stops them and waits. Informers log the end of a watch as a
+// warning. What an operator must know of watches, the reporter logs.
+func (c *caches) start(ctx context.Context) (stop func()) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).V(2))
+	c.samplesFactory.StartWithContext(ctx)
+	c.kubeFactory.StartWithContext(ctx)
+	return func() {
+		c.kubeFactory.Shutdown()
+		c.samplesFactory.Shutdown()
+	}
+}
+
+// endpoints are what the HTTP endpoints report about.
+type endpoints struct {
+	opts       *options
+	config     *rest.Config
+	reviews    Clients // Without the gate.
+	controller *Controller
+	caches     *caches
+	reporter   *preflight.Reporter
+	elector    *leader.Elector
+}
+
+// serve serves the endpoints, and checks what the controller needs of the cluster. It returns a function that stops
+// that and waits.
+func serve(ctx context.Context, e endpoints) (stop func(), err error) {
+	why := func() string { return strings.Join(e.reporter.Problems(), "; ") }
+	health, err := serving.NewHealth(ctx, serving.HealthConfig{
+		Address: e.opts.healthAddress,
+		Live:    []serving.Check{e.controller.Busy.Check("workers"), {Name: "lease", Do: e.elector.Healthy}},
+		Ready: []serving.Check{
+			serving.Until("foos", e.caches.foos.Informer().HasSyncedChecker().Done(), "not listed yet", why),
+			serving.Until("deployments", e.caches.deployments.Informer().HasSyncedChecker().Done(), "not listed yet", why),
+			{Name: "cluster", Do: e.noProblems},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
+	}
+	scrapes, err := serving.NewMetrics(ctx, serving.MetricsConfig{
+		Address: e.opts.metricsAddress, Plain: e.opts.plainMetrics(), API: e.config, Handler: legacyregistry.Handler(),
+		CertFile: e.opts.metricsCert, KeyFile: e.opts.metricsKey,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
+		Address: e.opts.debugAddress, Version: version(), Started: time.Now(), Flags: e.opts.values,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--debug-bind-address: %w", err)
+	}
+	legacyregistry.CustomMustRegister(metrics.Foos(v1alpha1.ReadyReasons, e.listFoos))
+	return e.run(ctx, health, scrapes, debugging), nil
+}
+
+// run runs the servers and the checks of the cluster until stop is called: longer than ctx, so that a probe is answered
+// while the process stops.
+func (e endpoints) run(ctx context.Context, servers ...*serving.Server) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, server := range servers {
+		running.Go(func() {
+			if err := server.Run(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "An endpoint has ended") // The probes of the kubelet fail, if it is theirs.
+			}
+		})
+	}
+	running.Go(func() { e.reporter.Keep(ctx, e.clusterChecks()...) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// clusterChecks check what the controller needs of the cluster, apart from list and watch.
+func (e endpoints) clusterChecks() []preflight.Check {
+	var permissions []preflight.Permission
+	allow := func(group, resource, subresource string, verbs ...string) {
+		for _, verb := range verbs {
+			permissions = append(permissions,
+				preflight.Permission{Verb: verb, Group: group, Resource: resource, Subresource: subresource})
+		}
+	}
+	allow(v1alpha1.GroupName, "foos", "", "get", "list", "watch")
+	allow(v1alpha1.GroupName, "foos", "status", "update")
+	allow(v1alpha1.GroupName, "foos", "finalizers", "update")
+	allow("apps", "deployments", "", "get", "list", "watch", "create", "patch", "delete")
+	allow("events.k8s.io", "events", "", "create", "patch")
+	return []preflight.Check{
+		preflight.Served(e.reviews.Kube.CoreV1().RESTClient(), plan.FooKind, "foos", hints.Missing,
+			"conditions", "observedGeneration"),
+		preflight.Permissions(e.reviews.Kube, e.opts.namespace, hints.Forbidden, permissions...),
+	}
+}
+
+// noProblems returns an error with the problems that an administrator has to solve.
+func (e endpoints) noProblems() error {
+	if problems := e.reporter.Problems(); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// listFoos returns the Foos in the cache.
+func (e endpoints) listFoos() []*v1alpha1.Foo {
+	foos, err := e.caches.foos.Lister().List(labels.Everything())
+	utilruntime.Must(err) // A cache has no errors.
+	return foos
 }
 
 // options are the values of the flags.
 type options struct {
-	kubeconfig, context, master string
-	workers, burst              int
-	qps                         float64
-	version                     bool
+	kubeconfig, context, master, namespace      string
+	workers, burst                              int
+	qps                                         float64
+	leaderElect                                 bool
+	leaseNamespace                              string
+	leaseDuration, renewDeadline, retryPeriod   time.Duration
+	healthAddress, metricsAddress, debugAddress string
+	metricsCert, metricsKey                     string
+	version                                     bool
+	// values has the flags as text, by name.
+	values map[string]string
 }
 
 // flagOrder has the flags in the order in which --help prints them.
 var flagOrder = []string{
-	"kubeconfig", "context", "master",
+	"kubeconfig", "context", "master", "namespace",
 	"workers", "kube-api-qps", "kube-api-burst",
+	"leader-elect", "leader-elect-namespace", "leader-elect-lease-duration", "leader-elect-renew-deadline",
+	"leader-elect-retry-period",
+	"health-probe-bind-address", "metrics-bind-address", "metrics-cert-file", "metrics-key-file", "debug-bind-address",
 	"logging-format", "v", "vmodule",
 	"version",
 }
@@ -187,8 +378,57 @@ func (o *options) flags() (fs *flag.FlagSet, applyLogging func() error) {
 		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
 	fs.IntVar(&o.burst, "kube-api-burst", 0,
 		"`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
+	fs.StringVar(&o.namespace, "namespace", "", "`name` of the only namespace whose Foos are served; empty is all")
+	o.leaderFlags(fs)
+	o.servingFlags(fs)
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
 	return fs, logging.AddFlags(fs)
+}
+
+func (o *options) leaderFlags(fs *flag.FlagSet) {
+	fs.BoolVar(&o.leaderElect, "leader-elect", false,
+		"write only while this process holds a Lease; for several copies of the controller")
+	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", "",
+		"`name` of the namespace of the Lease; empty is that of the pod it runs in")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", leader.DefaultLeaseDuration,
+		"`time` after which another copy may write when this one does not renew the Lease")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", leader.DefaultRenewDeadline,
+		"`time` after which this process stops to write when it could not renew the Lease")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", leader.DefaultRetryPeriod,
+		"`time` between two attempts to renew or take the Lease")
+}
+
+func (o *options) servingFlags(fs *flag.FlagSet) {
+	fs.StringVar(&o.healthAddress, "health-probe-bind-address", "0", "`address` of /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
+		"`address` of /metrics, with TLS and permissions unless it is a loopback address; 0 turns it off")
+	fs.StringVar(&o.metricsCert, "metrics-cert-file", "",
+		"`file` with the certificate of /metrics; it may change; without one, /metrics has a self-signed certificate")
+	fs.StringVar(&o.metricsKey, "metrics-key-file", "", "`file` with the key of that certificate")
+	fs.StringVar(&o.debugAddress, "debug-bind-address", "0",
+		"loopback `address` of /debug/config and /debug/pprof; 0 turns them off")
+}
+
+// plainMetrics reports whether /metrics is served without TLS and permissions: to this machine only.
+func (o *options) plainMetrics() bool {
+	host, _, err := net.SplitHostPort(o.metricsAddress)
+	isLoopback := host == "localhost" || net.ParseIP(host).IsLoopback()
+	return err == nil && isLoopback && o.metricsCert == "" && o.metricsKey == ""
+}
+
+// elector returns the elector of this process, nil if there is no election.
+func (o *options) elector(config *rest.Config) (*leader.Elector, error) {
+	if !o.leaderElect {
+		return nil, nil
+	}
+	elector, err := leader.New(leader.Config{
+		Connection: config, Namespace: o.leaseNamespace, Name: controllerName,
+		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
+	})
+	if errors.Is(err, leader.ErrNoNamespace) {
+		return nil, fmt.Errorf("%w: give --leader-elect-namespace=NAME", err)
+	}
+	return elector, err
 }
 
 // printHelp prints what --help asks for.
@@ -230,6 +470,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	if err := applyLogging(); err != nil {
 		return nil, err
 	}
+	opts.values = map[string]string{}
+	fs.VisitAll(func(f *flag.Flag) { opts.values[f.Name] = f.Value.String() })
 	return opts, nil
 }
 
@@ -239,6 +481,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.WarningHandlerWithContext = &logging.Warnings{}
 	config.UserAgent = fmt.Sprintf("%s/%s", controllerName, version())
 	config.QPS = float32(o.qps)
 	config.Burst = o.burst

@@ -28,6 +28,7 @@ type gate struct {
 	sent     moment
 	timer    *time.Timer // Closes the gate in time. Nil before the gate opens.
 	reason   error       // Why the gate has closed. Nil before.
+	ended    moment      // When it has closed.
 	writes   map[*write]struct{}
 	inFlight sync.WaitGroup // Has the writes. Grows only under mu and while the gate is open.
 }
@@ -101,7 +102,7 @@ func (g *gate) closeLocked(reason error) {
 	if g.reason != nil {
 		return
 	}
-	g.reason = reason
+	g.reason, g.ended = reason, g.now()
 	close(g.closed)
 	if g.timer != nil {
 		g.timer.Stop()
@@ -138,6 +139,16 @@ func (g *gate) checkLocked() error {
 		return ErrNotLeading
 	}
 	return nil
+}
+
+// overdue returns the reason for which the gate has closed, if that was longer ago than its life, and nobody stops.
+func (g *gate) overdue() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reason == nil || errors.Is(g.reason, errStopped) || g.now().since(g.ended) < g.life {
+		return nil
+	}
+	return fmt.Errorf("still running after the leadership was lost: %w", g.reason)
 }
 
 // why returns the reason for which the gate has closed, nil if it has not.

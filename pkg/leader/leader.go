@@ -18,7 +18,7 @@ var ErrLost = errors.New("lost the leadership")
 var errStopped = errors.New("the process stops")
 
 // An Elector takes part in an election. Make it with New, put its Gate into the connection that the controller writes
-// with, and call Run once.
+// with, and call Run once. A nil *Elector is for a process that takes part in no election: it always leads.
 type Elector struct {
 	lock    *lock
 	gate    *gate
@@ -70,11 +70,23 @@ func newElector(config Config, namespaceFile string) (*Elector, error) {
 //
 // What a standby must write too, such as reviews of tokens and permissions, needs a connection without it.
 func (e *Elector) Gate(next http.RoundTripper) http.RoundTripper {
+	if e == nil {
+		return next
+	}
 	return &gated{gate: e.gate, next: next}
 }
 
 // Leading reports whether writes pass the gate now. Do not decide with it whether to write: the gate does that.
 func (e *Elector) Leading() bool { return e.gate.open() }
+
+// Healthy returns an error if the leadership was lost, but the process still runs after another renew deadline. It is
+// for the liveness probe: the process should have exited.
+func (e *Elector) Healthy() error {
+	if e == nil {
+		return nil
+	}
+	return e.gate.overdue()
+}
 
 // Identity returns the name by which the Lease and the log know this process.
 func (e *Elector) Identity() string { return e.lock.identity }
@@ -86,6 +98,10 @@ func (e *Elector) Identity() string { return e.lock.identity }
 // Run returns nil if it was asked to stop by ctx, or if lead has returned by itself. It returns an ErrLost if the
 // leadership was lost. Then the process must exit, because the gate never opens again.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context)) error {
+	if e == nil {
+		lead(ctx)
+		return nil
+	}
 	e.lock.log.logger = klog.FromContext(ctx).WithValues("lease", e.lock.describe)
 	// Not ended by ctx, but when lead has returned.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
