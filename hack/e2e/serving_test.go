@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// address returns the address of an endpoint that listens on any port.
+func (p *process) address(t *testing.T, endpoint string) string {
+	t.Helper()
+	line := regexp.MustCompile(`"Serving" endpoint="` + endpoint + `" address="([^"]+)"`)
+	p.waitForLog(t, `"Serving" endpoint="`+endpoint+`"`)
+	return line.FindStringSubmatch(p.log.String())[1]
+}
+
+// fetch returns the status and the body of a response. The certificate is not checked: it is self-signed.
+func fetch(t *testing.T, url, token string) (status int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func TestReadinessShowsWhatIsMissing(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	kubeconfig := e.cluster.kubeconfig(t, nil)
+	e.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
+	p := startController(t, "--kubeconfig", kubeconfig, "--health-probe-bind-address=127.0.0.1:0")
+	url := "http://" + p.address(t, "health")
+	shows := func(what string, want int, texts ...string) {
+		t.Helper()
+		until(t, what, func(context.Context) (bool, error) {
+			status, body := fetch(t, url+"/readyz?verbose", "")
+			for _, text := range texts {
+				if !strings.Contains(body, text) {
+					return false, nil
+				}
+			}
+			return status == want, nil
+		})
+		_, body := fetch(t, url+"/readyz?verbose", "")
+		t.Logf("%s:\n%s", what, body)
+		if status, body := fetch(t, url+"/healthz?verbose", ""); status != http.StatusOK {
+			t.Errorf("%s: /healthz: %d %s", what, status, body)
+		}
+	}
+	shows("the CRD is missing", 500, "[-]foos failed: not listed yet", "kubectl apply -f artifacts/crd", "[-]cluster failed")
+	if err := e.Install("artifacts/crd"); err != nil {
+		t.Fatal(err)
+	}
+	shows("it works", 200, "[+]foos ok", "[+]deployments ok", "[+]cluster ok")
+
+	e.kubectl(t, "", "patch", "clusterrole", "foo-controller", "--type=json", "-p",
+		`[{"op":"replace","path":"/rules/3/verbs","value":["get","list","watch"]}]`)
+	e.kubectl(t, `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"web"},
+		"spec":{"deploymentName":"web","replicas":1}}`, "create", "-n", e.namespace, "-f", "-")
+	shows("a permission was revoked", 500, "[+]foos ok",
+		`permission="create deployments.apps"`, "kubectl auth can-i create deployments.apps --all-namespaces --as="+controllerUser)
+	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
+	shows("it was granted again", 200, "[+]cluster ok")
+
+	if err := e.KillComponent("kube-apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	shows("the API server is down", 500, "Cannot reach the API server")
+	if err := e.StartComponent("kube-apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	shows("it is up again", 200, "[+]cluster ok")
+}
+
+func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	// Not a loopback address, so that there are TLS and permissions.
+	p := e.controller(t, "--metrics-bind-address=0.0.0.0:0", "--namespace="+e.namespace)
+	_, port, _ := strings.Cut(p.address(t, "metrics"), "]:")
+	url := fmt.Sprintf("https://127.0.0.1:%s/metrics", port)
+	if _, err := e.kube.CoreV1().ServiceAccounts(e.namespace).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := e.kube.CoreV1().ServiceAccounts(e.namespace).CreateToken(t.Context(), "reader",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := fetch(t, url, ""); status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", status)
+	}
+	if status, _ := fetch(t, url, token.Status.Token); status != http.StatusForbidden {
+		t.Errorf("without the permission: %d", status)
+	}
+	if _, err := e.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: e.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "foo-controller-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: e.namespace, Name: "reader"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the metrics are served", func(context.Context) (bool, error) { // A refusal is cached for some seconds.
+		status, _ := fetch(t, url, token.Status.Token)
+		return status == http.StatusOK, nil
+	})
+}
+
+// docs/metrics.md has each metric that a controller in an election serves, with its type and labels, and no other.
+func TestMetricsAreDocumented(t *testing.T) {
+	e := newElectorate(t)
+	e.create(t, e.leader, "first")
+	_, scrape := fetch(t, "http://"+e.leader.address(t, "metrics")+"/metrics", "")
+	page, err := os.ReadFile("docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_0-9]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]] = row[2] + " " + row[3]
+	}
+	served := metricsIn(scrape)
+	for name, want := range served {
+		if documented[name] != want {
+			t.Errorf("%s is a %q, docs/metrics.md has %q", name, want, documented[name])
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("docs/metrics.md has %s, which is not served", name)
+	}
+	if t.Failed() {
+		t.Logf("%s", rows(scrape))
+	}
+}
+
+var (
+	typeLine = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
+	helpLine = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)$`)
+	label    = regexp.MustCompile(`([a-z_]+)="`)
+)
+
+// metricsIn returns the type and the labels of each metric in a scrape.
+func metricsIn(scrape string) map[string]string {
+	metrics := map[string]string{}
+	for _, found := range typeLine.FindAllStringSubmatch(scrape, -1) {
+		name := found[1]
+		labels := map[string]bool{}
+		for _, series := range regexp.MustCompile(`(?m)^`+name+`(_bucket|_sum|_count)?\{(.*)\} `).FindAllStringSubmatch(scrape, -1) {
+			for _, l := range label.FindAllStringSubmatch(series[2], -1) {
+				labels[l[1]] = true
+			}
+		}
+		delete(labels, "le")
+		delete(labels, "quantile")
+		metrics[name] = found[2] + " " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+	}
+	return metrics
+}
+
+// rows returns the table of docs/metrics.md that fits a scrape.
+func rows(scrape string) string {
+	help := map[string]string{}
+	for _, found := range helpLine.FindAllStringSubmatch(scrape, -1) {
+		help[found[1]] = strings.NewReplacer("[ALPHA] ", "", "[BETA] ", "", "[STABLE] ", "").Replace(found[2])
+	}
+	var lines []string
+	for name, described := range metricsIn(scrape) {
+		kind, labels, _ := strings.Cut(described, " ")
+		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |", name, kind, labels, help[name]))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
