@@ -57,6 +57,8 @@ func TestAMissingLeaseIsCreatedWithoutAHolderAndTakenAfterTheLeaseDuration(t *te
 		select {
 		case <-a.leading:
 		case <-b.leading:
+		case <-time.After(time.Hour):
+			t.Fatal("nobody has taken the Lease")
 		}
 		took := time.Since(created.CreationTimestamp.Time)
 		if took < 15*time.Second || took > 15*time.Second+5*time.Second {
