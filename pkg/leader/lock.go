@@ -21,6 +21,8 @@ const releasedSeconds = 1
 var (
 	errCreated = errors.New("the Lease did not exist, was created, and can be taken later")
 	errTooSoon = errors.New("the Lease may be in use")
+	// errUnchanged is the error of an update that was accepted, but stored nothing.
+	errUnchanged = errors.New("the update has not changed the Lease")
 )
 
 // A lock reads and writes the Lease for client-go's LeaderElector. The elector decides when, and the lock refuses what
@@ -83,6 +85,10 @@ func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) 
 }
 
 // Update implements resourcelock.Interface. It takes or renews the Lease.
+//
+// Others must see a renewal, so it must change the Lease. The API server accepts an update that changes nothing, and
+// stores nothing. The elector's record has the time at which it began, which may be that of an earlier attempt whose
+// answer was lost. So the record gets the time of this attempt, and the answer must have another resourceVersion.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -90,15 +96,19 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if !l.mayWrite() {
 		return errTooSoon
 	}
+	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
+	record.RenewTime = metav1.NewTime(sent.wall)
 	lease := l.lease.DeepCopy()
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
-	l.term = &term{uid: lease.UID, transitions: *lease.Spec.LeaseTransitions}
-	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
+	l.term = &term{uid: lease.UID, transitions: transitions(lease)}
 	lease, err := l.leases.Update(l.log.context(ctx), lease, metav1.UpdateOptions{})
 	if err != nil {
 		return l.log.failed(ctx, writing, err)
 	}
 	l.log.succeeded(writing)
+	if lease.ResourceVersion == l.lease.ResourceVersion {
+		return errUnchanged
+	}
 	l.observe(lease)
 	if !l.gate.renewed(sent) {
 		return l.gate.check()
