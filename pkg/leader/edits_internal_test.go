@@ -130,6 +130,25 @@ func TestALeaderWhoseLeaseWasRestored(t *testing.T) {
 	})
 }
 
+func TestALeaderStopsWhenItsLeaseIsDeletedAlsoIfItMayNotCreateOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		forbidden := true
+		forbidLeases(s, &forbidden, "create")
+		a := start(t, s, "a", defaultSettings)
+		within(t, a.leading)
+		time.Sleep(time.Minute + 300*time.Millisecond)
+		deleted := time.Now()
+		editLease(t, s, nil, "")
+		if err := within(t, a.ended); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "was deleted") {
+			t.Errorf("got %v, want %v", err, ErrLost)
+		}
+		if took := time.Since(deleted); took > defaultSettings.RetryPeriod {
+			t.Errorf("it stopped after %v", took)
+		}
+	})
+}
+
 // A leader that cannot reach the API server does not notice the edit, and the gate stays open until the renew deadline.
 func TestALeaseThatWasEditedIsNotTakenBeforeTheGateOfTheLeaderHasClosed(t *testing.T) {
 	for _, test := range edits {

@@ -35,7 +35,7 @@ func newServer(t *testing.T) *apisim.Server {
 	t.Helper()
 	s := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease}, Spec: released(7),
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease, UID: "first"}, Spec: released(7),
 	}
 	if err := s.Load(lease); err != nil {
 		t.Fatal(err)
