@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -43,11 +44,11 @@ type lock struct {
 	term  *term                 // The term that we have, or have last tried to begin. Nil before the first attempt.
 }
 
-// A term is the time from taking a Lease to losing it. Nobody else writes a Lease with this uid, this number of
-// transitions and our identity. So we recognize it also if the answer to our write was lost.
+// A term is the time from taking a Lease to losing it. Nobody else writes a Lease with this uid, this acquireTime and
+// our identity. So we recognize it also if the answer to our write was lost.
 type term struct {
-	uid         types.UID
-	transitions int32
+	uid      types.UID
+	acquired time.Time // As stored, in microseconds.
 }
 
 // Get implements resourcelock.Interface.
@@ -100,8 +101,12 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	record.RenewTime = metav1.NewTime(sent.wall)
 	lease := l.lease.DeepCopy()
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
-	l.term = &term{uid: lease.UID, transitions: transitions(lease)}
+	before := l.term
+	l.term = &term{uid: lease.UID, acquired: acquired(lease)}
 	lease, err := l.leases.Update(l.log.context(ctx), lease, metav1.UpdateOptions{})
+	if isRefusal(err) {
+		l.term = before
+	}
 	if err != nil {
 		return l.log.failed(ctx, writing, err)
 	}
@@ -170,7 +175,7 @@ func notOurs(lease *coordinationv1.Lease) error {
 	if lease == nil {
 		return errors.New("the Lease was deleted")
 	}
-	return fmt.Errorf("another client wrote the Lease: holder %q, transitions %d", holder(lease), transitions(lease))
+	return fmt.Errorf("another client wrote the Lease: holder %q, acquired at %v", holder(lease), acquired(lease).UTC())
 }
 
 // usable returns an error when this process may not write the Lease any more.
@@ -197,7 +202,7 @@ func (l *lock) mayWrite() bool {
 // ours reports whether we have written the holder of this Lease, in the term that we have or have tried to begin.
 func (l *lock) ours(lease *coordinationv1.Lease) bool {
 	return lease != nil && l.term != nil && holder(lease) == l.identity && lease.UID == l.term.uid &&
-		transitions(lease) == l.term.transitions
+		acquired(lease).Equal(l.term.acquired)
 }
 
 // isReleased reports whether the last holder has released the Lease.
@@ -208,6 +213,18 @@ func isReleased(lease *coordinationv1.Lease) bool {
 func holder(lease *coordinationv1.Lease) string     { return value(lease.Spec.HolderIdentity) }
 func seconds(lease *coordinationv1.Lease) int32     { return value(lease.Spec.LeaseDurationSeconds) }
 func transitions(lease *coordinationv1.Lease) int32 { return value(lease.Spec.LeaseTransitions) }
+
+// acquired returns when a Lease was taken, in microseconds as it is stored.
+func acquired(lease *coordinationv1.Lease) time.Time {
+	return value(lease.Spec.AcquireTime).Truncate(time.Microsecond)
+}
+
+// isRefusal reports whether an error is the answer to a request that was not executed. Without an answer, or if the
+// server has failed, it may have been.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
 
 // value returns the value of an optional field, zero if it is absent.
 func value[T any](field *T) T {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
@@ -110,6 +111,39 @@ func TestALostAnswerDoesNotKeepTheGateOpen(t *testing.T) {
 			t.Error("two gates are open")
 		}
 		finish(a, b)
+	})
+}
+
+// A process that has lost the race for the Lease must not take the winner's for its own when somebody enters its name.
+func TestAnAttemptThatWasRefusedIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		ours := l.lease.DeepCopy()
+		l.lease.ResourceVersion = "1" // Another process was faster.
+		if err := take(t, l); !apierrors.IsConflict(err) {
+			t.Fatalf("got %v, want a conflict", err)
+		}
+		if l.term != nil {
+			t.Error("an attempt that was refused has begun a term")
+		}
+		ours.Spec = held(l.identity, 15*time.Second, time.Now())
+		l.observe(ours)
+		if l.mayWrite() {
+			t.Error("the Lease of another process is taken at once")
+		}
+	})
+}
+
+// Somebody may enter our name while an attempt of ours has no answer. The Lease is ours only if that attempt wrote it.
+func TestALeaseThatSomeoneElseTookForUsIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		l.term = &term{uid: l.lease.UID, acquired: time.Now().Add(-time.Second)}
+		entered := l.lease.DeepCopy()
+		entered.Spec = held(l.identity, 15*time.Second, time.Now())
+		if l.ours(entered) {
+			t.Error("the Lease is ours")
+		}
 	})
 }
 

@@ -55,8 +55,8 @@ func TestOneLineIsLoggedForEachChangeOfTheLeader(t *testing.T) {
 func TestFailuresAreLoggedAtOnceAndThenEvery30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		forbidden := true
-		forbidLeases(s, &forbidden)
+		forbidden := newSwitch(true)
+		forbidLeases(s, forbidden)
 		logger, log := newLog()
 		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
 		synctest.Wait()
@@ -65,7 +65,7 @@ func TestFailuresAreLoggedAtOnceAndThenEvery30Seconds(t *testing.T) {
 		expectLog(t, "after 29 s", log(), nil)
 		time.Sleep(6 * time.Second)
 		expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
-		forbidden = false
+		forbidden.Store(false)
 		within(t, a.leading)
 		expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
 		finish(a)
@@ -79,15 +79,15 @@ func TestAFailureToWriteIsNotOverWhenTheLeaseCanBeRead(t *testing.T) {
 			if missing {
 				editLease(t, s, nil, "")
 			}
-			forbidden := true
-			forbidLeases(s, &forbidden, "update", "create")
+			forbidden := newSwitch(true)
+			forbidLeases(s, forbidden, "update", "create")
 			logger, log := newLog()
 			a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
 			time.Sleep(29 * time.Second)
 			expectLog(t, "after 29 s", log(), []string{"Leader election failed, trying again"})
 			time.Sleep(6 * time.Second)
 			expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
-			forbidden = false
+			forbidden.Store(false)
 			within(t, a.leading)
 			expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
 			finish(a)
