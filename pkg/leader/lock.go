@@ -164,10 +164,11 @@ func (l *lock) observe(lease *coordinationv1.Lease) {
 		l.seen = l.gate.now()
 	}
 	l.lease = lease
-	l.log.observed(lease)
 	if l.gate.open() && !l.ours(lease) {
 		l.gate.close(notOurs(lease))
+		return
 	}
+	l.log.observed(lease)
 }
 
 // notOurs describes why a Lease is not ours.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -49,6 +50,33 @@ func TestOneLineIsLoggedForEachChangeOfTheLeader(t *testing.T) {
 		expectLog(t, "while it leads", log(), []string{"Became leader"})
 		finish(b)
 		expectLog(t, "at the end", log(), []string{"Released the Lease"})
+	})
+}
+
+// The reason of a loss is the error of Run, and the failures that led to it are in the log.
+func TestALeaderThatCannotRenewLogsItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		logger, log := newLog()
+		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+		within(t, a.leading)
+		a.begin(&fault{kind: refused}) // Reads and writes fail in turn.
+		within(t, a.ended)
+		want := []string{"Became leader", "Leader election failed, trying again"}
+		expectLog(t, "of a leader without a network", log(), want)
+	})
+}
+
+func TestALeaderWhoseLeaseWasTakenLogsNoOtherLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		logger, log := newLog()
+		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+		within(t, a.leading)
+		time.Sleep(time.Minute + time.Second)
+		editLease(t, s, func(l *coordinationv1.Lease, _ string) { l.Spec.HolderIdentity = new("b") }, "")
+		within(t, a.ended)
+		expectLog(t, "of a leader that ends", log(), []string{"Became leader"})
 	})
 }
 
