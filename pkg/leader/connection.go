@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"time"
 
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -15,12 +14,11 @@ import (
 func leaseConnection(config *rest.Config, renewDeadline time.Duration) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent()) + "/leader-election"
-	// client-go shares connections between equal configs, so this one gets a dialer of its own.
-	c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	// A renewal that hangs leaves time for a second one.
 	c.Timeout = renewDeadline / 2
 	// HTTP/1.1 closes a connection on which a request has timed out, so that the second one uses another connection. With
-	// HTTP/2, both would use the dead connection, which client-go notices only after 45 seconds.
+	// HTTP/2, both would use the dead connection, which client-go notices only after 45 seconds. client-go shares
+	// connections between configs that are equal, so this is also why the Lease has one of its own.
 	c.NextProtos = []string{"http/1.1"}
 	c.QPS, c.RateLimiter = -1, nil // One request every two seconds needs no limit, and must not wait for others.
 	return c

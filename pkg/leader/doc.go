@@ -24,8 +24,9 @@
 // The gate is a part of the connection that the controller writes with. It refuses POST, PUT, PATCH and DELETE unless
 // the process leads, and lets reads and watches pass, so that a standby has warm caches. A renewal keeps the gate open
 // until the renew deadline, 10 seconds after the moment at which the request was sent, on the clock of this process.
-// Nobody has to notice anything for the gate to close, and requests that are in flight then are cancelled. Others take
-// the Lease only when they have seen the renewal, which was after it was sent, and then no change for 15 seconds:
+// Nobody has to notice anything for the gate to close, and requests that are in flight then are cancelled. An update
+// that has not changed the Lease does not count, because the others cannot see it. They take the Lease only when they
+// have seen the renewal, which was after it was sent, and then no change for 15 seconds:
 //
 //	leader    sent |---------- gate open, 10 s ----------|
 //	standby           seen |------------------- no change, 15 s -------------------| takes the Lease, opens its gate

@@ -34,7 +34,12 @@ var edits = []struct {
 	{name: "the standby is entered", edit: func(l *coordinationv1.Lease, standby string) {
 		l.Spec.HolderIdentity = &standby
 	}},
-	{name: "one transition more", edit: func(l *coordinationv1.Lease, _ string) { *l.Spec.LeaseTransitions++ }},
+	{name: "taken at another time", edit: func(l *coordinationv1.Lease, _ string) {
+		l.Spec.AcquireTime = &metav1.MicroTime{Time: l.Spec.AcquireTime.Add(time.Microsecond)}
+	}},
+	{name: "one transition more", keeps: true, edit: func(l *coordinationv1.Lease, _ string) {
+		*l.Spec.LeaseTransitions++
+	}},
 	{name: "the shortest duration", keeps: true, edit: func(l *coordinationv1.Lease, _ string) {
 		l.Spec.LeaseDurationSeconds = new(int32(1))
 	}},
@@ -130,6 +135,25 @@ func TestALeaderWhoseLeaseWasRestored(t *testing.T) {
 	})
 }
 
+func TestALeaderStopsWhenItsLeaseIsDeletedAlsoIfItMayNotCreateOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		forbidden := newSwitch(true)
+		forbidLeases(s, forbidden, "create")
+		a := start(t, s, "a", defaultSettings)
+		within(t, a.leading)
+		time.Sleep(time.Minute + 300*time.Millisecond)
+		deleted := time.Now()
+		editLease(t, s, nil, "")
+		if err := within(t, a.ended); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "was deleted") {
+			t.Errorf("got %v, want %v", err, ErrLost)
+		}
+		if took := time.Since(deleted); took > defaultSettings.RetryPeriod {
+			t.Errorf("it stopped after %v", took)
+		}
+	})
+}
+
 // A leader that cannot reach the API server does not notice the edit, and the gate stays open until the renew deadline.
 func TestALeaseThatWasEditedIsNotTakenBeforeTheGateOfTheLeaderHasClosed(t *testing.T) {
 	for _, test := range edits {
@@ -190,13 +214,13 @@ func TestALeaseOfAHolderThatIsGone(t *testing.T) {
 func TestALeaderThatMayNotWriteItsLeaseAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		forbidden := false
-		forbidLeases(s, &forbidden)
+		forbidden := newSwitch(false)
+		forbidLeases(s, forbidden)
 		a := start(t, s, "a", defaultSettings)
 		within(t, a.leading)
 		time.Sleep(time.Minute + time.Second)
 		sent := lastWrite(s)
-		forbidden = true
+		forbidden.Store(true)
 		if err := within(t, a.ended); !errors.Is(err, ErrLost) {
 			t.Errorf("got %v, want %v", err, ErrLost)
 		}
@@ -209,8 +233,8 @@ func TestALeaderThatMayNotWriteItsLeaseAnyMore(t *testing.T) {
 func TestAStandbyThatMayNotReadTheLeaseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		forbidden := true
-		forbidLeases(s, &forbidden)
+		forbidden := newSwitch(true)
+		forbidLeases(s, forbidden)
 		a := start(t, s, "a", defaultSettings)
 		time.Sleep(time.Hour)
 		if a.leads() {
@@ -219,7 +243,7 @@ func TestAStandbyThatMayNotReadTheLeaseWaits(t *testing.T) {
 		if _, err := admin(s).Get(t.Context(), testLease, metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("the test forbids nothing: %v", err)
 		}
-		forbidden = false
+		forbidden.Store(false)
 		within(t, a.leading)
 		finish(a)
 	})

@@ -62,18 +62,16 @@ func (g *gate) renewed(sent moment) bool {
 	if g.timer == nil {
 		g.timer = time.AfterFunc(g.left(), g.expire)
 		close(g.opened)
-		return true
 	}
-	g.timer.Reset(g.left())
 	return true
 }
 
-// expire is called by the timer.
+// expire is called by the timer. It closes the gate, or waits for as long as renewals have kept it open meanwhile.
 func (g *gate) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closeIfLate()
-	if g.reason == nil { // A renewal came at the same time.
+	if g.reason == nil {
 		g.timer.Reset(g.left())
 	}
 }

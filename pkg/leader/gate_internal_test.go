@@ -132,6 +132,18 @@ func TestAGateThatWasTooLateDoesNotOpenAgain(t *testing.T) {
 	}
 }
 
+func TestAGateThatIsNeverRenewedClosesByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(10 * time.Second)
+		opened := time.Now()
+		g.renewed(g.now())
+		within(t, g.closed)
+		if took := time.Since(opened); took != 10*time.Second {
+			t.Errorf("it closed after %v, want 10 s", took)
+		}
+	})
+}
+
 func TestTheTimerDoesNotCloseAGateThatWasRenewed(t *testing.T) {
 	g := newGate(time.Hour)
 	g.renewed(g.now())

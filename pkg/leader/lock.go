@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -21,6 +22,8 @@ const releasedSeconds = 1
 var (
 	errCreated = errors.New("the Lease did not exist, was created, and can be taken later")
 	errTooSoon = errors.New("the Lease may be in use")
+	// errUnchanged is the error of an update that was accepted, but stored nothing.
+	errUnchanged = errors.New("the update has not changed the Lease")
 )
 
 // A lock reads and writes the Lease for client-go's LeaderElector. The elector decides when, and the lock refuses what
@@ -41,11 +44,11 @@ type lock struct {
 	term  *term                 // The term that we have, or have last tried to begin. Nil before the first attempt.
 }
 
-// A term is the time from taking a Lease to losing it. Nobody else writes a Lease with this uid, this number of
-// transitions and our identity. So we recognize it also if the answer to our write was lost.
+// A term is the time from taking a Lease to losing it. Nobody else writes a Lease with this uid, this acquireTime and
+// our identity. So we recognize it also if the answer to our write was lost.
 type term struct {
-	uid         types.UID
-	transitions int32
+	uid      types.UID
+	acquired time.Time // As stored, in microseconds.
 }
 
 // Get implements resourcelock.Interface.
@@ -83,6 +86,10 @@ func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) 
 }
 
 // Update implements resourcelock.Interface. It takes or renews the Lease.
+//
+// Others must see a renewal, so it must change the Lease. The API server accepts an update that changes nothing, and
+// stores nothing. The elector's record has the time at which it began, which may be that of an earlier attempt whose
+// answer was lost. So the record gets the time of this attempt, and the answer must have another resourceVersion.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -90,15 +97,23 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if !l.mayWrite() {
 		return errTooSoon
 	}
+	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
+	record.RenewTime = metav1.NewTime(sent.wall)
 	lease := l.lease.DeepCopy()
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
-	l.term = &term{uid: lease.UID, transitions: *lease.Spec.LeaseTransitions}
-	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
+	before := l.term
+	l.term = &term{uid: lease.UID, acquired: acquired(lease)}
 	lease, err := l.leases.Update(l.log.context(ctx), lease, metav1.UpdateOptions{})
+	if isRefusal(err) {
+		l.term = before
+	}
 	if err != nil {
 		return l.log.failed(ctx, writing, err)
 	}
 	l.log.succeeded(writing)
+	if lease.ResourceVersion == l.lease.ResourceVersion {
+		return errUnchanged
+	}
 	l.observe(lease)
 	if !l.gate.renewed(sent) {
 		return l.gate.check()
@@ -149,10 +164,11 @@ func (l *lock) observe(lease *coordinationv1.Lease) {
 		l.seen = l.gate.now()
 	}
 	l.lease = lease
-	l.log.observed(lease)
 	if l.gate.open() && !l.ours(lease) {
 		l.gate.close(notOurs(lease))
+		return
 	}
+	l.log.observed(lease)
 }
 
 // notOurs describes why a Lease is not ours.
@@ -160,7 +176,7 @@ func notOurs(lease *coordinationv1.Lease) error {
 	if lease == nil {
 		return errors.New("the Lease was deleted")
 	}
-	return fmt.Errorf("another client wrote the Lease: holder %q, transitions %d", holder(lease), transitions(lease))
+	return fmt.Errorf("another client wrote the Lease: holder %q, acquired at %v", holder(lease), acquired(lease).UTC())
 }
 
 // usable returns an error when this process may not write the Lease any more.
@@ -187,7 +203,7 @@ func (l *lock) mayWrite() bool {
 // ours reports whether we have written the holder of this Lease, in the term that we have or have tried to begin.
 func (l *lock) ours(lease *coordinationv1.Lease) bool {
 	return lease != nil && l.term != nil && holder(lease) == l.identity && lease.UID == l.term.uid &&
-		transitions(lease) == l.term.transitions
+		acquired(lease).Equal(l.term.acquired)
 }
 
 // isReleased reports whether the last holder has released the Lease.
@@ -198,6 +214,18 @@ func isReleased(lease *coordinationv1.Lease) bool {
 func holder(lease *coordinationv1.Lease) string     { return value(lease.Spec.HolderIdentity) }
 func seconds(lease *coordinationv1.Lease) int32     { return value(lease.Spec.LeaseDurationSeconds) }
 func transitions(lease *coordinationv1.Lease) int32 { return value(lease.Spec.LeaseTransitions) }
+
+// acquired returns when a Lease was taken, in microseconds as it is stored.
+func acquired(lease *coordinationv1.Lease) time.Time {
+	return value(lease.Spec.AcquireTime).Truncate(time.Microsecond)
+}
+
+// isRefusal reports whether an error is the answer to a request that was not executed. Without an answer, or if the
+// server has failed, it may have been.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
 
 // value returns the value of an optional field, zero if it is absent.
 func value[T any](field *T) T {

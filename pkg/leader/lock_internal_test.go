@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
@@ -68,6 +69,82 @@ func TestTheLockDoesNotTakeALeaseTooSoon(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An update that changes nothing is accepted, but no other process can see it. The elector sends the same record again
+// if the answer to the first one was lost.
+func TestARenewalThatNobodyCanSeeDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		if err := take(t, l); err != nil {
+			t.Fatal(err)
+		}
+		first := l.gate.sent
+		if err := take(t, l); !errors.Is(err, errUnchanged) || l.gate.sent != first {
+			t.Errorf("the same update again: got %v, want %v", err, errUnchanged)
+		}
+		time.Sleep(time.Second)
+		if err := take(t, l); err != nil || l.gate.sent == first {
+			t.Errorf("a second later: got %v, want a renewal", err)
+		}
+		l.gate.close(errStopped)
+	})
+}
+
+// The gate closes when others may take the Lease, also if answers were lost before.
+func TestALostAnswerDoesNotKeepTheGateOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := defaultSettings
+		c.LeaseDuration, c.RenewDeadline = 12*time.Second, 11900*time.Millisecond
+		s := newServer(t)
+		a := start(t, s, "a", c)
+		within(t, a.leading)
+		b := start(t, s, "b", c)
+		time.Sleep(time.Minute + time.Second)
+		a.begin(&fault{kind: lost})
+		time.Sleep(8 * time.Second) // The update has timed out, and the read after it hangs.
+		a.heal()
+		synctest.Wait() // The read is answered, and the update is sent again.
+		a.begin(&fault{kind: cut})
+		within(t, b.leading)
+		if a.leads() {
+			t.Error("two gates are open")
+		}
+		finish(a, b)
+	})
+}
+
+// A process that has lost the race for the Lease must not take the winner's for its own when somebody enters its name.
+func TestAnAttemptThatWasRefusedIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		ours := l.lease.DeepCopy()
+		l.lease.ResourceVersion = "1" // Another process was faster.
+		if err := take(t, l); !apierrors.IsConflict(err) {
+			t.Fatalf("got %v, want a conflict", err)
+		}
+		if l.term != nil {
+			t.Error("an attempt that was refused has begun a term")
+		}
+		ours.Spec = held(l.identity, 15*time.Second, time.Now())
+		l.observe(ours)
+		if l.mayWrite() {
+			t.Error("the Lease of another process is taken at once")
+		}
+	})
+}
+
+// Somebody may enter our name while an attempt of ours has no answer. The Lease is ours only if that attempt wrote it.
+func TestALeaseThatSomeoneElseTookForUsIsNotOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		l.term = &term{uid: l.lease.UID, acquired: time.Now().Add(-time.Second)}
+		entered := l.lease.DeepCopy()
+		entered.Spec = held(l.identity, 15*time.Second, time.Now())
+		if l.ours(entered) {
+			t.Error("the Lease is ours")
+		}
+	})
 }
 
 func TestTheLockDoesNotWriteALeaseThatItHasNotRead(t *testing.T) {

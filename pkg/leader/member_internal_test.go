@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func newServer(t *testing.T) *apisim.Server {
 	t.Helper()
 	s := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease}, Spec: released(7),
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease, UID: "first"}, Spec: released(7),
 	}
 	if err := s.Load(lease); err != nil {
 		t.Fatal(err)
@@ -131,10 +132,10 @@ func admin(s *apisim.Server) coordinationv1client.LeaseInterface {
 	return coordinationv1client.NewForConfigOrDie(s.Config("admin")).Leases(testNamespace)
 }
 
-// forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while *now is true.
-func forbidLeases(s *apisim.Server, now *bool, verbs ...string) {
+// forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while now is true.
+func forbidLeases(s *apisim.Server, now *atomic.Bool, verbs ...string) {
 	s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		if r.Resource == leasesResource && *now && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
+		if r.Resource == leasesResource && now.Load() && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
 			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
 		}
 		return next()
@@ -151,6 +152,12 @@ func editBeforeUpdate(edited *bool, edit func()) func(
 		}
 		return next()
 	}
+}
+
+func newSwitch(on bool) *atomic.Bool {
+	now := &atomic.Bool{}
+	now.Store(on)
+	return now
 }
 
 // within returns what comes from a channel. It fails if nothing comes for an hour of virtual time, because a test that

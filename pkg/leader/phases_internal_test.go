@@ -173,7 +173,7 @@ func (p *phase) loadLease() time.Duration {
 		spec, wait = released(7), 3*p.retry
 	}
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease}, Spec: spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease, UID: "first"}, Spec: spec,
 	}
 	if err := p.server.Load(lease); err != nil {
 		p.t.Error(err)

@@ -23,7 +23,7 @@ type report struct {
 	leader string // That was last logged.
 
 	failing  operation // That failed last.
-	failures int       // Since it last succeeded.
+	failures int       // Since the operation that failed last has last succeeded.
 	loggedAt time.Time // When one of them was last logged. Only valid if there are failures.
 }
 
@@ -75,9 +75,7 @@ func (r *report) failed(ctx context.Context, op operation, err error) error {
 	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if r.failing != op {
-		r.failing, r.failures = op, 0
-	}
+	r.failing = op
 	r.failures++
 	if r.failures == 1 || time.Since(r.loggedAt) >= failureEvery {
 		r.loggedAt = time.Now()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -52,11 +53,38 @@ func TestOneLineIsLoggedForEachChangeOfTheLeader(t *testing.T) {
 	})
 }
 
+// The reason of a loss is the error of Run, and the failures that led to it are in the log.
+func TestALeaderThatCannotRenewLogsItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		logger, log := newLog()
+		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+		within(t, a.leading)
+		a.begin(&fault{kind: refused}) // Reads and writes fail in turn.
+		within(t, a.ended)
+		want := []string{"Became leader", "Leader election failed, trying again"}
+		expectLog(t, "of a leader without a network", log(), want)
+	})
+}
+
+func TestALeaderWhoseLeaseWasTakenLogsNoOtherLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		logger, log := newLog()
+		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+		within(t, a.leading)
+		time.Sleep(time.Minute + time.Second)
+		editLease(t, s, func(l *coordinationv1.Lease, _ string) { l.Spec.HolderIdentity = new("b") }, "")
+		within(t, a.ended)
+		expectLog(t, "of a leader that ends", log(), []string{"Became leader"})
+	})
+}
+
 func TestFailuresAreLoggedAtOnceAndThenEvery30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		forbidden := true
-		forbidLeases(s, &forbidden)
+		forbidden := newSwitch(true)
+		forbidLeases(s, forbidden)
 		logger, log := newLog()
 		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
 		synctest.Wait()
@@ -65,7 +93,7 @@ func TestFailuresAreLoggedAtOnceAndThenEvery30Seconds(t *testing.T) {
 		expectLog(t, "after 29 s", log(), nil)
 		time.Sleep(6 * time.Second)
 		expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
-		forbidden = false
+		forbidden.Store(false)
 		within(t, a.leading)
 		expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
 		finish(a)
@@ -79,15 +107,15 @@ func TestAFailureToWriteIsNotOverWhenTheLeaseCanBeRead(t *testing.T) {
 			if missing {
 				editLease(t, s, nil, "")
 			}
-			forbidden := true
-			forbidLeases(s, &forbidden, "update", "create")
+			forbidden := newSwitch(true)
+			forbidLeases(s, forbidden, "update", "create")
 			logger, log := newLog()
 			a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
 			time.Sleep(29 * time.Second)
 			expectLog(t, "after 29 s", log(), []string{"Leader election failed, trying again"})
 			time.Sleep(6 * time.Second)
 			expectLog(t, "after 35 s", log(), []string{"Leader election failed, trying again"})
-			forbidden = false
+			forbidden.Store(false)
 			within(t, a.leading)
 			expectLog(t, "when it is over", log(), []string{"The Lease is available again", "Became leader"})
 			finish(a)
