@@ -16,11 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serve starts a server for handler with the limits of probes, changed by change.
+// serve starts a server for handler. Its limits are those of probes, except that no time is limited, changed by change.
 func serve(t *testing.T, ctx context.Context, handler http.HandlerFunc, change func(*limits)) (url string) {
 	t.Helper()
 	listener, err := listen(anyPort, true)
 	limits := probeLimits
+	limits.header, limits.read, limits.write, limits.idle = time.Hour, time.Hour, time.Hour, time.Hour
 	change(&limits)
 	return start(t, newServer(ctx, "test", listener, nil, handler, limits), err)
 }
@@ -62,11 +63,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 				_, _ = io.ReadAll(r.Body)
 				answerOK(w, r)
 			}
-			// The other limits never end the connection, so that each case needs its own.
-			url := serve(t, t.Context(), handler, func(l *limits) {
-				l.header, l.read, l.write, l.idle = time.Hour, time.Hour, time.Hour, time.Hour
-				tc.change(l)
-			})
+			url := serve(t, t.Context(), handler, tc.change)
 			conn := dial(t, url)
 			fmt.Fprint(conn, tc.sent)
 			untilClosed(t, conn)
