@@ -31,6 +31,9 @@ func answerOK(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK
 // untilClosed reads from conn until the server closes it, and returns what it has read.
 func untilClosed(t *testing.T, conn net.Conn) string {
 	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(eventually)); err != nil {
+		t.Fatal(err)
+	}
 	read, err := io.ReadAll(conn)
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
@@ -231,11 +234,15 @@ func TestRunCutsOffRequestsThatDoNotFinish(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	fmt.Fprint(dial(t, server.Address()), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	conn := dial(t, server.Address())
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-began
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if got := untilClosed(t, conn); got != "" {
+		t.Errorf("a request that does not finish gets %q", got)
 	}
 }
 
