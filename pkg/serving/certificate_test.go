@@ -98,8 +98,10 @@ func TestCertificatesAreReplacedWithoutRestart(t *testing.T) {
 	got = append(got, served(t, url))
 	writePair(t, dir, "third")
 	got = append(got, served(t, url))
+	os.Remove(certFile) // A second time, so it is logged again.
+	got = append(got, served(t, url))
 
-	want := []string{"first", "first", "first", "second", "second", "second", "second", "second", "third"}
+	want := []string{"first", "first", "first", "second", "second", "second", "second", "second", "third", "third"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong certificates (-want +got):\n%s", diff)
 	}
@@ -112,6 +114,8 @@ func TestCertificatesAreReplacedWithoutRestart(t *testing.T) {
 		"ERROR Cannot load the certificate, serving the previous one err=certificate DIR/tls.crt with key DIR/tls.key: " +
 			"tls: failed to find any PEM data in key input file=DIR/tls.crt",
 		"INFO Loaded the new certificate file=DIR/tls.crt",
+		"ERROR Cannot load the certificate, serving the previous one err=read certificate: open DIR/tls.crt: " +
+			"no such file or directory file=DIR/tls.crt",
 	}
 	gotLines := strings.Split(strings.ReplaceAll(strings.Join(lines(), "\n"), dir, "DIR"), "\n")
 	if diff := cmp.Diff(wantLines, gotLines); diff != "" {

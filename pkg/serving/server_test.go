@@ -246,6 +246,27 @@ func TestRunCutsOffRequestsThatDoNotFinish(t *testing.T) {
 	}
 }
 
+// The process may be asked to stop before the goroutine that serves has begun.
+func TestRunClosesTheListenerIfItIsStoppedAtOnce(t *testing.T) {
+	noLeaks(t)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for range 100 { // Which of the two is first is not certain.
+		listener, err := listen(anyPort, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := newServer(t.Context(), "test", listener, nil, http.HandlerFunc(answerOK), probeLimits)
+		if err := server.Run(stopped); err != nil {
+			t.Fatal(err)
+		}
+		if conn, err := net.Dial("tcp", server.Address()); err == nil {
+			conn.Close()
+			t.Fatal("the listener is open after the end of Run")
+		}
+	}
+}
+
 func TestRunReturnsTheErrorThatEndsServing(t *testing.T) {
 	noLeaks(t)
 	listener, err := listen(anyPort, true)
