@@ -184,6 +184,10 @@ func TestMetricsNeedATokenAndAPermission(t *testing.T) {
 			if permitted := resp.StatusCode == http.StatusOK; resp.Close == permitted {
 				t.Errorf("a response with %d closes the connection: %v", resp.StatusCode, resp.Close)
 			}
+			asks := resp.Header.Get("WWW-Authenticate") == "Bearer"
+			if asks != (resp.StatusCode == http.StatusUnauthorized) {
+				t.Errorf("a response with %d asks for a token: %v", resp.StatusCode, asks)
+			}
 		})
 	}
 }

@@ -136,14 +136,15 @@ func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
 // Two connections are open and idle. A third one is accepted only when one of them ends.
 func TestMoreConnectionsThanTheLimitWait(t *testing.T) {
 	noLeaks(t)
-	accepted := make(chan struct{})
-	release := make(chan struct{})
+	accepted := make(chan struct{}, 3)
+	hold, release := context.WithCancel(t.Context())
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		accepted <- struct{}{}
-		<-release
+		<-hold.Done()
 		answerOK(w, r)
 	}
 	url := serve(t, t.Context(), handler, func(l *limits) { l.connections = 2 })
+	defer release()
 	for range 3 {
 		fmt.Fprint(dial(t, url), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	}
@@ -158,7 +159,7 @@ func TestMoreConnectionsThanTheLimitWait(t *testing.T) {
 		default:
 		}
 	}
-	close(release)
+	release()
 	<-accepted
 }
 
