@@ -36,6 +36,9 @@ type access struct {
 
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if code, text := a.check(r); code != http.StatusOK {
+		if code == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
 		w.Header().Set("Connection", "close")
 		respond(w, code, text)
 		return

@@ -94,12 +94,15 @@ func TestCertificatesAreReplacedWithoutRestart(t *testing.T) {
 	got = append(got, served(t, url))
 	write(t, certFile, second)
 	got = append(got, served(t, url))
+	os.Remove(certFile) // For the second time, so it is logged again.
+	got = append(got, served(t, url))
+	write(t, certFile, second)
 	write(t, keyFile, []byte("no key"))
 	got = append(got, served(t, url))
 	writePair(t, dir, "third")
 	got = append(got, served(t, url))
 
-	want := []string{"first", "first", "first", "second", "second", "second", "second", "second", "third"}
+	want := []string{"first", "first", "first", "second", "second", "second", "second", "second", "second", "third"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong certificates (-want +got):\n%s", diff)
 	}
@@ -107,6 +110,8 @@ func TestCertificatesAreReplacedWithoutRestart(t *testing.T) {
 		"ERROR Cannot load the certificate, serving the previous one err=certificate DIR/tls.crt with key DIR/tls.key: " +
 			"tls: private key does not match public key file=DIR/tls.crt",
 		"INFO Loaded the new certificate file=DIR/tls.crt",
+		"ERROR Cannot load the certificate, serving the previous one err=read certificate: open DIR/tls.crt: " +
+			"no such file or directory file=DIR/tls.crt",
 		"ERROR Cannot load the certificate, serving the previous one err=read certificate: open DIR/tls.crt: " +
 			"no such file or directory file=DIR/tls.crt",
 		"ERROR Cannot load the certificate, serving the previous one err=certificate DIR/tls.crt with key DIR/tls.key: " +

@@ -19,8 +19,6 @@ type HealthConfig struct {
 	// Ready are the checks of /readyz. kubectl get pods shows a failure, and a rolling update waits for its end. A
 	// replica that waits for the lease is ready, else an update of two replicas would never end.
 	Ready []Check
-
-	limits *limits // For tests. Nil means probeLimits.
 }
 
 var checkName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
@@ -46,7 +44,7 @@ func NewHealth(ctx context.Context, config HealthConfig) (*Server, error) {
 	newPage("healthz", config.Live, logger).install(mux)
 	// The log has the reason why a process is not ready already: it comes from there.
 	newPage("readyz", config.Ready, logger.V(2)).install(mux)
-	return newServer(ctx, "health", listener, nil, mux, or(config.limits, probeLimits)), nil
+	return newServer(ctx, "health", listener, nil, mux, probeLimits), nil
 }
 
 // validate reports a name that cannot be a part of a path, or that two checks have.
@@ -62,12 +60,4 @@ func validate(checks []Check) error {
 		known[check.Name] = true
 	}
 	return nil
-}
-
-// or returns *chosen, or usual if chosen is nil.
-func or(chosen *limits, usual limits) limits {
-	if chosen == nil {
-		return usual
-	}
-	return *chosen
 }

@@ -31,7 +31,6 @@ type MetricsConfig struct {
 	// Then Address must be a loopback address, and there may be no certificate. API is not used.
 	Plain bool
 
-	limits  *limits       // For tests. Nil means scrapeLimits.
 	backoff *wait.Backoff // For tests. Nil means the library's default.
 }
 
@@ -53,7 +52,7 @@ func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+metricsPath, handler)
-	return newServer(ctx, "metrics", listener, certificate, mux, or(config.limits, scrapeLimits)), nil
+	return newServer(ctx, "metrics", listener, certificate, mux, scrapeLimits), nil
 }
 
 // protect returns the handler with all checks, and the certificate to serve it with. The certificate is nil for Plain.

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // How long an answer is reused. A token or permission that was withdrawn works for that long. The durations are those
@@ -22,21 +24,23 @@ const (
 	deniedTTL  = 30 * time.Second
 )
 
-// A token that is not valid is not in the cache, so each request with one costs a review. This rate keeps a client that
-// sends many of them from spending what the API server grants this process. A valid token needs one review in a minute.
+// The cache does not keep a token that the API server has an error for, so each request with one costs a review. These
+// limits, for a second and at once, keep a client that sends many of them from spending what the API server grants this
+// process. A valid token needs one review in a minute.
 const (
 	reviewQPS   = 5
 	reviewBurst = 10
-	// tryTimeout is how long one attempt of a review may take.
-	tryTimeout = 5 * time.Second
 )
+
+// tryTimeout is how long one attempt of a review may take.
+const tryTimeout = 5 * time.Second
 
 // newReviews returns the authenticator and the authorizer of k8s.io/apiserver, which send TokenReviews and
 // SubjectAccessReviews to the API server of config and keep the answers in caches. Both retry with backoff.
 func newReviews(config *rest.Config, backoff wait.Backoff) (authenticator.Request, authorizer.Authorizer, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = tryTimeout
-	config.QPS, config.Burst, config.RateLimiter = reviewQPS, reviewBurst, nil
+	config.RateLimiter = reviewLimiter{flowcontrol.NewTokenBucketRateLimiter(reviewQPS, reviewBurst)}
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make connection for reviews: %w", err)
@@ -70,4 +74,16 @@ func newReviews(config *rest.Config, backoff wait.Backoff) (authenticator.Reques
 		return nil, nil, fmt.Errorf("make authorizer: %w", err)
 	}
 	return authn, authz, nil
+}
+
+// reviewLimiter limits the rate of reviews. When a review would have to wait for longer than ctx lasts, its error is a
+// context.DeadlineExceeded, so that it is recognized as a review that was not made. That of the limiter inside is not.
+type reviewLimiter struct{ flowcontrol.RateLimiter }
+
+// Wait implements flowcontrol.RateLimiter.
+func (l reviewLimiter) Wait(ctx context.Context) error {
+	if err := l.RateLimiter.Wait(ctx); err != nil {
+		return fmt.Errorf("too many reviews: %w: %w", err, context.DeadlineExceeded)
+	}
+	return nil
 }

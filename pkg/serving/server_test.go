@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serve starts a server for handler with the limits of probes, changed by change.
+// serve starts a server for handler. Its limits are those of probes, except that no time is limited, changed by change.
 func serve(t *testing.T, ctx context.Context, handler http.HandlerFunc, change func(*limits)) (url string) {
 	t.Helper()
 	listener, err := listen(anyPort, true)
 	limits := probeLimits
+	limits.header, limits.read, limits.write, limits.idle = time.Hour, time.Hour, time.Hour, time.Hour
 	change(&limits)
 	return start(t, newServer(ctx, "test", listener, nil, handler, limits), err)
 }
@@ -30,6 +32,9 @@ func answerOK(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK
 // untilClosed reads from conn until the server closes it, and returns what it has read.
 func untilClosed(t *testing.T, conn net.Conn) string {
 	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(eventually)); err != nil {
+		t.Fatal(err)
+	}
 	read, err := io.ReadAll(conn)
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() {
@@ -62,11 +67,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 				_, _ = io.ReadAll(r.Body)
 				answerOK(w, r)
 			}
-			// The other limits never end the connection, so that each case needs its own.
-			url := serve(t, t.Context(), handler, func(l *limits) {
-				l.header, l.read, l.write, l.idle = time.Hour, time.Hour, time.Hour, time.Hour
-				tc.change(l)
-			})
+			url := serve(t, t.Context(), handler, tc.change)
 			conn := dial(t, url)
 			fmt.Fprint(conn, tc.sent)
 			untilClosed(t, conn)
@@ -136,14 +137,15 @@ func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
 // Two connections are open and idle. A third one is accepted only when one of them ends.
 func TestMoreConnectionsThanTheLimitWait(t *testing.T) {
 	noLeaks(t)
-	accepted := make(chan struct{})
-	release := make(chan struct{})
+	accepted := make(chan struct{}, 3)
+	hold, release := context.WithCancel(t.Context())
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		accepted <- struct{}{}
-		<-release
+		<-hold.Done()
 		answerOK(w, r)
 	}
 	url := serve(t, t.Context(), handler, func(l *limits) { l.connections = 2 })
+	defer release()
 	for range 3 {
 		fmt.Fprint(dial(t, url), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	}
@@ -158,7 +160,7 @@ func TestMoreConnectionsThanTheLimitWait(t *testing.T) {
 		default:
 		}
 	}
-	close(release)
+	release()
 	<-accepted
 }
 
@@ -234,11 +236,34 @@ func TestRunCutsOffRequestsThatDoNotFinish(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	fmt.Fprint(dial(t, server.Address()), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	conn := dial(t, server.Address())
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-began
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if got := untilClosed(t, conn); got != "" {
+		t.Errorf("a request that does not finish gets %q", got)
+	}
+}
+
+// The process may be asked to stop before the goroutine that serves has begun. With one thread this is certain.
+func TestRunClosesTheListenerIfItIsStoppedAtOnce(t *testing.T) {
+	noLeaks(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	listener, err := listen(anyPort, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(t.Context(), "test", listener, nil, http.HandlerFunc(answerOK), probeLimits)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := server.Run(stopped); err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+		t.Error("the listener is open after the end of Run")
 	}
 }
 
