@@ -21,7 +21,8 @@ type lane[K comparable] struct {
 	// free has the queued keys that need no token, retries those that do. The first is the one with the smallest rank.
 	free, retries minHeap[*item[K]]
 
-	candidate bool
+	// joined means that it has a turn, waiting that a key is queued.
+	joined, waiting bool
 	// turn is the round in which the lane may be served. Of two with the same turn the smaller place is first.
 	turn, place int
 	// inFree and inRetries are its elements in the turns.
