@@ -755,6 +755,68 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 	}
 }
 
+// The handlers of all namespaces share a goroutine. However many Foos an event concerns, its handler queues one or two
+// of them, and a fanOut, which is queued once for any number of events.
+func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
+	owner := newFoo(fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
+	var objs []runtime.Object
+	for i := range 200 {
+		objs = append(objs, newFoo(fooNamed(fmt.Sprint("waiting-", i))))
+	}
+	shared := newDeployment(ownedByFoo(owner))
+	f := newFixture(t, append(objs, owner, shared), nil)
+	adds := 0
+	f.add = func(cache.ObjectName, fairqueue.Class) { adds++ }
+	f.enqueueAll = f.enqueueLater
+	for i := range 10 {
+		labelled := shared.DeepCopy()
+		labelled.ResourceVersion, labelled.Labels = fmt.Sprint(100+i), map[string]string{"made-for": fmt.Sprint(i)}
+		labelled.OwnerReferences = nil
+		f.deploymentChanged(shared, labelled)
+		paused := owner.DeepCopy()
+		paused.ResourceVersion, paused.Spec.Paused = fmt.Sprint(100+i), true
+		f.fooChanged(owner, paused)
+	}
+	if adds > 2*20 || f.fanOuts.Len() > 3 {
+		t.Errorf("20 events queued %d keys and %d fanOuts", adds, f.fanOuts.Len())
+	}
+	adds = 0
+	for f.fanOuts.Len() > 0 {
+		f.processNextFanOut(t.Context())
+	}
+	if adds < 200 || adds > 3*201 {
+		t.Errorf("the fanOuts queued %d keys, want each of 201 Foos at least once and at most three times", adds)
+	}
+}
+
+// Deployments with one owner are deleted. Each deletion must not cost a walk over the others.
+func TestTheDeletionOfManyDeploymentsOfAFooIsFannedOutOnce(t *testing.T) {
+	const n = 100
+	owner := newFoo(fooNamed("owner"))
+	objs := []runtime.Object{owner}
+	var deps []*appsv1.Deployment
+	for i := range n {
+		name := fmt.Sprint("dep-", i)
+		deps = append(deps, newDeployment(ownedByFoo(owner), named(name)))
+		objs = append(objs, deps[i], newFoo(fooNamed("waits-for-"+name), func(foo *v1alpha1.Foo) {
+			foo.Spec.DeploymentName = name
+		}))
+	}
+	f := newFixture(t, objs, nil)
+	adds := 0
+	f.add = func(cache.ObjectName, fairqueue.Class) { adds++ }
+	f.enqueueAll = f.enqueueLater
+	for _, dep := range deps {
+		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: dep})
+	}
+	for f.fanOuts.Len() > 0 {
+		f.processNextFanOut(t.Context())
+	}
+	if most := 4 * n; adds > most {
+		t.Errorf("%d deletions queued %d keys, want at most %d", n, adds, most)
+	}
+}
+
 // A cycle of any length costs each of its Foos no more than a chain of the limit.
 func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
 	const n = 3 * plan.MaxChain
@@ -818,7 +880,7 @@ func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
 	a, depA := swapped("a", "b")
 	b, depB := swapped("b", "a")
 	f := newFixture(t, objects(a, b, depA, depB), nil)
-	f.enqueueWaiting(a, f.controlledBy(a))
+	f.fanOut(waitingFor(scopeControlled, a))
 	if n := f.queue.Len(); n != 1 {
 		t.Fatalf("%d keys are queued, want 1", n)
 	}
@@ -990,6 +1052,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.enqueueAll = c.fanOut // At once, because no worker runs.
 		samplesFactory.StartWithContext(ctx)
 		kubeFactory.StartWithContext(ctx)
 		defer func() {
@@ -1549,6 +1612,7 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }
+	c.enqueueAll = c.fanOut // At once, because no other goroutine runs.
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}
@@ -1578,6 +1642,8 @@ type fixture struct {
 	// whenAsked, unless nil, is called when a cache is asked for that resourceVersion.
 	whenAsked func()
 	log       []string // The requests, in order.
+	// enqueueLater is what enqueueAll is outside of tests.
+	enqueueLater func(fanOut)
 }
 
 // fixtureWorkers is so many that a test can get all keys of a namespace without Done.
@@ -1606,7 +1672,9 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	f.writes = consistency.New(func(resource, _ string) consistency.Store { return progressOf{f, resource} })
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
 	f.fill(f.current(cached, live))
+	f.enqueueLater, f.enqueueAll = f.enqueueAll, f.fanOut // At once, because no other goroutine runs.
 	t.Cleanup(f.queue.ShutDown)
+	t.Cleanup(f.fanOuts.ShutDown)
 	return f
 }
 

@@ -77,9 +77,9 @@ func (t *turns[K]) forget() {
 	}
 }
 
-// update gives l its place in the turns after the keys of its namespace have changed. When its first key is queued, it is
-// the last of those with the same turn. While its namespace is at its limit, it keeps its turn and its place. Otherwise
-// the initial list of the namespace might always be before its changes.
+// update gives l its place in the turns after the keys of its namespace have changed. When its first key is queued, it
+// is the last of those with the same turn. While its namespace is at its limit, it keeps its turn and its place.
+// Otherwise the initial list of the namespace might always be before its changes.
 func (t *turns[K]) update(l *lane[K], limit int) {
 	waiting := l.queued() > 0
 	if waiting && !l.joined {
