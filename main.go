@@ -38,6 +38,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/preflight"
 	"example.com/foo-controller/pkg/recorder"
+	"example.com/foo-controller/pkg/shallow"
 )
 
 const (
@@ -77,6 +78,7 @@ func run(args []string, stdout io.Writer) error {
 	ctx := klog.NewContext(untilSignal(), logger)
 
 	config.WarningHandlerWithContext = &logging.Warnings{}
+	config.Wrap(shallow.Wrap) // Before the config is copied: it is for both connections.
 	// Two connections: one for watches, so that a burst of writes cannot delay what the caches hear, and
 	// one for everything else.
 	reporter := preflight.NewReporter(ctx, hints)
