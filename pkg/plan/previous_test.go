@@ -84,6 +84,14 @@ func TestManyPreviousDeploymentsAreDeletedInSeveralSyncs(t *testing.T) {
 			left: names(many(foo, plan.MaxPrevious, "a")),
 		},
 		{
+			name: "several were complete, which are first by name",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, available(0)), Previous: append(
+					many(foo, plan.MaxPrevious, "a", available(0), wasComplete), many(foo, n, "b", available(0))...),
+			},
+			left: names(many(foo, plan.MaxPrevious, "a")),
+		},
+		{
 			name: "there are copies, which are first by name",
 			state: plan.State{
 				Foo: foo, Deployment: newDeployment(foo),
