@@ -84,6 +84,14 @@ func TestManyPreviousDeploymentsAreDeletedInSeveralSyncs(t *testing.T) {
 			left: names(many(foo, plan.MaxPrevious, "a")),
 		},
 		{
+			name: "several were complete, which are first by name",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, available(0)), Previous: append(
+					many(foo, plan.MaxPrevious, "a", available(0), wasComplete), many(foo, n, "b", available(0))...),
+			},
+			left: names(many(foo, plan.MaxPrevious, "a")),
+		},
+		{
 			name: "there are copies, which are first by name",
 			state: plan.State{
 				Foo: foo, Deployment: newDeployment(foo),
@@ -346,11 +354,11 @@ func TestTheWorkOfASyncWithManyPreviousDeploymentsIsLimited(t *testing.T) {
 	}
 }
 
-// Below the limit, a sync has a few steps for each Deployment, and each step costs at most in proportion to their
-// number.
-func TestAStepCostsNoMoreThanThePreviousDeploymentsOnce(t *testing.T) {
+// Below the limit, a sync has a few steps for each Deployment. Each step considers all of them once, and has an event
+// for the one that it deletes: four times as many cost less than sixteen times as much.
+func TestAStepHasAnEventForTheDeploymentThatItDeletesOnly(t *testing.T) {
 	few, many := wholeSyncAllocations(10, available(0)), wholeSyncAllocations(40, available(0))
-	if many > 16*few {
+	if many > 9*few {
 		t.Errorf("%.0f allocations for 10 previous Deployments, %.0f for 40", few, many)
 	}
 }
