@@ -74,10 +74,10 @@ var errPanic = errors.New("sync panicked")
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
 // before, and records the result in the Foo's status.
 //
-// Events of both kinds become keys of Foos on one queue. A worker takes a key and reads its objects from the caches.
-// From then on package plan decides: it returns the next request, the Controller sends it, and passes the answer to
-// the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and its
-// own recent writes. Everything else is read again.
+// Events of both kinds become keys of Foos on one queue, some of them through a fanOut. A worker takes a key and
+// reads its objects from the caches. From then on package plan decides: it returns the next request, the Controller
+// sends it, and passes the answer to the plan, until nothing is left to do. Between syncs the Controller remembers,
+// for each Foo, a plan.Memory and its own recent writes. Everything else is read again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
@@ -93,9 +93,9 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// add queues a key at once. The class decides how soon it is handed out.
 	add func(cache.ObjectName, fairqueue.Class)
-	// fanOuts has the sets of Foos that are to be queued because of an event. enqueueAll adds to it.
-	fanOuts    *fairqueue.Queue[fanOut]
-	enqueueAll func(fanOut)
+	// fanOuts has the sets of Foos that are to be queued because of an event. enqueueFanOut adds to it.
+	fanOuts       *fairqueue.Queue[fanOut]
+	enqueueFanOut func(fanOut)
 	// goroutines is the number of goroutines that call the queue's Get. The queue decides how many of them have a key.
 	goroutines int
 	// retries is the queue's rate limiter.
@@ -161,7 +161,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	c.fanOuts = fairqueue.New(fairqueue.Config[fanOut]{
 		Workers: fanOutWorkers, Namespace: func(f fanOut) string { return f.namespace },
 	})
-	c.enqueueAll = func(f fanOut) { c.fanOuts.AddAs(f, fairqueue.Change) }
+	c.enqueueFanOut = func(f fanOut) { c.fanOuts.AddAs(f, fairqueue.Change) }
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
 		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
@@ -207,7 +207,7 @@ func newQueue(logger klog.Logger, fair *fairqueue.Queue[cache.ObjectName],
 }
 
 // Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for syncGrace, and
-// returns.
+// returns. A fanOut in hand is completed too: it sends nothing.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.handlersSynced...) {
@@ -226,7 +226,7 @@ func (c *Controller) Run(ctx context.Context) {
 			}
 		})
 	}
-	for range c.fanOuts.Goroutines() {
+	for range fanOutWorkers { // A fanOut waits for no answer, so that no more goroutines are of use.
 		running.Go(func() {
 			for c.processNextFanOut(ctx) {
 			}
@@ -517,8 +517,8 @@ func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 		return
 	}
 	c.enqueueFoo(foo)
-	c.enqueueFirst(c.claims.Update(foo))
-	c.enqueueAll(waitingFor(scopeControlled, foo))
+	c.enqueueFirst(cache.MetaObjectToName(foo), c.claims.Update(foo))
+	c.enqueueFanOut(waitingFor(scopeControlled, foo))
 }
 
 // fooChanged queues a Foo that has changed, except when the only change is our own status write. It also queues the
@@ -529,18 +529,18 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	}
 	replaced := have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if replaced || have.Generation != foo.Generation {
-		c.enqueueFirst(c.claims.Update(foo))
+		c.enqueueFirst(cache.MetaObjectToName(foo), c.claims.Update(foo))
 	}
 	switch {
 	case replaced:
-		c.enqueueAll(waitingFor(scopeControlled, have))
-		c.enqueueAll(waitingFor(scopeControlled, foo))
-	case have.Spec.DeploymentName != foo.Spec.DeploymentName: // Each of the two names was or is a previous one.
-		c.enqueueAll(waitingFor(scopeControlled, foo))
+		c.enqueueFanOut(waitingFor(scopeControlled, have))
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
+	case have.Spec.DeploymentName != foo.Spec.DeploymentName: // Either name was, or is, a previous one.
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
 	case plan.Claims(have) != plan.Claims(foo):
-		c.enqueueAll(waitingFor(scopePrevious, foo))
+		c.enqueueFanOut(waitingFor(scopePrevious, foo))
 	case !plan.SameToOthers(have, foo):
-		c.enqueueAll(waitingFor(scopeReport, foo))
+		c.enqueueFanOut(waitingFor(scopeReport, foo))
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.enqueue(key)
@@ -552,23 +552,25 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.enqueue(key)
-	c.enqueueFirst(c.claims.Delete(key))
+	c.enqueueFirst(key, c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueAll(waitingFor(scopeControlled, foo))
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
 		return
 	}
-	c.enqueueAll(fanOut{scope: scopeNamespace, namespace: key.Namespace})
+	c.enqueueFanOut(fanOut{scope: scopeNamespace, namespace: key.Namespace})
 }
 
-// enqueueFirst queues the Foos that had and have the first claim to a Deployment. If the Deployment exists, claims do
-// not matter. The reports of all other Foos that name it stay the same.
-func (c *Controller) enqueueFirst(changes []claims.Change) {
+// enqueueFirst queues the Foos that had and have the first claim to a Deployment, except the Foo except, which
+// its own event queues: a worker may have taken it by then, and it would be synced twice. If the Deployment
+// exists, claims do not matter. The reports of all other Foos that name it stay the same.
+func (c *Controller) enqueueFirst(except cache.ObjectName, changes []claims.Change) {
 	for _, change := range changes {
 		name := change.Deployment
 		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		for _, foo := range change.Foos {
+		isExcept := func(foo *v1alpha1.Foo) bool { return cache.MetaObjectToName(foo) == except }
+		for _, foo := range slices.DeleteFunc(change.Foos, isExcept) {
 			c.enqueueFoo(foo)
 		}
 	}
@@ -576,7 +578,7 @@ func (c *Controller) enqueueFirst(changes []claims.Change) {
 
 // A fanOut is a set of Foos that an event concerns, besides the Foo or the owner that the event is about. There may be
 // thousands, and the events of all namespaces are handled one after another. So a handler queues only the fanOut, and
-// processNextFanOut finds its Foos. Equal ones that are queued are one.
+// processNextFanOut finds its Foos. Equal ones that wait are queued once.
 type fanOut struct {
 	scope     scope
 	namespace string
@@ -588,15 +590,15 @@ type fanOut struct {
 	except types.UID
 }
 
-// A scope is a kind of fanOut. It stands for some Deployments. The fanOut has the Foos that name one of them, the Foos
-// that wait for these, and so on: which Foo waits for which may have changed, and the report of each may depend on the
-// whole chain. It is not enough to wait for statuses that change on the way, since they may be late, and then be the
-// same as before.
+// A scope selects Deployments. The fanOut consists of the Foos that name one of them, of the Foos that wait for
+// these, and so on: which Foo waits for which may have changed, and the report of each may depend on the whole chain.
+// It is not enough to wait for statuses that change on the way, since they may be late, and then be the same as
+// before.
 type scope string
 
 const (
 	// scopeNamed is about one Deployment, scopeControlled about all that the owner controls, and scopePrevious about those
-	// of them that it does not name any more.
+	// of them that it does not name.
 	scopeNamed      scope = "named"
 	scopeControlled scope = "controlled"
 	scopePrevious   scope = "previous"
@@ -607,7 +609,7 @@ const (
 	scopeNamespace scope = "namespace"
 )
 
-// waitingFor returns the other Foos that wait for Deployments of foo.
+// waitingFor returns the fanOut with this scope to the other Foos that wait for Deployments of foo.
 func waitingFor(scope scope, foo *v1alpha1.Foo) fanOut {
 	return fanOut{scope: scope, namespace: foo.Namespace, owner: foo.UID, except: foo.UID}
 }
@@ -620,13 +622,13 @@ func (c *Controller) processNextFanOut(ctx context.Context) bool {
 	}
 	defer c.fanOuts.Done(f)
 	if ctx.Err() == nil {
-		c.fanOut(f)
+		c.enqueueFoosOf(f)
 	}
 	return true
 }
 
-// fanOut queues the Foos of f, as the caches have them now.
-func (c *Controller) fanOut(f fanOut) {
+// enqueueFoosOf queues the Foos of f, as the caches have them now.
+func (c *Controller) enqueueFoosOf(f fanOut) {
 	switch f.scope {
 	case scopeNamed:
 		c.walkWaiting(f, []string{f.deployment}, c.previousOf)
@@ -720,7 +722,7 @@ func (c *Controller) enqueueOwner(dep *appsv1.Deployment) {
 // may be known, and not the owner. Then every Foo of the namespace is queued.
 func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
 	if deleted.OptionalObj == nil {
-		c.enqueueAll(fanOut{scope: scopeNamespace, namespace: deleted.GetObjectName().Namespace})
+		c.enqueueFanOut(fanOut{scope: scopeNamespace, namespace: deleted.GetObjectName().Namespace})
 		return
 	}
 	c.handleObject(deleted.OptionalObj, nil)
@@ -739,13 +741,13 @@ func (c *Controller) enqueueNamespace(namespace string) {
 func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
 	if owner := c.resolveOwner(dep); owner != nil && owner != writer { // One that the cache lacks is queued when added.
 		c.enqueueFoo(owner)
-		c.enqueueAll(waitingFor(scopePrevious, owner))
+		c.enqueueFanOut(waitingFor(scopePrevious, owner))
 	}
 	f := fanOut{scope: scopeNamed, namespace: dep.Namespace, deployment: dep.Name}
 	if writer != nil {
 		f.except = writer.UID
 	}
-	c.enqueueAll(f)
+	c.enqueueFanOut(f)
 }
 
 // lastWriter returns the Foo for which the controller wrote this very version of dep, nil when somebody else did.

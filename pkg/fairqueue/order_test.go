@@ -248,7 +248,8 @@ func TestAKeyThatIsAddedAgainMovesUpAndNeverDown(t *testing.T) {
 	}{
 		{name: "up", first: Initial, second: Change, want: "a/key a/change a/retry a/initial"},
 		{name: "up from a retry", first: Retry, second: Change, want: "a/change a/key a/retry a/initial"},
-		{name: "up from a retry, but not before it", first: Failed, second: Retry, want: "a/change a/key a/retry a/initial"},
+		{name: "up, as if it were a change", first: Initial, second: Retry, want: "a/key a/change a/retry a/initial"},
+		{name: "a retry keeps its place", first: Failed, second: Retry, want: "a/change a/key a/retry a/initial"},
 		{name: "not down", first: Change, second: Initial, want: "a/key a/change a/retry a/initial"},
 		{name: "not back", first: Change, second: Change, want: "a/key a/change a/retry a/initial"},
 	}

@@ -35,7 +35,7 @@ func (t *turns[K]) next(withToken bool) *lane[K] {
 	return firstOf(&t.free, &t.retries, withToken)
 }
 
-// join gives a lane that is used for the first time its turn.
+// join gives a turn to a lane that gets its first key.
 func (t *turns[K]) join(l *lane[K]) {
 	l.joined, l.turn = true, t.round
 	if _, served := t.left[l.namespace.name]; served || t.newcomers == 0 {

@@ -16,7 +16,7 @@ const MaxPrevious = 50
 // A choice is what one sync considers of State.Previous: all of them, unless there are more than MaxPrevious. The rest
 // is neither deleted nor reported. Each deletion is an event that brings the key back, and the next sync chooses again.
 type choice struct {
-	// all are by name. They are nil until the choice is made.
+	// all are sorted by name. They are nil until the choice is made.
 	all []*appsv1.Deployment
 	// made are those of all that were made for the Foo and are not being deleted, by name.
 	made []*appsv1.Deployment
@@ -26,9 +26,9 @@ type choice struct {
 
 // choose returns which of previous a sync of foo considers. Its order has three reasons:
 //   - The Deployment that serves is considered, so that no other one takes its place.
-//   - If one that is left out could be deleted, so could all others that are considered. Those with the fewest
-//     available replicas come first, and of these the ones that never were complete: notServing and canReplace ask the
-//     least for them. So if nothing can be deleted of what is considered, nothing can of the rest.
+//   - If one that is left out could be deleted, so could each one that is considered, except the one that serves. Those
+//     with the fewest available replicas come first, and of these the ones that never were complete: notServing and
+//     canReplace ask the least for them. So if nothing can be deleted of what is considered, nothing can of the rest.
 //   - What is only reported, a copy or what is being deleted, takes no place of what can be deleted.
 func choose(foo *v1alpha1.Foo, previous []*appsv1.Deployment) choice {
 	var made, others []*appsv1.Deployment

@@ -1,6 +1,6 @@
-// Package shallow removes metadata.managedFields from the responses of an API server while they are read. One object
-// whose managed fields are deep cannot stop a controller for all others then. Use Wrap with rest.Config.Wrap for every
-// client that reads objects which users write, as JSON.
+// Package shallow removes metadata.managedFields from the responses of an API server while they are read. Then one
+// object with deep managed fields cannot stop a controller for all others. Use Wrap with rest.Config.Wrap for every
+// client that reads, as JSON, objects that users write.
 //
 // # The problem
 //
