@@ -53,6 +53,9 @@ const (
 	retryRate  = 50
 	retryBurst = 300
 
+	// fanOutWorkers is the number of fanOuts that are worked on at a time. One namespace has at most half of them.
+	fanOutWorkers = 2
+
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
 
@@ -76,10 +79,10 @@ var errPanic = errors.New("sync panicked")
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
 // before, and records the result in the Foo's status.
 //
-// Events of both kinds become keys of Foos on one queue. A worker takes a key and reads its objects from the caches.
-// From then on package plan decides: it returns the next request, the Controller sends it, and passes the answer to
-// the plan, until nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and its
-// own recent writes. Everything else is read again.
+// Events of both kinds become keys of Foos on one queue, some of them through a fanOut. A worker takes a key and
+// reads its objects from the caches. From then on package plan decides: it returns the next request, the Controller
+// sends it, and passes the answer to the plan, until nothing is left to do. Between syncs the Controller remembers,
+// for each Foo, a plan.Memory and its own recent writes. Everything else is read again.
 type Controller struct {
 	kube     kubernetes.Interface
 	samples  clientset.Interface
@@ -95,6 +98,9 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// add queues a key at once. The class decides how soon it is handed out.
 	add func(cache.ObjectName, fairqueue.Class)
+	// fanOuts has the sets of Foos that are to be queued because of an event. enqueueFanOut adds to it.
+	fanOuts       *fairqueue.Queue[fanOut]
+	enqueueFanOut func(fanOut)
 	// goroutines is the number of goroutines that call the queue's Get. The queue decides how many of them have a key.
 	goroutines int
 	// retries is the queue's rate limiter.
@@ -162,6 +168,11 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		Busy:     serving.NewBusy(stuckAfter),
 	}
 
+	c.fanOuts = fairqueue.New(fairqueue.Config[fanOut]{
+		Workers: fanOutWorkers, Namespace: func(f fanOut) string { return f.namespace },
+	})
+	c.enqueueFanOut = func(f fanOut) { c.fanOuts.AddAs(f, fairqueue.Change) }
+
 	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
 		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
@@ -206,10 +217,11 @@ func newQueue(logger klog.Logger, fair *fairqueue.Queue[cache.ObjectName],
 }
 
 // Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for syncGrace, and
-// returns.
+// returns. A fanOut in hand is completed too: it sends nothing.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.handlersSynced...) {
+		c.fanOuts.ShutDown()
 		c.queue.ShutDown()
 		return // Asked to stop before the caches were filled.
 	}
@@ -224,7 +236,14 @@ func (c *Controller) Run(ctx context.Context) {
 			}
 		})
 	}
+	for range fanOutWorkers { // A fanOut waits for no answer, so that no more goroutines are of use.
+		running.Go(func() {
+			for c.processNextFanOut(ctx) {
+			}
+		})
+	}
 	<-ctx.Done()
+	c.fanOuts.ShutDown()
 	c.queue.ShutDown()
 	running.Wait()
 }
@@ -483,9 +502,9 @@ func (c *Controller) forget(key cache.ObjectName) {
 	delete(c.memories, key)
 }
 
-// The table shows which event queues which Foos. An event of our own write does not queue its Foo. The initial list
-// queues each Foo once. Informers are not resynced: a key is requeued until no retry is needed, and a new list after a
-// lost watch brings every change that the watch missed.
+// The table shows which event queues which Foos, by itself or through a fanOut. An event of our own write does not
+// queue its Foo. The initial list queues each Foo once. Informers are not resynced: a key is requeued until no retry
+// is needed, and a new list after a lost watch brings every change that the watch missed.
 //
 //	event                                          queues
 //	a Foo is added, changed or deleted             the Foo itself
@@ -513,8 +532,8 @@ func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 		return
 	}
 	c.enqueueFoo(foo)
-	c.enqueueFirst(c.claims.Update(foo))
-	c.enqueueWaiting(foo, c.controlledBy(foo))
+	c.enqueueFirst(cache.MetaObjectToName(foo), c.claims.Update(foo))
+	c.enqueueFanOut(waitingFor(scopeControlled, foo))
 }
 
 // fooChanged queues a Foo that has changed, except when the only change is our own status write. It also queues the
@@ -525,17 +544,18 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	}
 	replaced := have.UID != foo.UID || (have.DeletionTimestamp == nil) != (foo.DeletionTimestamp == nil)
 	if replaced || have.Generation != foo.Generation {
-		c.enqueueFirst(c.claims.Update(foo))
+		c.enqueueFirst(cache.MetaObjectToName(foo), c.claims.Update(foo))
 	}
 	switch {
 	case replaced:
-		c.enqueueWaiting(have, c.controlledBy(have))
-		c.enqueueWaiting(foo, c.controlledBy(foo))
-	case have.Spec.DeploymentName != foo.Spec.DeploymentName || plan.Claims(have) != plan.Claims(foo):
-		c.enqueueWaiting(have, c.previousOf(have))
-		c.enqueueWaiting(foo, c.previousOf(foo))
+		c.enqueueFanOut(waitingFor(scopeControlled, have))
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
+	case have.Spec.DeploymentName != foo.Spec.DeploymentName: // Either name was, or is, a previous one.
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
+	case plan.Claims(have) != plan.Claims(foo):
+		c.enqueueFanOut(waitingFor(scopePrevious, foo))
 	case !plan.SameToOthers(have, foo):
-		c.enqueueReporting(foo)
+		c.enqueueFanOut(waitingFor(scopeReport, foo))
 	}
 	if key := cache.MetaObjectToName(foo); !c.writes.IsOwnWrite(key, foosResource, foo.ResourceVersion) {
 		c.enqueue(key)
@@ -547,76 +567,141 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	key := deleted.GetObjectName()
 	c.enqueue(key)
-	c.enqueueFirst(c.claims.Delete(key))
+	c.enqueueFirst(key, c.claims.Delete(key))
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueWaiting(foo, c.controlledBy(foo))
+		c.enqueueFanOut(waitingFor(scopeControlled, foo))
 		return
 	}
-	c.enqueueNamespace(key.Namespace)
+	c.enqueueFanOut(fanOut{scope: scopeNamespace, namespace: key.Namespace})
 }
 
-// enqueueFirst queues the Foos that had and have the first claim to a Deployment. If the Deployment exists, claims do
-// not matter. The reports of all other Foos that name it stay the same.
-func (c *Controller) enqueueFirst(changes []claims.Change) {
+// enqueueFirst queues the Foos that had and have the first claim to a Deployment, except the Foo except, which
+// its own event queues: a worker may have taken it by then, and it would be synced twice. If the Deployment
+// exists, claims do not matter. The reports of all other Foos that name it stay the same.
+func (c *Controller) enqueueFirst(except cache.ObjectName, changes []claims.Change) {
 	for _, change := range changes {
 		name := change.Deployment
 		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		for _, foo := range change.Foos {
+		isExcept := func(foo *v1alpha1.Foo) bool { return cache.MetaObjectToName(foo) == except }
+		for _, foo := range slices.DeleteFunc(change.Foos, isExcept) {
 			c.enqueueFoo(foo)
 		}
 	}
 }
 
-// enqueueWaiting queues the Foos that name one of deps, the Foos that wait for those, and so on, all except foo, which
-// may be nil: which Foo waits for which has changed, and the report of each may depend on the whole chain. It does not
-// rely on a status that changes on the way, since that may be late, and then be the same as before.
-func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment) {
-	c.walkWaiting(foo, deps, c.previousOf)
+// A fanOut is a set of Foos that an event concerns, besides the Foo or the owner that the event is about. There may be
+// thousands, and the events of all namespaces are handled one after another. So a handler queues only the fanOut, and
+// processNextFanOut finds its Foos. Equal ones that wait are queued once.
+type fanOut struct {
+	scope     scope
+	namespace string
+	// deployment is the name of the Deployment, for scopeNamed.
+	deployment string
+	// owner is the uid of the Foo with the Deployments, for the scopes of its Deployments.
+	owner types.UID
+	// except is the uid of a Foo that is left out, or empty.
+	except types.UID
 }
 
-// enqueueReporting queues the other Foos that name a previous Deployment of foo, whose status has changed. Each of
-// them, when its own status changes, wakes the Foos that wait for it. Paused and invalid Foos do not report what they
-// wait for, so the Foos that wait for such a Foo are queued too.
-func (c *Controller) enqueueReporting(foo *v1alpha1.Foo) {
-	c.walkWaiting(foo, c.previousOf(foo), func(other *v1alpha1.Foo) []*appsv1.Deployment {
-		if plan.Claims(other) {
-			return nil
-		}
-		return c.previousOf(other)
-	})
+// A scope selects Deployments. The fanOut consists of the Foos that name one of them, of the Foos that wait for
+// these, and so on: which Foo waits for which may have changed, and the report of each may depend on the whole chain.
+// It is not enough to wait for statuses that change on the way, since they may be late, and then be the same as
+// before.
+type scope string
+
+const (
+	// scopeNamed is about one Deployment, scopeControlled about all that the owner controls, and scopePrevious about those
+	// of them that it does not name.
+	scopeNamed      scope = "named"
+	scopeControlled scope = "controlled"
+	scopePrevious   scope = "previous"
+	// scopeReport is scopePrevious without the rest of the chain: each Foo wakes the next one when its own status changes.
+	// Paused and invalid Foos do not report what they wait for, so the Foos that wait for such a Foo are in it too.
+	scopeReport scope = "report"
+	// scopeNamespace is about no Deployment: all Foos of the namespace.
+	scopeNamespace scope = "namespace"
+)
+
+// waitingFor returns the fanOut with this scope to the other Foos that wait for Deployments of foo.
+func waitingFor(scope scope, foo *v1alpha1.Foo) fanOut {
+	return fanOut{scope: scope, namespace: foo.Namespace, owner: foo.UID, except: foo.UID}
 }
 
-// walkWaiting queues the Foos that name one of deps, then those that name a Deployment which next returns for one of
-// them, and so on, all except foo, which may be nil.
-func (c *Controller) walkWaiting(foo *v1alpha1.Foo, deps []*appsv1.Deployment,
-	next func(*v1alpha1.Foo) []*appsv1.Deployment) {
-	visited := map[types.UID]bool{}
-	if foo != nil {
-		visited[foo.UID] = true
+// processNextFanOut queues the Foos of the next fanOut. It returns false when the queue is shut down.
+func (c *Controller) processNextFanOut(ctx context.Context) bool {
+	f, shutdown := c.fanOuts.Get()
+	if shutdown {
+		return false
 	}
-	for depth := 0; len(deps) > 0 && depth < plan.MaxChain; depth++ {
-		waiting := c.waitingFor(deps, visited)
-		deps = nil
-		for _, other := range waiting {
+	defer c.fanOuts.Done(f)
+	if ctx.Err() == nil {
+		c.enqueueFoosOf(f)
+	}
+	return true
+}
+
+// enqueueFoosOf queues the Foos of f, as the caches have them now.
+func (c *Controller) enqueueFoosOf(f fanOut) {
+	switch f.scope {
+	case scopeNamed:
+		c.walkWaiting(f, []string{f.deployment}, c.previousOf)
+	case scopeControlled:
+		c.walkWaiting(f, names(c.controlledBy(f.namespace, f.owner)), c.previousOf)
+	case scopeNamespace:
+		c.enqueueNamespace(f.namespace)
+	}
+	owner := c.fooWithUID(f.namespace, f.owner)
+	if owner == nil {
+		return
+	}
+	switch f.scope {
+	case scopePrevious:
+		c.walkWaiting(f, names(c.previousOf(owner)), c.previousOf)
+	case scopeReport:
+		c.walkWaiting(f, names(c.previousOf(owner)), func(other *v1alpha1.Foo) []*appsv1.Deployment {
+			if plan.Claims(other) {
+				return nil
+			}
+			return c.previousOf(other)
+		})
+	}
+}
+
+// walkWaiting queues the Foos that name one of deployments, then those that name a Deployment which next returns for
+// one of them, and so on.
+func (c *Controller) walkWaiting(f fanOut, deployments []string, next func(*v1alpha1.Foo) []*appsv1.Deployment) {
+	visited := map[types.UID]bool{f.except: true}
+	for depth := 0; len(deployments) > 0 && depth < plan.MaxChain; depth++ {
+		var behind []*appsv1.Deployment
+		for _, other := range c.newFoosNaming(f.namespace, deployments, visited) {
 			c.enqueueFoo(other)
-			deps = append(deps, next(other)...)
+			behind = append(behind, next(other)...)
 		}
+		deployments = names(behind)
 	}
 }
 
-// waitingFor returns the Foos that name one of deps, without those that were visited.
-func (c *Controller) waitingFor(deps []*appsv1.Deployment, visited map[types.UID]bool) []*v1alpha1.Foo {
-	var blocked []*v1alpha1.Foo
-	for _, dep := range deps {
-		blocked = append(blocked, c.foosNaming(dep.Namespace, dep.Name)...)
+// newFoosNaming returns the Foos that name one of deployments and were not visited, and marks them as visited.
+func (c *Controller) newFoosNaming(namespace string, deployments []string, visited map[types.UID]bool) []*v1alpha1.Foo {
+	var foos []*v1alpha1.Foo
+	for _, name := range deployments {
+		foos = append(foos, c.foosNaming(namespace, name)...)
 	}
-	return slices.DeleteFunc(blocked, func(other *v1alpha1.Foo) bool {
-		again := visited[other.UID]
-		visited[other.UID] = true
+	return slices.DeleteFunc(foos, func(foo *v1alpha1.Foo) bool {
+		again := visited[foo.UID]
+		visited[foo.UID] = true
 		return again
 	})
+}
+
+func names(deps []*appsv1.Deployment) []string {
+	var names []string
+	for _, dep := range deps {
+		names = append(names, dep.Name)
+	}
+	return names
 }
 
 // deploymentAdded queues the Foos that a new Deployment concerns. The initial list needs no handling: every Foo is
@@ -652,7 +737,7 @@ func (c *Controller) enqueueOwner(dep *appsv1.Deployment) {
 // may be known, and not the owner. Then every Foo of the namespace is queued.
 func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
 	if deleted.OptionalObj == nil {
-		c.enqueueNamespace(deleted.GetObjectName().Namespace)
+		c.enqueueFanOut(fanOut{scope: scopeNamespace, namespace: deleted.GetObjectName().Namespace})
 		return
 	}
 	c.handleObject(deleted.OptionalObj, nil)
@@ -671,9 +756,13 @@ func (c *Controller) enqueueNamespace(namespace string) {
 func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) {
 	if owner := c.resolveOwner(dep); owner != nil && owner != writer { // One that the cache lacks is queued when added.
 		c.enqueueFoo(owner)
-		c.enqueueWaiting(owner, c.previousOf(owner))
+		c.enqueueFanOut(waitingFor(scopePrevious, owner))
 	}
-	c.enqueueWaiting(writer, []*appsv1.Deployment{dep})
+	f := fanOut{scope: scopeNamed, namespace: dep.Namespace, deployment: dep.Name}
+	if writer != nil {
+		f.except = writer.UID
+	}
+	c.enqueueFanOut(f)
 }
 
 // lastWriter returns the Foo for which the controller wrote this very version of dep, nil when somebody else did.
@@ -717,7 +806,12 @@ func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 	if ref == nil {
 		return nil
 	}
-	foos, _ := c.fooIndexer.ByTypedIndex(byUID, dep.Namespace+"/"+string(ref.UID)) // Fails only without the index.
+	return c.fooWithUID(dep.Namespace, ref.UID)
+}
+
+// fooWithUID returns the Foo, or nil if the cache does not have it.
+func (c *Controller) fooWithUID(namespace string, uid types.UID) *v1alpha1.Foo {
+	foos, _ := c.fooIndexer.ByTypedIndex(byUID, namespace+"/"+string(uid)) // Fails only without the index.
 	if len(foos) == 0 {
 		return nil
 	}
@@ -731,15 +825,15 @@ func (c *Controller) foosNaming(namespace, deployment string) []*v1alpha1.Foo {
 	return foos
 }
 
-// controlledBy returns the cached Deployments that foo controls.
-func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
+// controlledBy returns the cached Deployments that the Foo with this uid controls.
+func (c *Controller) controlledBy(namespace string, foo types.UID) []*appsv1.Deployment {
+	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, namespace+"/"+string(foo)) // Fails only without the index.
 	return deps
 }
 
 // previousOf returns the cached Deployments that foo controls and does not name.
 func (c *Controller) previousOf(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	return slices.DeleteFunc(c.controlledBy(foo), func(dep *appsv1.Deployment) bool {
+	return slices.DeleteFunc(c.controlledBy(foo.Namespace, foo.UID), func(dep *appsv1.Deployment) bool {
 		return dep.Name == foo.Spec.DeploymentName
 	})
 }

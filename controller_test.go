@@ -755,6 +755,87 @@ func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
 	}
 }
 
+// The handlers of all namespaces share a goroutine. However many Foos an event concerns, its handler queues one or two
+// of them, and a few fanOuts, which are queued once for any number of events.
+func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
+	owner := newFoo(fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
+	var objs []runtime.Object
+	for i := range 200 {
+		objs = append(objs, newFoo(fooNamed(fmt.Sprint("waiting-", i))))
+	}
+	shared := newDeployment(ownedByFoo(owner))
+	f := newFixture(t, append(objs, owner, shared), nil)
+	adds, queued := 0, map[cache.ObjectName]bool{}
+	f.add = func(key cache.ObjectName, _ fairqueue.Class) { adds, queued[key] = adds+1, true }
+	f.enqueueFanOut = f.enqueueLater
+	for i := range 10 {
+		labelled := shared.DeepCopy()
+		labelled.ResourceVersion, labelled.Labels = fmt.Sprint(100+i), map[string]string{"made-for": fmt.Sprint(i)}
+		labelled.OwnerReferences = nil
+		f.deploymentChanged(shared, labelled)
+		paused := owner.DeepCopy()
+		paused.ResourceVersion, paused.Spec.Paused = fmt.Sprint(100+i), true
+		f.fooChanged(owner, paused)
+	}
+	if adds > 2*20 || f.fanOuts.Len() > 3 {
+		t.Errorf("20 events queued %d keys and %d fanOuts", adds, f.fanOuts.Len())
+	}
+	adds, queued = 0, map[cache.ObjectName]bool{}
+	for f.fanOuts.Len() > 0 {
+		f.processNextFanOut(t.Context())
+	}
+	if len(queued) != 200 || adds > 3*200 {
+		t.Errorf("the fanOuts queued %d Foos with %d adds, want the 200 that wait, each at most thrice", len(queued), adds)
+	}
+}
+
+// Deployments with one owner are deleted. Each deletion must not cost a walk over the others.
+func TestTheDeletionOfManyDeploymentsOfAFooIsFannedOutOnce(t *testing.T) {
+	const n = 100
+	owner := newFoo(fooNamed("owner"))
+	objs := []runtime.Object{owner}
+	var deps []*appsv1.Deployment
+	for i := range n {
+		name := fmt.Sprint("dep-", i)
+		deps = append(deps, newDeployment(ownedByFoo(owner), named(name)))
+		objs = append(objs, deps[i], newFoo(fooNamed("waits-for-"+name), func(foo *v1alpha1.Foo) {
+			foo.Spec.DeploymentName = name
+		}))
+	}
+	f := newFixture(t, objs, nil)
+	adds, queued := 0, map[cache.ObjectName]bool{}
+	f.add = func(key cache.ObjectName, _ fairqueue.Class) { adds, queued[key] = adds+1, true }
+	f.enqueueFanOut = f.enqueueLater
+	for _, dep := range deps {
+		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: dep})
+	}
+	for f.fanOuts.Len() > 0 {
+		f.processNextFanOut(t.Context())
+	}
+	if most := 4 * n; adds > most || len(queued) != n+1 {
+		t.Errorf("%d deletions queued %d Foos with %d adds, want %d Foos with at most %d", n, len(queued), adds, n+1, most)
+	}
+}
+
+// A worker may take a key as soon as it is queued. So one event must not queue the same key twice.
+func TestAnEventOfAFooQueuesItOnce(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	adds := 0
+	f.add = func(cache.ObjectName, fairqueue.Class) { adds++ }
+	foo := newFoo()
+	f.fooAdded(foo, false)
+	if adds != 1 {
+		t.Errorf("a Foo that is added is queued %d times", adds)
+	}
+	adds = 0
+	moved := foo.DeepCopy()
+	moved.ResourceVersion, moved.Generation, moved.Spec.DeploymentName = "11", foo.Generation+1, "elsewhere"
+	f.fooChanged(foo, moved)
+	if adds != 1 {
+		t.Errorf("a Foo that moves is queued %d times", adds)
+	}
+}
+
 // A cycle of any length costs each of its Foos no more than a chain of the limit.
 func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
 	const n = 3 * plan.MaxChain
@@ -818,7 +899,7 @@ func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
 	a, depA := swapped("a", "b")
 	b, depB := swapped("b", "a")
 	f := newFixture(t, objects(a, b, depA, depB), nil)
-	f.enqueueWaiting(a, f.controlledBy(a))
+	f.enqueueFoosOf(waitingFor(scopeControlled, a))
 	if n := f.queue.Len(); n != 1 {
 		t.Fatalf("%d keys are queued, want 1", n)
 	}
@@ -990,6 +1071,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.enqueueFanOut = c.enqueueFoosOf // At once, because no worker runs.
 		samplesFactory.StartWithContext(ctx)
 		kubeFactory.StartWithContext(ctx)
 		defer func() {
@@ -1553,6 +1635,7 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }
+	c.enqueueFanOut = c.enqueueFoosOf // At once, because no other goroutine runs.
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}
@@ -1582,6 +1665,8 @@ type fixture struct {
 	// whenAsked, unless nil, is called when a cache is asked for that resourceVersion.
 	whenAsked func()
 	log       []string // The requests, in order.
+	// enqueueLater is what enqueueFanOut is outside of tests.
+	enqueueLater func(fanOut)
 }
 
 // fixtureWorkers is so many that a test can get all keys of a namespace without Done.
@@ -1610,7 +1695,9 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	f.writes = consistency.New(func(resource, _ string) consistency.Store { return progressOf{f, resource} })
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
 	f.fill(f.current(cached, live))
+	f.enqueueLater, f.enqueueFanOut = f.enqueueFanOut, f.enqueueFoosOf // At once, because no other goroutine runs.
 	t.Cleanup(f.queue.ShutDown)
+	t.Cleanup(f.fanOuts.ShutDown)
 	return f
 }
 

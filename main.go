@@ -46,6 +46,7 @@ import (
 	"example.com/foo-controller/pkg/preflight"
 	"example.com/foo-controller/pkg/recorder"
 	"example.com/foo-controller/pkg/serving"
+	"example.com/foo-controller/pkg/shallow"
 )
 
 const (
@@ -482,6 +483,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	config.WarningHandlerWithContext = &logging.Warnings{}
+	config.Wrap(shallow.Wrap)
 	config.UserAgent = fmt.Sprintf("%s/%s", controllerName, version())
 	config.QPS = float32(o.qps)
 	config.Burst = o.burst

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,86 @@ func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("a time of %s: kubectl prints %q (%v), want the error %q", time, out, err, want)
+		}
+	}
+}
+
+// createDeep creates a Foo whose managed fields have so many levels that Go can decode the Foo alone, but neither a
+// watch event with it nor a list of it. The API server stores it.
+func (e *env) createDeep(t *testing.T, name string) {
+	t.Helper()
+	const levels = 10_000 - 4 // The Foo, its metadata, the list of managed fields and its first entry are levels too.
+	fields := strings.Repeat(`{"f:a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1)
+	foo := fmt.Sprintf(`{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo",
+		"metadata":{"name":%q,"managedFields":[{"manager":"deep","operation":"Update","fieldsType":"FieldsV1",
+		"apiVersion":"samplecontroller.k8s.io/v1alpha1","time":"2026-01-01T00:00:00Z","fieldsV1":%s}]},
+		"spec":{"deploymentName":%q,"replicas":1}}`, name, fields, name)
+	foos := e.samples.SamplecontrollerV1alpha1()
+	post := foos.RESTClient().Post().Namespace(e.namespace).Resource("foos").Body([]byte(foo))
+	if err := post.Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := foos.Foos(e.namespace).List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Fatalf("Foo %s can be read in a list: the test is without effect", name)
+	}
+}
+
+func TestAFooTooDeepForAListIsServedAndStopsNoOther(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster) // No other test can list Foos meanwhile.
+	next := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	expectServed := func(e *env, name string) {
+		t.Helper()
+		e.waitForReason(t, name, v1alpha1.ReasonAvailable)
+		e.deployment(t, name)
+	}
+	first := e.controller(t)
+	e.createDeep(t, "deep-in-watch")
+	next.createFoo(t, "behind-it", v1alpha1.FooSpec{DeploymentName: "behind-it", Replicas: new(int32(1))})
+	expectServed(next, "behind-it")
+	expectServed(e, "deep-in-watch")
+	first.stop(t)
+
+	e.createDeep(t, "deep-in-list")
+	next.editFoo(t, "behind-it", `{"spec":{"replicas":2}}`)
+	restarted := e.controller(t)
+	next.createFoo(t, "beside-it", v1alpha1.FooSpec{DeploymentName: "beside-it", Replicas: new(int32(1))})
+	next.waitForFoo(t, "behind-it", func(foo *v1alpha1.Foo) bool { return foo.Status.AvailableReplicas == 2 })
+	expectServed(next, "beside-it")
+	expectServed(e, "deep-in-list")
+	for _, log := range []*process{first, restarted} {
+		for _, words := range []string{"Cannot list and watch", "Watch ended", "unable to decode", "Sync failed"} {
+			if n := log.countLog(words); n > 0 {
+				t.Errorf("%q is logged %d times", words, n)
+			}
+		}
+	}
+}
+
+// TestTheManagedFieldsOfOthersAreKept: the controller does not read managed fields, and must not remove them.
+func TestTheManagedFieldsOfOthersAreKept(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	e.controller(t)
+	managers := func() (all []string) {
+		for _, entry := range e.foo(t, "web").ManagedFields {
+			all = append(all, entry.Manager+" "+entry.FieldsV1.String())
+		}
+		return all
+	}
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Paused: true})
+	e.waitForReason(t, "web", v1alpha1.ReasonPaused)
+	e.kubectl(t, `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"web",
+		"annotations":{"managedFields":"[]"}}}`, "apply", "--server-side", "-f", "-", "-n", e.namespace)
+	before := managers()
+	if len(before) != 3 {
+		t.Fatalf("managed fields %v, want those of the client, of kubectl and of the controller", before)
+	}
+
+	e.editFoo(t, "web", `{"spec":{"paused":false}}`)
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+	after := managers()
+	for _, entry := range before {
+		if !strings.HasPrefix(entry, controllerName) && !slices.Contains(after, entry) {
+			t.Errorf("the entry %s is missing in %v", entry, after)
 		}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	Initial
 )
 
-// handicap is how much later than a Change, or a key of the initial list, a key of the class is handed out.
+// handicap is what is added to the time of a key to get its rank, see the package comment.
 func (c Class) handicap() time.Duration {
 	if c == Retry || c == Failed {
 		return 5 * time.Second

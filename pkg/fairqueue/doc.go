@@ -10,8 +10,8 @@
 // # Which key is next
 //
 // Namespaces take turns. In a round each namespace that has a key to hand out is served once. A namespace that was
-// not served in this round is before one that was, so that a new key is the next even if another namespace has
-// thousands. If there are ever new namespaces, 1,000 of them join a round, and the others the next one. So the old
+// not served in this round is before one that was, so that a new key does not wait for the thousands of another
+// namespace. If new namespaces never end, 1,000 of them join a round, and the others the next one. So the old
 // ones do not wait for ever.
 //
 // Within a namespace the key with the smallest rank is next: the time when it was queued, plus 5 s for a retry. So a
@@ -21,7 +21,7 @@
 // The initial list, which is there when the controller starts, must not delay changes, be it of one namespace or of
 // thousands. So its keys have turns of their own. They are handed out when there is nothing else to hand out, and after
 // seven other keys one of them is next in any case. A key of the initial list that is added again in another class
-// belongs to the others then.
+// belongs to the others then, and counts as a change.
 //
 // A retry of what failed needs a token of a limiter that all namespaces share. The token is taken at the moment when
 // the key is handed out, and not before: nothing is reserved. Without a token the namespace gives another key, or keeps

@@ -32,11 +32,12 @@ type model struct {
 // modelTurns is the order of turns for the keys of the initial list, or for the others.
 type modelTurns struct {
 	initial bool
-	// fresh and served have the namespaces that may be handed a key, in the order of their turns: those that were not
-	// served in this round, and those that were. hadTurn has all that were served in this round, and those that came
-	// when there were too many new ones.
+	// fresh and served have the namespaces that wait, in the order of their turns: those that were not served in this
+	// round, and those that were. hadTurn has all that were served in this round, and those that came when there were too
+	// many new ones. joined has those that ever waited, of those that have keys.
 	fresh, served []string
 	hadTurn       map[string]bool
+	joined        map[string]bool
 	newcomers     int // The number of new namespaces in this round.
 }
 
@@ -64,12 +65,9 @@ func handicapOf(class Class) time.Duration {
 }
 
 func (m *model) add(key string, class Class) {
+	m.forgetJoined()
 	queued := slices.IndexFunc(m.queue, func(k queuedKey) bool { return k.key == key })
 	held := slices.IndexFunc(m.hand, func(k heldKey) bool { return k.key == key })
-	if !m.stopping && !m.namespaces()[keyNamespace(key)] {
-		m.changes.join(keyNamespace(key))
-		m.initial.join(keyNamespace(key))
-	}
 	switch {
 	case m.stopping:
 	case held >= 0:
@@ -101,8 +99,9 @@ func (m *model) namespaces() map[string]bool {
 	return names
 }
 
-// join follows when a namespace is new.
+// join follows when a namespace waits for the first time.
 func (m *modelTurns) join(namespace string) {
+	m.joined[namespace] = true
 	if m.hadTurn[namespace] || m.newcomers == modelNewcomers {
 		m.hadTurn[namespace] = true
 		return
@@ -139,22 +138,41 @@ func (m *model) done(key string) {
 // order brings the turns up to date after a change of one namespace.
 func (m *model) order() {
 	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
-		var candidates []string
+		var waiting []string
 		for _, k := range m.queue {
-			namespace := keyNamespace(k.key)
-			if k.initial == turns.initial && (m.stopping || m.held(namespace) < m.limit()) &&
-				!slices.Contains(candidates, namespace) {
-				candidates = append(candidates, namespace)
+			if namespace := keyNamespace(k.key); k.initial == turns.initial && !slices.Contains(waiting, namespace) {
+				waiting = append(waiting, namespace)
 			}
 		}
-		turns.order(candidates)
+		turns.order(waiting)
 	}
 }
 
-func (m *modelTurns) order(candidates []string) {
-	isNone := func(namespace string) bool { return !slices.Contains(candidates, namespace) }
+// forgetJoined drops the namespaces that have no keys.
+func (m *model) forgetJoined() {
+	namespaces := m.namespaces()
+	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
+		maps.DeleteFunc(turns.joined, func(namespace string, _ bool) bool { return !namespaces[namespace] })
+	}
+}
+
+// isCandidate reports whether a key of the namespace may be handed out.
+func (m *model) isCandidate(namespace string) bool {
+	return m.stopping || m.held(namespace) < m.limit()
+}
+
+// hasCandidate reports whether one of those that wait is a candidate.
+func (m *model) hasCandidate(turns modelTurns) bool {
+	return slices.ContainsFunc(turns.fresh, m.isCandidate) || slices.ContainsFunc(turns.served, m.isCandidate)
+}
+
+func (m *modelTurns) order(waiting []string) {
+	isNone := func(namespace string) bool { return !slices.Contains(waiting, namespace) }
 	m.fresh, m.served = slices.DeleteFunc(m.fresh, isNone), slices.DeleteFunc(m.served, isNone)
-	for _, namespace := range candidates {
+	for _, namespace := range waiting {
+		if !m.joined[namespace] {
+			m.join(namespace)
+		}
 		switch {
 		case slices.Contains(m.fresh, namespace) || slices.Contains(m.served, namespace):
 		case m.hadTurn[namespace]:
@@ -226,7 +244,7 @@ func (m *model) take(i int) {
 	case m.queue[i].initial:
 		m.passed = 0
 		m.initial.take(keyNamespace(key))
-	case len(m.initial.fresh)+len(m.initial.served) > 0:
+	case m.hasCandidate(m.initial):
 		m.passed++
 		fallthrough
 	default:
@@ -251,11 +269,13 @@ func (m *modelTurns) take(namespace string) {
 func (m *model) forget() {
 	namespaces := m.namespaces()
 	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
-		if len(turns.fresh)+len(turns.served) > 0 {
+		if m.hasCandidate(*turns) {
 			continue
 		}
 		turns.newcomers = 0
-		maps.DeleteFunc(turns.hadTurn, func(namespace string, _ bool) bool { return !namespaces[namespace] })
+		maps.DeleteFunc(turns.hadTurn, func(namespace string, _ bool) bool {
+			return !namespaces[namespace] || !turns.joined[namespace]
+		})
 	}
 }
 
@@ -270,6 +290,9 @@ func (m *model) find(ok func(queuedKey) bool) int {
 
 func (m *model) findIn(turns modelTurns, ok func(queuedKey) bool) int {
 	for _, namespace := range slices.Concat(turns.fresh, turns.served) {
+		if !m.isCandidate(namespace) {
+			continue
+		}
 		first := -1
 		for i, k := range m.queue {
 			if keyNamespace(k.key) != namespace || k.initial != turns.initial || !ok(k) {
@@ -312,7 +335,8 @@ const step = time.Second / 4
 func newTrial(t *testing.T, workers, burst int) *trial {
 	tr := &trial{t: t, model: &model{
 		workers: workers,
-		changes: modelTurns{hadTurn: map[string]bool{}}, initial: modelTurns{initial: true, hadTurn: map[string]bool{}},
+		changes: modelTurns{hadTurn: map[string]bool{}, joined: map[string]bool{}},
+		initial: modelTurns{initial: true, hadTurn: map[string]bool{}, joined: map[string]bool{}},
 	}}
 	if burst > 0 {
 		tr.tokens = rate.NewLimiter(rate.Every(8*step), burst)

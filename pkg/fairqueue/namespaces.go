@@ -14,14 +14,15 @@ type namespace[K comparable] struct {
 	changes, initial lane[K]
 }
 
-// A lane has queued keys of one namespace. It takes part in the turns while it is a candidate: a key is queued, and the
-// limit of the namespace is not reached.
+// A lane has queued keys of one namespace. It has a turn while a key is queued. While the namespace is at its limit, it
+// keeps the turn, and others are served before it.
 type lane[K comparable] struct {
 	namespace *namespace[K]
 	// free has the queued keys that need no token, retries those that do. The first is the one with the smallest rank.
 	free, retries minHeap[*item[K]]
 
-	candidate bool
+	// joined means that it has a turn, waiting that a key is queued.
+	joined, waiting bool
 	// turn is the round in which the lane may be served. Of two with the same turn the smaller place is first.
 	turn, place int
 	// inFree and inRetries are its elements in the turns.

@@ -168,6 +168,58 @@ func TestTheInitialListGoesOnWhileChangesNeverEnd(t *testing.T) {
 	}
 }
 
+// A namespace that is at its limit keeps its turn. Otherwise eight busy namespaces would be before its change each time
+// when it is below its limit again, and so would a key of its initial list, which has one place in eight.
+func TestAChangeDoesNotWaitForTheInitialListOfItsNamespace(t *testing.T) {
+	for _, busy := range []int{2, 7, 8, 20} {
+		q := newQueue(2) // So the limit is one.
+		addMany(q, "a", 100, Initial)
+		addBusy := func() {
+			for i := range busy {
+				q.AddAs(fmt.Sprint("b", i, "/1"), Change)
+			}
+		}
+		held, _ := q.Get()
+		q.AddAs("a/change", Change)
+		initial := 0
+		for held != "a/change" {
+			addBusy()
+			for range 5*busy + 1 { // While a key of a is in hand, each of the others is served five times.
+				key, _ := q.Get()
+				q.Done(key)
+				addBusy()
+			}
+			q.Done(held)
+			for held = ""; keyNamespace(held) != "a"; {
+				addBusy()
+				if held, _ = q.Get(); keyNamespace(held) != "a" {
+					q.Done(held)
+				}
+			}
+			if held != "a/change" {
+				initial++
+			}
+		}
+		if initial > 1 {
+			t.Errorf("%d busy namespaces: %d keys of the initial list were before the change", busy, initial)
+		}
+	}
+}
+
+// Namespaces that have only keys of the initial list are no newcomers of the other turns.
+func TestTheInitialListUsesUpNoNewcomers(t *testing.T) {
+	q := newQueue(1)
+	q.AddAs("old/1", Change)
+	q.AddAs("old/2", Change)
+	mustGet(t, q, "old/1")
+	q.Done("old/1")
+	for i := range newcomersInARound {
+		q.AddAs(fmt.Sprint("new", i, "/1"), Initial)
+	}
+	q.AddAs("other/1", Change)
+	mustGet(t, q, "other/1")
+}
+
 // Each new namespace is before a, which has been served in this round. At some point it is the turn of a all the same.
 func TestNewNamespacesThatNeverEndDoNotStarveAnOldOne(t *testing.T) {
 	q := newQueue(1)
@@ -196,7 +248,8 @@ func TestAKeyThatIsAddedAgainMovesUpAndNeverDown(t *testing.T) {
 	}{
 		{name: "up", first: Initial, second: Change, want: "a/key a/change a/retry a/initial"},
 		{name: "up from a retry", first: Retry, second: Change, want: "a/change a/key a/retry a/initial"},
-		{name: "up from a retry, but not before it", first: Failed, second: Retry, want: "a/change a/key a/retry a/initial"},
+		{name: "up, as if it were a change", first: Initial, second: Retry, want: "a/key a/change a/retry a/initial"},
+		{name: "a retry keeps its place", first: Failed, second: Retry, want: "a/change a/key a/retry a/initial"},
 		{name: "not down", first: Change, second: Initial, want: "a/key a/change a/retry a/initial"},
 		{name: "not back", first: Change, second: Change, want: "a/key a/change a/retry a/initial"},
 	}

@@ -85,8 +85,6 @@ func (s *schedule[K]) namespace(name string) *namespace[K] {
 	n := s.namespaces[name]
 	if n == nil {
 		n = newNamespace(name, s.byRank)
-		s.changes.join(&n.changes)
-		s.initial.join(&n.initial)
 		s.namespaces[name] = n
 	}
 	return n

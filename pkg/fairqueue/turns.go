@@ -35,9 +35,9 @@ func (t *turns[K]) next(withToken bool) *lane[K] {
 	return firstOf(&t.free, &t.retries, withToken)
 }
 
-// join gives the lane of a new namespace its turn.
+// join gives a turn to a lane that gets its first key.
 func (t *turns[K]) join(l *lane[K]) {
-	l.turn = t.round
+	l.joined, l.turn = true, t.round
 	if _, served := t.left[l.namespace.name]; served || t.newcomers == 0 {
 		l.turn++
 		return
@@ -47,7 +47,7 @@ func (t *turns[K]) join(l *lane[K]) {
 
 // leave forgets the lane of a namespace.
 func (t *turns[K]) leave(l *lane[K]) {
-	if l.turn > t.round {
+	if l.joined && l.turn > t.round {
 		t.left[l.namespace.name] = struct{}{}
 	}
 }
@@ -77,15 +77,19 @@ func (t *turns[K]) forget() {
 	}
 }
 
-// update gives l its place in the turns after the keys of its namespace have changed. A lane that becomes a candidate
-// is the last of those with the same turn.
+// update gives l its place in the turns after the keys of its namespace have changed. When its first key is queued, it
+// is the last of those with the same turn. While its namespace is at its limit, it keeps its turn and its place.
+// Otherwise the initial list of the namespace might always be before its changes.
 func (t *turns[K]) update(l *lane[K], limit int) {
-	candidate := l.queued() > 0 && l.namespace.inHand < limit
-	if candidate && !l.candidate {
-		l.turn = max(l.turn, t.round)
-		l.place = t.newPlace()
+	waiting := l.queued() > 0
+	if waiting && !l.joined {
+		t.join(l)
 	}
-	l.candidate = candidate
+	if waiting && !l.waiting {
+		l.turn, l.place = max(l.turn, t.round), t.newPlace()
+	}
+	l.waiting = waiting
+	candidate := waiting && l.namespace.inHand < limit
 	l.inFree.move(only(candidate && l.free.len() > 0, &t.free))
 	l.inRetries.move(only(candidate && l.retries.len() > 0, &t.retries))
 }

@@ -273,7 +273,7 @@ func (n *neighbourhood) allCreates() (all int) {
 	return all
 }
 
-// expectStartedBefore creates a Foo, and checks that at most most others are started before it.
+// expectStartedBefore creates a Foo, and checks that no more others than most are started before it.
 func (n *neighbourhood) expectStartedBefore(namespace string, most int) {
 	n.t.Helper()
 	n.probes++

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -114,8 +113,9 @@ func shortNames(fields []Field) []string {
 	return slices.Compact(names)
 }
 
-// moved returns the event of the deletion of a previous Deployment that the new one replaces.
-func (s *State) moved(previous *appsv1.Deployment) *Event {
+// moved returns the event of step, the deletion of a previous Deployment that the new one replaces.
+func (s *State) moved(step *Step) *Event {
+	previous := step.Deployment
 	return s.unlessTooMany(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
@@ -123,8 +123,9 @@ func (s *State) moved(previous *appsv1.Deployment) *Event {
 	})
 }
 
-// previousDeleted returns the event of the deletion of a previous Deployment that nobody needs.
-func (s *State) previousDeleted(previous *appsv1.Deployment) *Event {
+// previousDeleted returns the event of step, the deletion of a previous Deployment that nobody needs.
+func (s *State) previousDeleted(step *Step) *Event {
+	previous := step.Deployment
 	return s.unlessTooMany(&Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventPreviousDeleted,
 		Action: "Delete " + labelValue(previous.Name),

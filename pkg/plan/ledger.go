@@ -171,27 +171,22 @@ func (s *State) backingOff(op Op) *Attempt {
 // forgetUnwanted drops the failures of operations that were not wanted in this sync. Deletions of what is still owned
 // stay: whether they are wanted may change with every pod.
 func (s *State) forgetUnwanted() {
+	kept := map[Op]bool{}
+	for _, op := range s.waiting() {
+		kept[op] = true
+	}
+	for _, dep := range s.Previous {
+		kept[Op{Verb: DeleteDeployment, Name: dep.Name}] = true
+	}
 	maps.DeleteFunc(s.Memory.Ledger, func(op Op, attempt Attempt) bool {
 		switch {
 		case op.Again:
 			return false // It fades with time: a repetition is wanted only now and then.
 		case op.Verb == WholeSync:
 			return !attempt.Until.After(s.Now)
-		case op.Verb == DeleteDeployment && s.owns(op.Name):
-			return false
 		}
-		return !slices.Contains(s.waiting(), op)
+		return !kept[op]
 	})
-}
-
-// owns reports whether the Foo has a previous Deployment of this name.
-func (s *State) owns(name string) bool {
-	for _, dep := range s.Previous {
-		if dep.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // waiting returns the operations that wait for a retry: those that were wanted and back off, and those that failed in

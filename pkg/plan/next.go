@@ -19,7 +19,7 @@ type State struct {
 	// Deployment is the one that Foo names, or nil. Live reads and writes replace it.
 	Deployment *appsv1.Deployment
 	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
-	// its Deployment.
+	// its Deployment. A sync considers MaxPrevious of them.
 	Previous []*appsv1.Deployment
 	// OwnerChain explains a naming conflict. Its first Foo controls Deployment. Each next Foo controls the Deployment that
 	// the Foo before it names. If the last one is Foo itself, the Foos form a cycle. The chain is empty if Deployment is
@@ -38,8 +38,8 @@ type State struct {
 	// Memory is what is remembered of the Foo, as Memory.For returned it. Keep it for the next sync after Outcome.
 	Memory Memory
 
-	// previousMade are those of Previous that the controller made for the Foo; nil until they are asked for.
-	previousMade []*appsv1.Deployment
+	// choice is what this sync considers of Previous. Ask considered for it.
+	choice choice
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
 	// fresh has the objects that were read live after the last write.
@@ -69,6 +69,8 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
+	// event, unless nil, returns the event of a step. Only the step that is sent needs one.
+	event func(*State, *Step) *Event
 	// terminal means that only a change of an object, not a retry, can take the Foo beyond this rule.
 	terminal bool
 }
@@ -80,7 +82,7 @@ var rules = []rule{
 	{name: "invalid", wants: (*State).invalid, terminal: true},
 
 	{name: "read refused name", wants: (*State).readRefusedName},
-	{name: "delete not serving", wants: (*State).deleteNotServing},
+	{name: "delete not serving", wants: (*State).deleteNotServing, event: (*State).previousDeleted},
 
 	// No Deployment has the name.
 	{name: "name reserved", wants: (*State).nameReserved, terminal: true},
@@ -90,7 +92,7 @@ var rules = []rule{
 	{name: "wait for deletion", wants: (*State).waitForDeletion},
 	// It is the Foo's.
 	{name: "patch drift", wants: (*State).patchDrift},
-	{name: "delete replaced", wants: (*State).deleteReplaced},
+	{name: "delete replaced", wants: (*State).deleteReplaced, event: (*State).moved},
 }
 
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
@@ -103,7 +105,7 @@ func (s *State) Next() *Step {
 	stopped := false
 	for _, rule := range rules {
 		steps, final := rule.wants(s)
-		if step := s.firstRequest(rule.name, steps); step != nil || s.end != nil {
+		if step := s.firstRequest(&rule, steps); step != nil || s.end != nil {
 			return step
 		}
 		if stopped = final; stopped {
@@ -114,16 +116,19 @@ func (s *State) Next() *Step {
 	if !stopped && len(s.blocked) == 0 {
 		s.Memory.StaleDeployment = false // The Deployment needs no write: the one without an answer was done.
 	}
-	return s.firstRequest("update status", s.updateStatus())
+	return s.firstRequest(&rule{name: "update status"}, s.updateStatus())
 }
 
 // firstRequest returns the request for the first of steps that does not back off, or nil. It is nil too when the sync
 // has ended, see requestFor.
-func (s *State) firstRequest(rule string, steps []*Step) *Step {
+func (s *State) firstRequest(rule *rule, steps []*Step) *Step {
 	for _, step := range steps {
 		request := s.requestFor(step)
 		if request != nil {
-			request.Rule = rule
+			request.Rule = rule.name
+		}
+		if request == step && rule.event != nil {
+			request.Event = rule.event(s, step)
 		}
 		if request != nil || s.end != nil {
 			return request

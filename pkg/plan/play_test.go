@@ -131,7 +131,7 @@ func play(t *testing.T, state plan.State, replies ...reply) conversation {
 		state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
 	}
 	allUnchanged(t, state)
-	limit := 5 + 3*len(state.Previous)
+	limit := 5 + 3*min(len(state.Previous), plan.MaxPrevious)
 	state.Memory = state.Memory.For(state.Foo, state.Now)
 	server := server{
 		t: t, foo: state.Foo, deployment: state.Deployment, chain: state.OwnerChain, replies: slices.Clone(replies),

@@ -16,29 +16,22 @@ import (
 // Foo under the name that it has is ever deleted: a copy has our owner reference and labels, but the made-for label
 // is a hash of the name too.
 
-// previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name. They
-// are computed once: each costs a hash.
-func (s *State) previous() []*appsv1.Deployment {
-	if s.previousMade == nil {
-		s.previousMade = slices.DeleteFunc(s.allPrevious(), func(dep *appsv1.Deployment) bool {
-			return dep.DeletionTimestamp != nil || !IsMadeFor(s.Foo, dep)
-		})
+// considered returns what this sync considers of Previous. It is chosen once: each Deployment costs a hash.
+func (s *State) considered() choice {
+	if s.choice.all == nil {
+		s.choice = choose(s.Foo, s.Previous)
 	}
-	return s.previousMade
+	return s.choice
 }
 
-// allPrevious returns the Deployments of other names that the Foo controls, by name.
-func (s *State) allPrevious() []*appsv1.Deployment {
-	sorted := append(make([]*appsv1.Deployment, 0, len(s.Previous)), s.Previous...)
-	slices.SortFunc(sorted, func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
-	return sorted
-}
+// previous returns the Deployments of earlier names that this sync considers, that were made for the Foo and are not
+// being deleted, by name.
+func (s *State) previous() []*appsv1.Deployment { return s.considered().made }
 
 // removePrevious takes a Deployment that was deleted from Previous.
 func (s *State) removePrevious(deleted *appsv1.Deployment) {
-	isDeleted := func(dep *appsv1.Deployment) bool { return dep.UID == deleted.UID }
-	s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), isDeleted)
-	s.previousMade = slices.DeleteFunc(slices.Clone(s.previousMade), isDeleted)
+	s.Previous = withoutUID(s.Previous, deleted)
+	s.choice = s.considered().without(deleted)
 }
 
 // IsMadeFor reports whether dep was made for foo under its present name, and is no copy.
@@ -48,29 +41,28 @@ func IsMadeFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 
 // newestWrittenGeneration returns the newest generation of the Foo that a previous Deployment was written for.
 func (s *State) newestWrittenGeneration() int64 {
-	var newest int64
-	for _, dep := range s.previous() {
-		newest = max(newest, generationOf(dep))
-	}
-	return newest
+	return max(newestGeneration(s.previous()), s.considered().newestLeftOut)
 }
 
-// servingPrevious returns the previous Deployment that serves until the new one can: the one with most available
-// replicas; of several one that was complete, since its pods may come back; of several the oldest. It is nil for a
-// Foo without previous Deployments.
+// servingPrevious returns the previous Deployment that serves until the new one can: the first by compareServing. It is
+// nil for a Foo without previous Deployments.
 func (s *State) servingPrevious() *appsv1.Deployment {
 	previous := s.previous()
 	if len(previous) == 0 {
 		return nil
 	}
-	return slices.MinFunc(previous, func(a, b *appsv1.Deployment) int {
-		return cmp.Or(
-			cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas),
-			compareTrueFirst(wasComplete(a), wasComplete(b)),
-			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
+	return slices.MinFunc(previous, compareServing)
+}
+
+// compareServing orders previous Deployments: the one with most available replicas first; of several one that was
+// complete, since its pods may come back; of several the oldest.
+func compareServing(a, b *appsv1.Deployment) int {
+	return cmp.Or(
+		cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas),
+		compareTrueFirst(wasComplete(a), wasComplete(b)),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		compareNames(a, b),
+	)
 }
 
 func compareTrueFirst(a, b bool) int {
@@ -91,11 +83,16 @@ func (s *State) notServing() []*appsv1.Deployment {
 	serving := s.servingPrevious()
 	var obsolete []*appsv1.Deployment
 	for _, dep := range s.previous() {
-		if dep != serving && dep.Status.AvailableReplicas == 0 && !wasComplete(dep) {
+		if isObsolete(dep, serving) {
 			obsolete = append(obsolete, dep)
 		}
 	}
 	return obsolete
+}
+
+// isObsolete reports whether the previous Deployment dep belongs to notServing while serving serves.
+func isObsolete(dep, serving *appsv1.Deployment) bool {
+	return dep != serving && dep.Status.AvailableReplicas == 0 && !wasComplete(dep)
 }
 
 // replaced returns the previous Deployments that the Deployment can take over from.
@@ -149,8 +146,9 @@ func (s *State) failedDelete(dep *appsv1.Deployment) string {
 // of r. Of one that is about to be deleted there is nothing.
 func (s *State) describePrevious(r *readiness) string {
 	var text strings.Builder
-	for _, dep := range s.allPrevious() {
-		if sentence := s.describeOther(dep, r.reason); sentence != "" {
+	serving := s.servingPrevious()
+	for _, dep := range s.considered().all {
+		if sentence := s.describeOther(dep, serving, r.reason); sentence != "" {
 			text.WriteString(". " + sentence)
 		}
 	}
@@ -158,8 +156,8 @@ func (s *State) describePrevious(r *readiness) string {
 }
 
 // describeOther returns what there is to report of another Deployment of a Foo with this reason, "" when there is
-// nothing.
-func (s *State) describeOther(dep *appsv1.Deployment, reason string) string {
+// nothing. serving is the previous Deployment that serves, or nil.
+func (s *State) describeOther(dep, serving *appsv1.Deployment, reason string) string {
 	failed, replaceable := s.failedDelete(dep), s.canReplace(dep)
 	switch {
 	case dep.DeletionTimestamp != nil:
@@ -173,9 +171,9 @@ func (s *State) describeOther(dep *appsv1.Deployment, reason string) string {
 	case reason == v1alpha1.ReasonInvalid:
 		return fmt.Sprintf("Deployment %q (%d available) is kept while this Foo is invalid",
 			dep.Name, dep.Status.AvailableReplicas)
-	case failed != "" && (replaceable || slices.Contains(s.notServing(), dep)):
+	case failed != "" && (replaceable || isObsolete(dep, serving)):
 		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, failed, triesAgain)
-	case reason == v1alpha1.ReasonRenaming && dep == s.servingPrevious():
+	case reason == v1alpha1.ReasonRenaming && dep == serving:
 		return fmt.Sprintf("Previous Deployment %q keeps serving with %d until then", dep.Name, dep.Status.AvailableReplicas)
 	case !replaceable:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",

@@ -35,7 +35,7 @@ func (s *State) readRefusedName() (steps []*Step, final bool) {
 
 // deleteNotServing: a previous Deployment with nothing available, while another one serves, only takes up quota.
 func (s *State) deleteNotServing() (steps []*Step, final bool) {
-	return s.deletions(s.notServing(), s.previousDeleted), false
+	return s.deletions(s.notServing()), false
 }
 
 // nameReserved: no Deployment has the name, but an older Foo names it too and creates it.
@@ -74,16 +74,14 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 
 // deleteReplaced: the Deployment can take over from a previous one.
 func (s *State) deleteReplaced() (steps []*Step, final bool) {
-	return s.deletions(s.replaced(), s.moved), false
+	return s.deletions(s.replaced()), false
 }
 
-// deletions returns the steps that delete previous Deployments, each with its event.
-func (s *State) deletions(obsolete []*appsv1.Deployment, event func(*appsv1.Deployment) *Event) []*Step {
+// deletions returns the steps that delete previous Deployments.
+func (s *State) deletions(obsolete []*appsv1.Deployment) []*Step {
 	var steps []*Step
 	for _, dep := range obsolete {
-		steps = append(steps, &Step{
-			Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep, Event: event(dep),
-		})
+		steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
 	}
 	return steps
 }
