@@ -230,18 +230,17 @@ func (c *Controller) Run(ctx context.Context) {
 	defer cancel()
 
 	var running sync.WaitGroup
-	for range c.goroutines {
-		running.Go(func() {
-			for c.processNextWorkItem(ctx, syncCtx) {
-			}
-		})
+	start := func(goroutines int, processNext func() bool) {
+		for range goroutines {
+			running.Go(func() {
+				for processNext() {
+				}
+			})
+		}
 	}
-	for range fanOutWorkers { // A fanOut waits for no answer, so that no more goroutines are of use.
-		running.Go(func() {
-			for c.processNextFanOut(ctx) {
-			}
-		})
-	}
+	start(c.goroutines, func() bool { return c.processNextWorkItem(ctx, syncCtx) })
+	// A fanOut waits for no answer, so that no more goroutines are of use.
+	start(fanOutWorkers, func() bool { return c.processNextFanOut(ctx) })
 	<-ctx.Done()
 	c.fanOuts.ShutDown()
 	c.queue.ShutDown()
@@ -509,9 +508,10 @@ func (c *Controller) forget(key cache.ObjectName) {
 //	event                                          queues
 //	a Foo is added, changed or deleted             the Foo itself
 //	  another Foo has the first claim to a name    these two Foos, if that Deployment does not exist
-//	  it is new, replaced, or (being) deleted      the Foos that name a Deployment of it
-//	  it moves; is paused; Ready, Stalled or
-//	  what it waits for changes                    the Foos that name a previous Deployment of it
+//	  it is new, replaced, or (being) deleted;
+//	  it moves                                     the Foos that name a Deployment of it
+//	  it is paused; Ready, Stalled or what it
+//	  waits for changes                            the Foos that name a previous Deployment of it
 //	a Deployment is added or deleted               its owner, and the Foos that name it
 //	a Deployment is changed                        its owner
 //	  its controller, made-for label or deletion   also the Foos that name it
@@ -579,12 +579,12 @@ func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 // its own event queues: a worker may have taken it by then, and it would be synced twice. If the Deployment
 // exists, claims do not matter. The reports of all other Foos that name it stay the same.
 func (c *Controller) enqueueFirst(except cache.ObjectName, changes []claims.Change) {
+	isExcept := func(foo *v1alpha1.Foo) bool { return cache.MetaObjectToName(foo) == except }
 	for _, change := range changes {
 		name := change.Deployment
 		if _, err := c.deploymentLister.Deployments(name.Namespace).Get(name.Name); err == nil {
 			continue
 		}
-		isExcept := func(foo *v1alpha1.Foo) bool { return cache.MetaObjectToName(foo) == except }
 		for _, foo := range slices.DeleteFunc(change.Foos, isExcept) {
 			c.enqueueFoo(foo)
 		}
@@ -599,10 +599,9 @@ type fanOut struct {
 	namespace string
 	// deployment is the name of the Deployment, for scopeNamed.
 	deployment string
-	// owner is the uid of the Foo with the Deployments, for the scopes of its Deployments.
-	owner types.UID
-	// except is the uid of a Foo that is left out, or empty.
-	except types.UID
+	// foo is the uid of the Foo that controls the Deployments, or for scopeNamed of the one that has written it, or empty.
+	// It is left out.
+	foo types.UID
 }
 
 // A scope selects Deployments. The fanOut consists of the Foos that name one of them, of the Foos that wait for
@@ -612,7 +611,7 @@ type fanOut struct {
 type scope string
 
 const (
-	// scopeNamed is about one Deployment, scopeControlled about all that the owner controls, and scopePrevious about those
+	// scopeNamed is about one Deployment, scopeControlled about all that the Foo controls, and scopePrevious about those
 	// of them that it does not name.
 	scopeNamed      scope = "named"
 	scopeControlled scope = "controlled"
@@ -626,7 +625,7 @@ const (
 
 // waitingFor returns the fanOut with this scope to the other Foos that wait for Deployments of foo.
 func waitingFor(scope scope, foo *v1alpha1.Foo) fanOut {
-	return fanOut{scope: scope, namespace: foo.Namespace, owner: foo.UID, except: foo.UID}
+	return fanOut{scope: scope, namespace: foo.Namespace, foo: foo.UID}
 }
 
 // processNextFanOut queues the Foos of the next fanOut. It returns false when the queue is shut down.
@@ -648,31 +647,34 @@ func (c *Controller) enqueueFoosOf(f fanOut) {
 	case scopeNamed:
 		c.walkWaiting(f, []string{f.deployment}, c.previousOf)
 	case scopeControlled:
-		c.walkWaiting(f, names(c.controlledBy(f.namespace, f.owner)), c.previousOf)
-	case scopeNamespace:
-		c.enqueueNamespace(f.namespace)
-	}
-	owner := c.fooWithUID(f.namespace, f.owner)
-	if owner == nil {
-		return
-	}
-	switch f.scope {
+		c.walkWaiting(f, names(c.controlledBy(f.namespace, f.foo)), c.previousOf)
 	case scopePrevious:
-		c.walkWaiting(f, names(c.previousOf(owner)), c.previousOf)
+		c.walkWaiting(f, c.previousNames(f), c.previousOf)
 	case scopeReport:
-		c.walkWaiting(f, names(c.previousOf(owner)), func(other *v1alpha1.Foo) []*appsv1.Deployment {
+		c.walkWaiting(f, c.previousNames(f), func(other *v1alpha1.Foo) []*appsv1.Deployment {
 			if plan.Claims(other) {
 				return nil
 			}
 			return c.previousOf(other)
 		})
+	case scopeNamespace:
+		c.enqueueNamespace(f.namespace)
 	}
+}
+
+// previousNames returns the names of the previous Deployments of the Foo of f, which may be gone.
+func (c *Controller) previousNames(f fanOut) []string {
+	foo := c.fooWithUID(f.namespace, f.foo)
+	if foo == nil {
+		return nil
+	}
+	return names(c.previousOf(foo))
 }
 
 // walkWaiting queues the Foos that name one of deployments, then those that name a Deployment which next returns for
 // one of them, and so on.
 func (c *Controller) walkWaiting(f fanOut, deployments []string, next func(*v1alpha1.Foo) []*appsv1.Deployment) {
-	visited := map[types.UID]bool{f.except: true}
+	visited := map[types.UID]bool{f.foo: true}
 	for depth := 0; len(deployments) > 0 && depth < plan.MaxChain; depth++ {
 		var behind []*appsv1.Deployment
 		for _, other := range c.newFoosNaming(f.namespace, deployments, visited) {
@@ -760,7 +762,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment, writer *v1alpha1.Foo) 
 	}
 	f := fanOut{scope: scopeNamed, namespace: dep.Namespace, deployment: dep.Name}
 	if writer != nil {
-		f.except = writer.UID
+		f.foo = writer.UID
 	}
 	c.enqueueFanOut(f)
 }

@@ -860,7 +860,7 @@ func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
 }
 
 // A report depends on the whole chain. It must not wait for the status of a Foo on the way, which may stay the same.
-func TestAFooThatMovesQueuesTheWholeChain(t *testing.T) {
+func TestAFooThatMovesOrIsPausedQueuesTheWholeChain(t *testing.T) {
 	chained := func(name, next string) (*v1alpha1.Foo, *appsv1.Deployment) {
 		foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
 		return foo, newDeployment(ownedByFoo(foo), func(dep *appsv1.Deployment) { dep.Name = name })
@@ -868,12 +868,18 @@ func TestAFooThatMovesQueuesTheWholeChain(t *testing.T) {
 	a, depA := chained("a", "b")
 	b, depB := chained("b", "c")
 	c, depC := chained("c", "elsewhere")
-	f := newFixture(t, objects(a, b, c, depA, depB, depC), nil)
-	moved := c.DeepCopy()
-	moved.ResourceVersion, moved.Generation, moved.Spec.DeploymentName = "11", c.Generation+1, "a"
-	f.fooChanged(c, moved)
-	if n := f.queue.Len(); n != 3 {
-		t.Errorf("%d keys are queued, want 3", n)
+	for name, edit := range map[string]func(*v1alpha1.Foo){
+		"moves":     func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "a" },
+		"is paused": func(foo *v1alpha1.Foo) { foo.Spec.Paused = true },
+	} {
+		f := newFixture(t, objects(a, b, c, depA, depB, depC), nil)
+		edited := c.DeepCopy()
+		edited.ResourceVersion, edited.Generation = "11", c.Generation+1
+		edit(edited)
+		f.fooChanged(c, edited)
+		if n := f.queue.Len(); n != 3 {
+			t.Errorf("the last of a chain of three %s: %d keys are queued, want 3", name, n)
+		}
 	}
 }
 
