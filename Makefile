@@ -5,6 +5,9 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# k8s.io/apiserver imports grpc. Without this tag, grpc imports a package that keeps the linker from removing unused
+# methods, and the binary has 100 MB instead of 57.
+TAGS := grpcnotrace
 TOOL := go tool -modfile=hack/tools/go.mod
 
 .PHONY: help
@@ -62,11 +65,11 @@ build: bin/foo-controller bin/localcluster ## build the controller and the local
 
 .PHONY: bin/foo-controller
 bin/foo-controller: ## build the controller
-	@go build -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
+	@go build -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
 .PHONY: bin/foo-controller-race
 bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests
-	@go build -race -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
+	@go build -race -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
 .PHONY: bin/localcluster
 bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -1589,6 +1590,7 @@ var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
 	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
 	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	churn     = flag.Int("churn", 500, "number of Foos in TestNothingIsKeptOfFoosThatAreGone")
 	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
 )
 
@@ -1622,6 +1624,21 @@ func TestRivals(t *testing.T) {
 	footest.MeasureRivals(t, newRunner, sizes)
 }
 
+// TestNothingIsKeptOfFoosThatAreGone has fewer Foos with -short and with the race detector.
+func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
+	var controller *Controller
+	runner := func(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
+		controller, err = New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
+		return func(ctx context.Context) { controller.Run(ctx) }, err
+	}
+	foos := *churn
+	if testing.Short() {
+		foos = min(foos, 100)
+	}
+	// The clients lead to the simulated API server.
+	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples")
+}
+
 // newRunner makes a Controller for a simulation.
 func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
@@ -1650,6 +1667,9 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
 	}, nil
 }
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errBoom = errors.New("boom")
 

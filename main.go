@@ -57,11 +57,6 @@ const (
 	flushTimeout = 2 * time.Second
 )
 
-var hints = preflight.Hints{
-	Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
-	Forbidden: "grant it, for instance with: kubectl apply -f artifacts/deploy/rbac.yaml",
-}
-
 func main() {
 	err := run(os.Args[1:], os.Stdout)
 	if errors.Is(err, flag.ErrHelp) {
@@ -84,7 +79,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	logger := klog.Background()
 	ctx := klog.NewContext(untilSignal(), logger)
-	reporter := preflight.NewReporter(ctx, hints)
+	reporter := preflight.NewReporter(ctx, opts.hints())
 	elector, err := opts.elector(config)
 	if err != nil {
 		return err
@@ -318,6 +313,7 @@ func (e endpoints) clusterChecks() []preflight.Check {
 	allow(v1alpha1.GroupName, "foos", "finalizers", "update")
 	allow("apps", "deployments", "", "get", "list", "watch", "create", "patch", "delete")
 	allow("events.k8s.io", "events", "", "create", "patch")
+	hints := e.opts.hints()
 	return []preflight.Check{
 		preflight.Served(e.reviews.Kube.CoreV1().RESTClient(), plan.FooKind, "foos", hints.Missing,
 			"conditions", "observedGeneration"),
@@ -408,6 +404,18 @@ func (o *options) servingFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.metricsKey, "metrics-key-file", "", "`file` with the key of that certificate")
 	fs.StringVar(&o.debugAddress, "debug-bind-address", "0",
 		"loopback `address` of /debug/config and /debug/pprof; 0 turns them off")
+}
+
+// hints returns what an administrator can do about common problems.
+func (o *options) hints() preflight.Hints {
+	hints := preflight.Hints{
+		Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+		Forbidden: "grant it, for instance with: kubectl apply -f artifacts/deploy/rbac.yaml",
+	}
+	if o.namespace != "" {
+		hints.Forbidden = "grant it, for instance with: kubectl apply -k artifacts/namespaced"
+	}
+	return hints
 }
 
 // plainMetrics reports whether /metrics is served without TLS and permissions: to this machine only.

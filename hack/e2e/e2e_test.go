@@ -158,7 +158,13 @@ func (c *cluster) namespace(t *testing.T) string {
 // unless via is nil, the proxy.
 func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 	t.Helper()
-	token, err := c.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(t.Context(), "foo-controller",
+	return c.kubeconfigOf(t, "foo-system", via)
+}
+
+// kubeconfigOf is kubeconfig for the ServiceAccount of the controller in another namespace.
+func (c *cluster) kubeconfigOf(t *testing.T, namespace string, via *proxy) string {
+	t.Helper()
+	token, err := c.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), controllerName,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

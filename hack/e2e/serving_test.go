@@ -53,6 +53,7 @@ func fetch(t *testing.T, url, token string) (status int, body string) {
 }
 
 func TestReadinessShowsWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	e := newDedicatedEnv(t, apiCluster)
 	kubeconfig := e.cluster.kubeconfig(t, nil)
 	e.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
@@ -76,6 +77,13 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 		}
 	}
 	shows("the CRD is missing", 500, "[-]foos failed: not listed yet", "kubectl apply -f artifacts/crd", "[-]cluster failed")
+	definition, err := os.ReadFile("artifacts/crd/samplecontroller.k8s.io_foos.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.kubectl(t, strings.ReplaceAll(string(definition), "name: v1alpha1", "name: v1beta1"), "apply", "-f", "-")
+	shows("the CRD is of another version", 500, "is installed in another version", `installed="v1beta1"`, `needed="v1alpha1"`)
+	e.kubectl(t, "", "delete", "crd", "foos.samplecontroller.k8s.io")
 	if err := e.Install("artifacts/crd"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +97,13 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 		`permission="create deployments.apps"`, "kubectl auth can-i create deployments.apps --all-namespaces --as="+controllerUser)
 	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
 	shows("it was granted again", 200, "[+]cluster ok")
+
+	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/versions/0/subresources"}]`)
+	e.editFoo(t, "web", `{"spec":{"replicas":2}}`)
+	shows("the CRD has no status", 500, "has no subresource status")
+	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
+	shows("the CRD is complete", 200, "[+]cluster ok")
 
 	if err := e.KillComponent("kube-apiserver"); err != nil {
 		t.Fatal(err)
@@ -136,7 +151,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 
 // docs/metrics.md has each metric that a controller in an election serves, with its type and labels, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
-	e := newElectorate(t)
+	e := newElectorate(t, short)
 	e.create(t, e.leader, "first")
 	_, scrape := fetch(t, "http://"+e.leader.address(t, "metrics")+"/metrics", "")
 	page, err := os.ReadFile("docs/metrics.md")

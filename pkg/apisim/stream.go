@@ -117,6 +117,7 @@ func (w *stream) fail(err error) {
 func (w *stream) Read(p []byte) (int, error) {
 	for len(w.buffer) == 0 {
 		if w.done != nil {
+			w.position, w.pending = nil, nil // A client may keep the response. It must not keep all later changes.
 			return 0, w.done
 		}
 		if w.done = w.endError(); w.done != nil {

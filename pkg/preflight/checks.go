@@ -31,7 +31,7 @@ func (p Problem) String() string {
 // that it does not know: what it returned before still counts.
 type Check func(context.Context) ([]Problem, error)
 
-// Keep runs the checks until ctx ends: at once, then every 25 s while there is a problem, and when the API server has
+// Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, and when the API server has
 // refused a write, see WrapWrites. So it costs no request when everything works. What it finds is logged like the
 // problems of informers.
 func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
@@ -87,7 +87,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 }
 
 // WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403 or 404,
-// Keep runs the checks again, within 25 s. It is for rest.Config.Wrap of the client that writes.
+// Keep runs the checks again, within 8 s. It is for rest.Config.Wrap of the client that writes.
 func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)

@@ -229,20 +229,20 @@ func TestProblemsOfChecksAreLoggedAndSolved(t *testing.T) {
 		delete(found, "a")
 		found["b"] = "B is wrong"
 		failing = true
-		time.Sleep(30 * time.Second) // The check that fails shows nothing, so the problem stays.
+		time.Sleep(29 * time.Second) // The check that fails shows nothing, so the problem stays.
 		wantProblems(b, `A is wrong fix="repair it"`)
 		failing = false
-		time.Sleep(15 * time.Second)
+		time.Sleep(3 * time.Second)
 		wantProblems(b, `B is wrong fix="repair it"`)
 		delete(found, "b")
-		time.Sleep(25 * time.Second)
+		time.Sleep(8 * time.Second)
 		wantProblems(b)
 		b.wantLog(
 			"0s ERROR0 A is wrong, will keep trying fix=repair it",
-			"25s INFO2 Could not check the cluster err=no answer",
-			"30s ERROR0 A is wrong, will keep trying fix=repair it",
-			"50s INFO0 A problem is solved problem=a", "50s ERROR0 B is wrong fix=repair it",
-			"1m15s INFO0 A problem is solved problem=b")
+			"16s INFO2 Could not check the cluster err=no answer", "24s INFO2 Could not check the cluster err=no answer",
+			"30s ERROR0 A is wrong, will keep trying fix=repair it", "32s INFO2 Could not check the cluster err=no answer",
+			"40s INFO0 A problem is solved problem=a", "40s ERROR0 B is wrong fix=repair it",
+			"48s INFO0 A problem is solved problem=b")
 		b.stop()
 	})
 }
@@ -267,10 +267,10 @@ func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
 			}
 		}
 		expect("at the start", 1)
-		time.Sleep(31 * time.Second)
+		time.Sleep(10 * time.Second)
 		expect("after an error", 2)
 		failing = false
-		time.Sleep(30 * time.Second)
+		time.Sleep(8 * time.Second)
 		expect("after a second error", 3)
 		time.Sleep(time.Hour)
 		expect("without a problem", 3)

@@ -30,7 +30,7 @@ const (
 	repeatEvery = 30 * time.Second
 	// checkEvery is the time between two runs of the checks of Keep. It is not repeatEvery, so that a problem that is
 	// solved is not logged once more at the same time.
-	checkEvery = 25 * time.Second
+	checkEvery = 8 * time.Second
 	// tryEvery is the delay between a failed check and its next attempt.
 	tryEvery = 2 * time.Second
 	// tryTimeout is how long one check may take.
