@@ -227,10 +227,11 @@ func newCaches(clients Clients, namespace string, reporter *preflight.Reporter) 
 // start starts the informers, and returns a function that stops them and waits. Informers log the end of a watch as a
 // warning. What an operator must know of watches, the reporter logs.
 func (c *caches) start(ctx context.Context) (stop func()) {
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).V(2))
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.FromContext(ctx).V(2)))
 	c.samplesFactory.StartWithContext(ctx)
 	c.kubeFactory.StartWithContext(ctx)
 	return func() {
+		cancel() // The process also ends without a signal, when it has lost the leadership.
 		c.kubeFactory.Shutdown()
 		c.samplesFactory.Shutdown()
 	}

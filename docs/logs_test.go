@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Two of the
-// functions are in pkg/preflight.
-var messageArgument = map[string]int{"Info": 0, "Error": 1, "resolve": 1, "report": 2}
+// messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
+// Error are those of loggers, the others are in pkg/preflight.
+var messageArgument = map[string]int{"Info": 0, "Error": 1, "resolve": 1, "report": 2, "problem": 0}
 
 // TestOperationsHasTheLinesOfTheDefaultLog compares the tables of log lines in operations.md with the code.
 func TestOperationsHasTheLinesOfTheDefaultLog(t *testing.T) {
@@ -78,8 +78,11 @@ func messagesIn(t *testing.T, file string) []string {
 	}
 	var messages []string
 	ast.Inspect(parsed, func(node ast.Node) bool {
-		if call, ok := node.(*ast.CallExpr); ok {
-			messages = append(messages, messageOf(call)...)
+		switch node := node.(type) {
+		case *ast.CallExpr:
+			messages = append(messages, messageOf(node)...)
+		case *ast.CompositeLit:
+			messages = append(messages, messageOfProblem(node)...)
 		}
 		return true
 	})
@@ -105,6 +108,26 @@ func messageOf(call *ast.CallExpr) []string {
 		return nil
 	}
 	return []string{message}
+}
+
+// messageOfProblem returns the message of a preflight.Problem, which is logged.
+func messageOfProblem(problem *ast.CompositeLit) []string {
+	if name, ok := problem.Type.(*ast.Ident); !ok || name.Name != "Problem" {
+		return nil
+	}
+	for _, element := range problem.Elts {
+		field, ok := element.(*ast.KeyValueExpr)
+		if !ok {
+			continue
+		}
+		name, ok := field.Key.(*ast.Ident)
+		literal, is := field.Value.(*ast.BasicLit)
+		if ok && is && name.Name == "Message" {
+			message, _ := strconv.Unquote(literal.Value)
+			return []string{message}
+		}
+	}
+	return nil
 }
 
 // isVerbose reports whether logger is a call of V: its lines are not in the log by default.

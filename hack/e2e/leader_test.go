@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,7 +57,8 @@ func newElectorate(t *testing.T, times electionTimes) *electorate {
 	t.Helper()
 	e := &electorate{env: newEnv(t, apiCluster), times: times}
 	leases := e.kube.CoordinationV1().Leases("foo-system")
-	if err := leases.Delete(t.Context(), controllerName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	err := leases.Delete(t.Context(), controllerName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	e.leader = e.start(t)
@@ -169,9 +172,8 @@ func TestALeaderThatWasStoppedDoesNotWrite(t *testing.T) {
 		e.create(t, e.standby, fmt.Sprintf("second-%d", round))
 		time.Sleep(2 * e.times.lease)
 		e.leader.code = 1 // The leadership is lost, so the process ends.
-		_ = e.leader.cmd.Process.Signal(syscall.SIGCONT)
-		<-e.leader.done
-		e.leader.signalled = true
+		e.leader.signal(syscall.SIGCONT)
+		e.leader.stop(t)
 		if writes := e.leader.writes()[len(before):]; len(writes) > 0 {
 			t.Errorf("round %d: the former leader has written: %v", round, writes)
 		}
@@ -190,6 +192,8 @@ func TestAWriteThatIsLateIsRefused(t *testing.T) {
 	e.leader.proxy.mu.Lock()
 	e.leader.proxy.before = func(r *http.Request) {
 		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/web") {
+			body, _ := io.ReadAll(r.Body) // The process is not suspended before all of it is sent.
+			r.Body = io.NopCloser(bytes.NewReader(body))
 			once.Do(func() { close(holding) })
 			<-hold
 		}
@@ -208,13 +212,13 @@ func TestAWriteThatIsLateIsRefused(t *testing.T) {
 		}
 		return n
 	}
-	until(t, "the new leader has corrected the Deployment", func(context.Context) (bool, error) { return patches(200) == 1, nil })
+	until(t, "the new leader has corrected the Deployment",
+		func(context.Context) (bool, error) { return patches(200) == 1, nil })
 	close(hold)
 	until(t, "the late write is refused", func(context.Context) (bool, error) { return patches(409) == 1, nil })
 	e.leader.code = 1
-	_ = e.leader.cmd.Process.Signal(syscall.SIGCONT)
-	<-e.leader.done
-	e.leader.signalled = true
+	e.leader.signal(syscall.SIGCONT)
+	e.leader.stop(t)
 	if patches(200) != 1 {
 		t.Errorf("%d patches were accepted", patches(200))
 	}
@@ -292,13 +296,14 @@ func TestOneNamespace(t *testing.T) {
 func (e *env) namespaced(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"kustomization.yaml", "rbac.yaml"} {
-		text, err := os.ReadFile(filepath.Join("artifacts", "namespaced", name))
+	for _, file := range []string{"kustomization.yaml", "rbac.yaml"} {
+		text, err := os.ReadFile(filepath.Join("artifacts", "namespaced", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		edited := regexp.MustCompile(`(namespace: |auth-delegator-)default`).ReplaceAllString(string(text), "${1}"+e.namespace)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(edited), 0o600); err != nil {
+		name := regexp.MustCompile(`(namespace: |auth-delegator-)default`)
+		edited := name.ReplaceAllString(string(text), "${1}"+e.namespace)
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(edited), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package footest
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -28,10 +29,8 @@ type reference struct {
 }
 
 func (s *sizer) add(path string, v reflect.Value) {
-	for _, name := range s.without {
-		if path == "."+name {
-			return
-		}
+	if slices.Contains(s.without, strings.TrimPrefix(path, ".")) {
+		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -42,21 +41,25 @@ func (s *sizer) add(path string, v reflect.Value) {
 		for i := range v.NumField() {
 			s.add(path+"."+v.Type().Field(i).Name, v.Field(i))
 		}
+	case reflect.Map, reflect.Slice, reflect.Array, reflect.Chan:
+		s.addElements(path, v)
+	}
+}
+
+func (s *sizer) addElements(path string, v reflect.Value) {
+	if v.Kind() == reflect.Map && s.followed(v) {
+		return
+	}
+	s.sizes[path] += v.Len()
+	switch v.Kind() {
 	case reflect.Map:
-		if s.followed(v) {
-			return
-		}
-		s.sizes[path] += v.Len()
 		for elements := v.MapRange(); elements.Next(); {
 			s.add(path+"[]", elements.Value())
 		}
 	case reflect.Slice, reflect.Array:
-		s.sizes[path] += v.Len()
 		for i := range v.Len() {
 			s.add(path+"[]", v.Index(i))
 		}
-	case reflect.Chan:
-		s.sizes[path] += v.Len()
 	}
 }
 

@@ -31,9 +31,9 @@ func (p Problem) String() string {
 // that it does not know: what it returned before still counts.
 type Check func(context.Context) ([]Problem, error)
 
-// Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, and when the API server has
-// refused a write, see WrapWrites. So it costs no request when everything works. What it finds is logged like the
-// problems of informers.
+// Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, of a check or of an informer,
+// and when the API server has refused a write, see WrapWrites. So it costs no request when everything works. What it
+// finds is logged like the problems of informers.
 func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 	found := make([][]Problem, len(checks))
 	for {
@@ -49,8 +49,16 @@ func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.refused:
+		case <-r.suspicion:
 		}
+	}
+}
+
+// suspect makes Keep run the checks again.
+func (r *Reporter) suspect() {
+	select {
+	case r.suspicion <- struct{}{}:
+	default: // It will do so already.
 	}
 }
 
@@ -62,7 +70,7 @@ func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem
 		found[i] = problems
 		healthy = healthy && err == nil && len(problems) == 0
 	}
-	return healthy
+	return healthy && len(r.Problems()) == 0
 }
 
 // run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
@@ -93,10 +101,7 @@ func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 		resp, err := next.RoundTrip(req)
 		if err == nil && req.Method != http.MethodGet &&
 			(resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound) {
-			select {
-			case r.refused <- struct{}{}:
-			default: // It is noted already.
-			}
+			r.suspect()
 		}
 		return resp, err
 	})

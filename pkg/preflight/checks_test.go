@@ -306,3 +306,32 @@ func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
 		b.stop()
 	})
 }
+
+// A problem of an informer may have a cause that a check can name, for example a resource of another version.
+func TestChecksRunWhileAnInformerHasAProblem(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		noError := false
+		found := map[string]string{}
+		runs := keep(b, found, &noError)
+		time.Sleep(time.Hour)
+		if *runs != 1 {
+			b.Errorf("the check has run %d times without a problem, want once", *runs)
+		}
+		b.reporter.report("foos", nil, "There are no Foos")
+		found["version"] = "Foos have another version"
+		time.Sleep(10 * time.Second)
+		wantProblems(b, `Foos have another version fix="repair it"`, "There are no Foos")
+		delete(found, "version")
+		time.Sleep(10 * time.Second)
+		wantProblems(b, "There are no Foos")
+		time.Sleep(time.Minute)
+		found["status"] = "Foos have no status"
+		time.Sleep(10 * time.Second)
+		wantProblems(b, `Foos have no status fix="repair it"`, "There are no Foos")
+		delete(found, "status")
+		b.reporter.resolve("foos", "There are Foos")
+		time.Sleep(10 * time.Second)
+		wantProblems(b)
+		b.stop()
+	})
+}

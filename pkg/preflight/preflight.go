@@ -50,8 +50,8 @@ type Reporter struct {
 	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
 	hints  Hints
-	// refused has an element when the API server has refused a write since the last checks of Keep.
-	refused chan struct{}
+	// suspicion has an element when a problem has begun, or a write was refused, since the last checks of Keep.
+	suspicion chan struct{}
 
 	mu       sync.Mutex
 	problems map[string]*problem // The unresolved ones. The key is a resource, unreachable or other. Guarded by mu.
@@ -77,7 +77,7 @@ type problem struct {
 // NewReporter returns a Reporter that writes to ctx's logger until ctx ends.
 func NewReporter(ctx context.Context, hints Hints) *Reporter {
 	return &Reporter{
-		ctx: ctx, logger: klog.FromContext(ctx), hints: hints, refused: make(chan struct{}, 1),
+		ctx: ctx, logger: klog.FromContext(ctx), hints: hints, suspicion: make(chan struct{}, 1),
 		problems: map[string]*problem{},
 	}
 }
@@ -209,6 +209,7 @@ func (r *Reporter) report(key string, err error, msg string, keysAndValues ...an
 	}
 	p := &problem{msg: msg, err: err, keysAndValues: keysAndValues, loggedAt: time.Now()}
 	r.problems[key] = p
+	r.suspect()
 	r.logger.Error(err, msg, keysAndValues...)
 	if key != other {
 		p.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, p) })

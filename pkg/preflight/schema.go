@@ -47,7 +47,7 @@ func (r customResource) check(ctx context.Context) ([]Problem, error) {
 		return nil, nil
 	}
 	if !names[r.resource+"/status"] {
-		return []Problem{r.problem("has no subresource status")}, nil
+		return []Problem{r.problem("The CustomResourceDefinition has no subresource status, will keep trying")}, nil
 	}
 	return r.checkFields(ctx)
 }
@@ -67,7 +67,8 @@ func (r customResource) otherVersions(ctx context.Context) ([]Problem, error) {
 	for _, version := range group.Versions {
 		versions = append(versions, version.Version)
 	}
-	return []Problem{r.problem("is installed in another version", "installed", strings.Join(versions, ", "),
+	return []Problem{r.problem("The CustomResourceDefinition is installed in another version, will keep trying",
+		"installed", strings.Join(versions, ", "),
 		"needed", r.kind.Version)}, nil
 }
 
@@ -98,7 +99,8 @@ func (r customResource) checkFields(ctx context.Context) ([]Problem, error) {
 			return status.Properties[field] != nil
 		})
 		if len(dropped) > 0 {
-			return []Problem{r.problem("drops fields of the status", "fields", strings.Join(dropped, ", "))}, nil
+			return []Problem{r.problem("The CustomResourceDefinition drops fields of the status, will keep trying",
+				"fields", strings.Join(dropped, ", "))}, nil
 		}
 	}
 	return nil, nil
@@ -119,10 +121,10 @@ type openAPI struct {
 	} `json:"components"`
 }
 
-func (r customResource) problem(what string, keysAndValues ...any) Problem {
+func (r customResource) problem(message string, keysAndValues ...any) Problem {
 	name := r.resource + "." + r.kind.Group
 	return Problem{
-		Key: "definition of " + name, Message: "The CustomResourceDefinition " + what + ", will keep trying",
+		Key: "definition of " + name, Message: message,
 		Values: append([]any{"name", name, "fix", r.fix}, keysAndValues...),
 	}
 }
