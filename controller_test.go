@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -45,6 +46,7 @@ import (
 	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	foometrics "example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/recorder"
 )
@@ -1139,6 +1141,45 @@ func created[T metav1.Object](obj T) T {
 	return obj
 }
 
+func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
+	named := func(name string) *v1alpha1.Foo {
+		return newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = name, types.UID(name), name })
+	}
+	foos := objects(named("good"), named("refused"), named("panics"))
+	f := newFixture(t, foos, foos)
+	f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
+	f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		if describe(r) == "create deployments panics" {
+			panic("planted")
+		}
+		return next()
+	})
+	registry := metrics.NewKubeRegistry()
+	f.Metrics = foometrics.New(registry.MustRegister)
+	for _, foo := range foos {
+		f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))
+		if !f.processNextWorkItem(f.ctx, f.ctx) {
+			t.Fatal("the worker ended")
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counted []string
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if metric.GetCounter() != nil {
+				counted = append(counted, fmt.Sprintf("%s %v %v", family.GetName(), metric.GetLabel(), metric.GetCounter().GetValue()))
+			}
+		}
+	}
+	want := []string{""}
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+}
+
 func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -1668,8 +1709,11 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 	}, nil
 }
 
-// TestMain fails if the tests leave a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that writes the log to disk, for
+// the rest of the process.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
+}
 
 var errBoom = errors.New("boom")
 
