@@ -883,6 +883,45 @@ func TestAFooThatMovesOrIsPausedQueuesTheWholeChain(t *testing.T) {
 	}
 }
 
+// A Foo that reports what it waits for wakes the next one when its own status changes. A paused or invalid Foo has no
+// such report, so the Foos that wait for it are queued at once.
+func TestAReportQueuesTheChainUpToTheNextFooThatReports(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		edit   func(*v1alpha1.Foo)
+		queued []string
+	}{
+		{"it reports", func(*v1alpha1.Foo) {}, []string{"b", "c"}},
+		{"it is paused", func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }, []string{"a", "b", "c"}},
+		{"it is invalid", func(foo *v1alpha1.Foo) { foo.Spec.Replicas = new(int32(-1)) }, []string{"a", "b", "c"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var objs []runtime.Object
+			foos := map[string]*v1alpha1.Foo{}
+			for name, next := range map[string]string{"a": "b", "b": "c", "c": "elsewhere"} {
+				foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
+				foos[name] = foo
+				objs = append(objs, foo, newDeployment(ownedByFoo(foo), named(name)))
+			}
+			test.edit(foos["b"])
+			f := newFixture(t, objs, nil)
+			stalled := foos["c"].DeepCopy()
+			stalled.ResourceVersion, stalled.Status.ObservedGeneration = "11", stalled.Generation
+			stalled.Status.Conditions = []metav1.Condition{{Type: "Stalled", Status: "True", Reason: "NotOwned"}}
+			f.fooChanged(foos["c"], stalled)
+			var queued []string
+			for f.queue.Len() > 0 {
+				key, _ := f.queue.Get()
+				queued = append(queued, key.Name)
+			}
+			slices.Sort(queued)
+			if diff := cmp.Diff(test.queued, queued); diff != "" {
+				t.Errorf("queued (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // An owner reference counts by its uid. Its name may have been edited.
 func TestAnOwnerIsFoundByItsUID(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), nil)
@@ -1279,6 +1318,24 @@ func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 	})
 }
 
+// While the controller runs, a Foo that only a fanOut queues is synced.
+func TestRunQueuesTheFoosOfFanOuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		f.handlersSynced = nil // The caches are as the test filled them.
+		f.enqueueFanOut = f.enqueueLater
+		ctx, stop := context.WithCancel(f.ctx)
+		go f.Run(ctx)
+		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment(foreign)})
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // At the default level, an operator sees each change of a Deployment, each failure, and each Foo that becomes Stalled.
 func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 	quota := apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))
@@ -1403,6 +1460,30 @@ func TestRecoveryIsLoggedUnlessTheFooIsDeletedOrStalled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sync that a stale cache ends has not tried everything, so it is no recovery.
+func TestAStaleCacheIsNoRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), objects(newFoo(deleting)))
+		defer f.queue.ShutDown()
+		refused := apierrors.NewForbidden(deploymentsGR, "web", errBoom)
+		f.fails = map[string]error{"patch deployments web": refused, "update foos/status web": refused}
+		logger := newLog(0)
+		for range 2 {
+			f.queue.Add(webKey)
+			f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
+			time.Sleep(10 * time.Second) // Virtual time.
+			f.fill(objects(newFoo(upToDate)))
+		}
+		want := []string{"patch deployments web", "update foos/status web", "get foos web"}
+		if diff := cmp.Diff(want, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+		if lines := linesOf(logger); len(lines) != 1 || !strings.HasPrefix(lines[0], "ERROR Sync failed") {
+			t.Errorf("logged %q, want only the failure", lines)
+		}
+	})
 }
 
 // All log lines of one sync have the same reconcile id. The next sync has another one.
