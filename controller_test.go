@@ -817,11 +817,17 @@ func TestTheDeletionOfManyDeploymentsOfAFooIsFannedOutOnce(t *testing.T) {
 	}
 }
 
-// A worker may take a key as soon as it is queued. So one event must not queue the same key twice.
-func TestAnEventOfAFooQueuesItOnce(t *testing.T) {
+// A worker may take a key as soon as it is queued. So one event must not queue the same key twice. The key is one of a
+// change, which needs no token and does not wait behind the initial list.
+func TestAnEventOfAFooQueuesItOnceAsAChange(t *testing.T) {
 	f := newFixture(t, nil, nil)
 	adds := 0
-	f.add = func(cache.ObjectName, fairqueue.Class) { adds++ }
+	f.add = func(_ cache.ObjectName, class fairqueue.Class) {
+		adds++
+		if class != fairqueue.Change {
+			t.Errorf("queued with class %d, want %d", class, fairqueue.Change)
+		}
+	}
 	foo := newFoo()
 	f.fooAdded(foo, false)
 	if adds != 1 {
