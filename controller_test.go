@@ -1230,6 +1230,36 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 	})
 }
 
+// Somebody deletes the Deployment while the watch is interrupted, and the next list shows neither it nor its deletion.
+func TestADeploymentThatTheCacheNeverShowsIsCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.queue.ShutDown()
+		work := func(want ...string) {
+			t.Helper()
+			f.log = nil
+			if n := f.queue.Len(); n != 1 {
+				t.Fatalf("%d keys are queued, want 1", n)
+			}
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
+			if diff := cmp.Diff(want, f.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		}
+		f.queue.Add(webKey)
+		work("create deployments web", "update foos/status web")
+		if err := f.kube.AppsV1().Deployments("default").Delete(f.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.fill(objects(f.api.Object(fooResource, "default", "web"))) // The cache has our status, and no Deployment.
+		time.Sleep(lookAgainAfter)
+		synctest.Wait()
+		work("get foos web", "create deployments web")
+	})
+}
+
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other" })
 	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
@@ -1724,7 +1754,8 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }
-	c.enqueueFanOut = c.enqueueFoosOf // At once, because no other goroutine runs.
+	c.enqueueFanOut = c.enqueueFoosOf       // At once, because no other goroutine runs.
+	c.lookAgain = func(cache.ObjectName) {} // A scenario lets the caches see everything.
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}
