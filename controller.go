@@ -47,6 +47,9 @@ const (
 	// stuckAfter is the time after which a sync is stuck. It has some requests, each of which ends after 10 s, and
 	// client-go sends one again when the API server asks for that.
 	stuckAfter = 10 * time.Minute
+	// lookAgainAfter is when a Foo is synced once more after a Deployment was created for it. If somebody deletes the
+	// Deployment while the watch is interrupted, the next list may show neither, so no event brings the key back.
+	lookAgainAfter = time.Minute
 
 	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
 	// conflicts and waits are not limited.
@@ -98,6 +101,8 @@ type Controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	// add queues a key at once. The class decides how soon it is handed out.
 	add func(cache.ObjectName, fairqueue.Class)
+	// lookAgain queues a key after lookAgainAfter.
+	lookAgain func(cache.ObjectName)
 	// fanOuts has the sets of Foos that are to be queued because of an event. enqueueFanOut adds to it.
 	fanOuts       *fairqueue.Queue[fanOut]
 	enqueueFanOut func(fanOut)
@@ -171,6 +176,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	c.fanOuts = fairqueue.New(fairqueue.Config[fanOut]{
 		Workers: fanOutWorkers, Namespace: func(f fanOut) string { return f.namespace },
 	})
+	c.lookAgain = func(key cache.ObjectName) { c.queue.AddAfter(key, lookAgainAfter) }
 	c.enqueueFanOut = func(f fanOut) { c.fanOuts.AddAs(f, fairqueue.Change) }
 
 	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
@@ -389,7 +395,10 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 		if answer.Deployment != nil {
 			c.writes.ObservedAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
 		}
-	case plan.CreateDeployment, plan.PatchDeployment:
+	case plan.CreateDeployment:
+		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
+		c.lookAgain(key)
+	case plan.PatchDeployment:
 		c.writes.WroteAt(key, uid, deploymentsResource, answer.Deployment.ResourceVersion)
 	case plan.UpdateStatus:
 		c.writes.WroteAt(key, uid, foosResource, answer.Foo.ResourceVersion)

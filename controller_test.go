@@ -820,11 +820,17 @@ func TestTheDeletionOfManyDeploymentsOfAFooIsFannedOutOnce(t *testing.T) {
 	}
 }
 
-// A worker may take a key as soon as it is queued. So one event must not queue the same key twice.
-func TestAnEventOfAFooQueuesItOnce(t *testing.T) {
+// A worker may take a key as soon as it is queued. So one event must not queue the same key twice. The key is one of a
+// change, which needs no token and does not wait behind the initial list.
+func TestAnEventOfAFooQueuesItOnceAsAChange(t *testing.T) {
 	f := newFixture(t, nil, nil)
 	adds := 0
-	f.add = func(cache.ObjectName, fairqueue.Class) { adds++ }
+	f.add = func(_ cache.ObjectName, class fairqueue.Class) {
+		adds++
+		if class != fairqueue.Change {
+			t.Errorf("queued with class %d, want %d", class, fairqueue.Change)
+		}
+	}
 	foo := newFoo()
 	f.fooAdded(foo, false)
 	if adds != 1 {
@@ -883,6 +889,45 @@ func TestAFooThatMovesOrIsPausedQueuesTheWholeChain(t *testing.T) {
 		if n := f.queue.Len(); n != 3 {
 			t.Errorf("the last of a chain of three %s: %d keys are queued, want 3", name, n)
 		}
+	}
+}
+
+// A Foo that reports what it waits for wakes the next one when its own status changes. A paused or invalid Foo has no
+// such report, so the Foos that wait for it are queued at once.
+func TestAReportQueuesTheChainUpToTheNextFooThatReports(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		edit   func(*v1alpha1.Foo)
+		queued []string
+	}{
+		{"it reports", func(*v1alpha1.Foo) {}, []string{"b", "c"}},
+		{"it is paused", func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }, []string{"a", "b", "c"}},
+		{"it is invalid", func(foo *v1alpha1.Foo) { foo.Spec.Replicas = new(int32(-1)) }, []string{"a", "b", "c"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var objs []runtime.Object
+			foos := map[string]*v1alpha1.Foo{}
+			for name, next := range map[string]string{"a": "b", "b": "c", "c": "elsewhere"} {
+				foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
+				foos[name] = foo
+				objs = append(objs, foo, newDeployment(ownedByFoo(foo), named(name)))
+			}
+			test.edit(foos["b"])
+			f := newFixture(t, objs, nil)
+			stalled := foos["c"].DeepCopy()
+			stalled.ResourceVersion, stalled.Status.ObservedGeneration = "11", stalled.Generation
+			stalled.Status.Conditions = []metav1.Condition{{Type: "Stalled", Status: "True", Reason: "NotOwned"}}
+			f.fooChanged(foos["c"], stalled)
+			var queued []string
+			for f.queue.Len() > 0 {
+				key, _ := f.queue.Get()
+				queued = append(queued, key.Name)
+			}
+			slices.Sort(queued)
+			if diff := cmp.Diff(test.queued, queued); diff != "" {
+				t.Errorf("queued (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -1169,12 +1214,25 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 	var counted []string
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			if metric.GetCounter() != nil {
-				counted = append(counted, fmt.Sprintf("%s %v %v", family.GetName(), metric.GetLabel(), metric.GetCounter().GetValue()))
+			if metric.GetCounter() == nil {
+				continue
 			}
+			words := []string{strings.TrimPrefix(family.GetName(), "foo_controller_")}
+			for _, label := range metric.GetLabel() {
+				words = append(words, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+			}
+			counted = append(counted, fmt.Sprint(strings.Join(words, " "), ": ", metric.GetCounter().GetValue()))
 		}
 	}
-	want := []string{""}
+	want := []string{
+		"panics_total: 1",
+		`requests_total code="2xx" request="create Deployment" rule="create": 1`,
+		`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // There is none.
+		`requests_total code="2xx" request="update status of Foo" rule="update status": 2`,
+		`requests_total code="403" request="create Deployment" rule="create": 1`,
+		`syncs_total outcome="done": 1`,
+		`syncs_total outcome="retry": 2`,
+	}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
@@ -1224,6 +1282,36 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		if len(f.memories) > 0 || f.writes.IsOwnWrite(webKey, foosResource, "77") {
 			t.Errorf("a Foo that does not exist any more is remembered: %v", f.memories)
 		}
+	})
+}
+
+// Somebody deletes the Deployment while the watch is interrupted, and the next list shows neither it nor its deletion.
+func TestADeploymentThatTheCacheNeverShowsIsCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.queue.ShutDown()
+		work := func(want ...string) {
+			t.Helper()
+			f.log = nil
+			if n := f.queue.Len(); n != 1 {
+				t.Fatalf("%d keys are queued, want 1", n)
+			}
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
+			if diff := cmp.Diff(want, f.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		}
+		f.queue.Add(webKey)
+		work("create deployments web", "update foos/status web")
+		if err := f.kube.AppsV1().Deployments("default").Delete(f.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.fill(objects(f.api.Object(fooResource, "default", "web"))) // The cache has our status, and no Deployment.
+		time.Sleep(lookAgainAfter)
+		synctest.Wait()
+		work("get foos web", "create deployments web")
 	})
 }
 
@@ -1315,6 +1403,24 @@ func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 		if !returned {
 			t.Error("Run did not return when the last sync was done")
 		}
+		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// While the controller runs, a Foo that only a fanOut queues is synced.
+func TestRunQueuesTheFoosOfFanOuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		f.handlersSynced = nil // The caches are as the test filled them.
+		f.enqueueFanOut = f.enqueueLater
+		ctx, stop := context.WithCancel(f.ctx)
+		go f.Run(ctx)
+		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment(foreign)})
+		synctest.Wait()
+		stop()
+		synctest.Wait()
 		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
@@ -1445,6 +1551,30 @@ func TestRecoveryIsLoggedUnlessTheFooIsDeletedOrStalled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sync that a stale cache ends has not tried everything, so it is no recovery.
+func TestAStaleCacheIsNoRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), objects(newFoo(deleting)))
+		defer f.queue.ShutDown()
+		refused := apierrors.NewForbidden(deploymentsGR, "web", errBoom)
+		f.fails = map[string]error{"patch deployments web": refused, "update foos/status web": refused}
+		logger := newLog(0)
+		for range 2 {
+			f.queue.Add(webKey)
+			f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
+			time.Sleep(10 * time.Second) // Virtual time.
+			f.fill(objects(newFoo(upToDate)))
+		}
+		want := []string{"patch deployments web", "update foos/status web", "get foos web"}
+		if diff := cmp.Diff(want, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+		if lines := linesOf(logger); len(lines) != 1 || !strings.HasPrefix(lines[0], "ERROR Sync failed") {
+			t.Errorf("logged %q, want only the failure", lines)
+		}
+	})
 }
 
 // All log lines of one sync have the same reconcile id. The next sync has another one.
@@ -1699,7 +1829,8 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }
-	c.enqueueFanOut = c.enqueueFoosOf // At once, because no other goroutine runs.
+	c.enqueueFanOut = c.enqueueFoosOf       // At once, because no other goroutine runs.
+	c.lookAgain = func(cache.ObjectName) {} // A scenario lets the caches see everything.
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}

@@ -186,7 +186,7 @@ func (n *neighbourhood) nameOne(foos int) {
 	const annotations = 240
 	n.runController(n.t)
 	n.createRivals(foos)
-	time.Sleep(time.Minute) // Until every Foo has its report.
+	time.Sleep(2 * time.Minute) // Until every Foo has its report, and the one with the Deployment was synced once more.
 	owner := cache.NewObjectName(tenant, fooName(0))
 	before := n.syncsOf(tenant)
 	written := 0

@@ -418,5 +418,11 @@ func TestSameOwnership(t *testing.T) {
 		if got := plan.SameOwnership(newDeployment(foo), tc.dep); got != tc.same {
 			t.Errorf("%s: SameOwnership = %t", tc.name, got)
 		}
+		if got := plan.SameOwnership(tc.dep, newDeployment(foo)); got != tc.same {
+			t.Errorf("%s, the other way round: SameOwnership = %t", tc.name, got)
+		}
+	}
+	if !plan.SameOwnership(newDeployment(foo, deleted), newDeployment(foo, deleted, rollout(3, 3, 0))) {
+		t.Error("it loses its pods while it is being deleted: SameOwnership = false")
 	}
 }

@@ -107,7 +107,8 @@ func checkMessage(t *testing.T, c conversation) {
 			t.Errorf("%q has no namespace, in the message %q", advised, message)
 		}
 	}
-	if strings.HasSuffix(message, ".") || strings.Contains(message, "..") || strings.Contains(message, ". .") {
+	if strings.HasSuffix(message, ".") || strings.Contains(message, "..") || strings.Contains(message, ". .") ||
+		strings.Contains(message, ": .") {
 		t.Errorf("sentences do not join in the message %q", message)
 	}
 	for _, condition := range c.conditions() {

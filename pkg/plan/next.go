@@ -205,10 +205,8 @@ func (s *State) liveReadsNeeded(step *Step) (foo, deployment bool) {
 	switch {
 	case step.isRead():
 		return false, false
-	case step.Verb == UpdateStatus && s.readErr != nil && s.fresh.foo: // This status reports the read that failed.
-		return false, false
 	case s.CacheStale, s.Memory.StaleFoo, s.Memory.StaleDeployment:
-		return true, true
+		return true, step.Verb != UpdateStatus || s.readErr == nil // A status reports the read that failed.
 	case step.Verb == DeleteDeployment:
 		return true, s.Deployment != nil // The replacement may have lost replicas since it was cached.
 	case step.Verb == CreateDeployment:

@@ -134,12 +134,13 @@ func names(deps []*appsv1.Deployment) []string {
 	return names
 }
 
-// The limit is exact: as many Deployments as one sync considers are all deleted by one sync.
-func TestUpToMaxPreviousDeploymentsAreDeletedByOneSync(t *testing.T) {
+// The limit is exact, and the one that docs/operations.md has: as many Deployments as one sync considers are all
+// deleted by one sync.
+func TestUpTo50PreviousDeploymentsAreDeletedByOneSync(t *testing.T) {
 	foo := renamed()
-	for _, n := range []int{plan.MaxPrevious - 1, plan.MaxPrevious, plan.MaxPrevious + 1} {
+	for _, n := range []int{49, 50, 51} {
 		c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: many(foo, n, "old")})
-		if got, want := len(deletedBy(c)), min(n, plan.MaxPrevious); got != want {
+		if got, want := len(deletedBy(c)), min(n, 50); got != want {
 			t.Errorf("of %d previous Deployments %d are deleted, want %d", n, got, want)
 		}
 	}
@@ -181,6 +182,42 @@ func TestWhatServesIsNeverLeftOut(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Where the cache lists the one that serves makes no difference.
+func TestWhatServesIsNeverLeftOutWhereverItIsInTheList(t *testing.T) {
+	foo := renamed()
+	others := many(foo, 70, "zz", available(1))
+	for at := range len(others) + 1 {
+		state := plan.State{
+			Foo: foo, Deployment: newDeployment(foo, available(0)),
+			Previous: slices.Insert(slices.Clone(others), at, earlier(foo, "web-1")),
+		}
+		if got := play(t, state).message(); !strings.Contains(got, serves) {
+			t.Fatalf("in place %d: the message does not name the one that serves: %s", at, got)
+		}
+	}
+}
+
+// What is only reported has the places that what can be deleted leaves. Of several, the first by name have them.
+func TestOf50PreviousDeploymentsTheLastPlacesAreForWhatIsOnlyReported(t *testing.T) {
+	foo := renamed()
+	kept, beingDeleted := many(foo, 20, "kept", available(2)), many(foo, 40, "deleted", deleted)
+	slices.Reverse(beingDeleted)
+	message := play(t, plan.State{
+		Foo: foo, Deployment: newDeployment(foo, available(0)), Previous: slices.Concat(kept, beingDeleted),
+	}).message()
+	for i, dep := range slices.Backward(beingDeleted) {
+		want := i >= 10
+		if got := strings.Contains(message, fmt.Sprintf("%q is being deleted", dep.Name)); got != want {
+			t.Errorf("%s is reported: %t, want %t", dep.Name, got, want)
+		}
+	}
+	for _, dep := range kept {
+		if !strings.Contains(message, dep.Name) {
+			t.Errorf("%s is not reported", dep.Name)
+		}
 	}
 }
 

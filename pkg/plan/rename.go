@@ -133,32 +133,20 @@ func (s *State) wantedReplicas() int32 {
 	return wanted
 }
 
-// failedDelete returns why dep could not be deleted, while that backs off; "" otherwise.
-func (s *State) failedDelete(dep *appsv1.Deployment) string {
-	attempt := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name})
-	if attempt.Expected || !attempt.Until.After(s.Now) {
-		return ""
-	}
-	return attempt.Report.Message
-}
-
 // describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message
-// of r. Of one that is about to be deleted there is nothing.
+// of r.
 func (s *State) describePrevious(r *readiness) string {
 	var text strings.Builder
 	serving := s.servingPrevious()
 	for _, dep := range s.considered().all {
-		if sentence := s.describeOther(dep, serving, r.reason); sentence != "" {
-			text.WriteString(". " + sentence)
-		}
+		text.WriteString(". " + s.describeOther(dep, serving, r.reason))
 	}
 	return text.String()
 }
 
-// describeOther returns what there is to report of another Deployment of a Foo with this reason, "" when there is
-// nothing. serving is the previous Deployment that serves, or nil.
+// describeOther returns what there is to report of another Deployment of a Foo with this reason. serving is the
+// previous Deployment that serves, or nil.
 func (s *State) describeOther(dep, serving *appsv1.Deployment, reason string) string {
-	failed, replaceable := s.failedDelete(dep), s.canReplace(dep)
 	switch {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
@@ -171,13 +159,12 @@ func (s *State) describeOther(dep, serving *appsv1.Deployment, reason string) st
 	case reason == v1alpha1.ReasonInvalid:
 		return fmt.Sprintf("Deployment %q (%d available) is kept while this Foo is invalid",
 			dep.Name, dep.Status.AvailableReplicas)
-	case failed != "" && (replaceable || isObsolete(dep, serving)):
-		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, failed, triesAgain)
+	case s.canReplace(dep) || isObsolete(dep, serving): // It would be deleted by now, if that had not been refused.
+		refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Message
+		return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, refused, triesAgain)
 	case reason == v1alpha1.ReasonRenaming && dep == serving:
 		return fmt.Sprintf("Previous Deployment %q keeps serving with %d until then", dep.Name, dep.Status.AvailableReplicas)
-	case !replaceable:
-		return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",
-			dep.Name, dep.Status.AvailableReplicas)
 	}
-	return ""
+	return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",
+		dep.Name, dep.Status.AvailableReplicas)
 }

@@ -217,6 +217,13 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			report: taken3 + kept + undeleted2 + overQuota + triesAgain + yields,
 		},
 		{
+			name:  "the previous one has lost all replicas but one",
+			state: plan.State{Deployment: now3(available(0)), Previous: all(earlier(foo, "web-1", available(1)))},
+			sent:  "nothing",
+			report: movingTo3 + "0 of 3 replicas available" +
+				`. Previous Deployment "web-1" keeps serving with 1 until then`,
+		},
+		{
 			name: "the name was changed twice, and both previous ones serve",
 			state: plan.State{
 				Deployment: now3(available(1)), Previous: all(earlier(foo, "web-2", available(2)), old),
