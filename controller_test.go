@@ -1227,7 +1227,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 	want := []string{
 		"panics_total: 1",
 		`requests_total code="2xx" request="create Deployment" rule="create": 1`,
-		`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // There is none.
+		`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // It does not exist.
 		`requests_total code="2xx" request="update status of Foo" rule="update status": 2`,
 		`requests_total code="403" request="create Deployment" rule="create": 1`,
 		`syncs_total outcome="done": 1`,
@@ -1840,8 +1840,8 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 	}, nil
 }
 
-// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that writes the log to disk, for
-// the rest of the process.
+// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that writes the log to disk until
+// the process ends.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
