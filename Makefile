@@ -25,15 +25,19 @@ test: build bin/foo-controller-race ## run all tests, including those that use a
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
+	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/leader -phases 2000
 	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 
 # What takes too long for every day, once for each larger change.
 .PHONY: test-all
-test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules; an hour
+test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules, phases and handovers; two hours
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
-	@go test -count=1 -timeout 30m -run TestSchedules . -schedules 20000
+	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
+	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
+	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/leader -phases 100000
+	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
 
 .PHONY: unit

@@ -1840,8 +1840,8 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 	}, nil
 }
 
-// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that writes the log to disk, and
-// that nothing ends.
+// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that flushes the log, and that
+// nothing ends.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
 }
