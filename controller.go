@@ -95,7 +95,9 @@ type Controller struct {
 	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
 	deploymentLister  appslisters.DeploymentLister
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
-	handlersSynced    []cache.DoneChecker
+	// fooInformer and deploymentInformer get the handlers when Run begins.
+	fooInformer        informers.FooIndexInformer
+	deploymentInformer appsinformers.DeploymentIndexInformer
 
 	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
@@ -141,8 +143,7 @@ type Clients struct {
 
 // New returns a Controller that reads from the informers, writes through the clients, and works on as many Foos at a
 // time as there are workers. A sync that has lasted for a second does not count, so up to four times as many may be
-// running, see package fairqueue. New adds its handlers and indexes to the informers, which therefore must not have
-// been started.
+// running, see package fairqueue. New adds its indexes to the informers, which therefore must not have been started.
 func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
 	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
 	logger := klog.FromContext(ctx)
@@ -165,6 +166,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		kube: clients.Kube, samples: clients.Samples, recorder: recorder,
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
+		fooInformer: fooInformer, deploymentInformer: deploymentInformer,
 		queue: newQueue(logger, fair, retries), add: fair.AddAs, goroutines: fair.Goroutines(), retries: retries,
 		claims:   claims.New(plan.Claims, plan.CompareAge),
 		writes:   consistency.New(func(resource, _ string) consistency.Store { return stores[resource] }),
@@ -178,20 +180,6 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	})
 	c.lookAgain = func(key cache.ObjectName) { c.queue.AddAfter(key, lookAgainAfter) }
 	c.enqueueFanOut = func(f fanOut) { c.fanOuts.AddAs(f, fairqueue.Change) }
-
-	fooHandler, err := fooInformer.AddTypedEventHandler(fooHandlerFuncs{
-		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
-	}, cache.HandlerOptions{Logger: &logger})
-	if err != nil {
-		return nil, fmt.Errorf("watch Foos: %w", err)
-	}
-	deploymentHandler, err := deploymentInformer.AddTypedEventHandler(deploymentHandlerFuncs{
-		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
-	}, cache.HandlerOptions{Logger: &logger})
-	if err != nil {
-		return nil, fmt.Errorf("watch Deployments: %w", err)
-	}
-	c.handlersSynced = []cache.DoneChecker{fooHandler.HasSyncedChecker(), deploymentHandler.HasSyncedChecker()}
 	return c, nil
 }
 
@@ -222,16 +210,42 @@ func newQueue(logger klog.Logger, fair *fairqueue.Queue[cache.ObjectName],
 	})
 }
 
+// watch registers the event handlers, and returns checks that are done when the handlers have been called for all
+// objects of the first lists. Run does it, and not New: the caches of a standby are filled too, but nobody takes keys
+// from its queue, which would keep the name of every Foo that came and went.
+func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
+	foos, err := c.fooInformer.AddTypedEventHandler(fooHandlerFuncs{
+		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
+	}, cache.HandlerOptions{Logger: &logger})
+	if err != nil {
+		return nil, fmt.Errorf("watch Foos: %w", err)
+	}
+	deployments, err := c.deploymentInformer.AddTypedEventHandler(deploymentHandlerFuncs{
+		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
+	}, cache.HandlerOptions{Logger: &logger})
+	if err != nil {
+		return nil, fmt.Errorf("watch Deployments: %w", err)
+	}
+	return []cache.DoneChecker{foos.HasSyncedChecker(), deployments.HasSyncedChecker()}, nil
+}
+
 // Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for syncGrace, and
-// returns. A fanOut in hand is completed too: it sends nothing.
+// returns. A fanOut in hand is completed too: it sends nothing. Call Run once.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
-	if !cache.WaitFor(klog.NewContext(ctx, klog.FromContext(ctx).V(2)), "caches", c.handlersSynced...) {
+	logger := klog.FromContext(ctx)
+	synced, err := c.watch(logger)
+	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
 		c.fanOuts.ShutDown()
 		c.queue.ShutDown()
-		return // Asked to stop before the caches were filled.
+		return // Asked to stop before the caches were filled. Informers that have ended refuse handlers.
 	}
-	klog.FromContext(ctx).Info("Started")
+	logger.Info("Started")
+	c.work(ctx)
+}
+
+// work starts the workers, and returns when they have ended.
+func (c *Controller) work(ctx context.Context) {
 	syncCtx, cancel := withGrace(ctx, syncGrace)
 	defer cancel()
 

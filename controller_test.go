@@ -1126,6 +1126,10 @@ func TestInformersCallTheHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.enqueueFanOut = c.enqueueFoosOf // At once, because no worker runs.
+		synced, err := c.watch(klog.FromContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
 		samplesFactory.StartWithContext(ctx)
 		kubeFactory.StartWithContext(ctx)
 		defer func() {
@@ -1134,7 +1138,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 			samplesFactory.Shutdown()
 			kubeFactory.Shutdown()
 		}()
-		if !cache.WaitFor(ctx, "", c.handlersSynced...) {
+		if !cache.WaitFor(ctx, "", synced...) {
 			t.Fatal("the caches are not filled")
 		}
 
@@ -1315,6 +1319,34 @@ func TestADeploymentThatTheCacheNeverShowsIsCreatedAgain(t *testing.T) {
 	})
 }
 
+func TestAWorkerThatIsStuckIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		answer := make(chan struct{})
+		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			<-answer
+			return next()
+		})
+		f.queue.Add(webKey)
+		go f.processNextWorkItem(f.ctx, f.ctx)
+		time.Sleep(stuckAfter)
+		synctest.Wait()
+		check := f.Busy.Check("workers")
+		if err := check.Do(); err != nil {
+			t.Errorf("after %s: %v", stuckAfter, err)
+		}
+		time.Sleep(time.Second)
+		if err := check.Do(); err == nil || !strings.Contains(err.Error(), "default/web") {
+			t.Errorf("after more than %s: %v, want the name of the Foo", stuckAfter, err)
+		}
+		close(answer)
+		synctest.Wait()
+		if err := check.Do(); err != nil {
+			t.Errorf("after the sync: %v", err)
+		}
+	})
+}
+
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other" })
 	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
@@ -1374,10 +1406,9 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	}
 }
 
-func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
+func TestWorkReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		f.handlersSynced = nil // The caches are as the test filled them.
 		answer := make(chan struct{})
 		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if r.Verb == "create" {
@@ -1389,19 +1420,19 @@ func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 		ctx, stop := context.WithCancel(f.ctx)
 		returned := false
 		go func() {
-			f.Run(ctx)
+			f.work(ctx) // The caches are as the test filled them.
 			returned = true
 		}()
 		synctest.Wait()
 		stop()
 		synctest.Wait()
 		if returned {
-			t.Error("Run returned while a sync was running")
+			t.Error("work returned while a sync was running")
 		}
 		close(answer)
 		synctest.Wait()
 		if !returned {
-			t.Error("Run did not return when the last sync was done")
+			t.Error("work did not return when the last sync was done")
 		}
 		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
@@ -1413,10 +1444,9 @@ func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 func TestRunQueuesTheFoosOfFanOuts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		f.handlersSynced = nil // The caches are as the test filled them.
 		f.enqueueFanOut = f.enqueueLater
 		ctx, stop := context.WithCancel(f.ctx)
-		go f.Run(ctx)
+		go f.work(ctx) // The caches are as the test filled them.
 		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment(foreign)})
 		synctest.Wait()
 		stop()
@@ -1810,6 +1840,19 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples")
 }
 
+// A standby has caches, and nobody takes keys from its queue.
+func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
+	var controller *Controller
+	runner := func(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
+		controller, err = New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
+		return func(ctx context.Context) {
+			<-ctx.Done()
+			controller.queue.ShutDown()
+		}, err
+	}
+	footest.SimulateStandby(t, runner, func() any { return controller }, "kube", "samples")
+}
+
 // newRunner makes a Controller for a simulation.
 func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
@@ -1826,6 +1869,9 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := c.watch(klog.FromContext(ctx)); err != nil {
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }

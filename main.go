@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,26 +108,32 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	controller.Metrics = metrics.New(legacyregistry.MustRegister)
-	stopServing, err := serve(ctx, endpoints{opts, config, conns.review, controller, caches, reporter, elector})
+	stopServing, err := serve(ctx, endpoints{
+		opts: opts, config: config, reviews: conns.review, controller: controller, caches: caches, reporter: reporter,
+		elector: elector,
+	})
 	if err != nil {
 		return err
 	}
 	defer stopServing()
 
+	defer logger.Info("Stopped")
 	if reporter.Wait(ctx, caches.checks...) != nil {
 		return nil // Asked to stop while waiting.
 	}
 	stopCaches := caches.start(ctx)
 	defer stopCaches()
-	err = elector.Run(ctx, func(ctx context.Context) {
+	if !caches.filled(ctx) { // A copy that could not work yet must not become the leader.
+		return nil
+	}
+	return elector.Run(ctx, func(ctx context.Context) {
 		controller.Run(ctx)
 		events.Flush(flushTimeout)
 	})
-	logger.Info("Stopped")
-	return err
 }
 
-// connections are three, so that each can be late without the others.
+// connections are the clients for three purposes. Those of watch have a network connection of their own, so that a
+// burst of writes cannot delay events. write and review share one; review is without the gate, for a standby.
 type connections struct {
 	// watch is for the informers, write for writes and live reads, review for questions about permissions.
 	watch, write, review Clients
@@ -237,6 +244,12 @@ func (c *caches) start(ctx context.Context) (stop func()) {
 	}
 }
 
+// filled waits until the caches have all objects. It returns false if ctx ends before.
+func (c *caches) filled(ctx context.Context) bool {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).V(2))
+	return cache.WaitFor(ctx, "caches", c.foos.Informer().HasSyncedChecker(), c.deployments.Informer().HasSyncedChecker())
+}
+
 // endpoints are what the HTTP endpoints report about.
 type endpoints struct {
 	opts       *options
@@ -302,24 +315,44 @@ func (e endpoints) run(ctx context.Context, servers ...*serving.Server) (stop fu
 
 // clusterChecks check what the controller needs of the cluster, apart from list and watch.
 func (e endpoints) clusterChecks() []preflight.Check {
-	var permissions []preflight.Permission
-	allow := func(group, resource, subresource string, verbs ...string) {
-		for _, verb := range verbs {
-			permissions = append(permissions,
-				preflight.Permission{Verb: verb, Group: group, Resource: resource, Subresource: subresource})
-		}
-	}
-	allow(v1alpha1.GroupName, "foos", "", "get", "list", "watch")
-	allow(v1alpha1.GroupName, "foos", "status", "update")
-	allow(v1alpha1.GroupName, "foos", "finalizers", "update")
-	allow("apps", "deployments", "", "get", "list", "watch", "create", "patch", "delete")
-	allow("events.k8s.io", "events", "", "create", "patch")
 	hints := e.opts.hints()
 	return []preflight.Check{
 		preflight.Served(e.reviews.Kube.CoreV1().RESTClient(), plan.FooKind, "foos", hints.Missing,
 			"conditions", "observedGeneration"),
-		preflight.Permissions(e.reviews.Kube, e.opts.namespace, hints.Forbidden, permissions...),
+		preflight.Permissions(e.reviews.Kube, hints.Forbidden, e.permissions()...),
 	}
+}
+
+// permissions returns what the controller must be allowed to do. artifacts/deploy/rbac.yaml and artifacts/namespaced
+// grant it.
+func (e endpoints) permissions() []preflight.Permission {
+	var permissions []preflight.Permission
+	allow := func(p preflight.Permission, verbs ...string) {
+		for _, p.Verb = range verbs {
+			permissions = append(permissions, p)
+		}
+	}
+	namespace := e.opts.namespace
+	foos := preflight.Permission{Group: v1alpha1.GroupName, Resource: "foos", Namespace: namespace}
+	allow(foos, "get", "list", "watch")
+	foos.Subresource = "status"
+	allow(foos, "update")
+	foos.Subresource = "finalizers"
+	allow(foos, "update")
+	allow(preflight.Permission{Group: "apps", Resource: "deployments", Namespace: namespace},
+		"get", "list", "watch", "create", "patch", "delete")
+	allow(preflight.Permission{Group: "events.k8s.io", Resource: "events", Namespace: namespace}, "create", "patch")
+	if leaseNamespace, name := e.elector.Lease(); name != "" {
+		lease := preflight.Permission{Group: "coordination.k8s.io", Resource: "leases", Namespace: leaseNamespace}
+		allow(lease, "create")
+		lease.Name = name
+		allow(lease, "get", "update")
+	}
+	if e.opts.metricsAddress != "0" && !e.opts.plainMetrics() {
+		allow(preflight.Permission{Group: "authentication.k8s.io", Resource: "tokenreviews"}, "create")
+		allow(preflight.Permission{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, "create")
+	}
+	return permissions
 }
 
 // noProblems returns an error with the problems that an administrator has to solve.
@@ -389,9 +422,9 @@ func (o *options) leaderFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.leaseNamespace, "leader-elect-namespace", "",
 		"`name` of the namespace of the Lease; empty is that of the pod it runs in")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", leader.DefaultLeaseDuration,
-		"`time` after which another copy may write when this one does not renew the Lease")
+		"`time` after which another copy may write, if this one does not renew the Lease; whole seconds, the same in all")
 	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", leader.DefaultRenewDeadline,
-		"`time` after which this process stops to write when it could not renew the Lease")
+		"`time` after which this process stops writing, if it could not renew the Lease; shorter than the lease duration")
 	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", leader.DefaultRetryPeriod,
 		"`time` between two attempts to renew or take the Lease")
 }
@@ -399,7 +432,7 @@ func (o *options) leaderFlags(fs *flag.FlagSet) {
 func (o *options) servingFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.healthAddress, "health-probe-bind-address", "0", "`address` of /healthz and /readyz; 0 turns them off")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
-		"`address` of /metrics, with TLS and permissions unless it is a loopback address; 0 turns it off")
+		"`address` of /metrics, with TLS and permissions, except on a loopback address without a certificate; 0 turns it off")
 	fs.StringVar(&o.metricsCert, "metrics-cert-file", "",
 		"`file` with the certificate of /metrics; it may change; without one, /metrics has a self-signed certificate")
 	fs.StringVar(&o.metricsKey, "metrics-key-file", "", "`file` with the key of that certificate")
@@ -472,6 +505,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 		return opts, nil
 	case fs.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", fs.Arg(0))
+	case opts.namespace != "" && len(validation.ValidateNamespaceName(opts.namespace, false)) > 0:
+		return nil, fmt.Errorf("--namespace=%s: this is not the name of a namespace", opts.namespace)
 	case opts.workers < 1:
 		return nil, fmt.Errorf("--workers=%d: at least 1 is needed", opts.workers)
 	case opts.qps == 0:

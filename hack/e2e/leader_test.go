@@ -131,22 +131,25 @@ func TestTheStandbyTakesOverWhenTheLeaderStops(t *testing.T) {
 	e.create(t, e.standby, "second")
 }
 
-// The Lease is released only after the running sync, its event included.
+// The Lease is released only after the running sync.
 func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 	e := newElectorate(t, short)
 	hold, holding := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	e.leader.proxy.before = func(r *http.Request) {
+	e.leader.proxy.setBefore(func(r *http.Request) {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments") {
 			once.Do(func() { close(holding) })
 			<-hold
 		}
-	}
+	})
 	e.createFoo(t, "web", fooSpec("web"))
 	<-holding
 	e.leader.signal(syscall.SIGTERM)
 	e.leader.waitForLog(t, `"Stopping`)
-	time.Sleep(2 * e.times.lease) // The Lease is renewed meanwhile, so the standby has no reason to take it.
+	renewals := e.leader.proxy.count(http.MethodPut, "/leases/foo-controller")
+	until(t, "the Lease was renewed for longer than its duration", func(context.Context) (bool, error) {
+		return e.leader.proxy.count(http.MethodPut, "/leases/foo-controller") > renewals+8, nil
+	})
 	if strings.Contains(e.standby.log.String(), "Became leader") {
 		t.Error("another process leads before the work is done")
 	}
@@ -155,6 +158,34 @@ func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 	e.standby.waitForLog(t, "Became leader")
 	if foo := e.foo(t, "web"); foo.Status.ObservedGeneration != foo.Generation {
 		t.Errorf("the sync was not completed: %+v", foo.Status)
+	}
+}
+
+// The events of the last syncs are sent while the Lease is still held.
+func TestEventsAreSentBeforeTheLeaseIsReleased(t *testing.T) {
+	e := newElectorate(t, short)
+	e.create(t, e.leader, "web")
+	hold, holding := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	e.leader.proxy.setBefore(func(r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events") {
+			once.Do(func() { close(holding) })
+			<-hold
+		}
+	})
+	e.editDeployment(t, "web", `{"spec":{"replicas":9}}`) // The correction has an event.
+	<-holding
+	e.leader.signal(syscall.SIGTERM)
+	e.leader.waitForLog(t, `"Stopping`)
+	if strings.Contains(e.leader.log.String(), "Released the Lease") {
+		t.Error("the Lease was released before the event was sent")
+	}
+	close(hold)
+	e.leader.stop(t)
+	e.leader.waitForLog(t, "Released the Lease")
+	list, err := e.kube.EventsV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Errorf("%d events were sent, want one: %v", len(list.Items), err)
 	}
 }
 
@@ -170,7 +201,6 @@ func TestALeaderThatWasStoppedDoesNotWrite(t *testing.T) {
 			e.createFoo(t, fmt.Sprintf("more-%d-%d", round, i), fooSpec(fmt.Sprintf("more-%d-%d", round, i)))
 		}
 		e.create(t, e.standby, fmt.Sprintf("second-%d", round))
-		time.Sleep(2 * e.times.lease)
 		e.leader.code = 1 // The leadership is lost, so the process ends.
 		e.leader.signal(syscall.SIGCONT)
 		e.leader.stop(t)
@@ -189,16 +219,14 @@ func TestAWriteThatIsLateIsRefused(t *testing.T) {
 	e.create(t, e.leader, "web")
 	hold, holding := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	e.leader.proxy.mu.Lock()
-	e.leader.proxy.before = func(r *http.Request) {
+	e.leader.proxy.setBefore(func(r *http.Request) {
 		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/web") {
 			body, _ := io.ReadAll(r.Body) // The process is not suspended before all of it is sent.
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			once.Do(func() { close(holding) })
 			<-hold
 		}
-	}
-	e.leader.proxy.mu.Unlock()
+	})
 	e.editDeployment(t, "web", `{"spec":{"replicas":9}}`)
 	<-holding
 	_ = e.leader.cmd.Process.Signal(syscall.SIGSTOP)

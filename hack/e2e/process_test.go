@@ -82,6 +82,26 @@ func TestAnInvalidConfigurationEndsWithOneLine(t *testing.T) {
 			want:  "--kube-api-qps",
 		},
 		{
+			name:  "a namespace that cannot exist",
+			flags: []string{"--namespace=Not_a_name"},
+			want:  "Not_a_name",
+		},
+		{
+			name:  "an election without a namespace",
+			flags: []string{"--master=http://127.0.0.1:1", "--leader-elect"},
+			want:  "--leader-elect-namespace",
+		},
+		{
+			name:  "a certificate without a key",
+			flags: []string{"--master=http://127.0.0.1:1", "--metrics-bind-address=:0", "--metrics-cert-file=cert.pem"},
+			want:  "--metrics-bind-address",
+		},
+		{
+			name:  "a debug address that others reach",
+			flags: []string{"--master=http://127.0.0.1:1", "--debug-bind-address=:0"},
+			want:  "--debug-bind-address",
+		},
+		{
 			name:  "no workers",
 			flags: []string{"--workers=0"},
 			want:  "--workers",

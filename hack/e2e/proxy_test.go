@@ -85,6 +85,13 @@ func (p *proxy) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
 }
 
+// setBefore sets before while the proxy serves.
+func (p *proxy) setBefore(before func(*http.Request)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = before
+}
+
 // count returns the number of requests with the method and a path that ends in suffix.
 func (p *proxy) count(method, suffix string) int {
 	p.mu.Lock()

@@ -120,7 +120,15 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	// Not a loopback address, so that there are TLS and permissions.
-	p := e.controller(t, "--metrics-bind-address=0.0.0.0:0", "--namespace="+e.namespace)
+	// It never leads, because it may not write a Lease in that namespace. So its writes do not pass the gate. Reviews do.
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--metrics-bind-address=0.0.0.0:0",
+		"--health-probe-bind-address=127.0.0.1:0", "--namespace="+e.namespace,
+		"--leader-elect", "--leader-elect-namespace="+e.namespace)
+	missing := "kubectl auth can-i update leases.coordination.k8s.io/foo-controller --namespace=" + e.namespace
+	until(t, "the readiness shows that a permission is missing", func(context.Context) (bool, error) {
+		status, body := fetch(t, "http://"+p.address(t, "health")+"/readyz", "")
+		return status != http.StatusOK && strings.Contains(body, missing), nil
+	})
 	_, port, _ := strings.Cut(p.address(t, "metrics"), "]:")
 	url := fmt.Sprintf("https://127.0.0.1:%s/metrics", port)
 	if _, err := e.kube.CoreV1().ServiceAccounts(e.namespace).Create(t.Context(),
@@ -176,7 +184,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("docs/metrics.md has %s, which is not served", name)
 		}
 	}
-	t.Logf("%d series:\n%s", len(regexp.MustCompile(`(?m)^[a-z]`).FindAllString(scrape, -1)), scrape)
+	series := len(regexp.MustCompile(`(?m)^[a-z]`).FindAllString(scrape, -1))
+	t.Logf("%d series:\n%s", series, scrape)
+	if series > 1000 {
+		t.Errorf("%d series, docs/metrics.md has about 520", series)
+	}
+	if strings.Contains(scrape, e.namespace) {
+		t.Error("a label has the name of a namespace")
+	}
 }
 
 func metricsPage(t *testing.T) string {

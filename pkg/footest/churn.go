@@ -58,6 +58,31 @@ func SimulateChurn(t *testing.T, newRunner NewRunner, controller func() any, foo
 	})
 }
 
+// SimulateStandby checks that a controller that does not run keeps nothing of Foos that are gone, and sends nothing.
+func SimulateStandby(t *testing.T, newRunner NewRunner, controller func() any, without ...string) {
+	inNeighbourhood(t, newRunner, func(n *neighbourhood) {
+		n.runController(t)
+		comeAndGo := func(foos int) {
+			n.createFoos(tenant, foos)
+			time.Sleep(time.Minute)
+			for i := range foos {
+				n.must(n.samples.SamplecontrollerV1alpha1().Foos(tenant).Delete(n.ctx, fooName(i), metav1.DeleteOptions{}))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		comeAndGo(3)
+		before := sizes(controller(), without...)
+		comeAndGo(100)
+		if changes := compareSizes(before, sizes(controller(), without...)); changes != "" {
+			t.Errorf("100 Foos have come and gone:\n%s", changes)
+		}
+		if sent := n.count(n.requests, tenant); sent > 0 {
+			t.Errorf("a controller that does not run has sent %d requests", sent)
+		}
+	})
+}
+
 // churn lets Foos come and go. Their Deployments become available, are refused, are edited, or belong to others.
 func (n *neighbourhood) churn(cohort string, foos int) {
 	n.t.Helper()

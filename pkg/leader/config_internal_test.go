@@ -87,9 +87,9 @@ func TestEveryElectorHasAnIdentityOfItsOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[e.Identity()] || !strings.HasPrefix(e.Identity(), host+"_") {
-			t.Errorf("got the identity %q, want a new one that begins with the name of the host", e.Identity())
+		if seen[e.lock.identity] || !strings.HasPrefix(e.lock.identity, host+"_") {
+			t.Errorf("got the identity %q, want a new one that begins with the name of the host", e.lock.identity)
 		}
-		seen[e.Identity()] = true
+		seen[e.lock.identity] = true
 	}
 }

@@ -32,8 +32,8 @@
 //	standby           seen |------------------- no change, 15 s -------------------| takes the Lease, opens its gate
 //
 // So the gates of two processes are never open at the same time, provided that their clocks run at about the same
-// speed: 15 seconds on one must not be less than 10 seconds on the other. The time of day does not matter. renewTime
-// in the Lease is for people and is never read.
+// speed: the clock of a standby must not run more than 1.5 times as fast as that of the leader. The time of day does
+// not matter. renewTime in the Lease is for people and is never read.
 //
 // A gate opens once and closes once. A process that lost the Lease must exit, and is restarted by the kubelet, with
 // empty memory and new caches. The alternative is to stand by again in the same process, which means that every part
@@ -50,8 +50,8 @@
 //
 // This also covers what people do to Leases. If somebody deletes the Lease, clears the holder or enters another one,
 // the leader stops when it sees that. Until then its gate is open, so the others wait for the lease duration. A Lease
-// that does not exist is created without a holder, and taken after that time. The first start in a cluster, and only
-// that one, therefore waits for 15 seconds before it writes.
+// that does not exist is created without a holder, and taken after that time. So the first start in a cluster, and a
+// start after somebody has deleted the Lease, waits for 15 seconds before it writes.
 //
 // # How it ends
 //

@@ -87,7 +87,7 @@ func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
 				b := start(t, s, "b", defaultSettings)
 				time.Sleep(time.Minute + 300*time.Millisecond)
 				edited := time.Now()
-				editLease(t, s, test.edit, b.elector.Identity())
+				editLease(t, s, test.edit, b.elector.lock.identity)
 				if test.keeps {
 					time.Sleep(time.Minute)
 					lease := storedLease(s)
@@ -166,7 +166,7 @@ func TestALeaseThatWasEditedIsNotTakenBeforeTheGateOfTheLeaderHasClosed(t *testi
 				time.Sleep(time.Minute + 300*time.Millisecond)
 				a.begin(&fault{kind: cut})
 				edited := time.Now()
-				editLease(t, s, test.edit, b.elector.Identity())
+				editLease(t, s, test.edit, b.elector.lock.identity)
 				within(t, b.leading)
 				if a.leads() {
 					t.Error("two gates are open")

@@ -76,9 +76,6 @@ func (e *Elector) Gate(next http.RoundTripper) http.RoundTripper {
 	return &gated{gate: e.gate, next: next}
 }
 
-// Leading reports whether writes pass the gate now. Do not decide with it whether to write: the gate does that.
-func (e *Elector) Leading() bool { return e.gate.open() }
-
 // Healthy returns an error if the leadership was lost, but the process still runs after another renew deadline. It is
 // for the liveness probe: the process should have exited.
 func (e *Elector) Healthy() error {
@@ -88,8 +85,13 @@ func (e *Elector) Healthy() error {
 	return e.gate.overdue()
 }
 
-// Identity returns the name by which the Lease and the log know this process.
-func (e *Elector) Identity() string { return e.lock.identity }
+// Lease returns where the Lease is. The name is empty if there is no election.
+func (e *Elector) Lease() (namespace, name string) {
+	if e == nil {
+		return "", ""
+	}
+	return e.config.Namespace, e.config.Name
+}
 
 // Run waits until this process leads, and calls lead. The context of lead ends with ctx, or when the leadership is
 // lost. While lead finishes its work, the Lease is renewed. When it has returned, Run closes the gate and releases the
@@ -136,6 +138,9 @@ func (e *Elector) lead(ctx context.Context, f func(ctx context.Context)) {
 	go func() {
 		select {
 		case <-e.gate.closed:
+			if reason := e.gate.why(); !errors.Is(reason, errStopped) {
+				e.lock.log.lost(reason)
+			}
 			end(ErrLost)
 		case <-leading.Done():
 		}

@@ -81,6 +81,7 @@ func (l *lock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) 
 		return l.log.failed(ctx, writing, err)
 	}
 	l.log.succeeded(writing)
+	l.log.created()
 	l.observe(lease)
 	return errCreated
 }

@@ -110,7 +110,7 @@ func (m *member) write(t *testing.T, name string) error {
 }
 
 // leads reports whether the member leads at this moment.
-func (m *member) leads() bool { return m.elector.Leading() }
+func (m *member) leads() bool { return m.elector.gate.open() }
 
 // storedLease returns the Lease, nil if it does not exist.
 func storedLease(s *apisim.Server) *coordinationv1.Lease {

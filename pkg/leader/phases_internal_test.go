@@ -273,7 +273,7 @@ func ours(p *phase, ctx context.Context, process *process) {
 	elector.gate.now = process.now
 	config := process.config()
 	config.Wrap(elector.Gate)
-	p.set(process, elector.Identity(), elector.Leading)
+	p.set(process, elector.lock.identity, elector.gate.open)
 	_ = elector.Run(ctx, func(ctx context.Context) { // The error is that the leadership was lost.
 		p.leads(process)
 		p.write(ctx, process, config)

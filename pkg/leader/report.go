@@ -23,7 +23,7 @@ type report struct {
 	leader string // That was last logged.
 
 	failing  operation // That failed last.
-	failures int       // Since the operation that failed last has last succeeded.
+	failures int       // The failures of failing since it last succeeded.
 	loggedAt time.Time // When one of them was last logged. Only valid if there are failures.
 }
 
@@ -54,6 +54,17 @@ func (r *report) leads() {
 		r.leader = r.identity
 		r.logger.Info("Became leader", "identity", r.identity)
 	}
+}
+
+// lost logs that this process does not lead any more, although it was not asked to stop. It may be called concurrently
+// with the other methods.
+func (r *report) lost(reason error) {
+	r.logger.Info("Lost the leadership", "reason", reason)
+}
+
+// created logs that there was no Lease.
+func (r *report) created() {
+	r.logger.Info("Created the Lease, waiting for its duration before taking it")
 }
 
 // released logs that this process has released the Lease.

@@ -19,7 +19,7 @@ const (
 var foosDesc = metrics.NewDesc(prefix+"_foos", "Number of Foos by the reason of their Ready condition.",
 	[]string{"reason"}, nil, metrics.ALPHA, "")
 
-// A foosCollector counts the Foos when Prometheus asks. Counting events instead would drift from the truth.
+// A foosCollector counts the Foos when Prometheus asks. A count that is kept from events stays wrong after one mistake.
 type foosCollector struct {
 	metrics.BaseStableCollector
 	reasons []string

@@ -32,16 +32,21 @@ func (p Problem) String() string {
 type Check func(context.Context) ([]Problem, error)
 
 // Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, of a check or of an informer,
-// and when the API server has refused a write, see WrapWrites. So it costs no request when everything works. What it
-// finds is logged like the problems of informers.
+// and when the API server has refused a write, see WrapWrites, at most once a minute. So it costs no request when
+// everything works. What it finds is logged like the problems of informers.
 func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 	found := make([][]Problem, len(checks))
+	pause := checkEvery
 	for {
 		healthy := r.runAll(ctx, checks, found)
+		pause = min(2*pause, maxPause) // A quota and a webhook answer 403 too, again and again.
+		if !healthy {
+			pause = checkEvery
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(checkEvery):
+		case <-time.After(pause):
 		}
 		if !healthy {
 			continue
@@ -76,7 +81,7 @@ func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem
 // run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
 // that there are now, as far as is known.
 func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Problem, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	found, err := check(ctx)
 	if err != nil {
@@ -85,7 +90,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 	}
 	for _, p := range before {
 		if !slices.ContainsFunc(found, func(now Problem) bool { return now.Key == p.Key }) {
-			r.resolve(p.Key, "A problem is solved", "problem", p.Key)
+			r.resolve(p.Key, "A problem is resolved", "problem", p.Key)
 		}
 	}
 	for _, p := range found {
@@ -95,7 +100,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 }
 
 // WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403 or 404,
-// Keep runs the checks again, within 8 s. It is for rest.Config.Wrap of the client that writes.
+// Keep runs the checks again, within a minute. It is for rest.Config.Wrap of the client that writes.
 func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,7 +74,7 @@ func (c *cluster) serve(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	a := review.Spec.ResourceAttributes
-	permission := Permission{Verb: a.Verb, Group: a.Group, Resource: a.Resource, Subresource: a.Subresource}
+	permission := Permission{Verb: a.Verb, Group: a.Group, Resource: a.Resource, Subresource: a.Subresource, Name: a.Name}
 	review.Status.Allowed = !c.denied[strings.TrimSpace(permission.String()+" "+a.Namespace)]
 	body, err = json.Marshal(review)
 	return respond(http.StatusCreated, string(body)), err
@@ -112,16 +113,21 @@ func TestMissingPermissionsAreFound(t *testing.T) {
 		"update foos.samplecontroller.k8s.io/status": true, "get pods": true, "create deployments.apps team": true,
 	}}
 	c.user = "system:serviceaccount:foo-system:foo-controller"
-	mustFind(t, Permissions(c.client(t), "", "grant it", permissions...),
+	mustFind(t, Permissions(c.client(t), "grant it", permissions...),
 		`A permission is missing, will keep trying permission="update foos.samplecontroller.k8s.io/status" fix="grant it" `+
 			`show="kubectl auth can-i update foos.samplecontroller.k8s.io --subresource=status --all-namespaces `+
 			`--as=system:serviceaccount:foo-system:foo-controller"`,
 		`A permission is missing, will keep trying permission="get pods" fix="grant it" `+
 			`show="kubectl auth can-i get pods --all-namespaces --as=system:serviceaccount:foo-system:foo-controller"`)
 	c.user = ""
-	mustFind(t, Permissions(c.client(t), "team", "grant it", permissions...),
+	inTeam := Permission{Verb: "create", Group: "apps", Resource: "deployments", Namespace: "team"}
+	named := Permission{Verb: "get", Resource: "pods", Namespace: "team", Name: "web"}
+	c.denied["get pods web team"] = true
+	mustFind(t, Permissions(c.client(t), "grant it", inTeam, named),
 		`A permission is missing, will keep trying permission="create deployments.apps" fix="grant it" `+
-			`show="kubectl auth can-i create deployments.apps --namespace=team"`)
+			`show="kubectl auth can-i create deployments.apps --namespace=team"`,
+		`A permission is missing, will keep trying permission="get pods web" fix="grant it" `+
+			`show="kubectl auth can-i get pods/web --namespace=team"`)
 }
 
 const (
@@ -196,53 +202,79 @@ func TestAnAnswerThatCannotBeReadIsAnError(t *testing.T) {
 		}
 	}
 	c := &cluster{down: true}
-	check := Permissions(c.client(t), "", "", permissions...)
+	check := Permissions(c.client(t), "", permissions...)
 	if found, err := check(t.Context()); err == nil {
 		t.Errorf("found %v, want an error", found)
 	}
 }
 
-// keep runs a Reporter with a check that finds what found has. It counts the runs.
-func keep(b *bench, found map[string]string, failing *bool) (runs *int) {
-	runs = new(int)
-	go b.reporter.Keep(b.ctx, func(context.Context) ([]Problem, error) {
-		*runs++
-		if *failing {
-			return nil, errors.New("no answer")
-		}
-		var problems []Problem
-		for _, key := range slices.Sorted(maps.Keys(found)) {
-			problems = append(problems, Problem{Key: key, Message: found[key], Values: []any{"fix", "repair it"}})
-		}
-		return problems, nil
-	})
+// findings are what a check finds. The test changes them while the check runs.
+type findings struct {
+	mu      sync.Mutex
+	found   map[string]string // Messages by key.
+	failing bool              // The check fails.
+	runs    int
+}
+
+// check implements Check.
+func (f *findings) check(context.Context) ([]Problem, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runs++
+	if f.failing {
+		return nil, errors.New("no answer")
+	}
+	var problems []Problem
+	for _, key := range slices.Sorted(maps.Keys(f.found)) {
+		problems = append(problems, Problem{Key: key, Message: f.found[key], Values: []any{"fix", "repair it"}})
+	}
+	return problems, nil
+}
+
+// set sets what the check finds, as keys and messages, and whether it fails.
+func (f *findings) set(failing bool, keysAndMessages ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing, f.found = failing, map[string]string{}
+	for pair := range slices.Chunk(keysAndMessages, 2) {
+		f.found[pair[0]] = pair[1]
+	}
+}
+
+func (f *findings) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.runs
+}
+
+// keep runs a Reporter with f.
+func keep(b *bench, f *findings) {
+	go b.reporter.Keep(b.ctx, f.check)
 	synctest.Wait()
-	return runs
 }
 
 func TestProblemsOfChecksAreLoggedAndSolved(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		found, failing := map[string]string{"a": "A is wrong, will keep trying"}, false
-		keep(b, found, &failing)
+		f := &findings{}
+		f.set(false, "a", "A is wrong, will keep trying")
+		keep(b, f)
 		wantProblems(b, `A is wrong fix="repair it"`)
 		time.Sleep(10 * time.Second)
-		delete(found, "a")
-		found["b"] = "B is wrong"
-		failing = true
+		f.set(true, "b", "B is wrong")
 		time.Sleep(29 * time.Second) // The check that fails shows nothing, so the problem stays.
 		wantProblems(b, `A is wrong fix="repair it"`)
-		failing = false
+		f.set(false, "b", "B is wrong")
 		time.Sleep(3 * time.Second)
 		wantProblems(b, `B is wrong fix="repair it"`)
-		delete(found, "b")
+		f.set(false)
 		time.Sleep(8 * time.Second)
 		wantProblems(b)
 		b.wantLog(
 			"0s ERROR0 A is wrong, will keep trying fix=repair it",
 			"16s INFO2 Could not check the cluster err=no answer", "24s INFO2 Could not check the cluster err=no answer",
 			"30s ERROR0 A is wrong, will keep trying fix=repair it", "32s INFO2 Could not check the cluster err=no answer",
-			"40s INFO0 A problem is solved problem=a", "40s ERROR0 B is wrong fix=repair it",
-			"48s INFO0 A problem is solved problem=b")
+			"40s INFO0 A problem is resolved problem=a", "40s ERROR0 B is wrong fix=repair it",
+			"48s INFO0 A problem is resolved problem=b")
 		b.stop()
 	})
 }
@@ -257,19 +289,19 @@ func wantProblems(b *bench, want ...string) {
 // Checks cost requests, so they do not run while everything works. When they do, they do not run for each refusal.
 func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		failing := true
-		runs := keep(b, nil, &failing)
+		f := &findings{failing: true}
+		keep(b, f)
 		expect := func(when string, want int) {
 			b.Helper()
 			synctest.Wait()
-			if *runs != want {
-				b.Errorf("%s: the check has run %d times, want %d", when, *runs, want)
+			if runs := f.count(); runs != want {
+				b.Errorf("%s: the check has run %d times, want %d", when, runs, want)
 			}
 		}
 		expect("at the start", 1)
 		time.Sleep(10 * time.Second)
 		expect("after an error", 2)
-		failing = false
+		f.set(false)
 		time.Sleep(8 * time.Second)
 		expect("after a second error", 3)
 		time.Sleep(time.Hour)
@@ -310,25 +342,24 @@ func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
 // A problem of an informer may have a cause that a check can name, for example a resource of another version.
 func TestChecksRunWhileAnInformerHasAProblem(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		noError := false
-		found := map[string]string{}
-		runs := keep(b, found, &noError)
+		f := &findings{}
+		keep(b, f)
 		time.Sleep(time.Hour)
-		if *runs != 1 {
-			b.Errorf("the check has run %d times without a problem, want once", *runs)
+		if runs := f.count(); runs != 1 {
+			b.Errorf("the check has run %d times without a problem, want once", runs)
 		}
 		b.reporter.report("foos", nil, "There are no Foos")
-		found["version"] = "Foos have another version"
+		f.set(false, "version", "Foos have another version")
 		time.Sleep(10 * time.Second)
 		wantProblems(b, `Foos have another version fix="repair it"`, "There are no Foos")
-		delete(found, "version")
+		f.set(false)
 		time.Sleep(10 * time.Second)
 		wantProblems(b, "There are no Foos")
 		time.Sleep(time.Minute)
-		found["status"] = "Foos have no status"
+		f.set(false, "status", "Foos have no status")
 		time.Sleep(10 * time.Second)
 		wantProblems(b, `Foos have no status fix="repair it"`, "There are no Foos")
-		delete(found, "status")
+		f.set(false)
 		b.reporter.resolve("foos", "There are Foos")
 		time.Sleep(10 * time.Second)
 		wantProblems(b)

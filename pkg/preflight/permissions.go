@@ -15,24 +15,31 @@ import (
 type Permission struct {
 	// Verb is a verb of the API, such as create. Resource is the plural, Subresource may be empty.
 	Verb, Group, Resource, Subresource string
+	// Namespace is where; empty is all namespaces, or none, if the resource has no namespace. Name is of which object;
+	// empty is any.
+	Namespace, Name string
 }
 
 // String returns the permission as in: update foos.samplecontroller.k8s.io/status.
 func (p Permission) String() string {
-	return strings.TrimSuffix(p.Verb+" "+p.resource()+"/"+p.Subresource, "/")
+	text := strings.TrimSuffix(p.Verb+" "+p.resource()+"/"+p.Subresource, "/")
+	if p.Name != "" {
+		text += " " + p.Name
+	}
+	return text
 }
 
-// canI returns the command that shows whether user has the permission, in namespace or, if that is empty, in all of
-// them. Without a user it asks for the user of the kubeconfig.
-func (p Permission) canI(user, namespace string) string {
-	command := []string{"kubectl auth can-i", p.Verb, p.resource()}
+// canI returns the command that shows whether user has the permission. Without a user it asks for the user of the
+// kubeconfig.
+func (p Permission) canI(user string) string {
+	command := []string{"kubectl auth can-i", p.Verb, strings.TrimSuffix(p.resource()+"/"+p.Name, "/")}
 	if p.Subresource != "" {
 		command = append(command, "--subresource="+p.Subresource)
 	}
-	if namespace == "" {
+	if p.Namespace == "" {
 		command = append(command, "--all-namespaces")
 	} else {
-		command = append(command, "--namespace="+namespace)
+		command = append(command, "--namespace="+p.Namespace)
 	}
 	if user != "" {
 		command = append(command, "--as="+user)
@@ -48,14 +55,13 @@ func (p Permission) resource() string {
 	return p.Resource + "." + p.Group
 }
 
-// Permissions returns a check that asks the API server for each permission, in namespace or, if that is empty, in all
-// of them. Every authenticated user may ask that about itself. fix is what to do if one is missing. The check may be
-// used concurrently.
-func Permissions(client kubernetes.Interface, namespace, fix string, permissions ...Permission) Check {
+// Permissions returns a check that asks the API server for each permission. Every authenticated user may ask that about
+// itself. fix is what to do if one is missing. The check may be used concurrently.
+func Permissions(client kubernetes.Interface, fix string, permissions ...Permission) Check {
 	return func(ctx context.Context) ([]Problem, error) {
 		var missing []Permission
 		for _, p := range permissions {
-			allowed, err := review(ctx, client, p, namespace)
+			allowed, err := review(ctx, client, p)
 			if err != nil {
 				return nil, err
 			}
@@ -71,7 +77,7 @@ func Permissions(client kubernetes.Interface, namespace, fix string, permissions
 		for _, p := range missing {
 			problems = append(problems, Problem{
 				Key: "permission to " + p.String(), Message: "A permission is missing, will keep trying",
-				Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user, namespace)},
+				Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user)},
 			})
 		}
 		return problems, nil
@@ -89,11 +95,12 @@ func userName(ctx context.Context, client kubernetes.Interface) string {
 }
 
 // review returns whether the controller has the permission.
-func review(ctx context.Context, client kubernetes.Interface, p Permission, namespace string) (bool, error) {
+func review(ctx context.Context, client kubernetes.Interface, p Permission) (bool, error) {
 	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
 	answer, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
+			Namespace: p.Namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
+			Name: p.Name,
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package preflight logs, one line per problem, why a controller cannot list and watch: the API server cannot be
-// reached, a CustomResourceDefinition is not installed, a permission is not granted.
+// Package preflight logs, one line per problem, why a controller cannot work: the API server cannot be reached, a
+// CustomResourceDefinition is not installed or is another one, a permission is not granted.
 //
 // An administrator can solve each of these while the controller runs, so nothing here gives up. Wait delays the start
 // until the controller can list. A Reporter sees every response to the requests of the informers. It logs a problem
@@ -28,21 +28,25 @@ const (
 	// repeatEvery is how often a problem that lasts is logged. A timer repeats it, because reflectors back off to
 	// one request per minute.
 	repeatEvery = 30 * time.Second
-	// checkEvery is the time between two runs of the checks of Keep. It is not repeatEvery, so that a problem that is
-	// solved is not logged once more at the same time.
+	// checkEvery is the time between two runs of the checks of Keep while there is a problem. repeatEvery is not a
+	// multiple of it, so that a problem that is resolved is not logged once more at the same time.
 	checkEvery = 8 * time.Second
+	// maxPause is the longest time from checks that found nothing to the next ones, if writes are refused.
+	maxPause = time.Minute
+	// checkTimeout is how long a check of Keep may take, which sends many requests.
+	checkTimeout = time.Minute
 	// tryEvery is the delay between a failed check and its next attempt.
 	tryEvery = 2 * time.Second
-	// tryTimeout is how long one check may take.
+	// tryTimeout is how long one check of Wait may take.
 	tryTimeout = 10 * time.Second
 )
 
 // Reporter logs the problems that prevent a client from listing and watching. It may be used concurrently.
 //
-// There is at most one problem for each resource, one for the connection to the API server, and one for errors that
-// no response explains. A problem is logged when it appears and when it turns into another one. From then on a timer
-// logs it with its newest error, until a response shows that it is resolved. Further requests that fail in the same
-// way only update that error.
+// There is at most one problem for each resource, one for each missing permission and each definition, one for the
+// connection to the API server, and one for errors that no response explains. A problem is logged when it appears and
+// when it turns into another one. From then on a timer logs it with its newest error, until a response shows that it
+// is resolved. Further requests that fail in the same way only update that error.
 //
 // The problem of unexplained errors has no timer. Only a check of Wait can show that it is resolved, so a timer might
 // repeat it long after its end.
@@ -53,15 +57,16 @@ type Reporter struct {
 	// suspicion has an element when a problem has begun, or a write was refused, since the last checks of Keep.
 	suspicion chan struct{}
 
-	mu       sync.Mutex
-	problems map[string]*problem // The unresolved ones. The key is a resource, unreachable or other. Guarded by mu.
+	mu sync.Mutex
+	// problems has the unresolved ones. The key is a resource, that of a Problem, unreachable or other. Guarded by mu.
+	problems map[string]*problem
 }
 
 // Hints are instructions for the user who reads the log: what to do about a problem.
 type Hints struct {
 	// Missing is logged when the API server does not know the resource.
 	Missing string
-	// Forbidden is logged when the client has no permission to list the resource.
+	// Forbidden is what to do if the client has no permission to list the resource.
 	Forbidden string
 }
 

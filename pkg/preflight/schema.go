@@ -92,7 +92,8 @@ func (r customResource) checkFields(ctx context.Context) ([]Problem, error) {
 	}
 	for _, schema := range document.Components.Schemas {
 		status := schema.Properties.Status
-		if !slices.Contains(schema.Kinds, metav1.GroupVersionKind(r.kind)) || status.PreserveUnknownFields {
+		keepsAll := schema.PreserveUnknownFields || status.PreserveUnknownFields
+		if !slices.Contains(schema.Kinds, metav1.GroupVersionKind(r.kind)) || keepsAll {
 			continue
 		}
 		dropped := slices.DeleteFunc(slices.Clone(r.fields), func(field string) bool {
@@ -116,7 +117,8 @@ type openAPI struct {
 					PreserveUnknownFields bool                       `json:"x-kubernetes-preserve-unknown-fields"`
 				} `json:"status"`
 			} `json:"properties"`
-			Kinds []metav1.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+			PreserveUnknownFields bool                      `json:"x-kubernetes-preserve-unknown-fields"`
+			Kinds                 []metav1.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
 		} `json:"schemas"`
 	} `json:"components"`
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,15 +24,18 @@ const reviewTimeout = 8 * time.Second
 // access passes a request on if it has a bearer token of the cluster and the user of the token may get path. The API
 // server decides both: who the user is in a TokenReview, and the permission in a SubjectAccessReview.
 //
-// It answers 401 without a valid token, 403 without the permission, and 500 if the API server does not answer a review:
-// then nobody gets in, and nobody is accused. All of these close the connection, so that only clients with the
-// permission can keep one open.
+// It answers 401 without a valid token, 403 without the permission, and 500 if the API server does not answer a
+// review: then every request is refused, and the response does not blame the token. All of these close the
+// connection, so that only clients with the permission can keep one open.
 type access struct {
 	path   string
 	authn  authenticator.Request
 	authz  authorizer.Authorizer
 	next   http.Handler
 	logger klog.Logger
+
+	mu       sync.Mutex
+	loggedAt time.Time // When a failed review was last logged. Guarded by mu.
 }
 
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +57,7 @@ func (a *access) check(r *http.Request) (code int, text string) {
 	defer cancel()
 	response, known, err := a.authn.AuthenticateRequest(r.WithContext(ctx))
 	if notReviewed(err) {
-		a.logger.V(2).Info("Cannot authenticate a request", "err", err)
+		a.report(err)
 		return http.StatusInternalServerError, "cannot check the token; the log of the controller has the reason\n"
 	}
 	if err != nil || !known {
@@ -64,7 +68,7 @@ func (a *access) check(r *http.Request) (code int, text string) {
 	request := authorizer.AttributesRecord{User: response.User, Verb: "get", Path: a.path}
 	decision, reason, err := a.authz.Authorize(ctx, request)
 	if err != nil {
-		a.logger.V(2).Info("Cannot authorize a request", "user", name, "err", err)
+		a.report(err)
 		return http.StatusInternalServerError, "cannot check the permission; the log of the controller has the reason\n"
 	}
 	if decision != authorizer.DecisionAllow {
@@ -73,6 +77,17 @@ func (a *access) check(r *http.Request) (code int, text string) {
 			"and verbs: [get] would permit it\n", name, a.path, a.path)
 	}
 	return http.StatusOK, ""
+}
+
+// report logs why a review failed, at most once a minute. Each request to the port could cause such a line.
+func (a *access) report(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.loggedAt.IsZero() && time.Since(a.loggedAt) < time.Minute {
+		return
+	}
+	a.loggedAt = time.Now()
+	a.logger.Error(err, "Cannot check who reads the metrics")
 }
 
 // notReviewed reports whether err means that the API server has not answered the review. For an invalid token the

@@ -42,7 +42,7 @@ func NewHealth(ctx context.Context, config HealthConfig) (*Server, error) {
 	logger := klog.FromContext(ctx)
 	mux := http.NewServeMux()
 	newPage("healthz", config.Live, logger).install(mux)
-	// The log has the reason why a process is not ready already: it comes from there.
+	// V(2), because each problem that makes a process not ready is in the log anyway.
 	newPage("readyz", config.Ready, logger.V(2)).install(mux)
 	return newServer(ctx, "health", listener, nil, mux, probeLimits), nil
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // maxReason is the length in bytes after which the reason of a failed check is cut.
-const maxReason = 1024
+const maxReason = 4096
 
 // page serves a list of checks in the format of the API server: "ok" if all pass, otherwise 500 and one line for each
 // check. With ?verbose there are always the lines. With ?exclude=NAME the check NAME is not made.
 //
 // There is one difference: the API server withholds the reason of a failure, and shows it only to users with a
-// permission. Here it is shown. There are no users on this port, and the reasons are as harmless as Check.Do demands.
+// permission. Here it is shown. There are no users on this port, and Check.Do defines what a reason may contain.
 type page struct {
 	name   string // "healthz" or "readyz".
 	checks []Check
