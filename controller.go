@@ -44,8 +44,8 @@ const (
 	controllerName = "foo-controller"
 	// syncGrace is how long running syncs may continue after a stop.
 	syncGrace = 10 * time.Second
-	// stuckAfter is the time after which a sync is stuck. It has some requests, each of which ends after 10 s, and
-	// client-go sends one again when the API server asks for that.
+	// stuckAfter is the time without a new request after which a sync is stuck. A request ends after 10 s, but may have to
+	// wait for --kube-api-qps before. A sync with many slow requests is not stuck: a user could cause one.
 	stuckAfter = 10 * time.Minute
 	// lookAgainAfter is when a Foo is synced once more after a Deployment was created for it. If somebody deletes the
 	// Deployment while the watch is interrupted, the next list may show neither, so no event brings the key back.
@@ -397,6 +397,7 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 // read of the Deployment, returned: the caches must reach it before the next sync, and event handlers use it to
 // recognize our own writes.
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
+	c.Busy.Progress(cache.MetaObjectToName(foo).String())
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
 	c.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)

@@ -1329,6 +1329,8 @@ func TestAWorkerThatIsStuckIsReported(t *testing.T) {
 		})
 		f.queue.Add(webKey)
 		go f.processNextWorkItem(f.ctx, f.ctx)
+		time.Sleep(stuckAfter - time.Second)
+		answer <- struct{}{} // The next request begins.
 		time.Sleep(stuckAfter)
 		synctest.Wait()
 		check := f.Busy.Check("workers")

@@ -13,6 +13,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -54,6 +55,9 @@ const (
 	// writeTimeout is how long a write may take. client-go sends it to the API server too, so that a write
 	// that we have given up seldom lands later; where it does, preconditions make it harmless.
 	writeTimeout = 10 * time.Second
+	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. The
+	// kubelet kills a process after 30 s.
+	stopTimeout = 28 * time.Second
 	// flushTimeout is how long a stop waits for events to be sent.
 	flushTimeout = 2 * time.Second
 )
@@ -89,8 +93,6 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", version(), "server", config.Host)
-
 	caches, err := newCaches(conns.watch, opts.namespace, reporter)
 	if err != nil {
 		return err
@@ -117,6 +119,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	defer stopServing()
 
+	logger.Info("Starting", "version", version(), "server", redacted(config.Host))
 	defer logger.Info("Stopped")
 	if reporter.Wait(ctx, caches.checks...) != nil {
 		return nil // Asked to stop while waiting.
@@ -127,6 +130,7 @@ func run(args []string, stdout io.Writer) error {
 		return nil
 	}
 	return elector.Run(ctx, func(ctx context.Context) {
+		context.AfterFunc(ctx, exitLater) // Also if the leadership is lost.
 		controller.Run(ctx)
 		events.Flush(flushTimeout)
 	})
@@ -140,10 +144,14 @@ type connections struct {
 }
 
 func connect(config *rest.Config, reporter *preflight.Reporter, elector *leader.Elector) (c connections, err error) {
-	watch, watchErr := newClients(watchConnection(config, reporter))
-	write, writeErr := newClients(writeConnection(config, reporter, elector))
-	review, reviewErr := newClients(reviewConnection(config))
-	return connections{watch, write, review}, errors.Join(watchErr, writeErr, reviewErr)
+	if c.watch, err = newClients(watchConnection(config, reporter)); err != nil {
+		return c, err
+	}
+	if c.write, err = newClients(writeConnection(config, reporter, elector)); err != nil {
+		return c, err
+	}
+	c.review, err = newClients(reviewConnection(config))
+	return c, err
 }
 
 // watchConnection returns the connection of the informers. It is one of its own, so that a burst of writes cannot delay
@@ -517,6 +525,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	}
 	opts.values = map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { opts.values[f.Name] = f.Value.String() })
+	opts.values["master"] = redacted(opts.master)
 	return opts, nil
 }
 
@@ -566,10 +575,28 @@ func untilSignal() context.Context {
 		received := <-signals
 		klog.Background().Info("Stopping: finishing the running syncs; a second signal stops at once", "signal", received)
 		cancel(fmt.Errorf("received %v", received))
+		exitLater()
 		<-signals
 		os.Exit(1)
 	}()
 	return ctx
+}
+
+// exitLater ends the process after stopTimeout. Some requests do not end with their context, for example while a
+// credential plugin hangs.
+func exitLater() {
+	time.AfterFunc(stopTimeout, func() {
+		klog.Background().Error(nil, "Did not stop in time, exiting", "timeout", stopTimeout)
+		os.Exit(1)
+	})
+}
+
+// redacted returns address without a password.
+func redacted(address string) string {
+	if u, err := url.Parse(address); err == nil {
+		return u.Redacted()
+	}
+	return address
 }
 
 // version returns the version that was set at build time, or the one that Go recorded.

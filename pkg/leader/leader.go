@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
@@ -13,6 +14,9 @@ import (
 // ErrLost is the error of Run if the process has led and does not lead any more. It must exit: its gate never opens
 // again.
 var ErrLost = errors.New("lost the leadership")
+
+// maxRelease is how long the release of the Lease may take.
+const maxRelease = 5 * time.Second
 
 // errStopped closes the gate after the work is done.
 var errStopped = errors.New("the process stops")
@@ -150,7 +154,7 @@ func (e *Elector) lead(ctx context.Context, f func(ctx context.Context)) {
 
 // release releases the Lease. An error only costs time, so it is logged: the standbys wait for the lease duration.
 func (e *Elector) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.RenewDeadline/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(maxRelease, e.config.RenewDeadline/2))
 	defer cancel()
 	if err := e.lock.release(ctx); err != nil {
 		e.lock.log.logger.Error(err, "Did not release the Lease, others wait until it has expired")

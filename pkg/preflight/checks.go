@@ -75,7 +75,21 @@ func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem
 		found[i] = problems
 		healthy = healthy && err == nil && len(problems) == 0
 	}
+	r.listAgain(ctx)
 	return healthy && len(r.Problems()) == 0
+}
+
+// listAgain repeats the checks of Wait if an error of an informer was not explained by a response. No response shows
+// its end.
+func (r *Reporter) listAgain(ctx context.Context) {
+	r.mu.Lock()
+	lists, wrong := r.lists, r.problems[other] != nil
+	r.mu.Unlock()
+	for _, check := range lists {
+		if !wrong || !r.passes(ctx, check) {
+			return
+		}
+	}
 }
 
 // run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
@@ -99,16 +113,20 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 	return found, nil
 }
 
-// WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403 or 404,
-// Keep runs the checks again, within a minute. It is for rest.Config.Wrap of the client that writes.
+// WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403, or a write
+// with 404, Keep runs the checks again, within a minute. It is for rest.Config.Wrap of the client that writes.
 func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
-		if err == nil && req.Method != http.MethodGet &&
-			(resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusNotFound) {
+		if err != nil {
+			return resp, err
+		}
+		// A live read may be of an object that does not exist.
+		missing := resp.StatusCode == http.StatusNotFound && req.Method != http.MethodGet
+		if missing || resp.StatusCode == http.StatusForbidden {
 			r.suspect()
 		}
-		return resp, err
+		return resp, nil
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -324,9 +325,10 @@ func TestChecksRunWhenAWriteIsRefused(t *testing.T) {
 		}
 		send(http.MethodPut)
 		expect("after a conflict", 3)
-		code = http.StatusForbidden
+		code = http.StatusNotFound
 		send(http.MethodGet)
-		expect("after a read", 3)
+		expect("after a read of what does not exist", 3)
+		code = http.StatusForbidden
 		for range 100 {
 			send(http.MethodPost)
 		}
@@ -363,6 +365,37 @@ func TestChecksRunWhileAnInformerHasAProblem(t *testing.T) {
 		b.reporter.resolve("foos", "There are Foos")
 		time.Sleep(10 * time.Second)
 		wantProblems(b)
+		b.stop()
+	})
+}
+
+// An error that no response explains, such as a list that breaks off, is over when a list succeeds.
+func TestAnErrorThatNothingExplainsIsOverWhenAListSucceeds(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var broken atomic.Bool
+		list := func(context.Context) error {
+			if broken.Load() {
+				return errors.New("unexpected EOF")
+			}
+			return nil
+		}
+		if err := b.reporter.Wait(b.ctx, list); err != nil {
+			b.Fatal(err)
+		}
+		f := &findings{}
+		keep(b, f)
+		broken.Store(true)
+		b.reporter.reportOther(errors.New("unexpected EOF"))
+		time.Sleep(time.Minute)
+		wantProblems(b, "Cannot list and watch: unexpected EOF")
+		broken.Store(false)
+		time.Sleep(time.Minute)
+		wantProblems(b)
+		runs := f.count()
+		time.Sleep(time.Hour)
+		if more := f.count() - runs; more > 1 {
+			b.Errorf("the check has run %d times without a problem", more)
+		}
 		b.stop()
 	})
 }

@@ -4,7 +4,7 @@
 // An administrator can solve each of these while the controller runs, so nothing here gives up. Wait delays the start
 // until the controller can list. A Reporter sees every response to the requests of the informers. It logs a problem
 // when it appears, every 30 s while it lasts, and once more when it is resolved. Errors without a response that
-// explains them are logged when they occur, at most every 30 s, and only Wait can log that they are resolved.
+// explains them are logged when they occur, at most every 30 s, and only Wait and Keep can log that they are resolved.
 package preflight
 
 import (
@@ -48,8 +48,8 @@ const (
 // when it turns into another one. From then on a timer logs it with its newest error, until a response shows that it
 // is resolved. Further requests that fail in the same way only update that error.
 //
-// The problem of unexplained errors has no timer. Only a check of Wait can show that it is resolved, so a timer might
-// repeat it long after its end.
+// The problem of unexplained errors has no timer. Only a check of Wait can show that it is resolved, which Keep repeats
+// while there is that problem. Without Keep, a timer might log it long after its end.
 type Reporter struct {
 	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
@@ -58,6 +58,8 @@ type Reporter struct {
 	suspicion chan struct{}
 
 	mu sync.Mutex
+	// lists are the checks of Wait, after it has returned. Guarded by mu.
+	lists []func(context.Context) error
 	// problems has the unresolved ones. The key is a resource, that of a Problem, unreachable or other. Guarded by mu.
 	problems map[string]*problem
 }
@@ -95,6 +97,9 @@ func (r *Reporter) Wait(ctx context.Context, checks ...func(context.Context) err
 			return err
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lists = checks
 	return nil
 }
 

@@ -48,6 +48,18 @@ func (b *Busy) Start(key string) (done func()) {
 	}
 }
 
+// Progress lets the budget of a key that is in work begin again: the worker that has it continues. It has no effect on
+// other keys.
+func (b *Busy) Progress(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, t := range b.turns {
+		if t.key == key {
+			b.turns[id] = turn{key: key, since: time.Now()}
+		}
+	}
+}
+
 // Check returns a Check with that name. It fails while a key is in work for longer than the budget. The reason has the
 // key that is in work for the longest time, that time in whole seconds, and how many keys are beyond the budget.
 func (b *Busy) Check(name string) Check {
