@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,9 +30,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -46,8 +49,10 @@ import (
 	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/leader"
 	foometrics "example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/preflight"
 	"example.com/foo-controller/pkg/recorder"
 )
 
@@ -1347,6 +1352,59 @@ func TestAWorkerThatIsStuckIsReported(t *testing.T) {
 			t.Errorf("after the sync: %v", err)
 		}
 	})
+}
+
+// The manifests grant what the controller asks for, and nothing else.
+func TestTheManifestsGrantWhatTheControllerAsksFor(t *testing.T) {
+	for file, opts := range map[string]*options{
+		"artifacts/deploy/rbac.yaml":     {leaseNamespace: "foo-system"},
+		"artifacts/namespaced/rbac.yaml": {leaseNamespace: "default", namespace: "default"},
+	} {
+		opts.leaderElect, opts.metricsAddress = true, "0"
+		opts.leaseDuration, opts.renewDeadline = leader.DefaultLeaseDuration, leader.DefaultRenewDeadline
+		opts.retryPeriod = leader.DefaultRetryPeriod
+		elector, err := opts.elector(&rest.Config{Host: "http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked []string
+		for _, p := range (endpoints{opts: opts, elector: elector}).permissions() {
+			asked = append(asked, p.String())
+		}
+		slices.Sort(asked)
+		granted := grantedBy(t, file)
+		if diff := cmp.Diff(asked, granted); diff != "" {
+			t.Errorf("%s: - asked for, + granted:\n%s", file, diff)
+		}
+	}
+}
+
+// grantedBy returns the permissions of all roles in a file, as preflight.Permission prints them.
+func grantedBy(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var granted []string
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var role rbacv1.ClusterRole // A Role has the same rules.
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				for _, resource := range rule.Resources {
+					p := preflight.Permission{Verb: verb, Group: rule.APIGroups[0]}
+					p.Resource, p.Subresource, _ = strings.Cut(resource, "/")
+					p.Name = strings.Join(rule.ResourceNames, ",")
+					granted = append(granted, p.String())
+				}
+			}
+		}
+	}
+	slices.Sort(granted)
+	return granted
 }
 
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {

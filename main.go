@@ -473,13 +473,18 @@ func (o *options) elector(config *rest.Config) (*leader.Elector, error) {
 		return nil, nil
 	}
 	elector, err := leader.New(leader.Config{
-		Connection: config, Namespace: o.leaseNamespace, Name: controllerName,
+		Connection: config, Namespace: o.leaseNamespace, Name: o.leaseName(),
 		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 	})
 	if errors.Is(err, leader.ErrNoNamespace) {
 		return nil, fmt.Errorf("%w: give --leader-elect-namespace=NAME", err)
 	}
 	return elector, err
+}
+
+// leaseName returns a name that only controllers of the same Foos have.
+func (o *options) leaseName() string {
+	return strings.TrimSuffix(controllerName+"-"+o.namespace, "-")
 }
 
 // printHelp prints what --help asks for.

@@ -42,4 +42,8 @@ done < <(go list -f '{{range .Imports}}{{.}}{{"\n"}}{{end}}' ./pkg/plan | grep .
 if grep -nE '\btime\.(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTimer|NewTicker)\b' $(ls pkg/plan/*.go | grep -v _test.go); then
 	complain "pkg/plan reads a clock: let the caller pass the time in"
 fi
+
+while read -r dir; do
+	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/leader/leak_internal_test.go"
+done < <(git ls-files 'pkg/*.go' | grep -v -e _test.go -e /generated/ | xargs grep -lE 'go func|\.Go\(|AfterFunc\(' | xargs -n1 dirname | sort -u)
 exit $bad

@@ -56,17 +56,20 @@ type candidate struct {
 func newElectorate(t *testing.T, times electionTimes) *electorate {
 	t.Helper()
 	e := &electorate{env: newEnv(t, apiCluster), times: times}
-	leases := e.kube.CoordinationV1().Leases("foo-system")
-	err := leases.Delete(t.Context(), controllerName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
+	e.kubectl(t, fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role",
+		"metadata":{"namespace":"foo-system","name":%[1]q},"rules":[{"apiGroups":["coordination.k8s.io"],
+		"resources":["leases"],"resourceNames":[%[1]q],"verbs":["get","update"]}]}`, e.lease()), "create", "-f", "-")
+	e.kubectl(t, "", "create", "rolebinding", e.lease(), "-n", "foo-system", "--role="+e.lease(),
+		"--serviceaccount=foo-system:foo-controller")
 	e.leader = e.start(t)
 	e.leader.waitForLog(t, "Became leader")
 	e.standby = e.start(t)
 	e.standby.waitForLog(t, "Standing by")
 	return e
 }
+
+// lease returns the name of the Lease.
+func (e *electorate) lease() string { return controllerName + "-" + e.namespace }
 
 func (e *electorate) start(t *testing.T) *candidate {
 	t.Helper()
@@ -146,9 +149,9 @@ func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 	<-holding
 	e.leader.signal(syscall.SIGTERM)
 	e.leader.waitForLog(t, `"Stopping`)
-	renewals := e.leader.proxy.count(http.MethodPut, "/leases/foo-controller")
+	renewals := e.leader.proxy.count(http.MethodPut, "/leases/"+e.lease())
 	until(t, "the Lease was renewed for longer than its duration", func(context.Context) (bool, error) {
-		return e.leader.proxy.count(http.MethodPut, "/leases/foo-controller") > renewals+8, nil
+		return e.leader.proxy.count(http.MethodPut, "/leases/"+e.lease()) > renewals+8, nil
 	})
 	if strings.Contains(e.standby.log.String(), "Became leader") {
 		t.Error("another process leads before the work is done")
@@ -330,7 +333,7 @@ func (e *env) namespaced(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := regexp.MustCompile(`(namespace: |auth-delegator-)default`)
+		name := regexp.MustCompile(`(namespace: |-)default\b`)
 		edited := name.ReplaceAllString(string(text), "${1}"+e.namespace)
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(edited), 0o600); err != nil {
 			t.Fatal(err)

@@ -124,7 +124,8 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--metrics-bind-address=0.0.0.0:0",
 		"--health-probe-bind-address=127.0.0.1:0", "--namespace="+e.namespace,
 		"--leader-elect", "--leader-elect-namespace="+e.namespace)
-	missing := "kubectl auth can-i update leases.coordination.k8s.io/foo-controller --namespace=" + e.namespace
+	missing := fmt.Sprintf("kubectl auth can-i update leases.coordination.k8s.io/foo-controller-%[1]s --namespace=%[1]s",
+		e.namespace)
 	until(t, "the readiness shows that a permission is missing", func(context.Context) (bool, error) {
 		status, body := fetch(t, "http://"+p.address(t, "health")+"/readyz", "")
 		return status != http.StatusOK && strings.Contains(body, missing), nil
