@@ -397,14 +397,14 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 // read of the Deployment, returned: the caches must reach it before the next sync, and event handlers use it to
 // recognize our own writes.
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
-	c.Busy.Progress(cache.MetaObjectToName(foo).String())
+	key, uid := cache.MetaObjectToName(foo), foo.UID
+	c.Busy.Progress(key.String())
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
 	c.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)
 	if answer.Err != nil {
 		return answer
 	}
-	key, uid := cache.MetaObjectToName(foo), foo.UID
 	switch step.Verb {
 	case plan.ReadDeployment:
 		if answer.Deployment != nil {

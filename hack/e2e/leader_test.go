@@ -1,18 +1,15 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -137,16 +134,9 @@ func TestTheStandbyTakesOverWhenTheLeaderStops(t *testing.T) {
 // The Lease is released only after the running sync.
 func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 	e := newElectorate(t, short)
-	hold, holding := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	e.leader.proxy.setBefore(func(r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments") {
-			once.Do(func() { close(holding) })
-			<-hold
-		}
-	})
+	arrived, release := e.leader.proxy.hold(t, http.MethodPost, "/deployments")
 	e.createFoo(t, "web", fooSpec("web"))
-	<-holding
+	<-arrived
 	e.leader.signal(syscall.SIGTERM)
 	e.leader.waitForLog(t, `"Stopping`)
 	renewals := e.leader.proxy.count(http.MethodPut, "/leases/"+e.lease())
@@ -156,7 +146,7 @@ func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 	if strings.Contains(e.standby.log.String(), "Became leader") {
 		t.Error("another process leads before the work is done")
 	}
-	close(hold)
+	release()
 	e.leader.stop(t)
 	e.standby.waitForLog(t, "Became leader")
 	if foo := e.foo(t, "web"); foo.Status.ObservedGeneration != foo.Generation {
@@ -168,22 +158,15 @@ func TestTheLeaseIsReleasedAfterTheWork(t *testing.T) {
 func TestEventsAreSentBeforeTheLeaseIsReleased(t *testing.T) {
 	e := newElectorate(t, short)
 	e.create(t, e.leader, "web")
-	hold, holding := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	e.leader.proxy.setBefore(func(r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events") {
-			once.Do(func() { close(holding) })
-			<-hold
-		}
-	})
+	arrived, release := e.leader.proxy.hold(t, http.MethodPost, "/events")
 	e.editDeployment(t, "web", `{"spec":{"replicas":9}}`) // The correction has an event.
-	<-holding
+	<-arrived
 	e.leader.signal(syscall.SIGTERM)
 	e.leader.waitForLog(t, `"Stopping`)
 	if strings.Contains(e.leader.log.String(), "Released the Lease") {
 		t.Error("the Lease was released before the event was sent")
 	}
-	close(hold)
+	release()
 	e.leader.stop(t)
 	e.leader.waitForLog(t, "Released the Lease")
 	list, err := e.kube.EventsV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{})
@@ -220,18 +203,9 @@ func TestALeaderThatWasStoppedDoesNotWrite(t *testing.T) {
 func TestAWriteThatIsLateIsRefused(t *testing.T) {
 	e := newElectorate(t, short)
 	e.create(t, e.leader, "web")
-	hold, holding := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	e.leader.proxy.setBefore(func(r *http.Request) {
-		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/web") {
-			body, _ := io.ReadAll(r.Body) // The process is not suspended before all of it is sent.
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			once.Do(func() { close(holding) })
-			<-hold
-		}
-	})
+	arrived, release := e.leader.proxy.hold(t, http.MethodPatch, "/deployments/web")
 	e.editDeployment(t, "web", `{"spec":{"replicas":9}}`)
-	<-holding
+	<-arrived
 	_ = e.leader.cmd.Process.Signal(syscall.SIGSTOP)
 	e.standby.waitForLog(t, "Became leader")
 	patches := func(code int) int {
@@ -245,7 +219,7 @@ func TestAWriteThatIsLateIsRefused(t *testing.T) {
 	}
 	until(t, "the new leader has corrected the Deployment",
 		func(context.Context) (bool, error) { return patches(200) == 1, nil })
-	close(hold)
+	release()
 	until(t, "the late write is refused", func(context.Context) (bool, error) { return patches(409) == 1, nil })
 	e.leader.code = 1
 	e.leader.signal(syscall.SIGCONT)

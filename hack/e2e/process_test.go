@@ -321,12 +321,7 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	proxy := newProxy(t, e.cluster)
-	hold := make(chan struct{})
-	proxy.before = func(r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events") {
-			<-hold
-		}
-	}
+	_, release := proxy.hold(t, http.MethodPost, "/events")
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
@@ -335,7 +330,7 @@ func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 	})
 	p.signal(syscall.SIGTERM)
 	p.waitForLog(t, `"Stopping`)
-	close(hold)
+	release()
 	p.stop(t)
 	list, err := e.kube.EventsV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 {
@@ -346,13 +341,8 @@ func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	proxy := newProxy(t, e.cluster)
-	hold := make(chan struct{})
-	defer close(hold)
-	proxy.before = func(r *http.Request) {
-		if r.Method == http.MethodPost {
-			<-hold
-		}
-	}
+	_, release := proxy.hold(t, http.MethodPost, "")
+	defer release()
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
 	until(t, "a request is in flight", func(context.Context) (bool, error) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/pem"
 	"io"
 	"log"
@@ -90,6 +91,26 @@ func (p *proxy) setBefore(before func(*http.Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before = before
+}
+
+// hold delays the requests with the method and a path that ends in suffix, until release is called or the test ends.
+// arrived is closed when all of the first one has come.
+func (p *proxy) hold(t *testing.T, method, suffix string) (arrived <-chan struct{}, release func()) {
+	t.Helper()
+	first, released := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p.setBefore(func(r *http.Request) {
+		if r.Method != method || !strings.HasSuffix(r.URL.Path, suffix) {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		once.Do(func() { close(first) })
+		<-released
+	})
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	return first, release
 }
 
 // count returns the number of requests with the method and a path that ends in suffix.

@@ -8,8 +8,8 @@ import (
 )
 
 // sizes returns the number of elements in each map, slice and channel that value refers to, by the path of fields that
-// leads there. Elements of one kind are added up. Fields whose path begins with one of the names in without are left
-// out. Functions, and atomic pointers, hide what they refer to. Nothing may change value meanwhile.
+// leads there. Elements of one kind are added up. The fields of value that without names are left out, with all that
+// they refer to. Functions, and atomic pointers, hide what they refer to. Nothing may change value meanwhile.
 func sizes(value any, without ...string) map[string]int {
 	s := &sizer{sizes: map[string]int{}, seen: map[reference]bool{}, without: without}
 	s.add("", reflect.ValueOf(value))

@@ -73,7 +73,7 @@ func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem
 	for i, check := range checks {
 		problems, err := r.run(ctx, check, found[i])
 		found[i] = problems
-		healthy = healthy && err == nil && len(problems) == 0
+		healthy = healthy && err == nil // What it has found is among the problems of the Reporter.
 	}
 	r.listAgain(ctx)
 	return healthy && len(r.Problems()) == 0

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -33,9 +33,7 @@ type access struct {
 	authz  authorizer.Authorizer
 	next   http.Handler
 	logger klog.Logger
-
-	mu       sync.Mutex
-	loggedAt time.Time // When a failed review was last logged. Guarded by mu.
+	failed rate.Sometimes // Limits the log lines about reviews that failed: each request to the port could cause one.
 }
 
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -79,15 +77,9 @@ func (a *access) check(r *http.Request) (code int, text string) {
 	return http.StatusOK, ""
 }
 
-// report logs why a review failed, at most once a minute. Each request to the port could cause such a line.
+// report logs why a review failed.
 func (a *access) report(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.loggedAt.IsZero() && time.Since(a.loggedAt) < time.Minute {
-		return
-	}
-	a.loggedAt = time.Now()
-	a.logger.Error(err, "Cannot check who reads the metrics")
+	a.failed.Do(func() { a.logger.Error(err, "Cannot check who reads the metrics") })
 }
 
 // notReviewed reports whether err means that the API server has not answered the review. For an invalid token the

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
@@ -75,7 +77,10 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 	if err != nil {
 		return nil, nil, err
 	}
-	return &access{path: metricsPath, authn: authn, authz: authz, next: c.Handler, logger: logger}, certificate, nil
+	return &access{
+		path: metricsPath, authn: authn, authz: authz, next: c.Handler, logger: logger,
+		failed: rate.Sometimes{Interval: time.Minute},
+	}, certificate, nil
 }
 
 // certificate returns the certificate of the files, or a self-signed one.

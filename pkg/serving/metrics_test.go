@@ -2,6 +2,7 @@ package serving
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // Tokens that the API server of the tests knows. Each belongs to a user of the same name.
@@ -418,4 +420,31 @@ func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each request to the port could cause a line, so there is one in a minute.
+func TestReviewsThatFailAreLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, lines := newLog(t)
+		config := &MetricsConfig{
+			Handler: metricsHandler(t), API: &rest.Config{Host: "http://api.test", Transport: roundTripper(
+				func(*http.Request) (*http.Response, error) { return nil, errors.New("no network") })},
+			backoff: &wait.Backoff{Steps: 1},
+		}
+		handler, _, err := config.protect(klog.FromContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want := range 3 {
+			for range 100 {
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+				req.Header.Set("Authorization", "Bearer "+reader)
+				handler.ServeHTTP(httptest.NewRecorder(), req)
+			}
+			if got := lines(); len(got) != want+1 || !strings.Contains(got[want], "no network") {
+				t.Errorf("after %d minutes, want a line for each: %v", want, got)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
 }

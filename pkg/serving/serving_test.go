@@ -7,12 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -24,31 +23,22 @@ const eventually = time.Minute
 // anyPort is an address of this machine with a port that the system chooses.
 const anyPort = "127.0.0.1:0"
 
-// ours matches the stacks of goroutines that this package started, or a server of net/http for it.
-var ours = regexp.MustCompile(`foo-controller/pkg/serving\.\(|net/http\.\(\*(Server|conn|connReader)\)`)
-
-// noLeaks fails the test if goroutines of a Server are left at its end. Call it before anything starts a Server or
+// noLeaks fails the test if goroutines are left at its end. Call it before anything starts a Server or
 // another HTTP server: its check then comes last.
 func noLeaks(t *testing.T) {
 	t.Helper()
+	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		if t.Failed() {
 			return // Perhaps before it released what it holds.
 		}
-		var left string
+		var left error
 		done := func(context.Context) (bool, error) { // Connections end soon after their server.
-			left = ""
-			stacks := make([]byte, 1<<20)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-				if ours.MatchString(stack) && !strings.Contains(stack, "noLeaks") {
-					left += stack + "\n\n"
-				}
-			}
-			return left == "", nil
+			left = goleak.Find(before)
+			return left == nil, nil
 		}
 		if wait.PollUntilContextTimeout(context.Background(), time.Millisecond, eventually, true, done) != nil {
-			t.Errorf("goroutines are left:\n%s", left)
+			t.Errorf("goroutines are left: %v", left)
 		}
 	})
 }
