@@ -349,7 +349,7 @@ func TestTheReleaseReadsAgainAfterAConflict(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
 		within(t, a.leading)
-		time.Sleep(time.Minute)
+		time.Sleep(betweenRenewals)
 		edited := false
 		edit := func() {
 			lease := storedLease(s).DeepCopy()
@@ -374,7 +374,7 @@ func TestAnotherHolderIsNeverErased(t *testing.T) {
 		s := newServer(t)
 		a := start(t, s, "a", defaultSettings)
 		within(t, a.leading)
-		time.Sleep(time.Minute)
+		time.Sleep(betweenRenewals)
 		edited := false
 		edit := func() {
 			lease := storedLease(s).DeepCopy()

@@ -142,6 +142,9 @@ func forbidLeases(s *apisim.Server, now *atomic.Bool, verbs ...string) {
 	})
 }
 
+// betweenRenewals is a time at which no renewal is sent, for tests in which the next update is that of the release.
+const betweenRenewals = time.Minute + 100*time.Millisecond
+
 // editBeforeUpdate returns an interceptor that edits the Lease immediately before the next update is executed.
 func editBeforeUpdate(edited *bool, edit func()) func(
 	*apisim.Request, func() (*http.Response, error)) (*http.Response, error) {
