@@ -29,6 +29,7 @@ test: build bin/foo-controller-race ## run all tests, including those that use a
 	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
+	@cd hack/image && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 
 # What takes too long for every day, once for each larger change.
 .PHONY: test-all
@@ -78,6 +79,10 @@ bin/foo-controller-race: ## build the controller with Go's race detector, for th
 .PHONY: bin/localcluster
 bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
 	@hack/build-localcluster.sh
+
+.PHONY: image
+image: ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes
+	@go run -C hack/image . --version $(VERSION)
 
 .PHONY: clean
 clean: ## remove the binaries

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+const (
+	// modulePath is the module of the controller.
+	modulePath = "example.com/foo-controller"
+	// tags are the build tags of the Makefile. The Makefile explains them.
+	tags = "grpcnotrace"
+)
+
+// A source is what an image is built from.
+type source struct {
+	// root is the root of the repository.
+	root string
+	// version is a tag or commit. The binary prints it for --version.
+	version string
+	// revision is the commit. It is empty if the files differ from the commit, or if there is no commit.
+	revision string
+	// created is the time that the image has. It is not the time of the build, so that two builds are equal.
+	created time.Time
+}
+
+// findRoot returns the root of the repository, which contains the working directory.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("run this in the repository: no directory above has the go.mod of %s", modulePath)
+		}
+	}
+}
+
+// describe returns the source in root. If version is empty, it is that of git.
+func describe(root, version string) (*source, error) {
+	src := &source{root: root, version: "unknown"}
+	seconds := "0"
+	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil { // An archive of the sources has none.
+		if seconds, err = src.addCommit(); err != nil {
+			return nil, err
+		}
+	}
+	src.version = cmp.Or(version, src.version)
+	number, err := strconv.ParseInt(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), seconds), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	src.created = time.Unix(number, 0).UTC()
+	return src, nil
+}
+
+// addCommit adds the version and revision of the commit, and returns its time in seconds.
+func (s *source) addCommit() (seconds string, err error) {
+	version, err := git(s.root, "describe", "--tags", "--always", "--dirty")
+	if err != nil {
+		return "", err
+	}
+	commit, err := git(s.root, "log", "-1", "--format=%H %ct")
+	if err != nil {
+		return "", err
+	}
+	revision, seconds, _ := strings.Cut(commit, " ")
+	s.version = version
+	if !strings.HasSuffix(version, "-dirty") {
+		s.revision = revision
+	}
+	return seconds, nil
+}
+
+func git(root string, args ...string) (string, error) {
+	cmd := exec.Command("git", append([]string{"-C", root}, args...)...)
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(problem.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// compile builds the controller for a platform and writes it to file.
+func (s *source) compile(platform v1.Platform, file string) error {
+	cmd := exec.Command("go", "build", "-C", s.root, "-tags", tags, "-o", file,
+		"-trimpath",                                         // Without it, the binary has the path of the sources.
+		"-buildvcs=false",                                   // Without it, the binary depends on the directory .git.
+		"-ldflags", "-s -w -X main.buildVersion="+s.version, // -s and -w: no tables for debuggers.
+		".")
+	// Each of these settings changes the binary. A developer may have other values in the environment.
+	cmd.Env = append(os.Environ(),
+		"CGO_ENABLED=0", // A static binary: the image has no C library.
+		"GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
+		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the controller for %s: %w\n%s", platform, err, out)
+	}
+	return nil
+}
