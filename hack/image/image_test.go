@@ -146,10 +146,18 @@ func contents(t *testing.T, dir string) map[string][sha256.Size]byte {
 	return sums
 }
 
-// readImage returns the image in the layout on the disk.
+// readImage returns the image that the index in the layout has for the platform.
 func (b *buildResult) readImage(t *testing.T) v1.Image {
 	t.Helper()
-	image, err := layout.Path(b.path("layout")).Image(digestOf(t, b.platform().image))
+	top, err := layout.ImageIndexFromPath(b.path("layout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := top.ImageIndex(digestOf(t, b.index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := index.Image(digestOf(t, b.platform().image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,11 +350,7 @@ func (b *buildResult) testLayout(t *testing.T) {
 	if fmt.Sprint(entry.Annotations) != fmt.Sprint(want) {
 		t.Errorf("names: %v, want %v", entry.Annotations, want)
 	}
-	index, err := path.ImageIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner, err := index.ImageIndex(entry.Digest)
+	inner, err := top.ImageIndex(entry.Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
