@@ -128,17 +128,18 @@ func testReproducible(t *testing.T, first *buildResult, root string) {
 	}
 }
 
-// contents returns the checksum of each file in dir.
-func contents(t *testing.T, dir string) map[string][sha256.Size]byte {
+// contents returns the mode and the checksum of each file in dir.
+func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	sums := map[string][sha256.Size]byte{}
+	sums := map[string]string{}
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(name)
-		sums[strings.TrimPrefix(name, dir)] = sha256.Sum256(content)
-		return err
+		content, readErr := os.ReadFile(name)
+		info, err := entry.Info()
+		sums[strings.TrimPrefix(name, dir)] = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(content))
+		return errors.Join(readErr, err)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,10 +30,10 @@ func write(built *result, output string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // It does not exist any more, unless there was an error.
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := writeFiles(built, dir); err != nil {
 		return err
 	}
-	if err := writeFiles(built, dir); err != nil {
+	if err := makeReadable(dir); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(output); err != nil {
@@ -86,6 +86,19 @@ func writeFiles(built *result, dir string) error {
 		}
 	}
 	return nil
+}
+
+// makeReadable lets all users read dir. go-containerregistry writes some files for their owner only.
+func makeReadable(dir string) error {
+	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return os.Chmod(name, 0o755)
+		}
+		return os.Chmod(name, 0o644)
+	})
 }
 
 // nameAnnotations give an entry of a layout its name. containerd and podman read the full name, as BuildKit writes it,
