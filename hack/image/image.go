@@ -66,10 +66,7 @@ func build(src *source, opts *options) (*result, error) {
 // fullName returns the name that containerd and the kubelet give to the image. A name without a registry is one of
 // docker.io for them, also if the image was never there.
 func fullName(image, version string) (string, error) {
-	tag, err := name.NewTag(image+":"+version, name.StrictValidation)
-	if err != nil {
-		tag, err = name.NewTag(image + ":" + version)
-	}
+	tag, err := name.NewTag(image + ":" + version)
 	if err != nil {
 		return "", fmt.Errorf("name of the image: %w", err)
 	}
