@@ -68,9 +68,10 @@ generate: ## generate the files derived from pkg/apis: deep copies, CRD, clients
 .PHONY: build
 build: bin/foo-controller bin/localcluster ## build the controller and the local control plane in bin/
 
+# With the settings of `make image`, so that the packages are compiled once for both.
 .PHONY: bin/foo-controller
 bin/foo-controller: ## build the controller
-	@go build -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
+	@CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
 
 .PHONY: bin/foo-controller-race
 bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests

@@ -14,12 +14,14 @@ import (
 	"example.com/foo-controller/pkg/apisim"
 )
 
-// newLog returns a logger, and a function that returns the messages since its last call.
+// newLog returns a logger, and a function that returns the messages since its last call. The function waits until
+// nothing runs: a gate opens before the line about it is logged.
 func newLog() (klog.Logger, func() []string) {
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 	buffer := logger.GetSink().(ktesting.Underlier).GetBuffer()
 	seen := 0
 	return logger, func() []string {
+		synctest.Wait()
 		var messages []string
 		for _, entry := range buffer.Data()[seen:] {
 			messages = append(messages, entry.Message)
