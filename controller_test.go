@@ -1196,55 +1196,59 @@ func created[T metav1.Object](obj T) T {
 }
 
 func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
+	footest.WithoutErrorDelays(t)
 	named := func(name string) *v1alpha1.Foo {
 		return newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = name, types.UID(name), name })
 	}
-	foos := objects(named("good"), named("refused"), named("panics"))
-	f := newFixture(t, foos, foos)
-	f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
-	f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		if describe(r) == "create deployments panics" {
-			panic("planted")
+	synctest.Test(t, func(t *testing.T) { // No delay of a key ends.
+		foos := objects(named("good"), named("refused"), named("panics"))
+		f := newFixture(t, foos, foos)
+		defer f.queue.ShutDown()
+		f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
+		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			if describe(r) == "create deployments panics" {
+				panic("planted")
+			}
+			return next()
+		})
+		registry := metrics.NewKubeRegistry()
+		f.Metrics = foometrics.New(registry.MustRegister)
+		for _, foo := range foos {
+			f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
 		}
-		return next()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var counted []string
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				if metric.GetCounter() == nil {
+					continue
+				}
+				words := []string{strings.TrimPrefix(family.GetName(), "foo_controller_")}
+				for _, label := range metric.GetLabel() {
+					words = append(words, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+				}
+				counted = append(counted, fmt.Sprint(strings.Join(words, " "), ": ", metric.GetCounter().GetValue()))
+			}
+		}
+		want := []string{
+			"panics_total: 1",
+			`requests_total code="2xx" request="create Deployment" rule="create": 1`,
+			`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // It does not exist.
+			`requests_total code="2xx" request="update status of Foo" rule="update status": 2`,
+			`requests_total code="403" request="create Deployment" rule="create": 1`,
+			`syncs_total outcome="done": 1`,
+			`syncs_total outcome="retry": 2`,
+		}
+		if diff := cmp.Diff(want, counted); diff != "" {
+			t.Errorf("counters (-want +got):\n%s", diff)
+		}
 	})
-	registry := metrics.NewKubeRegistry()
-	f.Metrics = foometrics.New(registry.MustRegister)
-	for _, foo := range foos {
-		f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))
-		if !f.processNextWorkItem(f.ctx, f.ctx) {
-			t.Fatal("the worker ended")
-		}
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var counted []string
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			if metric.GetCounter() == nil {
-				continue
-			}
-			words := []string{strings.TrimPrefix(family.GetName(), "foo_controller_")}
-			for _, label := range metric.GetLabel() {
-				words = append(words, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
-			}
-			counted = append(counted, fmt.Sprint(strings.Join(words, " "), ": ", metric.GetCounter().GetValue()))
-		}
-	}
-	want := []string{
-		"panics_total: 1",
-		`requests_total code="2xx" request="create Deployment" rule="create": 1`,
-		`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // It does not exist.
-		`requests_total code="2xx" request="update status of Foo" rule="update status": 2`,
-		`requests_total code="403" request="create Deployment" rule="create": 1`,
-		`syncs_total outcome="done": 1`,
-		`syncs_total outcome="retry": 2`,
-	}
-	if diff := cmp.Diff(want, counted); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
 }
 
 func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
@@ -1408,27 +1412,33 @@ func grantedBy(t *testing.T, file string) []string {
 }
 
 func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
-	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other" })
-	f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
-	f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		if describe(r) == "create deployments web" {
-			panic("planted")
+	footest.WithoutErrorDelays(t)
+	synctest.Test(t, func(t *testing.T) { // No delay of a key ends.
+		other := newFoo(func(foo *v1alpha1.Foo) {
+			foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other"
+		})
+		f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
+		defer f.queue.ShutDown()
+		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			if describe(r) == "create deployments web" {
+				panic("planted")
+			}
+			return next()
+		})
+		for _, key := range []cache.ObjectName{webKey, cache.MetaObjectToName(other)} {
+			f.queue.Add(key)
+			if !f.processNextWorkItem(f.ctx, f.ctx) {
+				t.Fatal("the worker ended")
+			}
 		}
-		return next()
+		if got := f.queue.NumRequeues(webKey); got != 1 {
+			t.Errorf("the key that panicked was requeued %d times, want 1", got)
+		}
+		want := []string{"create deployments web", "create deployments other", "update foos/status other"}
+		if diff := cmp.Diff(want, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
 	})
-	for _, key := range []cache.ObjectName{webKey, cache.MetaObjectToName(other)} {
-		f.queue.Add(key)
-		if !f.processNextWorkItem(f.ctx, f.ctx) {
-			t.Fatal("the worker ended")
-		}
-	}
-	if got := f.queue.NumRequeues(webKey); got != 1 {
-		t.Errorf("the key that panicked was requeued %d times, want 1", got)
-	}
-	want := []string{"create deployments web", "create deployments other", "update foos/status other"}
-	if diff := cmp.Diff(want, f.requests()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
 }
 
 // The delay doubles for a Foo whose sync panics each time.
@@ -1779,21 +1789,24 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-			f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
-			f.add(webKey, fairqueue.Change)
-			f.processNextWorkItem(f.ctx, f.ctx)
-			if test.behind {
-				f.stored = map[string]string{foosResource: "10", deploymentsResource: "20"}
-				f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
-			}
-			if test.behind || test.event {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
+				defer f.queue.ShutDown()
+				f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
 				f.add(webKey, fairqueue.Change)
 				f.processNextWorkItem(f.ctx, f.ctx)
-			}
-			if got := f.retries.HasFailed(webKey); got != test.counts {
-				t.Errorf("the retry needs a token: %t, want %t", got, test.counts)
-			}
+				if test.behind {
+					f.stored = map[string]string{foosResource: "10", deploymentsResource: "20"}
+					f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
+				}
+				if test.behind || test.event {
+					f.add(webKey, fairqueue.Change)
+					f.processNextWorkItem(f.ctx, f.ctx)
+				}
+				if got := f.retries.HasFailed(webKey); got != test.counts {
+					t.Errorf("the retry needs a token: %t, want %t", got, test.counts)
+				}
+			})
 		})
 	}
 }
