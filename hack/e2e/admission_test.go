@@ -1,0 +1,506 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/rest"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// This file tests the admission policies of artifacts/deploy. They apply to a whole cluster, so each test has one of its
+// own.
+
+const (
+	writesPolicy = "foo-controller-writes"
+	labelsPolicy = "foo-controller-labels"
+	// manifests is the kustomization of the controller.
+	manifests = "artifacts/deploy"
+)
+
+// overlay writes a kustomization of manifests with more fields, and returns its folder. kustomize reads only relative
+// paths, so the folder is in the repository.
+func overlay(t *testing.T, fields string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("bin", "overlay-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../../" + manifests + "]\n" + fields
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A caller sends dry runs as one user: the API server decides as it does otherwise, and stores nothing.
+type caller struct {
+	typedappsv1.DeploymentInterface
+	ctx context.Context
+}
+
+// as returns a caller for the Deployments of the namespace of the test. "" is the administrator.
+func (e *env) as(t *testing.T, user string) caller {
+	t.Helper()
+	config := rest.CopyConfig(e.config)
+	config.Impersonate.UserName = user
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return caller{client.AppsV1().Deployments(e.namespace), t.Context()}
+}
+
+var dryRun = []string{metav1.DryRunAll}
+
+func (c caller) create(edit func(*appsv1.Deployment)) error {
+	dep := deploymentOf("new", edit)
+	_, err := c.Create(c.ctx, dep, metav1.CreateOptions{DryRun: dryRun})
+	return err
+}
+
+func (c caller) patch(name, body string, subresources ...string) error {
+	_, err := c.Patch(c.ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{DryRun: dryRun}, subresources...)
+	return err
+}
+
+func (c caller) patchAs(format types.PatchType, name, body string) error {
+	_, err := c.Patch(c.ctx, name, format, []byte(body), metav1.PatchOptions{DryRun: dryRun})
+	return err
+}
+
+// put replaces a Deployment by what edit makes of it.
+func (c caller) put(name string, edit func(*appsv1.Deployment)) error {
+	dep, err := c.Get(c.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	edit(dep)
+	_, err = c.Update(c.ctx, dep, metav1.UpdateOptions{DryRun: dryRun})
+	return err
+}
+
+// apply is server-side apply. It creates the Deployment if there is none.
+func (c caller) apply(name string, edit func(*appsv1.Deployment)) error {
+	dep := deploymentOf(name, edit)
+	dep.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+	body, err := json.Marshal(dep)
+	if err != nil {
+		return err
+	}
+	_, err = c.Patch(c.ctx, name, types.ApplyPatchType, body,
+		metav1.PatchOptions{DryRun: dryRun, FieldManager: "a-test", Force: new(true)})
+	return err
+}
+
+func (c caller) remove(name string) error {
+	return c.Delete(c.ctx, name, metav1.DeleteOptions{DryRun: dryRun})
+}
+
+func (c caller) removeAll(selector string) error {
+	return c.DeleteCollection(c.ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{LabelSelector: selector})
+}
+
+func (c caller) scale(name string) error {
+	_, err := c.UpdateScale(c.ctx, name, &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: 7},
+	}, metav1.UpdateOptions{DryRun: dryRun})
+	return err
+}
+
+// deploymentOf returns a Deployment, after calling edit with it.
+func deploymentOf(name string, edit func(*appsv1.Deployment)) *appsv1.Deployment {
+	labels := map[string]string{"app": "test"}
+	dep := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
+	dep.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	dep.Spec.Template.Labels = labels
+	dep.Spec.Template.Spec.Containers = []corev1.Container{{Name: "nginx", Image: "nginx:1"}}
+	edit(dep)
+	return dep
+}
+
+// The edits of the rows.
+
+func nothing(*appsv1.Deployment) {}
+
+func owned(dep *appsv1.Deployment) {
+	dep.OwnerReferences = []metav1.OwnerReference{fooOwner()}
+}
+
+func labelled(dep *appsv1.Deployment) {
+	dep.Labels[v1alpha1.LabelMadeFor], dep.Labels[v1alpha1.LabelFooGeneration] = "a-hash", "1"
+}
+
+func ownedAndLabelled(dep *appsv1.Deployment) {
+	owned(dep)
+	labelled(dep)
+}
+
+func fooOwner() metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "web", UID: "uid-of-web",
+		Controller: new(true), BlockOwnerDeletion: new(true),
+	}
+}
+
+// ownedBy returns an edit that adds the owner reference of a Foo with a difference.
+func ownedBy(differ func(*metav1.OwnerReference)) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		ref := fooOwner()
+		differ(&ref)
+		dep.OwnerReferences = []metav1.OwnerReference{ref}
+	}
+}
+
+// newer is a merge patch as the controller sends it after an edit of the Foo.
+const newer = `{"metadata":{"labels":{"samplecontroller.k8s.io/foo-generation":"2"}},"spec":{"replicas":2}}`
+
+// ownerPatch is a merge patch that sets the owners.
+func ownerPatch(owners ...metav1.OwnerReference) string {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": owners}})
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+// An admissionRow is one request.
+type admissionRow struct {
+	name    string
+	request func(caller) error
+	refused string // The policy that refuses it.
+}
+
+// The stored Deployments are: foreign, which no Foo controls; web, which a Foo controls, with the labels; and sample,
+// which a Foo controls, without the labels.
+var controllerRows = []admissionRow{
+	{name: "creates a Deployment that a Foo controls", request: func(c caller) error { return c.create(owned) }},
+	{name: "creates one with the labels", request: func(c caller) error { return c.create(ownedAndLabelled) }},
+	{
+		name:    "creates a Deployment without an owner",
+		request: func(c caller) error { return c.create(nothing) }, refused: writesPolicy,
+	},
+	{
+		name:    "creates a Deployment with the labels only",
+		request: func(c caller) error { return c.create(labelled) }, refused: writesPolicy,
+	},
+	{
+		name: "creates a Deployment that a Foo owns and does not control",
+		request: func(c caller) error {
+			return c.create(ownedBy(func(ref *metav1.OwnerReference) { ref.Controller = nil }))
+		},
+		refused: writesPolicy,
+	},
+	{
+		name: "creates a Deployment that a Foo of another group controls",
+		request: func(c caller) error {
+			return c.create(ownedBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1" }))
+		},
+		refused: writesPolicy,
+	},
+	{
+		name: "creates a Deployment that a Foo of a group which begins like ours controls",
+		request: func(c caller) error {
+			return c.create(ownedBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io.example/v1" }))
+		},
+		refused: writesPolicy,
+	},
+	{
+		name: "creates a Deployment that another kind of our group controls",
+		request: func(c caller) error {
+			return c.create(ownedBy(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }))
+		},
+		refused: writesPolicy,
+	},
+	{
+		name:    "creates a Deployment without an owner by server-side apply",
+		request: func(c caller) error { return c.apply("new", nothing) }, refused: writesPolicy,
+	},
+	{name: "corrects its Deployment", request: func(c caller) error { return c.patch("web", newer) }},
+	{
+		name:    "corrects its Deployment by a strategic merge patch",
+		request: func(c caller) error { return c.patchAs(types.StrategicMergePatchType, "web", newer) },
+	},
+	{name: "adds the labels to the Deployment of a sample", request: func(c caller) error { return c.patch("sample", newer) }},
+	{
+		name: "changes another field of its owner reference",
+		request: func(c caller) error {
+			ref := fooOwner()
+			ref.BlockOwnerDeletion = nil
+			return c.patch("web", ownerPatch(ref))
+		},
+	},
+	{
+		name:    "changes a Deployment that no Foo controls",
+		request: func(c caller) error { return c.patch("foreign", newer) }, refused: writesPolicy,
+	},
+	{
+		name:    "replaces a Deployment that no Foo controls",
+		request: func(c caller) error { return c.put("foreign", labelled) }, refused: writesPolicy,
+	},
+	{
+		name:    "changes a Deployment that no Foo controls by server-side apply",
+		request: func(c caller) error { return c.apply("foreign", nothing) }, refused: writesPolicy,
+	},
+	{
+		name:    "gives a foreign Deployment to a Foo",
+		request: func(c caller) error { return c.patch("foreign", ownerPatch(fooOwner())) }, refused: writesPolicy,
+	},
+	{
+		name:    "takes a Deployment from its Foo",
+		request: func(c caller) error { return c.patch("web", ownerPatch()) }, refused: writesPolicy,
+	},
+	{
+		name: "gives a Deployment to another Foo",
+		request: func(c caller) error {
+			ref := fooOwner()
+			ref.UID = "uid-of-another"
+			return c.patch("web", ownerPatch(ref))
+		},
+		refused: writesPolicy,
+	},
+	{
+		name:    "scales a Deployment that no Foo controls",
+		request: func(c caller) error { return c.scale("foreign") }, refused: writesPolicy,
+	},
+	{
+		name:    "writes the status of a Deployment that no Foo controls",
+		request: func(c caller) error { return c.patch("foreign", `{"status":{"replicas":1}}`, "status") }, refused: writesPolicy,
+	},
+	{name: "deletes its Deployment, as a rename does", request: func(c caller) error { return c.remove("web") }},
+	{
+		name:    "deletes a Deployment that no Foo controls",
+		request: func(c caller) error { return c.remove("foreign") }, refused: writesPolicy,
+	},
+	{name: "deletes a collection of its Deployments", request: func(c caller) error { return c.removeAll("name=web") }},
+	{
+		name:    "deletes a collection with a foreign Deployment",
+		request: func(c caller) error { return c.removeAll("") }, refused: writesPolicy,
+	},
+}
+
+// userRows are requests of everybody else. An administrator sends them: who has all permissions has no more than others.
+var userRows = []admissionRow{
+	{name: "creates a Deployment", request: func(c caller) error { return c.create(nothing) }},
+	{name: "creates a Deployment with the labels", request: func(c caller) error { return c.create(labelled) }},
+	{name: "creates one by server-side apply", request: func(c caller) error { return c.apply("new", labelled) }},
+	{name: "changes other fields", request: func(c caller) error { return c.patch("web", `{"spec":{"replicas":3}}`) }},
+	{name: "changes other labels", request: func(c caller) error { return c.patch("web", labelPatch("other", "1")) }},
+	{name: "writes a label that is there", request: func(c caller) error { return c.patch("web", labelPatch(generation, "1")) }},
+	{name: "replaces, and leaves the labels", request: func(c caller) error { return c.put("web", scaled) }},
+	{name: "applies other fields", request: func(c caller) error { return c.apply("web", scaled) }},
+	{name: "removes made-for", request: func(c caller) error { return c.patch("web", labelPatch(madeFor, "")) }},
+	{name: "removes foo-generation", request: func(c caller) error { return c.patch("web", labelPatch(generation, "")) }},
+	{
+		name:    "removes all labels",
+		request: func(c caller) error { return c.put("web", func(dep *appsv1.Deployment) { dep.Labels = nil }) },
+	},
+	{name: "gives a foreign Deployment to a Foo", request: func(c caller) error { return c.patch("foreign", ownerPatch(fooOwner())) }},
+	{name: "takes a Deployment from its Foo", request: func(c caller) error { return c.patch("web", ownerPatch()) }},
+	{name: "scales a Deployment", request: func(c caller) error { return c.scale("web") }},
+	{name: "deletes a Deployment", request: func(c caller) error { return c.remove("web") }},
+	{name: "deletes all Deployments", request: func(c caller) error { return c.removeAll("") }},
+	{
+		name:    "adds made-for to the Deployment of a Foo",
+		request: func(c caller) error { return c.patch("sample", labelPatch(madeFor, "a-hash")) }, refused: labelsPolicy,
+	},
+	{
+		name:    "adds made-for to another Deployment",
+		request: func(c caller) error { return c.patch("foreign", labelPatch(madeFor, "a-hash")) }, refused: labelsPolicy,
+	},
+	{
+		name:    "adds made-for without a value",
+		request: func(c caller) error { return c.patch("foreign", `{"metadata":{"labels":{"`+madeFor+`":""}}}`) },
+		refused: labelsPolicy,
+	},
+	{
+		name:    "adds foo-generation",
+		request: func(c caller) error { return c.patch("sample", labelPatch(generation, "9")) }, refused: labelsPolicy,
+	},
+	{
+		name:    "changes made-for",
+		request: func(c caller) error { return c.patch("web", labelPatch(madeFor, "another")) }, refused: labelsPolicy,
+	},
+	{
+		name:    "changes foo-generation",
+		request: func(c caller) error { return c.patch("web", labelPatch(generation, "9")) }, refused: labelsPolicy,
+	},
+	{
+		name: "adds made-for to a Deployment without labels",
+		request: func(c caller) error {
+			return c.patchAs(types.JSONPatchType, "unlabelled",
+				`[{"op":"add","path":"/metadata/labels","value":{"samplecontroller.k8s.io/made-for":"a-hash"}}]`)
+		},
+		refused: labelsPolicy,
+	},
+	{
+		name:    "replaces a Deployment by one with the labels",
+		request: func(c caller) error { return c.put("foreign", labelled) }, refused: labelsPolicy,
+	},
+	{
+		name:    "applies the labels to a Deployment that exists",
+		request: func(c caller) error { return c.apply("foreign", labelled) }, refused: labelsPolicy,
+	},
+	{
+		name: "adds the labels by a strategic merge patch",
+		request: func(c caller) error {
+			return c.patchAs(types.StrategicMergePatchType, "foreign", labelPatch(madeFor, "a-hash"))
+		},
+		refused: labelsPolicy,
+	},
+	{
+		name: "writes labels with the status, which the API server does not store",
+		request: func(c caller) error {
+			dep, err := c.Patch(c.ctx, "foreign", types.MergePatchType, []byte(labelPatch(madeFor, "a-hash")),
+				metav1.PatchOptions{DryRun: dryRun}, "status")
+			if err == nil && dep.Labels[madeFor] != "" {
+				return fmt.Errorf("the label is stored: %v", dep.Labels)
+			}
+			return err
+		},
+	},
+}
+
+const (
+	madeFor    = v1alpha1.LabelMadeFor
+	generation = v1alpha1.LabelFooGeneration
+)
+
+// labelPatch is a merge patch that sets a label, or removes it if value is "".
+func labelPatch(name, value string) string {
+	quoted := "null"
+	if value != "" {
+		quoted = fmt.Sprintf("%q", value)
+	}
+	return fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, name, quoted)
+}
+
+func scaled(dep *appsv1.Deployment) { dep.Spec.Replicas = new(int32(5)) }
+
+// The policies refuse what they are for, and nothing else: also in another namespace, to which they and the controller
+// are moved by the kustomization alone. Each request that is refused is accepted when the policies are gone, so nothing
+// else refuses it.
+func TestAdmissionPoliciesRefuseWhatTheyAreFor(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	store := func(name string, edit func(*appsv1.Deployment)) {
+		t.Helper()
+		deployments := e.kube.AppsV1().Deployments(e.namespace)
+		if _, err := deployments.Create(t.Context(), deploymentOf(name, edit), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store("foreign", nothing)
+	store("sample", owned)
+	store("web", ownedAndLabelled)
+	store("unlabelled", func(dep *appsv1.Deployment) { dep.Labels = nil })
+	for _, namespace := range []string{"foo-system", "elsewhere"} {
+		e.deploy(t, namespace)
+		t.Run(namespace, func(t *testing.T) { e.testAdmission(t, namespace) })
+	}
+	e.kubectl(t, "", "delete", "validatingadmissionpolicybinding", writesPolicy, labelsPolicy)
+	e.waitForPolicies(t, "elsewhere", false)
+	user, controller := e.as(t, ""), e.as(t, serviceAccount("elsewhere"))
+	for _, row := range controllerRows {
+		if err := row.request(controller); err != nil {
+			t.Errorf("without the policies, the controller %s: %v", row.name, err)
+		}
+	}
+	for _, row := range userRows {
+		if err := row.request(user); err != nil {
+			t.Errorf("without the policies, a user %s: %v", row.name, err)
+		}
+	}
+}
+
+// testAdmission tests all rows with a controller in a namespace.
+func (e *env) testAdmission(t *testing.T, namespace string) {
+	// Also a controller of another cluster, or of an earlier installation, is only a user.
+	users := map[string]string{
+		"the controller":                        serviceAccount(namespace),
+		"a user":                                "",
+		"a foo-controller in another namespace": serviceAccount("kube-public"),
+		"the Deployment controller":             "system:serviceaccount:kube-system:deployment-controller",
+	}
+	for who, user := range users {
+		if user != "" {
+			e.allowEverything(t, user)
+		}
+		rows := userRows
+		if who == "the controller" {
+			rows = controllerRows
+		}
+		for _, row := range rows {
+			t.Run(who+" "+row.name, func(t *testing.T) { row.check(t, e.as(t, user)) })
+		}
+	}
+}
+
+func (row admissionRow) check(t *testing.T, c caller) {
+	err := row.request(c)
+	switch {
+	case row.refused == "" && err != nil:
+		t.Errorf("it is refused: %v", err)
+	case row.refused != "" && !(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+row.refused+"'")):
+		t.Errorf("the answer is %v, want a refusal of the policy %s", err, row.refused)
+	}
+}
+
+// deploy applies artifacts/deploy in a namespace, and waits until its admission policies are in force.
+func (e *env) deploy(t *testing.T, namespace string) {
+	t.Helper()
+	e.kubectl(t, "", "apply", "--server-side", "-k", overlay(t, "namespace: "+namespace))
+	e.waitForPolicies(t, namespace, true)
+}
+
+// waitForPolicies waits until the policies are in force, or no more, for a controller in a namespace. A policy takes
+// effect within a second.
+func (e *env) waitForPolicies(t *testing.T, namespace string, inForce bool) {
+	t.Helper()
+	e.allowEverything(t, serviceAccount(namespace))
+	controller, user := e.as(t, serviceAccount(namespace)), e.as(t, "")
+	refuses := func(policy string, err error) bool { return err != nil && strings.Contains(err.Error(), policy) }
+	probe := fmt.Sprintf("policy-probe-%s", e.namespace)
+	if err := e.as(t, "").patch(probe, labelPatch(madeFor, "x")); apierrors.IsNotFound(err) {
+		e.createDeployment(t, probe, nothing)
+	}
+	until(t, "the policies apply", func(context.Context) (bool, error) {
+		writes := refuses(writesPolicy, controller.create(nothing)) && controller.create(owned) == nil
+		labels := refuses(labelsPolicy, user.patch(probe, labelPatch(madeFor, "x"))) && controller.create(ownedAndLabelled) == nil
+		return writes == inForce && labels == inForce, nil
+	})
+}
+
+// allowEverything gives a user all permissions, so that only policies refuse requests.
+func (e *env) allowEverything(t *testing.T, user string) {
+	t.Helper()
+	name := strings.ReplaceAll("everything:"+user, ":", "-")
+	_, err := e.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// serviceAccount returns the user name of the controller in a namespace.
+func serviceAccount(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + controllerName
+}
