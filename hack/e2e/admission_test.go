@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
 )
 
 // This file tests the admission policies of artifacts/deploy. They apply to a whole cluster, so each test has one of its
@@ -472,16 +474,15 @@ func (e *env) deploy(t *testing.T, namespace string) {
 // effect within a second.
 func (e *env) waitForPolicies(t *testing.T, namespace string, inForce bool) {
 	t.Helper()
-	e.allowEverything(t, serviceAccount(namespace))
-	controller, user := e.as(t, serviceAccount(namespace)), e.as(t, "")
-	refuses := func(policy string, err error) bool { return err != nil && strings.Contains(err.Error(), policy) }
-	probe := fmt.Sprintf("policy-probe-%s", e.namespace)
-	if err := e.as(t, "").patch(probe, labelPatch(madeFor, "x")); apierrors.IsNotFound(err) {
-		e.createDeployment(t, probe, nothing)
+	probes := &env{cluster: e.cluster, namespace: metav1.NamespaceDefault} // Not among the Deployments of the test.
+	controller, user := probes.as(t, serviceAccount(namespace)), probes.as(t, "")
+	if !probes.exists(t, policyProbe) {
+		probes.createDeployment(t, policyProbe, nothing)
 	}
+	refuses := func(policy string, err error) bool { return err != nil && strings.Contains(err.Error(), policy) }
 	until(t, "the policies apply", func(context.Context) (bool, error) {
 		writes := refuses(writesPolicy, controller.create(nothing)) && controller.create(owned) == nil
-		labels := refuses(labelsPolicy, user.patch(probe, labelPatch(madeFor, "x"))) && controller.create(ownedAndLabelled) == nil
+		labels := refuses(labelsPolicy, user.patch(policyProbe, labelPatch(madeFor, "x"))) && controller.create(ownedAndLabelled) == nil
 		return writes == inForce && labels == inForce, nil
 	})
 }
@@ -503,4 +504,219 @@ func (e *env) allowEverything(t *testing.T, user string) {
 // serviceAccount returns the user name of the controller in a namespace.
 func serviceAccount(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + controllerName
+}
+
+// A controller with no more permissions than those of artifacts/deploy does all its work while the policies are in
+// force.
+func TestAControllerWorksWithItsAdmissionPolicies(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	for _, namespace := range []string{"foo-system", "elsewhere"} {
+		t.Run(namespace, func(t *testing.T) {
+			e := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+			e.deploy(t, namespace)
+			p := e.electedController(t, namespace)
+			e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1"})
+			e.editDeployment(t, "web", `{"spec":{"replicas":5}}`)
+			p.waitForLog(t, "Corrected Deployment")
+			e.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", e.namespace)
+			e.kubectl(t, "", "label", "deployment/web", madeFor+"-", "-n", e.namespace) // The controller adds it again.
+			e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+			e.rename(t, "web", "next")
+			until(t, "the Foo has moved", func(context.Context) (bool, error) {
+				return e.hasDeployments(t, "next") && isReady(e.foo(t, "web")), nil
+			})
+			e.kubectl(t, "", "delete", "deployment/next", "-n", e.namespace)
+			e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.exists(t, "next") })
+			if status := *e.deployment(t, "next").Spec.Replicas; status != 3 {
+				t.Errorf("%d replicas, want 3", status)
+			}
+			e.deleteFoo(t, "web", metav1.DeletePropagationBackground)
+			until(t, "the Deployment is deleted", func(context.Context) (bool, error) { return e.hasDeployments(t), nil })
+			if n := p.countLog("denied request") + p.countLog("forbidden"); n > 0 {
+				t.Errorf("%d requests were refused", n)
+			}
+			e.waitForPolicies(t, namespace, true) // They were in force at the end, too.
+		})
+	}
+}
+
+// electedController starts a controller as the ServiceAccount of artifacts/deploy in a namespace. It leads.
+func (e *env) electedController(t *testing.T, namespace string) *process {
+	t.Helper()
+	p := startController(t, "--kubeconfig", e.kubeconfigOf(t, namespace, nil), "--leader-elect",
+		"--leader-elect-namespace="+namespace, "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
+		"--leader-elect-retry-period=500ms")
+	p.waitForLog(t, `"Started"`)
+	return p
+}
+
+// Somebody who may patch Deployments, but not delete them, cannot let the controller delete one. Without the policy
+// they can: the label that this takes is no secret.
+func TestAPatchCannotMakeTheControllerDeleteADeployment(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	e.deploy(t, "foo-system")
+	e.electedController(t, "foo-system")
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	foo := e.foo(t, "web")
+	e.createDeployment(t, "precious", func(dep *appsv1.Deployment) {
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
+	})
+	e.kubectl(t, "", "create", "role", "patcher", "--verb=get,patch", "--resource=deployments", "-n", e.namespace)
+	e.kubectl(t, "", "create", "rolebinding", "patcher", "--role=patcher", "--user=mallory", "-n", e.namespace)
+	forged := foo.DeepCopy()
+	forged.Spec.DeploymentName = "precious"
+	forge := []string{
+		"label", "deployment/precious", madeFor + "=" + plan.Deployment(forged).Labels[madeFor], "-n", e.namespace,
+		"--as=mallory",
+	}
+	if out, err := e.try("", forge...); err == nil || !strings.Contains(out, labelsPolicy) {
+		t.Errorf("the answer to the label is %q, want a refusal of the policy %s", out, labelsPolicy)
+	}
+	if out, err := e.try("", "delete", "deployment/precious", "-n", e.namespace, "--as=mallory"); err == nil {
+		t.Errorf("mallory may delete it anyway: %s", out)
+	}
+	e.settle(t)
+	if !e.exists(t, "precious") {
+		t.Fatal("the Deployment is deleted")
+	}
+
+	e.kubectl(t, "", "delete", "validatingadmissionpolicybinding", labelsPolicy)
+	until(t, "the label is accepted, and the controller deletes the Deployment", func(context.Context) (bool, error) {
+		_, _ = e.try("", forge...) // A policy is gone within a second.
+		return !e.exists(t, "precious"), nil
+	})
+}
+
+// If the ClusterRoleBinding that names the controller is gone, the policies refuse nothing, to nobody: an accident with it
+// must not stop all Deployments of the cluster. The controller has no permissions then.
+func TestPoliciesRefuseNothingWithoutTheirParameter(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	e.createDeployment(t, "web", nothing)
+	e.deploy(t, "foo-system")
+	e.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
+	until(t, "a user may write labels", func(context.Context) (bool, error) {
+		return e.as(t, "").patch("web", labelPatch(madeFor, "x")) == nil, nil
+	})
+	if err := e.as(t, "").create(nothing); err != nil {
+		t.Errorf("a user creates a Deployment: %v", err)
+	}
+	controller := e.as(t, serviceAccount("foo-system"))
+	if err := controller.create(owned); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), writesPolicy) {
+		t.Errorf("the controller creates a Deployment: %v, want that it has no permission", err)
+	}
+	e.kubectl(t, "", "apply", "--server-side", "-k", manifests)
+	e.waitForPolicies(t, "foo-system", true)
+}
+
+// restricted is a folder with an example for Foos in a namespace of the Pod Security level "restricted".
+const restricted = "artifacts/examples/restricted"
+
+// In such a namespace, the pods of a Foo are refused. With the policy of the example they are accepted, those after a
+// rename too, and the Deployment stays as the controller has written it. Without the policy, the kustomization for older
+// versions of Kubernetes has the same effect, and the controller leaves its fields alone.
+func TestFoosInARestrictedNamespace(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	e.deploy(t, "foo-system")
+	e.namespace = "restricted-foos"
+	p := e.electedController(t, "foo-system")
+	e.kubectl(t, "", "apply", "-f", restricted+"/namespace.yaml", "-f", restricted+"/foo.yaml")
+	e.waitForReason(t, "web", v1alpha1.ReasonReplicaFailure)
+	if message := readyCondition(e.foo(t, "web")).Message; !strings.Contains(message, "violates PodSecurity") {
+		t.Errorf("the message is %q, want that of Pod Security", message)
+	}
+
+	e.kubectl(t, "", "apply", "-k", restricted)
+	e.rename(t, "web", "with-policy")
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+	e.checkRestricted(t, "with-policy", false)
+
+	e.kubectl(t, "", "delete", "-f", restricted+"/policy.yaml")
+	e.settle(t)
+	e.rename(t, "web", "web")
+	e.waitForReason(t, "web", v1alpha1.ReasonReplicaFailure)
+	e.kubectl(t, "", "apply", "--server-side", "--field-manager=restricted-pods", "-k", restricted+"/older")
+	until(t, "the Foo has moved", func(context.Context) (bool, error) {
+		return e.hasDeployments(t, "web") && isReady(e.foo(t, "web")), nil
+	})
+	e.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", e.namespace)
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+	e.checkRestricted(t, "web", true)
+	if n := p.countLog("Corrected Deployment"); n != 0 {
+		t.Errorf("the controller has corrected Deployments %d times, want never", n)
+	}
+}
+
+// checkRestricted checks that the pods of a Deployment are restricted, and whether the Deployment itself is.
+func (e *env) checkRestricted(t *testing.T, name string, want bool) {
+	t.Helper()
+	isRestricted := func(spec corev1.PodSpec) bool {
+		pod, container := spec.SecurityContext, spec.Containers[0].SecurityContext
+		return pod != nil && pod.RunAsNonRoot != nil && pod.SeccompProfile != nil && container != nil &&
+			container.AllowPrivilegeEscalation != nil && container.Capabilities != nil
+	}
+	if got := isRestricted(e.deployment(t, name).Spec.Template.Spec); got != want {
+		t.Errorf("the Deployment %s is restricted: %t, want %t", name, got, want)
+	}
+	pods, err := e.kube.CoreV1().Pods(e.namespace).List(t.Context(),
+		metav1.ListOptions{LabelSelector: v1alpha1.LabelDeployment + "=" + name})
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatalf("%d pods, %v", len(pods.Items), err)
+	}
+	for i := range pods.Items {
+		if !isRestricted(pods.Items[i].Spec) {
+			t.Errorf("the pod %s is not restricted", pods.Items[i].Name)
+		}
+	}
+}
+
+// The policy of the example keeps what somebody has set, and adds the rest: to each container, and to the pod.
+func TestThePolicyForRestrictedPodsAddsOnlyWhatIsMissing(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	e.kubectl(t, "", "apply", "-f", restricted+"/namespace.yaml", "-f", restricted+"/policy.yaml")
+	e.namespace = "restricted-foos"
+	e.kubectl(t, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`, "apply", "-n", e.namespace, "-f", "-")
+	pod := func(labels map[string]string) (*corev1.Pod, error) {
+		return e.kube.CoreV1().Pods(e.namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels},
+			Spec: corev1.PodSpec{
+				SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(101))},
+				InitContainers:  []corev1.Container{{Name: "init", Image: "a"}},
+				Containers: []corev1.Container{{Name: "bare", Image: "a"}, {
+					Name: "set", Image: "a",
+					SecurityContext: &corev1.SecurityContext{
+						ReadOnlyRootFilesystem: new(true),
+						Capabilities:           &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}},
+					},
+				}},
+			},
+		}, metav1.CreateOptions{DryRun: dryRun})
+	}
+	var created *corev1.Pod
+	until(t, "the pod is accepted", func(context.Context) (accepted bool, err error) {
+		created, err = pod(map[string]string{v1alpha1.LabelDeployment: "web"})
+		return err == nil, nil
+	})
+	if _, err := pod(nil); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod that is not of a Foo: %v, want that Pod Security refuses it", err)
+	}
+	none := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	set := none.DeepCopy()
+	set.ReadOnlyRootFilesystem, set.Capabilities.Add = new(true), []corev1.Capability{"NET_BIND_SERVICE"}
+	want := []*corev1.SecurityContext{none, none, set}
+	spec := created.Spec
+	got := []*corev1.SecurityContext{
+		spec.InitContainers[0].SecurityContext, spec.Containers[0].SecurityContext, spec.Containers[1].SecurityContext,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	wantPod := &corev1.PodSecurityContext{
+		RunAsUser: new(int64(101)), RunAsNonRoot: new(true),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	if diff := cmp.Diff(wantPod, spec.SecurityContext); diff != "" {
+		t.Errorf("pod (-want +got):\n%s", diff)
+	}
 }
