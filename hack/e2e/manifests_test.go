@@ -80,7 +80,8 @@ func TestPodSecurityAcceptsTheController(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	pods := e.kube.CoreV1().Pods("foo-system")
 	create := func(edit func(*corev1.PodSpec)) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: read(t, manifests).deployment.Spec.Template.Spec}
+		template := read(t, manifests).deployment.Spec.Template
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: template.Spec}
 		edit(&pod.Spec)
 		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
 		return err
@@ -140,8 +141,8 @@ func read(t *testing.T, folder string) *deployed {
 	}
 }
 
-// A kustomization with another namespace moves everything, and leaves no name of the former one behind. With a prefix of
-// the names, the policies still find their parameter.
+// A kustomization with another namespace moves everything, and the former name is nowhere. With a prefix of the names,
+// the policies still find their parameter.
 func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
@@ -196,12 +197,14 @@ func TestTheManifestsFitTheProgram(t *testing.T) {
 		t.Errorf("the NetworkPolicy allows %v", d.network.Spec.Ingress)
 	}
 	selectors := []*metav1.LabelSelector{
-		d.deployment.Spec.Selector, d.budget.Spec.Selector, &d.network.Spec.PodSelector, {MatchLabels: d.service.Spec.Selector},
+		d.deployment.Spec.Selector, d.budget.Spec.Selector, &d.network.Spec.PodSelector,
+		{MatchLabels: d.service.Spec.Selector},
 	}
 	for _, constraint := range pod.Spec.TopologySpreadConstraints {
 		selectors = append(selectors, constraint.LabelSelector)
 		if constraint.WhenUnsatisfiable != corev1.ScheduleAnyway {
-			t.Errorf("%s: %s: a cluster with one node must get both copies", constraint.TopologyKey, constraint.WhenUnsatisfiable)
+			t.Errorf("%s: %s: a cluster with one node must get both copies", constraint.TopologyKey,
+				constraint.WhenUnsatisfiable)
 		}
 	}
 	for _, selector := range selectors {
@@ -308,8 +311,9 @@ func (e *env) checkNothingLeft(t *testing.T) {
 		if object.GetKind() == "Namespace" {
 			continue
 		}
-		args := []string{"get", object.GetKind() + "." + object.GroupVersionKind().Group, object.GetName(), "--ignore-not-found"}
-		if out := e.kubectl(t, "", append(args, "-o", "name", "-n", "foo-system")...); out != "" {
+		kind := object.GetKind() + "." + object.GroupVersionKind().Group
+		args := []string{"get", kind, object.GetName(), "--ignore-not-found", "-o", "name", "-n", "foo-system"}
+		if out := e.kubectl(t, "", args...); out != "" {
 			t.Errorf("%s is left", out)
 		}
 	}
