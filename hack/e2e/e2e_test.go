@@ -121,7 +121,7 @@ func (c *cluster) setUp() (err error) {
 	if c.samples, err = clientset.NewForConfig(c.config); err != nil {
 		return err
 	}
-	return c.Install("artifacts/crd", "artifacts/deploy")
+	return c.Install("artifacts/crd", "artifacts/deploy/rbac.yaml")
 }
 
 // kubectl runs kubectl with input as its standard input, and returns its output. The command must succeed.
