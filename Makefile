@@ -85,6 +85,21 @@ bin/localcluster: ## build the local control plane, a whole Kubernetes in one bi
 image: ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes
 	@go run -C hack/image . --version $(VERSION)
 
+# They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
+IMAGE ?= foo-controller:$(VERSION)
+
+.PHONY: deploy
+deploy: bin/localcluster ## install the controller in the cluster of KUBECONFIG, else of `make cluster`, with the image IMAGE
+	@IMAGE=$(IMAGE) hack/deploy.sh deploy
+
+.PHONY: undeploy
+undeploy: bin/localcluster ## remove the controller from that cluster; keeps the CustomResourceDefinition and the Foos
+	@hack/deploy.sh undeploy
+
+.PHONY: manifests
+manifests: bin/localcluster ## write bin/install.yaml, with all that `make deploy` installs
+	@IMAGE=$(IMAGE) hack/deploy.sh manifests
+
 .PHONY: clean
 clean: ## remove the binaries
 	@rm -rf bin

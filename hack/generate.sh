@@ -13,7 +13,7 @@ generate() { # in the current directory
 	module=$(go list -m)
 	api=$module/$api_dir
 	out=$module/$generated
-	rm -rf "$generated" "$crd_dir" "$api_dir"/zz_generated.*
+	rm -rf "$generated" "$crd_dir"/*.yaml "$api_dir"/zz_generated.*
 	mkdir -p "$generated"
 	echo "generate: deep copies and scheme registration"
 	go tool deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "$api"
@@ -39,11 +39,12 @@ case "${1-}" in
 --verify)
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
-	mkdir -p "$copy"/{pkg,hack,artifacts,docs}
+	mkdir -p "$copy"/{pkg,hack,artifacts/crd,docs}
 	cp -R go.mod go.sum "$copy/"
 	cp -R pkg/apis "$copy/pkg/"
 	cp -R hack/tools hack/api-docs hack/crd-times hack/boilerplate.go.txt "$copy/hack/"
 	cp -R artifacts/examples "$copy/artifacts/"
+	cp "$crd_dir/Kustomization" "$copy/$crd_dir/" # Not generated.
 	(cd "$copy" && generate)
 	for path in "$api_dir" "$generated" "$crd_dir" "$api_page"; do
 		diff -ru "$path" "$copy/$path" || {

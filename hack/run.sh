@@ -59,7 +59,7 @@ done
 kubectl version
 
 step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
-kubectl apply -f artifacts/crd -f artifacts/deploy
+kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
 kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
 
 step "Starting the controller: bin/foo-controller --kubeconfig=$dir/controller.kubeconfig -v=2"

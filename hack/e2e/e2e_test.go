@@ -35,7 +35,7 @@ const (
 	controllerBinary = "bin/foo-controller-race"
 	// controllerName is the name of the controller, for instance as the field manager of its writes.
 	controllerName = "foo-controller"
-	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy.
+	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy/rbac.yaml.
 	controllerUser = "system:serviceaccount:foo-system:foo-controller"
 	// skipped is the reason why -short skips a test.
 	skipped = "needs a local control plane or another process; run without -short"
@@ -121,7 +121,7 @@ func (c *cluster) setUp() (err error) {
 	if c.samples, err = clientset.NewForConfig(c.config); err != nil {
 		return err
 	}
-	return c.Install("artifacts/crd", "artifacts/deploy")
+	return c.Install("artifacts/crd", "artifacts/deploy/rbac.yaml")
 }
 
 // kubectl runs kubectl with input as its standard input, and returns its output. The command must succeed.

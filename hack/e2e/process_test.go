@@ -199,11 +199,11 @@ func TestTheControllerLogsWhatIsMissingEvery30sAndWaitsForIt(t *testing.T) {
 func TestAMissingPermissionIsLogged(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	e.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
-	t.Cleanup(func() { e.kubectl(t, "", "apply", "-f", "artifacts/deploy") }) // Others use this cluster too.
+	t.Cleanup(func() { e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml") }) // Others use this cluster too.
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil))
 	p.waitForLog(t, "Not allowed to list and watch the resource")
 	p.waitForLog(t, `cannot list resource \"foos\"`)
-	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
+	e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml")
 	p.waitForLog(t, `"Started"`)
 }
 

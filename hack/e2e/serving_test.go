@@ -97,7 +97,7 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 	shows("a permission was revoked", 500, "[+]foos ok",
 		`permission="create deployments.apps"`,
 		"kubectl auth can-i create deployments.apps --all-namespaces --as="+controllerUser)
-	e.kubectl(t, "", "apply", "-f", "artifacts/deploy")
+	e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml")
 	shows("it was granted again", 200, "[+]cluster ok")
 
 	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",

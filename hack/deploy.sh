@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# `make deploy`, `make undeploy` and `make manifests`.
+#
+#   hack/deploy.sh deploy     installs the CustomResourceDefinition and the controller, and waits until it runs
+#   hack/deploy.sh undeploy   removes the controller; keeps the CustomResourceDefinition and the Foos
+#   hack/deploy.sh manifests  writes bin/install.yaml, with everything that deploy applies
+#
+# IMAGE is the image of the controller. KUBECONFIG is the cluster, and .cluster/kubeconfig if it is not set: the cluster
+# of `make cluster`. ~/.kube/config is never used by itself, so that nobody installs a test version in a real cluster.
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly local_kubeconfig=.cluster/kubeconfig namespace=foo-system deployment=deployment/foo-controller
+kubeconfig=${KUBECONFIG:-$local_kubeconfig}
+readonly kubeconfig image=${IMAGE:-foo-controller:latest} installed=bin/install.yaml
+
+step() { printf '\n==> %s\n' "$*"; }
+
+fail() { # LINES...
+	printf '\n' >&2
+	printf 'deploy: %s\n' "$@" >&2
+	exit 1
+}
+
+# The bundled kubectl wants the directory of a local cluster. --kubeconfig has precedence over the empty file in it.
+# kustomize reads only relative paths, so the directory is in the repository.
+mkdir -p bin
+work=$(mktemp -d bin/deploy.XXXXXX)
+readonly work
+trap 'rm -rf "$work"' EXIT
+touch "$work/kubeconfig"
+kubectl() { bin/localcluster kubectl --dir "$work" -- --kubeconfig="$kubeconfig" "$@"; }
+
+# kustomization FOLDER BASE...: writes a kustomization of BASES with the image.
+kustomization() {
+	local folder=$work/$1 base
+	shift
+	mkdir -p "$folder"
+	{
+		printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n'
+		for base in "$@"; do printf -- '- ../../../%s\n' "$base"; done
+		printf 'images:\n- name: foo-controller\n  newName: %s\n' "$(image_name)"
+		case $image in
+		*@*) printf '  digest: %s\n' "${image#*@}" ;;
+		*) printf '  newTag: "%s"\n' "$(image_tag)" ;;
+		esac
+	} >"$folder/kustomization.yaml"
+}
+
+image_name() {
+	local name=${image%@*}
+	[[ ${name##*/} != *:* ]] || name=${name%:*} # A colon before the last slash is that of a port.
+	echo "$name"
+}
+
+image_tag() {
+	local last=${image##*/}
+	[[ $last == *:* ]] && echo "${last##*:}" || echo latest
+}
+
+# check_cluster: the cluster answers and has what the manifests need.
+check_cluster() {
+	local error=$work/error
+	if [[ ! -f $kubeconfig ]]; then
+		[[ $kubeconfig == "$local_kubeconfig" ]] || fail "KUBECONFIG=$kubeconfig is not a file. Give one file."
+		fail "There is no local cluster. Start one in another terminal: make cluster" \
+			"Or give another cluster: make $command KUBECONFIG=\$HOME/.kube/config"
+	fi
+	kubectl get --raw /readyz --request-timeout=15s >/dev/null 2>"$error" ||
+		fail "The cluster in $kubeconfig does not answer:" "$(tail -n 1 "$error")" \
+			"Check that it runs, and that the credentials are valid: kubectl --kubeconfig=$kubeconfig version"
+}
+
+check_version() {
+	local kinds
+	kinds=$(kubectl get --raw /apis/admissionregistration.k8s.io/v1)
+	[[ $kinds == *'"validatingadmissionpolicies"'* ]] ||
+		fail "This cluster has no ValidatingAdmissionPolicy v1. Kubernetes 1.30 or newer is needed:" "$(kubectl version 2>&1 | tail -n 1)" \
+			"For an older cluster, see \"Without admission policies\" in docs/install.md."
+}
+
+# base prints the kustomization of the controller. In a cluster with the pod runner, its pods have to run there, because
+# the other nodes of a local cluster are simulated.
+base() {
+	if [[ $kubeconfig == "$local_kubeconfig" || -n $(kubectl get nodes -l foo-controller.example/pods=run -o name 2>/dev/null) ]]; then
+		echo hack/deploy-local
+	else
+		echo artifacts/deploy
+	fi
+}
+
+apply() { kubectl apply --server-side --force-conflicts --field-manager=foo-controller-deploy "$@"; }
+
+deploy() {
+	step "Deploying $image to the cluster in $kubeconfig"
+	check_cluster
+	check_version
+	step "Installing the CustomResourceDefinition"
+	apply -k artifacts/crd
+	kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io --timeout=60s
+	step "Installing the controller in the namespace $namespace"
+	kustomization controller "$(base)"
+	apply -k "$work/controller"
+	step "Waiting until the controller runs"
+	kubectl rollout status "$deployment" -n "$namespace" --timeout="${TIMEOUT:-180s}" || explain
+	step "The controller runs. Look at it, and create a Foo:"
+	echo "  $(k) get pods -n $namespace"
+	echo "  $(k) apply -f artifacts/examples/example-foo.yaml"
+	echo "  $(k) get foos --watch"
+}
+
+# k prints the kubectl command for a person.
+k() {
+	if [[ $kubeconfig == "$local_kubeconfig" ]]; then
+		echo "bin/localcluster kubectl --dir .cluster --"
+	else
+		echo "kubectl --kubeconfig=$kubeconfig"
+	fi
+}
+
+# explain prints why the controller does not run, and ends the script.
+explain() {
+	step "The pods, and the latest events"
+	kubectl get pods -n "$namespace" -o wide || true
+	kubectl get events -n "$namespace" --sort-by=.lastTimestamp | tail -n 10 || true
+	step "The log of the controller"
+	kubectl logs "$deployment" -n "$namespace" --tail=20 || true
+	fail "The controller does not run yet. Frequent causes:" \
+		"- ErrImagePull, ErrImageNeverPull: the nodes do not have the image $image. Load it (docs/image.md), or" \
+		"  give one that is in a registry: make deploy IMAGE=registry.example/me/foo-controller:v1.2.3" \
+		"- Pending: no node has room; the events have the reason" \
+		"- Running, but not ready: its log has what is missing, and what to do" \
+		"The cluster continues to try. When the cause is removed: $(k) rollout status $deployment -n $namespace"
+}
+
+undeploy() {
+	step "Removing the controller from the cluster in $kubeconfig"
+	check_cluster
+	step "Stopping it: it finishes its syncs and releases the Lease"
+	kubectl delete "$deployment" -n "$namespace" --ignore-not-found --cascade=foreground --timeout=90s
+	step "Removing its permissions, its admission policies and the rest"
+	kustomization controller artifacts/deploy
+	cat >>"$work/controller/kustomization.yaml" <<-EOT
+		patches:
+		- patch: '{apiVersion: v1, kind: Namespace, metadata: {name: $namespace}, \$patch: delete}'
+	EOT
+	kubectl delete -k "$work/controller" --ignore-not-found
+	kubectl delete lease foo-controller -n "$namespace" --ignore-not-found
+	remove_namespace
+	report_kept
+}
+
+# remove_namespace deletes the namespace, unless it has what somebody else has put there: a namespace is deleted with
+# everything in it.
+remove_namespace() {
+	local kinds=deployments,statefulsets,daemonsets,jobs,cronjobs,services,persistentvolumeclaims others
+	kubectl get crd foos.samplecontroller.k8s.io >/dev/null 2>&1 && kinds+=,foos
+	others=$(kubectl get "$kinds" -n "$namespace" -o name)
+	if [[ -n $others ]]; then
+		echo "The namespace $namespace is kept, because it is not empty:" $others
+		return
+	fi
+	kubectl delete namespace "$namespace" --ignore-not-found --timeout=90s
+}
+
+report_kept() {
+	local foos
+	foos=$(kubectl get foos --all-namespaces -o name 2>/dev/null | wc -l) || true
+	step "The controller is removed. The CustomResourceDefinition, all Foos ($foos) and their Deployments are kept"
+	cat <<-EOT
+		Pods continue to run, but nobody corrects Deployments and reports on Foos. After the next 'make deploy', the
+		controller continues with the same Foos.
+
+		To delete the CustomResourceDefinition too:
+		  $(k) delete -k artifacts/crd
+		That deletes all Foos of the cluster, and with them their Deployments and pods.
+	EOT
+}
+
+manifests() {
+	kustomization all artifacts/crd artifacts/deploy
+	{
+		echo "# The CustomResourceDefinition of Foos, and foo-controller with the image $image."
+		echo "# \`make manifests\` has made this file. Apply it with: kubectl apply --server-side -f install.yaml"
+		kubectl kustomize "$work/all"
+	} >"$work/install.yaml"
+	mv "$work/install.yaml" "$installed"
+	echo "Wrote $installed, with the image $image. Apply it with: kubectl apply --server-side -f $installed"
+}
+
+readonly command=${1-}
+case $command in
+deploy | undeploy | manifests) "$command" ;;
+*)
+	echo "usage: hack/deploy.sh deploy|undeploy|manifests" >&2
+	exit 2
+	;;
+esac
