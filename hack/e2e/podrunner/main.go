@@ -31,6 +31,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -64,6 +65,7 @@ func run(args []string) error {
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "`file` with the connection to the API server")
 	flags.StringVar(&opts.layout, "layout", "bin/image/layout", "OCI image layout with the images, a `directory`")
 	flags.StringVar(&opts.dir, "dir", "", "`directory` for images, volumes and logs")
+	stopWithStdin := flags.Bool("stop-with-stdin", false, "stop also when the standard input ends, for scripts")
 	flags.StringVar(&opts.node, "node", "real-node", "`name` of the node")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -84,6 +86,12 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *stopWithStdin {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin) // An error is an end too.
+			stop()
+		}()
+	}
 	context.AfterFunc(ctx, stop) // A second signal ends the runner at once, and with it all pods.
 	return r.run(ctx)
 }

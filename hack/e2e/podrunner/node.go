@@ -193,15 +193,16 @@ func (r *runner) reportNode(ctx context.Context, ready bool) {
 // renewLease writes the Lease that shows that the node is there.
 func (r *runner) renewLease(ctx context.Context) {
 	leases := r.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: r.opts.node},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new(r.opts.node), LeaseDurationSeconds: new(int32(leaseSeconds)),
-			RenewTime: new(metav1.NowMicro()),
-		},
+	spec := coordinationv1.LeaseSpec{
+		HolderIdentity: new(r.opts.node), LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NowMicro()),
 	}
-	_, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
+	lease, err := leases.Get(ctx, r.opts.node, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		lease.Spec = spec
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	case apierrors.IsNotFound(err):
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: r.opts.node}, Spec: spec}
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
 	if err != nil && ctx.Err() == nil {

@@ -103,11 +103,17 @@ func (w *podWorker) adopt(pod *corev1.Pod) {
 		if before.ContainerID == "" {
 			continue
 		}
-		w.state.restarts = before.RestartCount + 1
-		w.state.number = w.state.restarts
+		w.state.number = before.RestartCount + 1
 		w.state.ended = before.LastTerminationState.Terminated
-		if before.State.Terminated != nil {
+		switch {
+		case before.State.Terminated != nil:
 			w.state.ended = before.State.Terminated
+		case before.State.Running != nil: // It ended with the runner.
+			w.state.ended = &corev1.ContainerStateTerminated{
+				ExitCode: killed.Code, Reason: "ContainerStatusUnknown", StartedAt: before.State.Running.StartedAt,
+				FinishedAt: metav1.Now(), ContainerID: before.ContainerID,
+				Message: "The container could not be located: its node was started again",
+			}
 		}
 		w.state.final = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	}
@@ -285,13 +291,13 @@ func (w *podWorker) startContainer(ctx context.Context, pod *corev1.Pod) error {
 	if err := w.makeSandbox(ctx, pod, img, spec); err != nil {
 		return err
 	}
-	w.logFile = w.runner.logFile(pod, w.state.restartsOfNext())
+	w.logFile = w.runner.logFile(pod, w.state.number) // The restart count of the next container.
 	log, err := os.OpenFile(w.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	w.state.beginNext()
+	w.state.number++
 	w.state.startedAt = time.Now()
 	if err := w.sandbox.start(ctx, spec, log); err != nil {
 		w.runner.event(pod, corev1.EventTypeWarning, "Failed", err.Error())
@@ -304,19 +310,6 @@ func (w *podWorker) startContainer(ctx context.Context, pod *corev1.Pod) error {
 	w.runner.event(pod, corev1.EventTypeNormal, "Started", "Started container "+c.Name)
 	w.beginProbes(ctx, pod)
 	return nil
-}
-
-// restartsOfNext returns the restart count of the next container.
-func (s *containerState) restartsOfNext() int32 {
-	if s.number == 0 {
-		return 0
-	}
-	return s.restarts + 1
-}
-
-func (s *containerState) beginNext() {
-	s.restarts = s.restartsOfNext()
-	s.number++
 }
 
 // pullReason is what the status shows when the layout has no such image.

@@ -24,9 +24,9 @@ const (
 
 // A containerState is what is known about the container of a pod.
 type containerState struct {
-	// number counts the containers of the pod, from 1; 0 is none yet. restarts is what the status reports.
-	number, restarts int32
-	imageID          string
+	// number is that of the last container, from 1. 0 means that there was none.
+	number  int32
+	imageID string
 	// running is set between start and end.
 	running            bool
 	startedAt          time.Time
@@ -36,9 +36,12 @@ type containerState struct {
 	ended *corev1.ContainerStateTerminated
 	// final means that it is not started again.
 	final bool
-	// backoff is how long the last wait before a restart was, or zero.
-	backoff time.Duration
+	// failures counts the containers that ended since the last one that ran for long.
+	failures int
 }
+
+// restarts is what the status reports.
+func (s *containerState) restarts() int32 { return max(0, s.number-1) }
 
 // end records how a container has ended, and returns how long to wait before the next one.
 func (s *containerState) end(id string, exit exitStatus, message string, now time.Time) time.Duration {
@@ -52,15 +55,23 @@ func (s *containerState) end(id string, exit exitStatus, message string, now tim
 	}
 	ran := now.Sub(s.startedAt)
 	s.running, s.started, s.ready = false, false, false
-	switch {
-	case s.number <= 1 || ran > backoffReset:
-		s.backoff = 0
-	case s.backoff == 0:
-		s.backoff = firstBackoff
-	default:
-		s.backoff = min(2*s.backoff, maxBackoff)
+	if ran > backoffReset {
+		s.failures = 0
 	}
-	return s.backoff
+	s.failures++
+	return backoff(s.failures)
+}
+
+// backoff returns how long to wait after so many failures.
+func backoff(failures int) time.Duration {
+	if failures < 2 {
+		return 0
+	}
+	delay := firstBackoff
+	for range failures - 2 {
+		delay = min(2*delay, maxBackoff)
+	}
+	return delay
 }
 
 // wait records why there is no container at present.
@@ -115,7 +126,7 @@ func (s *containerState) phase() corev1.PodPhase {
 func (s *containerState) containerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	c := corev1.ContainerStatus{
 		Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, ImageID: s.imageID,
-		RestartCount: s.restarts, Ready: s.ready, Started: new(s.started),
+		RestartCount: s.restarts(), Ready: s.ready, Started: new(s.started),
 	}
 	if s.number > 0 {
 		c.ContainerID = containerID(pod, s.number)
