@@ -46,7 +46,7 @@ func (s *logServer) serve() { _ = s.server.Serve(s.listener) } // It ends with c
 
 func (s *logServer) close() { _ = s.server.Close() }
 
-// logs writes the log of a container. Of the options, it knows follow, previous and tailLines.
+// logs writes the log of a container. Of the options, it knows follow, previous, limitBytes and tailLines.
 func (s *logServer) logs(w http.ResponseWriter, req *http.Request) {
 	pod, restarts, ok := s.find(req)
 	if ok && req.FormValue("previous") == "true" {
@@ -66,8 +66,12 @@ func (s *logServer) logs(w http.ResponseWriter, req *http.Request) {
 	}
 	w.WriteHeader(http.StatusOK)
 	follow := req.FormValue("follow") == "true"
+	content := io.Reader(file)
+	if limit, err := strconv.ParseInt(req.FormValue("limitBytes"), 10, 64); err == nil {
+		content = io.LimitReader(file, limit)
+	}
 	for {
-		if _, err := io.Copy(w, file); err != nil || !follow {
+		if _, err := io.Copy(w, content); err != nil || !follow {
 			return
 		}
 		_ = http.NewResponseController(w).Flush()

@@ -28,6 +28,10 @@ import (
 // retryAfter is how long to wait after a failure that has no other delay, such as a status that cannot be written.
 const retryAfter = time.Second
 
+// How long to wait before what prevents a container from starting is looked at again, such as a missing image. The delay
+// doubles from the first to the longest.
+const firstStartDelay, maxStartDelay = 500 * time.Millisecond, 15 * time.Second
+
 // A podWorker runs one pod, in a goroutine of its own. Everything that happens to the pod comes to this goroutine: a
 // change of the object, the end of the container, the result of a probe, a time that has come.
 type podWorker struct {
@@ -55,6 +59,9 @@ type podWorker struct {
 	// stopping means that the container was asked to stop. killAt is when it is killed, startAt when it may start.
 	stopping, signalled bool
 	killAt, startAt     time.Time
+	// startFailures and startFailed are how often in a row no container could start, and the last reason.
+	startFailures int
+	startFailed   string
 	// retryAt is when to try again what has failed; zero if nothing has.
 	retryAt time.Time
 	// reported is the status that was written last.
@@ -259,17 +266,22 @@ type startError struct {
 
 func (e *startError) Error() string { return e.err.Error() }
 
-// start starts a container, or records why it cannot.
+// start starts a container, or records why it cannot. It tries again with a delay.
 func (w *podWorker) start(ctx context.Context, pod *corev1.Pod) {
-	const delay = 5 * time.Second
 	err := w.startContainer(ctx, pod)
 	if err == nil {
+		w.startFailures, w.startFailed = 0, ""
 		return
 	}
-	w.startAt = time.Now().Add(delay)
+	w.startAt = time.Now().Add(min(maxStartDelay, firstStartDelay<<min(w.startFailures, 10)))
+	w.startFailures++
 	failed := &startError{reason: "ContainerCreating", err: err}
 	errors.As(err, &failed)
 	w.state.wait(failed.reason, err.Error())
+	if w.startFailed == err.Error() {
+		return // It is in the log and in the events.
+	}
+	w.startFailed = err.Error()
 	w.runner.log("%s: %s: %v", key(pod), failed.reason, err)
 	w.runner.event(pod, corev1.EventTypeWarning, "Failed", err.Error())
 }
