@@ -453,7 +453,7 @@ func outside(pod *corev1.Pod) string {
 func testPodLogs(t *testing.T, e *podEnv) {
 	pod := e.anyPod(t).Name
 	log := e.kubectl(t, "", "logs", pod, "-n", systemNamespace)
-	if !strings.Contains(log, `"Serving" endpoint="health"`) {
+	if !strings.Contains(log, `"Starting" version="e2e"`) {
 		t.Errorf("the log is\n%s", log)
 	}
 	if first := e.kubectl(t, "", "logs", pod, "-n", systemNamespace, "--limit-bytes=20"); first != log[:20] {
