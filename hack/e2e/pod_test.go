@@ -23,8 +23,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file tests the controller as operators run it: in its image, in two pods, with the manifests of `make deploy` and
-// the permissions in them. The pods really run, on the node of the pod runner (podrunner).
+// This file tests the controller as operators run it: in its image, in two pods, with the manifests of `make deploy`
+// and the permissions in them. The pods really run, on the node of the pod runner (podrunner).
 
 const (
 	podRunnerBinary = "bin/podrunner"
@@ -43,10 +43,7 @@ func TestPods(t *testing.T) {
 	e.deployController(t)
 
 	t.Run("while two pods run", func(t *testing.T) {
-		for _, test := range []struct {
-			name string
-			run  func(*testing.T, *podEnv)
-		}{
+		for _, test := range []podTest{
 			{"the process is user 65532, has no capabilities, and cannot write to its root file system", testPodIsConfined},
 			{"a Foo gets its Deployment, and a change of it is corrected", testPodCorrects},
 			{"a Foo moves to another name", testPodRenames},
@@ -66,12 +63,22 @@ func TestPods(t *testing.T) {
 			})
 		}
 	})
-	t.Run("a process that is killed is started again, and counted", func(t *testing.T) { testPodKilled(t, e) })
-	t.Run("the standby takes over when the pod of the leader is deleted", func(t *testing.T) { testPodTakeover(t, e) })
-	t.Run("a pod is not ready while a permission is missing", func(t *testing.T) { testPodPermission(t, e) })
-	t.Run("a node that was killed takes its processes with it, and starts them again", func(t *testing.T) { testNodeKilled(t, e) })
-	t.Run("undeploy stops the pods and keeps the Foos", func(t *testing.T) { testUndeploy(t, e) })
-	t.Run("a node that stops leaves no process and no mount", func(t *testing.T) { testNodeStops(t, e) })
+	for _, test := range []podTest{
+		{"a process that is killed is started again, and counted", testPodKilled},
+		{"the standby takes over when the pod of the leader is deleted", testPodTakeover},
+		{"a pod is not ready while a permission is missing", testPodPermission},
+		{"a node that is killed takes its processes with it, and starts them again", testNodeKilled},
+		{"undeploy stops the pods and keeps the Foos", testUndeploy},
+		{"a node that stops leaves no process and no mount", testNodeStops},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, e) })
+	}
+}
+
+// A podTest is a scenario.
+type podTest struct {
+	name string
+	run  func(*testing.T, *podEnv)
 }
 
 // The pod runner needs no permissions of root. All other tests of pods run as the user who runs them.
@@ -317,7 +324,7 @@ func processes(t *testing.T) map[int]string {
 	return programs
 }
 
-// testPod starts a pod with the image of the controller in the namespace of the test. lines are fields of its container.
+// testPod starts a pod in the namespace of the test. lines are fields of its container.
 func (e *podEnv) testPod(t *testing.T, name string, lines ...string) {
 	t.Helper()
 	e.kubectl(t, fmt.Sprintf(`
@@ -367,7 +374,8 @@ func testPodIsConfined(t *testing.T, e *podEnv) {
 		t.Errorf("NSpid = %v, want process 1 in its container", inside)
 	}
 	// The mount itself is read-only, so not even root of the machine may write there.
-	for _, name := range []string{"/written", "/etc/passwd", "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+	token := "/var/run/secrets/kubernetes.io/serviceaccount/token"
+	for _, name := range []string{"/written", "/etc/passwd", token} {
 		file, err := os.OpenFile(fmt.Sprintf("/proc/%d/root%s", pid, name), os.O_WRONLY|os.O_CREATE, 0o600)
 		if err == nil {
 			file.Close()
@@ -548,10 +556,12 @@ func testPodKilled(t *testing.T, e *podEnv) {
 	}
 }
 
-// testPodTakeover also checks how the process of the deleted pod ends: the pod reports that before its object is deleted.
+// testPodTakeover also checks how the process of the deleted pod ends. The status of the pod has that before the object
+// is deleted.
 func testPodTakeover(t *testing.T, e *podEnv) {
 	leader := e.leader(t, "")
-	watcher, err := e.kube.CoreV1().Pods(systemNamespace).Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: leader}))
+	only := metav1.SingleObject(metav1.ObjectMeta{Name: leader})
+	watcher, err := e.kube.CoreV1().Pods(systemNamespace).Watch(t.Context(), only)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -578,7 +588,8 @@ func testPodTakeover(t *testing.T, e *podEnv) {
 // waitForReadyPods waits until both pods of the controller are ready.
 func (e *podEnv) waitForReadyPods(t *testing.T) {
 	t.Helper()
-	e.kubectl(t, "", "rollout", "status", "deployment/foo-controller", "-n", systemNamespace, "--timeout="+eventually.String())
+	e.kubectl(t, "", "rollout", "status", "deployment/foo-controller", "-n", systemNamespace,
+		"--timeout="+eventually.String())
 }
 
 func testPodPermission(t *testing.T, e *podEnv) {
@@ -651,7 +662,9 @@ func (e *podEnv) isOurs(t *testing.T, pid int) bool {
 
 func testNodeStops(t *testing.T, e *podEnv) {
 	e.testPod(t, "last", "image: "+testImage, "args: [--health-probe-bind-address=:8081]")
-	e.waitForPod(t, e.namespace, "last", "runs", func(pod *corev1.Pod) bool { return containerOf(pod).State.Running != nil })
+	e.waitForPod(t, e.namespace, "last", "runs", func(pod *corev1.Pod) bool {
+		return containerOf(pod).State.Running != nil
+	})
 	pid := e.processOf(t, "last")
 	if pid == 0 || !e.isOurs(t, pid) {
 		t.Fatalf("process %d does not belong to this test", pid)

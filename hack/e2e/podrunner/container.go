@@ -15,7 +15,7 @@ import (
 )
 
 // This file is the last process before the entrypoint of a container. It runs under the command "podrunner container":
-// the sandbox starts it in new user, mount and PID namespaces. It takes its permissions away and becomes the entrypoint,
+// the sandbox starts it in new user, mount and PID namespaces. It drops its permissions and becomes the entrypoint,
 // which is then process 1 of its container, as on any node.
 
 const (

@@ -32,7 +32,8 @@ func newStore(t *testing.T, files ...*tar.Header) *imageStore {
 		t.Fatal(err)
 	}
 	index := mutate.AppendManifests(empty.Index,
-		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "other"}}},
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: runtime.GOOS, Architecture: "other"}}},
 		mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}})
 	s := &imageStore{layout: t.TempDir(), dir: t.TempDir()}
@@ -99,7 +100,8 @@ func TestAnImageIsFoundByItsNameAndUnpackedOnce(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, errNoImage)
 		}
 	}
-	if _, err := (&imageStore{layout: filepath.Join(s.layout, "absent")}).get("foo-controller:v1"); !errors.Is(err, errNoImage) {
+	s.layout = filepath.Join(s.layout, "absent")
+	if _, err := s.get("foo-controller:v1"); !errors.Is(err, errNoImage) {
 		t.Errorf("without a layout: %v, want %v", err, errNoImage)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -92,8 +91,7 @@ func (s *logServer) find(req *http.Request) (pod *corev1.Pod, restarts int32, ok
 	pod = &corev1.Pod{}
 	for _, worker := range s.runner.workers {
 		latest, _ := worker.latest()
-		if key(latest) != (types.NamespacedName{Namespace: req.PathValue("namespace"), Name: req.PathValue("pod")}).String() ||
-			len(latest.Status.ContainerStatuses) == 0 {
+		if key(latest) != req.PathValue("namespace")+"/"+req.PathValue("pod") || len(latest.Status.ContainerStatuses) == 0 {
 			continue
 		}
 		return latest, latest.Status.ContainerStatuses[0].RestartCount, true

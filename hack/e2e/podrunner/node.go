@@ -82,6 +82,10 @@ func newRunner(opts options) (*runner, error) {
 		opts: opts, client: client, apiServer: server.Host, workers: map[types.UID]*podWorker{}, taken: map[int]bool{},
 		images: &imageStore{layout: opts.layout, dir: filepath.Join(opts.dir, "images")},
 	}
+	// What is left of a runner that was killed. Its containers have ended with it.
+	if err := os.RemoveAll(filepath.Join(opts.dir, "pods")); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{"images", "pods", "logs"} {
 		if err := os.MkdirAll(filepath.Join(opts.dir, dir), 0o755); err != nil {
 			return nil, err

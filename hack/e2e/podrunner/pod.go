@@ -28,7 +28,7 @@ import (
 // retryAfter is how long to wait after a failure that has no other delay, such as a status that cannot be written.
 const retryAfter = time.Second
 
-// How long to wait before what prevents a container from starting is looked at again, such as a missing image. The delay
+// How long to wait before the next attempt if a container cannot start, for instance without an image. The delay
 // doubles from the first to the longest.
 const firstStartDelay, maxStartDelay = 500 * time.Millisecond, 15 * time.Second
 
@@ -106,6 +106,10 @@ func (w *podWorker) run(ctx context.Context) {
 
 // adopt continues the counts of a pod that an earlier runner has run.
 func (w *podWorker) adopt(pod *corev1.Pod) {
+	w.state.final = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if w.state.final {
+		w.state.ended = &corev1.ContainerStateTerminated{} // Replaced below, if it is known.
+	}
 	for _, before := range pod.Status.ContainerStatuses {
 		if before.ContainerID == "" {
 			continue
@@ -122,7 +126,6 @@ func (w *podWorker) adopt(pod *corev1.Pod) {
 				Message: "The container could not be located: its node was started again",
 			}
 		}
-		w.state.final = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	}
 }
 
@@ -235,8 +238,8 @@ func (w *podWorker) nextDue() time.Duration {
 func (w *podWorker) ended(pod *corev1.Pod, exit exitStatus) {
 	w.endProbes()
 	w.stopping = false
-	message := ""
-	if exit.Code != 0 && pod.Spec.Containers[0].TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+	message, policy := "", pod.Spec.Containers[0].TerminationMessagePolicy
+	if exit.Code != 0 && policy == corev1.TerminationMessageFallbackToLogsOnError {
 		message = tail(w.logFile, 2048)
 	}
 	delay := w.state.end(containerID(pod, w.state.number), exit, message, time.Now())
@@ -253,7 +256,8 @@ func (w *podWorker) backOff(pod *corev1.Pod, delay time.Duration) {
 	if delay == 0 {
 		return
 	}
-	message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", delay, pod.Spec.Containers[0].Name, key(pod))
+	container := pod.Spec.Containers[0].Name
+	message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", delay, container, key(pod))
 	w.state.wait("CrashLoopBackOff", message)
 	w.runner.event(pod, corev1.EventTypeWarning, "BackOff", message)
 }
@@ -313,8 +317,9 @@ func (w *podWorker) startContainer(ctx context.Context, pod *corev1.Pod) error {
 	w.state.startedAt = time.Now()
 	if err := w.sandbox.start(ctx, spec, log); err != nil {
 		w.runner.event(pod, corev1.EventTypeWarning, "Failed", err.Error())
-		w.backOff(pod, max(firstBackoff, w.state.end(containerID(pod, w.state.number), exitStatus{Code: 128}, err.Error(), time.Now())))
+		delay := w.state.end(containerID(pod, w.state.number), exitStatus{Code: 128}, err.Error(), time.Now())
 		w.state.ended.Reason = "StartError"
+		w.backOff(pod, max(firstBackoff, delay))
 		return nil
 	}
 	w.state.running, w.state.waiting = true, ""
@@ -448,6 +453,9 @@ func lower(kind probeKind) string {
 
 // report writes the status of the pod if it has changed.
 func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) {
+	if w.state.final && w.state.number == 0 {
+		return // It ended before it had a container: somebody else has reported that.
+	}
 	before := pod.Status
 	if w.reported != nil {
 		before = *w.reported

@@ -263,7 +263,8 @@ func bind(source, target string, flags uintptr) error {
 	if err := unix.Statfs(target, &stat); err != nil {
 		return err
 	}
-	const inherited = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY | unix.MS_NOATIME | unix.MS_NODIRATIME
+	const inherited = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY | unix.MS_NOATIME |
+		unix.MS_NODIRATIME
 	flags |= uintptr(stat.Flags) & inherited
 	return mountAt("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV|flags, "")
 }

@@ -28,29 +28,41 @@ func unsupported(pod *corev1.Pod) error {
 		return errors.New("the pod runner runs pods with one container and no init containers")
 	}
 	c := &spec.Containers[0]
-	for field, used := range map[string]bool{
-		"hostNetwork": spec.HostNetwork, "hostPID": spec.HostPID, "hostIPC": spec.HostIPC,
-		"privileged":         c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged,
-		"capabilities.add":   c.SecurityContext != nil && c.SecurityContext.Capabilities != nil && len(c.SecurityContext.Capabilities.Add) > 0,
-		"lifecycle":          c.Lifecycle != nil,
-		"envFrom":            len(c.EnvFrom) > 0,
-		"volumeDevices":      len(c.VolumeDevices) > 0,
-		"stdin, tty":         c.Stdin || c.TTY,
-		"subPath":            slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.SubPath+m.SubPathExpr != "" }),
-		"probe by exec/grpc": slices.ContainsFunc([]*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe}, isForeignProbe),
+	security := c.SecurityContext
+	if security == nil {
+		security = &corev1.SecurityContext{}
+	}
+	for _, field := range []struct {
+		name string
+		used bool
+	}{
+		{"hostNetwork", spec.HostNetwork},
+		{"hostPID", spec.HostPID},
+		{"hostIPC", spec.HostIPC},
+		{"privileged", security.Privileged != nil && *security.Privileged},
+		{"capabilities.add", security.Capabilities != nil && len(security.Capabilities.Add) > 0},
+		{"lifecycle", c.Lifecycle != nil},
+		{"envFrom", len(c.EnvFrom) > 0},
+		{"volumeDevices", len(c.VolumeDevices) > 0},
+		{"stdin and tty", c.Stdin || c.TTY},
+		{"subPath", slices.ContainsFunc(c.VolumeMounts, hasSubPath)},
+		{"exec and grpc of probes", isForeignProbe(c.StartupProbe) || isForeignProbe(c.LivenessProbe) ||
+			isForeignProbe(c.ReadinessProbe)},
 	} {
-		if used {
-			return fmt.Errorf("the pod runner does not support the field %s", field)
+		if field.used {
+			return fmt.Errorf("the pod runner does not support the field %s", field.name)
 		}
 	}
 	return nil
 }
 
+func hasSubPath(m corev1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }
+
 func isForeignProbe(p *corev1.Probe) bool { return p != nil && p.HTTPGet == nil && p.TCPSocket == nil }
 
 // containerSpecOf returns what to start for the container of a pod.
-func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image, nodeIP, podIP string) (
-	*containerSpec, error) {
+func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image,
+	nodeIP, podIP string) (*containerSpec, error) {
 	c := &pod.Spec.Containers[0]
 	uid, gid, err := userOf(pod, img)
 	if err != nil {
@@ -79,10 +91,9 @@ func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *core
 	for _, variable := range env {
 		spec.Env = append(spec.Env, variable.Name+"="+variable.Value)
 	}
-	if dir := c.WorkingDir + img.config.WorkingDir; dir != "" {
-		spec.Dir = img.config.WorkingDir
-		if c.WorkingDir != "" {
-			spec.Dir = c.WorkingDir
+	for _, dir := range []string{img.config.WorkingDir, c.WorkingDir} {
+		if dir != "" {
+			spec.Dir = dir
 		}
 	}
 	if s := c.SecurityContext; s != nil {
@@ -126,8 +137,8 @@ func userOf(pod *corev1.Pod, img *image) (uid, gid int, err error) {
 }
 
 // environment returns the variables of the container, in the order in which they may refer to each other.
-func environment(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image, nodeIP, podIP string) (
-	[]corev1.EnvVar, error) {
+func environment(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image,
+	nodeIP, podIP string) ([]corev1.EnvVar, error) {
 	env := []corev1.EnvVar{
 		{Name: "PATH", Value: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		{Name: "HOSTNAME", Value: hostname(pod)},

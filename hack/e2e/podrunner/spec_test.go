@@ -112,7 +112,7 @@ func TestAFieldThatWouldBeIgnoredPreventsTheStart(t *testing.T) {
 		"init containers":  func(s *corev1.PodSpec, c *corev1.Container) { s.InitContainers = []corev1.Container{*c} },
 		"lifecycle":        func(_ *corev1.PodSpec, c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} },
 		"capabilities.add": func(_ *corev1.PodSpec, c *corev1.Container) { c.SecurityContext = withCapability() },
-		"probe by exec":    func(_ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} },
+		"exec and grpc":    func(_ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} },
 		"subPath": func(_ *corev1.PodSpec, c *corev1.Container) {
 			c.VolumeMounts = []corev1.VolumeMount{{SubPath: "a"}}
 		},

@@ -78,7 +78,8 @@ func backoff(failures int) time.Duration {
 func (s *containerState) wait(reason, message string) { s.waiting, s.waitingIs = reason, message }
 
 // podStatus returns the status of a pod. hasSandbox means that it has its network.
-func (s *containerState) podStatus(pod *corev1.Pod, nodeIP, podIP string, hasSandbox bool, now time.Time) corev1.PodStatus {
+func (s *containerState) podStatus(pod *corev1.Pod, nodeIP, podIP string, hasSandbox bool,
+	now time.Time) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
 	status.Phase = s.phase()
@@ -93,7 +94,8 @@ func (s *containerState) podStatus(pod *corev1.Pod, nodeIP, podIP string, hasSan
 
 	reason, message := "", ""
 	if !s.ready {
-		reason, message = "ContainersNotReady", fmt.Sprintf("containers with unready status: [%s]", pod.Spec.Containers[0].Name)
+		reason = "ContainersNotReady"
+		message = fmt.Sprintf("containers with unready status: [%s]", pod.Spec.Containers[0].Name)
 	}
 	if s.final && s.ended.ExitCode == 0 {
 		reason, message = "PodCompleted", ""

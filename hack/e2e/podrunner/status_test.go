@@ -105,8 +105,9 @@ func TestTheTimeOfAConditionChangesOnlyWithItsStatusAndConditionsOfOthersStay(t 
 		t.Errorf("the condition did not change, and its time is %s", cond.LastTransitionTime)
 	}
 	state.ready = true
-	pod.Status = state.podStatus(pod, "127.0.1.1", "10.245.1.2", true, testTime.Add(2*time.Minute))
-	if cond := conditionOf(pod.Status, corev1.PodReady); !cond.LastTransitionTime.Time.Equal(testTime.Add(2 * time.Minute)) {
+	changed := testTime.Add(2 * time.Minute)
+	pod.Status = state.podStatus(pod, "127.0.1.1", "10.245.1.2", true, changed)
+	if cond := conditionOf(pod.Status, corev1.PodReady); !cond.LastTransitionTime.Time.Equal(changed) {
 		t.Errorf("the condition changed, and its time is %s", cond.LastTransitionTime)
 	}
 	if cond := conditionOf(pod.Status, corev1.DisruptionTarget); cond.Status != corev1.ConditionTrue {

@@ -63,7 +63,8 @@ func (v *volumes) write(ctx context.Context, pod *corev1.Pod, now time.Time) err
 }
 
 // files returns the content of a volume.
-func (v *volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume, now time.Time) (map[string]string, error) {
+func (v *volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume,
+	now time.Time) (map[string]string, error) {
 	files := map[string]string{}
 	var sources []corev1.VolumeProjection
 	switch {
@@ -153,7 +154,9 @@ func (v *volumes) token(ctx context.Context, pod *corev1.Pod, source *corev1.Ser
 	now time.Time) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: source.ExpirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+		},
 	}}
 	if source.Audience != "" {
 		request.Spec.Audiences = []string{source.Audience}
