@@ -154,14 +154,22 @@ func (r *runner) register(ctx context.Context) error {
 	return nil
 }
 
-// reportNode writes the status of the node.
+// reportNode writes the status of the node. It tries until it succeeds: others write to the Node at the same time.
 func (r *runner) reportNode(ctx context.Context, ready bool) {
+	_ = wait.PollUntilContextCancel(ctx, retryAfter, true, func(ctx context.Context) (bool, error) {
+		err := r.updateNode(ctx, ready)
+		if err != nil && ctx.Err() == nil {
+			r.log("report the node: %v", err)
+		}
+		return err == nil, nil
+	})
+}
+
+func (r *runner) updateNode(ctx context.Context, ready bool) error {
 	node, err := r.client.CoreV1().Nodes().Get(ctx, r.opts.node, metav1.GetOptions{})
 	if err != nil {
-		r.log("report the node: %v", err)
-		return
+		return err
 	}
-	node = node.DeepCopy()
 	now := metav1.Now()
 	cond := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: statusOf(ready), Reason: "PodRunnerReady", Message: "the pod runner runs",
@@ -189,9 +197,8 @@ func (r *runner) reportNode(ctx context.Context, ready bool) {
 		OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH, KubeletVersion: "podrunner",
 		ContainerRuntimeVersion: "podrunner://1",
 	}
-	if _, err := r.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		r.log("report the node: %v", err)
-	}
+	_, err = r.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
 }
 
 // renewLease writes the Lease that shows that the node is there.
