@@ -18,10 +18,18 @@ help: ## show this list
 run: build ## run a local control plane, the controller and an example Foo; Ctrl-C stops and removes everything
 	@hack/run.sh
 
+.PHONY: cluster
+cluster: bin/localcluster bin/podrunner ## run a local control plane that runs pods, for make image deploy; Ctrl-C removes it
+	@hack/cluster.sh
+
+.PHONY: smoke
+smoke: ## install the controller in a new kind cluster and try it; needs kind, kubectl and Docker; not in CI
+	@hack/smoke.sh
+
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
 .PHONY: test
-test: build bin/foo-controller-race ## run all tests, including those that use a local control plane
+test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all tests, including those that use a local control plane
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
@@ -80,6 +88,14 @@ bin/foo-controller-race: ## build the controller with Go's race detector, for th
 .PHONY: bin/localcluster
 bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
 	@hack/build-localcluster.sh
+
+.PHONY: bin/podrunner
+bin/podrunner: ## build the node that runs pods on a local control plane
+	@CGO_ENABLED=0 go build -C hack/e2e -o ../../$@ ./podrunner
+
+.PHONY: bin/image-native
+bin/image-native: ## build the container image for this machine, for the end-to-end tests
+	@go run -C hack/image . --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
 
 .PHONY: image
 image: ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes

@@ -139,7 +139,9 @@ func kwokArgs(c *cluster) []string {
 	return []string{
 		"--kubeconfig=" + c.file("kubeconfig"),
 		"--config=" + c.file("kwok.yaml"),
-		"--manage-all-nodes=true",
+		// Only the nodes that "up" creates. A node of a real kubelet, or of the pod runner, reports for itself.
+		"--manage-all-nodes=false",
+		"--manage-nodes-with-annotation-selector=" + simulatedNode + "=fake",
 		"--cidr=10.244.0.0/16", // The default is the range of the Services.
 		fmt.Sprintf("--server-address=127.0.0.1:%d", c.port(kwok)),
 		"--tls-cert-file=" + c.pki.file("server.crt"),

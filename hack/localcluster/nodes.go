@@ -15,6 +15,9 @@ import (
 	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 )
 
+// simulatedNode is the annotation of the nodes that KWOK manages. It leaves other nodes and their pods alone.
+const simulatedNode = "kwok.x-k8s.io/node"
+
 // kwokConfig configures KWOK: it makes nodes and pods Ready, completes the pods of Jobs, and removes deleted
 // pods. The heartbeat every ten minutes is KWOK's heartbeat for nodes with leases. It is frequent enough for
 // our grace period, and an idle cluster stays quiet. With a configuration file KWOK has no defaults: without
@@ -137,7 +140,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 func newNode(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        name,
-		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Annotations: map[string]string{simulatedNode: "fake"},
 		Labels: map[string]string{
 			corev1.LabelHostname:   name,
 			corev1.LabelOSStable:   "linux",

@@ -1,0 +1,14 @@
+//go:build !linux
+
+// Podrunner needs Linux. On other systems it only says so.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	fmt.Fprintln(os.Stderr, "podrunner: it needs Linux, for namespaces")
+	os.Exit(1)
+}
