@@ -314,6 +314,8 @@ func TestDeployAndUndeploy(t *testing.T) {
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	before := e.deployment(t, "web").UID
 	dep.createDeployment(t, "other-app", nothing)
+	e.kubectl(t, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`,
+		"create", "-n", "foo-system", "-f", "-") // As the controller does. The pods here are simulated.
 	for _, kept := range []bool{true, false} {
 		out = e.runScript(t, "undeploy")
 		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "That deletes all Foos") {
