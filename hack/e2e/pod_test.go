@@ -602,7 +602,7 @@ func testPodPermission(t *testing.T, e *podEnv) {
 	e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused"})
 	e.kubectl(t, "", "label", "foo/after", "touched=yes", "-n", e.namespace)
 	e.kubectl(t, "", "delete", "deployment", "after", "-n", e.namespace)
-	e.waitForPod(t, systemNamespace, leader, "is not ready", func(pod *corev1.Pod) bool {
+	unready := e.waitForPod(t, systemNamespace, leader, "is not ready", func(pod *corev1.Pod) bool {
 		return !isPodReady(pod) && containerOf(pod).State.Running != nil
 	})
 	binding.ObjectMeta = metav1.ObjectMeta{Name: binding.Name, Labels: binding.Labels}
@@ -610,8 +610,8 @@ func testPodPermission(t *testing.T, e *podEnv) {
 		t.Fatal(err)
 	}
 	pod := e.waitForPod(t, systemNamespace, leader, "is ready again", isPodReady)
-	if restarts := containerOf(pod).RestartCount; restarts != 0 {
-		t.Errorf("the container was restarted %d times, want 0", restarts)
+	if id := containerOf(pod).ContainerID; id != containerOf(unready).ContainerID {
+		t.Errorf("the container was replaced by %s", id)
 	}
 	e.waitForReason(t, "refused", v1alpha1.ReasonAvailable)
 }
