@@ -48,6 +48,11 @@ test-all: test ## make test, and the long versions of its tests: two bad answers
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
+	@$(MAKE) --no-print-directory test-monitoring
+
+.PHONY: test-monitoring
+test-monitoring: ## test the alerts with Prometheus' rule engine; the first build takes minutes
+	@cd hack/monitoring && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./...
 
 .PHONY: unit
 unit: ## run the tests that need no control plane, about a minute

@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A test rewrites the table with: go test -C hack/e2e -run TestOperationsHasTheFlags -rewrite .
+var rewriteFlags = flag.Bool("rewrite", false, "rewrite the table of flags in docs/operations.md")
+
+const operationsPage = "docs/operations.md"
+
+// The table of flags in docs/operations.md is that of --help, which prints the definitions in main.go.
+func TestOperationsHasTheFlags(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	help, err := exec.Command(controllerBinary, "--help").Output()
+	if err != nil {
+		t.Fatalf("%v: `make %s` builds it", err, controllerBinary)
+	}
+	want := flagsTable(string(help))
+	if flags, rows := strings.Count(string(help), "\n  --"), strings.Count(want, "\n| `--"); rows != flags || rows == 0 {
+		t.Fatalf("--help has %d flags, and the table %d", flags, rows)
+	}
+	page, err := os.ReadFile(operationsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := regexp.MustCompile(`(?m)^\| flag \| default \| meaning \|\n(?:\|.*\n)+`)
+	have := table.FindString(string(page))
+	if *rewriteFlags {
+		rewritten := strings.Replace(string(page), have, want, 1)
+		if err := os.WriteFile(operationsPage, []byte(rewritten), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		have = want
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("the flags have changed: run this test with -rewrite (-want +have):\n%s", diff)
+	}
+}
+
+// flagsTable returns the flags that --help prints as a table.
+func flagsTable(help string) string {
+	var table strings.Builder
+	table.WriteString("| flag | default | meaning |\n| --- | --- | --- |\n")
+	// A flag has two lines: its name with the kind of its value, and its meaning with its default.
+	lines := regexp.MustCompile(`(?m)^  --(\S+)(?: (\S+))?\n      (.*?)(?: \(default (\S+)\))?$`)
+	for _, found := range lines.FindAllStringSubmatch(help, -1) {
+		name, kind, meaning, value := found[1], found[2], found[3], found[4]
+		if kind != "" {
+			name += "=" + strings.ToUpper(kind)
+		}
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		fmt.Fprintf(&table, "| `--%s` | %s | %s |\n", name, value, meaning)
+	}
+	return table.String()
+}

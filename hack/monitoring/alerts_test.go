@@ -1,0 +1,322 @@
+package monitoring
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Series of the copies a and b of the controller.
+const (
+	upA      = `up{job="foo-controller",namespace="foo-system",pod="a"}`
+	upB      = `up{job="foo-controller",namespace="foo-system",pod="b"}`
+	leaderA  = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
+	leaderB  = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="b",name="foo-controller"}`
+	cacheA   = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="a",resource="foos"}`
+	cacheB   = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="b",resource="foos"}`
+	doneA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="done"}`
+	retryA   = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="retry"}`
+	depthA   = `workqueue_depth{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
+	panicsA  = `foo_controller_panics_total{job="foo-controller",namespace="foo-system",pod="a"}`
+	startedA = `process_start_time_seconds{job="foo-controller",namespace="foo-system",pod="a"}`
+)
+
+// waited is the series of a bucket of the time that keys of a have waited.
+func waited(le string) string {
+	return fmt.Sprintf(`workqueue_queue_duration_seconds_bucket{job="foo-controller",namespace="foo-system",pod="a",`+
+		`name="foo-controller",le=%q}`, le)
+}
+
+// requests is the series of the requests of a by method and code.
+func requests(method, code string) string {
+	return fmt.Sprintf(`rest_client_requests_total{job="foo-controller",namespace="foo-system",pod="a",host="h",`+
+		`method=%q,code=%q}`, method, code)
+}
+
+// answers is the series of the requests of a about Foos and Deployments.
+func answers(request, code string) string {
+	return fmt.Sprintf(`foo_controller_requests_total{job="foo-controller",namespace="foo-system",pod="a",rule="r",`+
+		`request=%q,code=%q}`, request, code)
+}
+
+// foos is the series of the Foos with a reason that a has in its cache.
+func foos(reason string) string {
+	return fmt.Sprintf(`foo_controller_foos{job="foo-controller",namespace="foo-system",pod="a",reason=%q}`, reason)
+}
+
+// healthy is two copies, of which a leads. It syncs a Foo per second.
+var healthy = timeline{
+	upA: "1x120", upB: "1x120",
+	leaderA: "1x120", leaderB: "0x120",
+	cacheA: "100+10x120", cacheB: "100+10x120",
+	doneA: "0+60x120", retryA: "0x120",
+	depthA:           "0x120",
+	waited("0.1"):    "0+60x120",
+	waited("10.0"):   "0+60x120",
+	waited("100.0"):  "0+60x120",
+	waited("+Inf"):   "0+60x120",
+	foos("None"):     "0x120",
+	foos("Pending"):  "0x120",
+	foos("Creating"): "0x120", foos("Refused"): "0x120", foos("Available"): "100x120", foos("Paused"): "20x120",
+	foos("FieldsOverridden"): "20x120",
+
+	panicsA:                                   "0x120",
+	startedA:                                  "1000x120",
+	requests("GET", "200"):                    "0+6x120",
+	requests("GET", "404"):                    "0+6x120",
+	answers("update status of Foo", "2xx"):    "0+60x120",
+	answers("update status of Foo", "409"):    "0+1x120",
+	answers("get Foo", "404"):                 "0+1x120",
+	answers("create Deployment", "2xx"):       "0+1x120",
+	requests("PUT", "200"):                    "0+60x120",
+	strings.Replace(upA, "foo-", "other-", 1): "0x120",
+}
+
+// Most situations begin at minute 30. Next to the one in which an alert has to fire is one in which it must not.
+func TestAlerts(t *testing.T) {
+	tests := []struct {
+		name string
+		// series are those that are different from healthy.
+		series timeline
+		// first is the minute in which the first alert fires. fires are all alerts that fire at some time.
+		first int
+		fires []string
+	}{
+		{name: "a healthy controller"},
+		{
+			name:   "no copy can be read",
+			series: timeline{upA: "1x29 0x90", upB: "1x29 0x90"},
+			first:  35,
+			fires:  []string{"FooControllerDown foo-system critical"},
+		},
+		{
+			name:   "no pod exists",
+			series: timeline{upA: "1x29 stale _x90", upB: "1x29 stale _x90"},
+			first:  35,
+			fires:  []string{"FooControllerDown critical"},
+		},
+		{
+			name:   "no copy can be read for 4 minutes, while a node fails",
+			series: timeline{upA: "1x29 0x3 1x90", upB: "1x29 0x3 1x90"},
+		},
+		{
+			name:   "one copy cannot be read",
+			series: timeline{upB: "1x29 0x90"},
+			first:  45,
+			fires:  []string{"FooControllerCopyDown foo-system b warning"},
+		},
+		{
+			name:   "one copy cannot be read during an upgrade",
+			series: timeline{upB: "1x29 0x13 1x90"},
+		},
+		{
+			name:   "no copy leads",
+			series: timeline{leaderA: "1x29 0x90"},
+			first:  33,
+			fires:  []string{"FooControllerNoLeader foo-controller foo-system critical"},
+		},
+		{
+			name:   "the other copy takes over after two minutes",
+			series: timeline{leaderA: "1x29 0x90", leaderB: "0x31 1x90"},
+		},
+		{
+			name:   "a controller without --leader-elect",
+			series: timeline{leaderA: "", leaderB: ""},
+		},
+		{
+			name:   "one installation has a leader, the other one has none",
+			series: timeline{strings.Replace(leaderA, "foo-system", "second", 1): "0x120"},
+			first:  3,
+			fires:  []string{"FooControllerNoLeader foo-controller second critical"},
+		},
+		{
+			name:   "the permission to list and watch is missing",
+			series: timeline{requests("GET", "403"): "0x29 0+2x90"},
+			first:  42,
+			fires:  []string{"FooControllerReadsFail 403 foo-system a critical"},
+		},
+		{
+			name:   "the API server does not answer",
+			series: timeline{requests("GET", "<error>"): "0x29 0+2x90"},
+			first:  42,
+			fires:  []string{"FooControllerReadsFail <error> foo-system a critical"},
+		},
+		{
+			name:   "the API server restarts, which takes 5 minutes",
+			series: timeline{requests("GET", "<error>"): "0x29 0+2x5 10x90", requests("GET", "503"): "0x29 0+2x5 10x90"},
+		},
+		{
+			name:   "a webhook fails the writes of one namespace",
+			series: timeline{requests("POST", "500"): "0x29 0+2x90"},
+		},
+		{
+			name:   "a watch delivers nothing any more",
+			series: timeline{cacheB: "100+10x29 400x90"},
+			first:  64,
+			fires:  []string{"FooControllerCacheStale foo-system b foos warning"},
+		},
+		{
+			name:   "a cache is never filled",
+			series: timeline{cacheA: "0x120"},
+			first:  10,
+			fires:  []string{"FooControllerCacheStale foo-system a foos warning"},
+		},
+		{
+			name:   "bookmarks that advance only every 10 minutes, in a cluster where nothing happens",
+			series: timeline{cacheB: strings.Repeat("100x9 110x9 ", 6)},
+		},
+		{
+			name:   "keys wait for half a minute",
+			series: timeline{waited("10.0"): "0+60x29 1800+30x90", waited("0.1"): "0+60x29 1800+30x90"},
+			first:  41,
+			fires:  []string{"FooControllerQueueSlow foo-system a warning"},
+		},
+		{
+			name: "keys wait for half a minute, because the controller starts with 10,000 Foos",
+			series: timeline{
+				waited("0.1"): "0+60x29 1800+30x2 1860+60x90", waited("10.0"): "0+60x29 1800+30x2 1860+60x90",
+				depthA: "0x29 9000 5000 0x90",
+			},
+		},
+		{
+			name:   "some keys wait for half a minute, those of a namespace whose requests hang",
+			series: timeline{waited("10.0"): "0+60x29 1800+58x90", waited("0.1"): "0+60x29 1800+58x90"},
+		},
+		{
+			name: "keys wait, and no sync ends",
+			series: timeline{
+				depthA: "0x29 1x90", doneA: "0+60x29 1800x90", waited("0.1"): "0+60x29 1800x90",
+				waited("10.0"): "0+60x29 1800x90", waited("100.0"): "0+60x29 1800x90", waited("+Inf"): "0+60x29 1800x90",
+			},
+			first: 44,
+			fires: []string{"FooControllerQueueSlow foo-system a warning"},
+		},
+		{
+			name: "nothing has to be done",
+			series: timeline{
+				doneA: "0+60x29 1800x90", waited("0.1"): "0+60x29 1800x90", waited("10.0"): "0+60x29 1800x90",
+				waited("100.0"): "0+60x29 1800x90", waited("+Inf"): "0+60x29 1800x90",
+			},
+		},
+		{
+			name:   "there is always a key that waits, since much is done",
+			series: timeline{depthA: "0x29 5x90"},
+		},
+		{
+			name:   "twenty Foos fail in a cluster where nothing else happens",
+			series: timeline{retryA: "0x29 0+20x90", doneA: "0+60x29 1800x90"},
+			first:  50,
+			fires:  []string{"FooControllerSyncsFail foo-system warning"},
+		},
+		{
+			name:   "three Foos fail in a cluster where nothing else happens",
+			series: timeline{retryA: "0x29 0+3x90", doneA: "0+60x29 1800x90"},
+		},
+		{
+			name:   "conflicts in a busy cluster",
+			series: timeline{retryA: "0x29 0+100x90", doneA: "0+600x120"},
+		},
+		{
+			name:   "the status may not be written",
+			series: timeline{answers("update status of Foo", "403"): "0x29 0+1x90"},
+			first:  41,
+			fires:  []string{"FooControllerForbidden 403 foo-system a update status of Foo warning"},
+		},
+		{
+			name:   "a quota refuses a Deployment",
+			series: timeline{answers("create Deployment", "403"): "0x29 0+1x90"},
+		},
+		{
+			name:   "a Foo has no status",
+			series: timeline{foos("Pending"): "0x29 1x90"},
+			first:  45,
+			fires:  []string{"FooControllerFoosUnseen foo-system warning"},
+		},
+		{
+			name:   "Foos that were stored before conditions existed have no status",
+			series: timeline{foos("None"): "0x29 40x90", foos("Available"): "100x29 60x90"},
+			first:  45,
+			fires: []string{
+				"FooControllerFoosUnseen foo-system warning", "FooControllerManyFoosNotReady foo-system warning",
+			},
+		},
+		{
+			name:   "most scrapes find a Foo without a status, since many are created",
+			series: timeline{foos("Pending"): "0x29 1x13 0 1x13 0 1x13 0x50"},
+		},
+		{
+			name:   "a fifth of the Foos are not Ready",
+			series: timeline{foos("Refused"): "0x29 15x90", foos("Creating"): "0x29 20x90"},
+			first:  60,
+			fires:  []string{"FooControllerManyFoosNotReady foo-system warning"},
+		},
+		{
+			name:   "a rollout of a fifth of the Foos takes 20 minutes",
+			series: timeline{foos("Creating"): "0x29 35x20 0x90"},
+		},
+		{
+			name:   "a few Foos among many are not Ready",
+			series: timeline{foos("Refused"): "0x29 10x90"},
+		},
+		{
+			name:   "one of three Foos is not Ready",
+			series: timeline{foos("Refused"): "1x120", foos("Available"): "2x120", foos("Paused"): "0x120"},
+		},
+		{
+			name:   "many Foos are paused or overridden",
+			series: timeline{foos("Paused"): "500x120", foos("FieldsOverridden"): "500x120"},
+		},
+		{
+			name:   "a sync panics",
+			series: timeline{panicsA: "0x29 1x90"},
+			first:  30,
+			fires:  []string{"FooControllerPanics foo-system a warning"},
+		},
+		{
+			name:   "a copy is killed every few minutes",
+			series: timeline{startedA: "1000x29 2000x4 3000x4 4000x90"},
+			first:  40,
+			fires:  []string{"FooControllerRestarts foo-system a warning"},
+		},
+		{
+			name:   "a copy restarts twice",
+			series: timeline{startedA: "1000x29 2000x4 3000x90"},
+		},
+		{
+			name:   "another job with the same metrics",
+			series: timeline{strings.Replace(panicsA, "foo-controller", "mine", 1): "0+1x120"},
+		},
+	}
+	seen := map[string]bool{}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			first, fires := 0, []string{}
+			for minute, names := range firing(t, healthy.with(test.series)) {
+				if len(names) > 0 && len(fires) == 0 {
+					first = minute
+				}
+				fires = append(fires, names...)
+			}
+			slices.Sort(fires)
+			fires = slices.Compact(fires)
+			if diff := cmp.Diff(append([]string{}, test.fires...), fires); diff != "" {
+				t.Errorf("the alerts that fire, - wanted, + do:\n%s", diff)
+			}
+			if first != test.first {
+				t.Errorf("the first one fires at minute %d, want %d", first, test.first)
+			}
+			for _, alert := range fires {
+				name, _, _ := strings.Cut(alert, " ")
+				seen[name] = true
+			}
+		})
+	}
+	for _, rule := range alerts(t) {
+		if !seen[rule.Alert] {
+			t.Errorf("no situation here makes %s fire", rule.Alert)
+		}
+	}
+}
