@@ -18,6 +18,10 @@ help: ## show this list
 run: build ## run a local control plane, the controller and an example Foo; Ctrl-C stops and removes everything
 	@hack/run.sh
 
+.PHONY: tutorial
+tutorial: bin/localcluster ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
+	@go run ./hack/tutorial --step=$(or $(STEP),1)
+
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
 .PHONY: test
