@@ -1,8 +1,8 @@
 // Command tutorial plays a step of docs/tutorial. `make tutorial STEP=2` runs it.
 //
-// The page of each step has the transcript of a terminal: commands, and their output. The command tutorial starts a local
-// control plane, runs these commands, and prints the output that they really have. The tests of this package do the
-// same and compare. So the transcripts in the pages are the plays, and cannot be wrong.
+// The page of each step has the transcript of a terminal: commands, and their output. The command tutorial starts a
+// local control plane, runs these commands, and prints the output that they really have. The tests of this package do
+// the same and compare. So the transcripts in the pages are the plays, and cannot be wrong.
 package main
 
 import (

@@ -60,10 +60,13 @@ foo created
 		t.Fatal(err)
 	}
 	want := []scene{
-		{comments: []string{"Two programs.", "They compete."}, command: "one --every=1s &", background: []string{"[one] started"}},
 		{
-			command: "kubectl apply -f - <<EOF\nkind: Foo\nEOF", output: []string{"foo created", "..."},
-			background: []string{"[one] seen", "...", "[one] done"},
+			comments: []string{"Two programs.", "They compete."}, command: "one --every=1s &",
+			background: []string{"[one] started"},
+		},
+		{
+			command: "kubectl apply -f - <<EOF\nkind: Foo\nEOF", output: []string{"foo created"},
+			background: []string{"...", "[one] seen", "...", "[one] done"},
 		},
 		{background: []string{"[one] late"}},
 		{comments: []string{"The end."}},

@@ -100,6 +100,15 @@ func parsePlay(page string) ([]scene, error) {
 	return scenes, nil
 }
 
+// addBackground adds a line of a program. If it is the first one, a line skipLines before it stands for lines of
+// programs, too.
+func (s *scene) addBackground(line string) {
+	if n := len(s.output); len(s.background) == 0 && n > 0 && s.output[n-1] == skipLines {
+		s.output, s.background = s.output[:n-1], []string{skipLines}
+	}
+	s.background = append(s.background, line)
+}
+
 func parseBlock(block string) []scene {
 	scenes := []scene{{}}
 	last := func() *scene { return &scenes[len(scenes)-1] }
@@ -117,7 +126,9 @@ func parseBlock(block string) []scene {
 			comments = nil
 		case isContinued && len(last().output) == 0:
 			last().command += "\n" + continued
-		case strings.HasPrefix(line, "[") || line == skipLines && len(last().background) > 0:
+		case strings.HasPrefix(line, "["):
+			last().addBackground(line)
+		case line == skipLines && len(last().background) > 0:
 			last().background = append(last().background, line)
 		default:
 			last().output = append(last().output, line)

@@ -25,6 +25,10 @@ func pages(t *testing.T) []step {
 	return steps
 }
 
+// questions matches a question with its answer.
+var questions = regexp.MustCompile(
+	`(?m)^\*\*[123]\. .*\n(?:.+\n)*\n<details><summary>Answer</summary>\n\n(?:.+\n|\n)+?</details>$`)
+
 func TestEachPageHasAllItsParts(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(root, stepsDir, "README.md"))
 	if err != nil {
@@ -39,7 +43,6 @@ func TestEachPageHasAllItsParts(t *testing.T) {
 				t.Errorf("%s/README.md lacks %q", step.dir, part)
 			}
 		}
-		questions := regexp.MustCompile(`(?m)^\*\*[123]\. .*\n(?:.+\n)*\n<details><summary>Answer</summary>\n\n(?:.+\n|\n)+?</details>$`)
 		if n := len(questions.FindAllString(step.page, -1)); n != 3 {
 			t.Errorf("%s/README.md has %d questions with answers, not 3", step.dir, n)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "`file` with the address and credentials of the cluster")
+	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "`file` with the address and credentials")
 	every := flag.Duration("every", 10*time.Second, "`time` between two lists")
 	flag.Parse()
 	if err := run(*kubeconfig, *every); err != nil {
