@@ -77,6 +77,7 @@ func (s *stage) reset(t *testing.T) {
 		"kubectl delete foos,deployments,replicasets,pods --all --now --wait",
 		"kubectl delete configmaps -l tutorial",
 		"kubectl delete clusterroles,clusterrolebindings -l tutorial",
+		"kubectl delete serviceaccount learner --ignore-not-found",
 	} {
 		sc := scene{command: command, output: []string{skipLines}}
 		if err := s.run(context.WithoutCancel(t.Context()), sc); err != nil {
