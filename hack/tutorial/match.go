@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,6 +47,56 @@ func (m *matcher) accept(line string) bool {
 
 // done reports whether all lines of the page were printed.
 func (m *matcher) done() bool { return len(m.want) == 0 || slices.Equal(m.want, []string{skipLines}) }
+
+// matchers has a matcher for each program in the background, by its name in brackets.
+type matchers map[string]*matcher
+
+// newMatchers returns the matchers for the lines of a scene. A line skipLines is about the program of the next line.
+func newMatchers(background []string) matchers {
+	m := matchers{}
+	skipped := false
+	for _, line := range background {
+		if line == skipLines {
+			skipped = true
+			continue
+		}
+		of := m[programOf(line)]
+		if of == nil {
+			of = &matcher{}
+			m[programOf(line)] = of
+		}
+		if skipped {
+			of.want = append(of.want, skipLines)
+		}
+		of.want, skipped = append(of.want, line), false
+	}
+	return m
+}
+
+// programOf returns the name in brackets with which a line of a program begins.
+func programOf(line string) string {
+	name, _, _ := strings.Cut(line, "]")
+	return name
+}
+
+// accept is accept of the matcher for the program of line.
+func (m matchers) accept(line string) bool {
+	of := m[programOf(line)]
+	return of != nil && of.accept(line)
+}
+
+func (m matchers) done() bool { return len(m.missing()) == 0 }
+
+// missing returns the lines that were not printed yet.
+func (m matchers) missing() []string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !m[name].done() {
+			lines = append(lines, m[name].want...)
+		}
+	}
+	return lines
+}
 
 // matchAll reports whether the lines that a command printed are those of the page.
 func matchAll(want, have []string) bool {

@@ -48,6 +48,7 @@ $ kubectl apply -f - <<EOF
 > kind: Foo
 > EOF
 foo created
+["a"]
 ...
 [one] seen
 ...
@@ -65,7 +66,7 @@ foo created
 			background: []string{"[one] started"},
 		},
 		{
-			command: "kubectl apply -f - <<EOF\nkind: Foo\nEOF", output: []string{"foo created"},
+			command: "kubectl apply -f - <<EOF\nkind: Foo\nEOF", output: []string{"foo created", `["a"]`},
 			background: []string{"...", "[one] seen", "...", "[one] done"},
 		},
 		{background: []string{"[one] late"}},
@@ -77,6 +78,32 @@ foo created
 	for _, page := range []string{"no section", playHeading + "\n", playHeading + "\n```console\n$ no end\n"} {
 		if scenes, err := parsePlay(page); err == nil {
 			t.Errorf("%q gives %v and no error", page, scenes)
+		}
+	}
+}
+
+func TestLinesOfDifferentProgramsHaveNoOrder(t *testing.T) {
+	page := []string{"[a] 1", "[b] 1", "...", "[a] 2", "[b] 2"}
+	for _, c := range []struct {
+		name     string
+		have     []string
+		accepted bool
+		done     bool
+	}{
+		{name: "as in the page", have: []string{"[a] 1", "[b] 1", "[a] 2", "[b] 2"}, accepted: true, done: true},
+		{name: "one after the other", have: []string{"[b] 1", "[b] 2", "[a] 1", "[a] 2"}, accepted: true, done: true},
+		{name: "skipped lines of a", have: []string{"[a] 1", "[a] x", "[b] 1", "[b] 2", "[a] 2"}, accepted: true, done: true},
+		{name: "a line of b that is not skipped", have: []string{"[b] 1", "[b] x"}},
+		{name: "the wrong order in b", have: []string{"[b] 2"}},
+		{name: "an unknown program", have: []string{"[c] 1"}},
+		{name: "lines are missing", have: []string{"[a] 1", "[b] 1", "[b] 2"}, accepted: true},
+	} {
+		m, accepted := newMatchers(page), true
+		for _, line := range c.have {
+			accepted = accepted && m.accept(line)
+		}
+		if accepted != c.accepted || accepted && m.done() != c.done {
+			t.Errorf("%s: accepted %t, done %t", c.name, accepted, m.done())
 		}
 	}
 }

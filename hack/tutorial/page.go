@@ -100,6 +100,9 @@ func parsePlay(page string) ([]scene, error) {
 	return scenes, nil
 }
 
+// programLine matches a line of a program in the background.
+var programLine = regexp.MustCompile(`^\[[a-z-]+\] `)
+
 // addBackground adds a line of a program. If it is the first one, a line skipLines before it stands for lines of
 // programs, too.
 func (s *scene) addBackground(line string) {
@@ -126,7 +129,7 @@ func parseBlock(block string) []scene {
 			comments = nil
 		case isContinued && len(last().output) == 0:
 			last().command += "\n" + continued
-		case strings.HasPrefix(line, "["):
+		case programLine.MatchString(line):
 			last().addBackground(line)
 		case line == skipLines && len(last().background) > 0:
 			last().background = append(last().background, line)

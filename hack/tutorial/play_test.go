@@ -74,6 +74,8 @@ func (s *stage) reset(t *testing.T) {
 	s.endPrograms()
 	for _, command := range []string{
 		"localcluster start kube-apiserver", // It may have been killed. If it runs, this is an error.
+		"for foo in $(kubectl get foos --output=name); do" +
+			` kubectl patch $foo --type=merge --patch='{"metadata": {"finalizers": null}}'; done`,
 		"kubectl delete foos,deployments,replicasets,pods --all --now --wait",
 		"kubectl delete configmaps -l tutorial",
 		"kubectl delete clusterroles,clusterrolebindings -l tutorial",

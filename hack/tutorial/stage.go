@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +33,9 @@ type stage struct {
 	// in another terminal.
 	strict bool
 
+	// shop is a free address on loopback, for the shop of step 5.
+	shop string
+
 	programs map[string]*program
 	// lines has what the programs in the background print.
 	lines chan string
@@ -53,6 +56,9 @@ func newStage(root string, out io.Writer) (_ *stage, err error) {
 	if s.root, err = filepath.Abs(root); err != nil {
 		return nil, err
 	}
+	if s.shop, err = freeAddress(); err != nil {
+		return nil, err
+	}
 	if s.plane, err = controlplane.Start(s.root); err != nil {
 		return nil, err
 	}
@@ -61,6 +67,15 @@ func newStage(root string, out io.Writer) (_ *stage, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// freeAddress returns an address on which nothing listens.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
 }
 
 func (s *stage) setUp() (err error) {
@@ -78,6 +93,11 @@ func (s *stage) setUp() (err error) {
 		if err := os.WriteFile(filepath.Join(s.bin(), name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
 			return err
 		}
+	}
+	// Step 5 runs the controller, too. `make tutorial` and `make test` build it before.
+	foo := filepath.Join(s.root, "bin/foo-controller")
+	if err := os.Symlink(foo, filepath.Join(s.bin(), filepath.Base(foo))); err != nil {
+		return err
 	}
 	return s.plane.Install(filepath.Join(s.root, "artifacts/crd"))
 }
@@ -102,16 +122,24 @@ func (s *stage) endPrograms() {
 	}
 }
 
-// build builds the program of a step, so that the shell finds it. A step without Go files has no program.
+// build builds the programs of a step, so that the shell finds them: main.go, and those in folders below it.
 func (s *stage) build(ctx context.Context, step step) error {
 	dir := filepath.Join(s.root, step.dir)
-	if _, err := os.Stat(filepath.Join(dir, "main.go")); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(s.bin(), step.program), ".")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", step.dir, err, out)
+	for pattern, name := range map[string]func(file string) string{
+		"main.go":   func(string) string { return step.program },
+		"*/main.go": func(file string) string { return filepath.Base(filepath.Dir(file)) },
+	} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(s.bin(), name(file)), ".")
+			cmd.Dir = filepath.Dir(file)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("build %s: %w\n%s", file, err, out)
+			}
+		}
 	}
 	return nil
 }
@@ -200,7 +228,8 @@ func runUntil(ctx context.Context, cmd *exec.Cmd) (string, error) {
 func (s *stage) shell(command string) *exec.Cmd {
 	cmd := exec.Command("bash", "-c", command)
 	cmd.Dir = s.root
-	cmd.Env = append(os.Environ(), "PATH="+s.bin()+":"+os.Getenv("PATH"), "KUBECONFIG="+s.plane.Kubeconfig())
+	cmd.Env = append(os.Environ(), "PATH="+s.bin()+":"+os.Getenv("PATH"), "KUBECONFIG="+s.plane.Kubeconfig(),
+		"SHOP="+s.shop)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -263,19 +292,20 @@ func (s *stage) kill(signal, name string) error {
 	}
 }
 
-// awaitLines prints the lines of the programs in the background, until all lines that the page has were printed.
+// awaitLines prints the lines of the programs in the background, until all lines that the page has were printed. Lines
+// of different programs may come in another order than in the page.
 func (s *stage) awaitLines(ctx context.Context, sc scene) error {
-	expected := matcher{sc.background}
+	expected := newMatchers(sc.background)
 	timeout := time.After(patience)
 	for !expected.done() {
 		select {
 		case line := <-s.lines:
 			s.printf("%s\n", line)
 			if !expected.accept(line) && s.strict {
-				return differs{command: sc.command, want: expected.want, have: []string{line}}
+				return differs{command: sc.command, want: expected.missing(), have: []string{line}}
 			}
 		case <-timeout:
-			return fmt.Errorf("after %v: %w", patience, differs{command: sc.command, want: expected.want})
+			return fmt.Errorf("after %v: %w", patience, differs{command: sc.command, want: expected.missing()})
 		case <-ctx.Done():
 			return ctx.Err()
 		}
