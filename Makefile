@@ -19,8 +19,8 @@ run: build ## run a local control plane, the controller and an example Foo; Ctrl
 	@hack/run.sh
 
 .PHONY: tutorial
-tutorial: bin/localcluster ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
-	@go run ./hack/tutorial --step=$(or $(STEP),1)
+tutorial: build ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
+	@go run ./hack/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.

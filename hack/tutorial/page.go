@@ -20,6 +20,8 @@ type step struct {
 	dir, program string
 	// page is the text of its README.md.
 	page string
+	// hasProgram is false for the last step, which reads the controller and needs no cluster.
+	hasProgram bool
 }
 
 var stepName = regexp.MustCompile(`^([1-9])-([a-z-]+)$`)
@@ -45,6 +47,8 @@ func readSteps(root string) ([]step, error) {
 			return nil, err
 		}
 		s.page = string(page)
+		_, err = os.Stat(filepath.Join(root, s.dir, "main.go"))
+		s.hasProgram = err == nil
 		steps = append(steps, s)
 	}
 	return steps, nil

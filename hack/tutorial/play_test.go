@@ -25,19 +25,21 @@ func TestPlays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a local control plane; run without -short")
 	}
-	steps, err := readSteps(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	stage, err := newStage(root, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stage.close()
 	stage.strict = true
-	for _, step := range steps {
+	if err := stage.startCluster(); err != nil {
+		t.Fatal(err)
+	}
+	steps := pages(t)
+	for _, step := range steps[:len(steps)-1] {
 		t.Run(step.program, func(t *testing.T) {
 			stage.out = t.Output()
+			defer stage.reset(t)
 			playPage(t, stage, step)
 		})
 	}
@@ -45,6 +47,22 @@ func TestPlays(t *testing.T) {
 		stage.out = t.Output()
 		checkCost(t, stage, steps[0])
 	})
+}
+
+// TestTheLastStep is TestPlays for the step that needs no cluster.
+func TestTheLastStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the controller; run without -short")
+	}
+	t.Parallel()
+	stage, err := newStage(root, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stage.close()
+	stage.strict = true
+	steps := pages(t)
+	playPage(t, stage, steps[len(steps)-1])
 }
 
 func playPage(t *testing.T, stage *stage, step step) {
@@ -55,7 +73,6 @@ func playPage(t *testing.T, stage *stage, step step) {
 	if err := stage.build(t.Context(), step); err != nil {
 		t.Fatal(err)
 	}
-	defer stage.reset(t)
 	for attempt := range max(1, attempts[step.number]) {
 		if attempt > 0 {
 			t.Logf("once more, because of: %v", err)
@@ -130,6 +147,7 @@ func TestTheCommandLeavesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a local control plane; run without -short")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	binary := filepath.Join(t.TempDir(), "tutorial")
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {

@@ -50,23 +50,38 @@ type program struct {
 	killed bool
 }
 
-// newStage starts a control plane. The kind Foo is installed.
+// newStage returns a stage without a control plane.
 func newStage(root string, out io.Writer) (_ *stage, err error) {
-	s := &stage{root: root, out: out, programs: map[string]*program{}, lines: make(chan string, 10000)}
+	s := &stage{out: out, programs: map[string]*program{}, lines: make(chan string, 10000)}
 	if s.root, err = filepath.Abs(root); err != nil {
 		return nil, err
 	}
 	if s.shop, err = freeAddress(); err != nil {
 		return nil, err
 	}
+	if s.dir, err = os.MkdirTemp("", "foo-tutorial-"); err != nil {
+		return nil, err
+	}
+	return s, os.Mkdir(s.bin(), 0o700)
+}
+
+// startCluster starts a control plane. The kind Foo is installed.
+func (s *stage) startCluster() (err error) {
 	if s.plane, err = controlplane.Start(s.root); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.setUp(); err != nil {
-		s.close()
-		return nil, err
+	binary, dir := filepath.Join(s.root, "bin/localcluster"), filepath.Dir(s.plane.Kubeconfig())
+	for name, line := range map[string]string{
+		"kubectl":      fmt.Sprintf(`exec '%s' kubectl --dir '%s' -- "$@"`, binary, dir),
+		"localcluster": fmt.Sprintf(`exec '%s' "$@" --dir '%s'`, binary, dir),
+		// Step 5 runs the controller, too. `make tutorial` and `make test` build it before.
+		"foo-controller": fmt.Sprintf(`exec '%s' "$@"`, filepath.Join(s.root, "bin/foo-controller")),
+	} {
+		if err := os.WriteFile(filepath.Join(s.bin(), name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
+			return err
+		}
 	}
-	return s, nil
+	return s.plane.Install(filepath.Join(s.root, "artifacts/crd"))
 }
 
 // freeAddress returns an address on which nothing listens.
@@ -78,36 +93,14 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), listener.Close()
 }
 
-func (s *stage) setUp() (err error) {
-	if s.dir, err = os.MkdirTemp("", "foo-tutorial-"); err != nil {
-		return err
-	}
-	if err := os.Mkdir(s.bin(), 0o700); err != nil {
-		return err
-	}
-	binary, dir := filepath.Join(s.root, "bin/localcluster"), filepath.Dir(s.plane.Kubeconfig())
-	for name, line := range map[string]string{
-		"kubectl":      fmt.Sprintf(`exec '%s' kubectl --dir '%s' -- "$@"`, binary, dir),
-		"localcluster": fmt.Sprintf(`exec '%s' "$@" --dir '%s'`, binary, dir),
-	} {
-		if err := os.WriteFile(filepath.Join(s.bin(), name), []byte("#!/bin/sh\n"+line+"\n"), 0o700); err != nil {
-			return err
-		}
-	}
-	// Step 5 runs the controller, too. `make tutorial` and `make test` build it before.
-	foo := filepath.Join(s.root, "bin/foo-controller")
-	if err := os.Symlink(foo, filepath.Join(s.bin(), filepath.Base(foo))); err != nil {
-		return err
-	}
-	return s.plane.Install(filepath.Join(s.root, "artifacts/crd"))
-}
-
 func (s *stage) bin() string { return filepath.Join(s.dir, "bin") }
 
 // close ends all programs and the control plane, and removes their files.
 func (s *stage) close() {
 	s.endPrograms()
-	s.plane.Stop()
+	if s.plane != nil {
+		s.plane.Stop()
+	}
 	os.RemoveAll(s.dir)
 }
 
@@ -228,8 +221,10 @@ func runUntil(ctx context.Context, cmd *exec.Cmd) (string, error) {
 func (s *stage) shell(command string) *exec.Cmd {
 	cmd := exec.Command("bash", "-c", command)
 	cmd.Dir = s.root
-	cmd.Env = append(os.Environ(), "PATH="+s.bin()+":"+os.Getenv("PATH"), "KUBECONFIG="+s.plane.Kubeconfig(),
-		"SHOP="+s.shop)
+	cmd.Env = append(os.Environ(), "PATH="+s.bin()+":"+os.Getenv("PATH"), "SHOP="+s.shop)
+	if s.plane != nil {
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+s.plane.Kubeconfig())
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
