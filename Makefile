@@ -20,7 +20,8 @@ run: build ## run a local control plane, the controller and an example Foo; Ctrl
 
 .PHONY: tutorial
 tutorial: build ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
-	@go run ./hack/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
+	@go build -o bin/tutorial ./hack/tutorial
+	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.

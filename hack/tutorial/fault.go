@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -150,7 +149,7 @@ func (l lesson) play(ctx context.Context, root string, f fault, out io.Writer) e
 func prefixed(prefix, text string) string {
 	var lines strings.Builder
 	for _, line := range splitLines(text) {
-		lines.WriteString("  " + prefix + line + "\n")
+		lines.WriteString("  " + prefix + strings.ReplaceAll(line, "\t", "    ") + "\n")
 	}
 	return lines.String()
 }
@@ -164,39 +163,51 @@ func firstDifference(output string) string {
 	if !found || !hasWant {
 		return "  a check of the player fails, see the test's output\n"
 	}
-	haveLines, wantLines := blockLines(have), blockLines(want)
 	var text strings.Builder
-	add := func(prefix, line string) {
+	for _, line := range diff(blockLines(want), blockLines(have)) {
 		if runes := []rune(line); len(runes) > maxColumns {
 			line = string(runes[:maxColumns]) + " ..."
 		}
-		text.WriteString(strings.TrimRight("  "+prefix+line, " ") + "\n")
-	}
-	steps := slices.Index(wantLines, "----") + 1
-	for _, line := range wantLines[:steps] {
-		add("  ", line)
-	}
-	for _, line := range wantLines[steps:] {
-		add(mark("- ", line, haveLines), line)
-	}
-	for _, line := range haveLines {
-		if !slices.Contains(wantLines, line) {
-			add("+ ", line)
-		}
+		text.WriteString("  " + line + "\n")
 	}
 	return text.String()
 }
 
-// maxColumns is where the lines of a difference are cut.
-const maxColumns = 90
-
-// mark returns prefix, or spaces if line is one of lines.
-func mark(prefix, line string, lines []string) string {
-	if slices.Contains(lines, line) {
-		return "  "
+// diff returns all lines of want, with "- " before those that have lacks, and those that only have has, with "+ ".
+func diff(want, have []string) []string {
+	// common[i][j] is the number of lines that the rests want[i:] and have[j:] have in common, in their order.
+	common := make([][]int, len(want)+1)
+	for i := range common {
+		common[i] = make([]int, len(have)+1)
 	}
-	return prefix
+	for i := len(want) - 1; i >= 0; i-- {
+		for j := len(have) - 1; j >= 0; j-- {
+			common[i][j] = max(common[i+1][j], common[i][j+1])
+			if want[i] == have[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			}
+		}
+	}
+	var lines []string
+	i, j := 0, 0
+	for i < len(want) || j < len(have) {
+		switch {
+		case i < len(want) && j < len(have) && want[i] == have[j]:
+			lines = append(lines, "  "+want[i])
+			i, j = i+1, j+1
+		case j == len(have) || i < len(want) && common[i+1][j] >= common[i][j+1]:
+			lines = append(lines, "- "+want[i])
+			i++
+		default:
+			lines = append(lines, "+ "+have[j])
+			j++
+		}
+	}
+	return lines
 }
+
+// maxColumns is where the lines of a difference are cut.
+const maxColumns = 200
 
 // blockLines returns the lines of a block in the output of a test, which indents them, without comments.
 func blockLines(text string) []string {

@@ -89,6 +89,7 @@ func TestTheFirstDifferenceIsShown(t *testing.T) {
             ----
             get foo web
             status web Ready=False
+            status web Ready=False
         scenarios.go:51: when events come after answers, block 8 is
             not shown
 FAIL
@@ -96,6 +97,7 @@ FAIL
 	const want = `    foo web deployment=web-1
     ----
     get foo web
+  - status web Ready=False
   - status web Ready=False
   + create deployment web-1
 `

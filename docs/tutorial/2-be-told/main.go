@@ -34,7 +34,7 @@ func main() {
 	defer stop()
 
 	// A factory makes one informer for each kind, which all parts of a program share. Inside of an informer:
-	//   the reflector sends the requests: one that begins with all objects, and then goes on with every change;
+	//   the reflector sends the requests: one that begins with all objects, and continues with every change;
 	//   the store has the newest version of each object, in memory;
 	//   the indexer finds objects in the store by something else than the name;
 	//   the handlers are called for each change.
@@ -71,7 +71,7 @@ func main() {
 	// A lister reads the store: it sends no request.
 	all, err := replicaSets.Lister().List(labels.Everything())
 	exitOn(err)
-	// So does an indexer. It goes from the name of a container to the ReplicaSets, and does not walk over all of them.
+	// So does an indexer. It leads from the name of a container to the ReplicaSets, and does not walk over all.
 	withNginx, err := informer.GetTypedIndexer().ByIndex(byContainer, "nginx")
 	exitOn(err)
 	fmt.Printf("in the store: %d ReplicaSets, %d with a container nginx\n", len(all), len(withNginx))

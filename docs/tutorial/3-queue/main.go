@@ -1,5 +1,5 @@
 // Command queue works on ConfigMaps, one key after another. It is step 3 of the tutorial: between the handler and the
-// work there is a queue. With --in-handler there is none, as in step 2.
+// work there is a queue. With --in-handler there is no queue, as in step 2.
 package main
 
 import (
