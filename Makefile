@@ -26,6 +26,11 @@ cluster: bin/localcluster bin/podrunner ## run a local control plane that runs p
 smoke: ## install the controller in a new kind cluster and try it; needs kind, kubectl and Docker; not in CI
 	@hack/smoke.sh
 
+.PHONY: tutorial
+tutorial: build ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
+	@go build -o bin/tutorial ./hack/tutorial
+	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
+
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
 .PHONY: test

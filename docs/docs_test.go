@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -60,7 +61,7 @@ var (
 	filePath   = regexp.MustCompile(`^(pkg|hack|docs|artifacts)/\S+$|^\w+\.go$`)
 	identifier = regexp.MustCompile(`^([a-z]+\.)?([A-Za-z]*[a-z][A-Z]\w*|[A-Z][a-z]\w*|[a-z]{6,})$`)
 	// fieldsOfObjects are names in the API of Kubernetes, not in our code.
-	fieldsOfObjects = map[string]bool{"replicas": true, "resourceVersion": true}
+	fieldsOfObjects = map[string]bool{"replicas": true, "resourceVersion": true, "observedGeneration": true}
 )
 
 // exists reports whether text, which a document sets as code, is the name of a file or of a declaration, and whether
@@ -124,6 +125,82 @@ func add(names map[string]bool, decl ast.Decl) {
 					names[name.Name] = true
 				}
 			}
+		}
+	}
+}
+
+// glossaryTerms are the words that a newcomer meets in any text about controllers. Each has a row in the glossary.
+var glossaryTerms = []string{
+	"reconcile", "informer", "reflector", "lister", "indexer", "workqueue", "key", "level-triggered", "owner reference",
+	"garbage collection", "finalizer", "generation", "resourceVersion", "optimistic concurrency", "conflict", "condition",
+	"subresource", "bookmark", "resync", "leader election", "ServiceAccount", "RBAC scope", "admission", "code generation",
+}
+
+// glossaryRow matches a row of the glossary: the word, and the name and file of its place.
+var glossaryRow = regexp.MustCompile("(?m)^\\| ([^|]+) \\| [^|]+ \\| (?:\\[`([^`]+)`\\]\\(([^)]+)\\))? ?\\|$")
+
+// TestTheGlossaryNamesPlacesThatExist checks that each word of the glossary has a place, and that this file declares
+// what the place names.
+func TestTheGlossaryNamesPlacesThatExist(t *testing.T) {
+	text, err := os.ReadFile("architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, glossary, _ := strings.Cut(string(text), "\n## Glossary\n")
+	words := map[string]bool{}
+	for _, row := range glossaryRow.FindAllStringSubmatch(glossary, -1) {
+		word, name, file := row[1], row[2], row[3]
+		if word == "word" {
+			continue
+		}
+		if words[word] {
+			t.Errorf("%s has two rows", word)
+		}
+		words[word] = true
+		if err := placeExists(name, file); err != nil {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+	for _, term := range glossaryTerms {
+		if !words[term] {
+			t.Errorf("the glossary has no row for %q", term)
+		}
+	}
+	if rows := strings.Count(glossary, "\n| "); rows != len(words)+4 { // Two tables have two rows more each.
+		t.Errorf("%d of %d rows were checked", len(words), rows-4)
+	}
+}
+
+// placeExists returns an error unless the file declares name. For a file without Go code, name is its path.
+func placeExists(name, file string) error {
+	if filepath.Ext(file) != ".go" {
+		if filepath.Join("..", name) != filepath.Clean(file) {
+			return fmt.Errorf("the name %q is not the path %q", name, file)
+		}
+		_, err := os.Stat(file)
+		return err
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, decl := range parsed.Decls {
+		add(names, decl)
+	}
+	if !names[name] {
+		return fmt.Errorf("%s does not declare %s", file, name)
+	}
+	return nil
+}
+
+func TestMissingPlacesAreNoticed(t *testing.T) {
+	for _, place := range [][2]string{
+		{"syncHandlers", "../controller.go"}, {"syncHandler", "../main.go"}, {"syncHandler", "../none.go"},
+		{"hack/none.sh", "../hack/none.sh"}, {"hack/run.sh", "../hack/verify.sh"}, {"", ""},
+	} {
+		if err := placeExists(place[0], place[1]); err == nil {
+			t.Errorf("%s in %s is not noticed", place[0], place[1])
 		}
 	}
 }

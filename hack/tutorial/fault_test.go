@@ -1,0 +1,110 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// allFaults makes TestEachFaultTurnsItsScenarioRed plant all faults. Each of them needs a build.
+var allFaults = flag.Bool("faults", false, "plant all faults of step 7, which takes minutes")
+
+// lessonsOf returns the lessons of the last page, and the faults.
+func lessonsOf(t *testing.T) ([]lesson, map[string]fault) {
+	t.Helper()
+	steps := pages(t)
+	page := steps[len(steps)-1].page
+	lessons := readLessons(page)
+	if rows := strings.Count(page, ".txt) | "); len(lessons) < 20 || rows != len(lessons) {
+		t.Fatalf("%d of %d rows are lessons, want at least 20", len(lessons), rows)
+	}
+	faults, err := readFaults(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lessons, faults
+}
+
+func TestEachLessonHasAFaultThatFits(t *testing.T) {
+	lessons, faults := lessonsOf(t)
+	numbers := map[string]bool{}
+	for _, l := range lessons {
+		if numbers[l.number] {
+			t.Errorf("there are two faults %s", l.number)
+		}
+		numbers[l.number] = true
+		f, found := faults[l.fault]
+		if !found {
+			t.Errorf("fault %s, %q, is in none of %v", l.number, l.fault, faultFiles)
+			continue
+		}
+		if _, err := f.overlay(root, t.TempDir()); err != nil {
+			t.Errorf("fault %s: %v", l.number, err)
+		}
+		if _, err := os.Stat(filepath.Join(root, "docs/scenarios", l.scenario+".txt")); err != nil {
+			t.Errorf("fault %s: %v", l.number, err)
+		}
+	}
+}
+
+// TestEachFaultTurnsItsScenarioRed plants the faults of step 7. Its play plants one of them; with -faults it is all.
+func TestEachFaultTurnsItsScenarioRed(t *testing.T) {
+	if !*allFaults {
+		t.Skip("takes minutes; run with -faults")
+	}
+	lessons, _ := lessonsOf(t)
+	for _, l := range lessons {
+		t.Run(l.number, func(t *testing.T) {
+			if err := plant(t.Context(), root, l.number, t.Output()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestTheFirstDifferenceIsShown(t *testing.T) {
+	const output = `--- FAIL: TestScenarios (0.10s)
+    --- FAIL: TestScenarios/quiet (0.10s)
+        scenarios.go:48: when events come before answers, block 1 is
+            foo web
+            ----
+            first
+            
+            want
+            foo web
+            ----
+            second
+        scenarios.go:51: when events come after answers, block 7 is
+            # A comment.
+            foo web deployment=web-1
+            ----
+            get foo web
+            create deployment web-1
+            
+            want
+            # A comment.
+            foo web deployment=web-1
+            ----
+            get foo web
+            status web Ready=False
+            status web Ready=False
+        scenarios.go:51: when events come after answers, block 8 is
+            not shown
+FAIL
+`
+	const want = `    foo web deployment=web-1
+    ----
+    get foo web
+  - status web Ready=False
+  - status web Ready=False
+  + create deployment web-1
+`
+	if have := firstDifference(output); have != want {
+		t.Errorf("have\n%swant\n%s", have, want)
+	}
+	if have := firstDifference("panic: all is lost\n"); !strings.Contains(have, "see the test's output") {
+		t.Errorf("without a difference: %q", have)
+	}
+}

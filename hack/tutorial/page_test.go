@@ -1,0 +1,207 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pages returns the steps of the tutorial.
+func pages(t *testing.T) []step {
+	t.Helper()
+	steps, err := readSteps(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) == 0 {
+		t.Fatal("no steps")
+	}
+	return steps
+}
+
+// questions matches a question with its answer.
+var questions = regexp.MustCompile(
+	`(?m)^\*\*[123]\. .*\n(?:.+\n)*\n<details><summary>Answer</summary>\n\n(?:.+\n|\n)+?</details>$`)
+
+func TestEachPageHasAllItsParts(t *testing.T) {
+	index, err := os.ReadFile(filepath.Join(root, stepsDir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range pages(t) {
+		for _, part := range []string{
+			"](picture.svg)", "\n## The idea\n", "\n## The code\n", "\n## Run it\n", "\n" + playHeading + "\n",
+			"make tutorial STEP=" + string(rune('0'+step.number)) + "\n", "\n## Questions\n", "[All steps](../README.md)",
+		} {
+			if !strings.Contains(step.page, part) {
+				t.Errorf("%s/README.md lacks %q", step.dir, part)
+			}
+		}
+		if n := len(questions.FindAllString(step.page, -1)); n != 3 {
+			t.Errorf("%s/README.md has %d questions with answers, not 3", step.dir, n)
+		}
+		if !strings.Contains(string(index), "]("+filepath.Base(step.dir)+"/README.md)") {
+			t.Errorf("%s/README.md does not list %s", stepsDir, step.dir)
+		}
+	}
+}
+
+// TestCodeInPagesIsInThePrograms checks that Go code in a page is in the program of the step, except for the
+// indentation.
+func TestCodeInPagesIsInThePrograms(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, step := range pages(t) {
+		source, found := sourceOf(t, step)
+		if !found {
+			continue
+		}
+		for _, block := range blocks.FindAllStringSubmatch(step.page, -1) {
+			if !strings.Contains(withoutIndentation(source), withoutIndentation(block[1])) {
+				t.Errorf("%s/README.md has code that is not in the program:\n%s", step.dir, block[1])
+			}
+		}
+	}
+}
+
+// TestProgramsAreShort counts the lines of the programs that have code, without imports.
+func TestProgramsAreShort(t *testing.T) {
+	for _, step := range pages(t) {
+		source, found := sourceOf(t, step)
+		if !found {
+			continue
+		}
+		_, source, _ = strings.Cut(source, "\n)\n") // The end of the imports.
+		lines := 0
+		for line := range strings.Lines(source) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				lines++
+			}
+		}
+		if lines < 20 || lines > 150 {
+			t.Errorf("%s/main.go has %d lines of code; a reader expects 20 to 150", step.dir, lines)
+		}
+	}
+}
+
+// TestPicturesNameWhatExists checks that what a picture sets as code is an identifier of the step's program.
+func TestPicturesNameWhatExists(t *testing.T) {
+	code := regexp.MustCompile(`<text class="code[^"]*"[^>]*>([^<]+)<`)
+	for _, step := range pages(t) {
+		picture, err := os.ReadFile(filepath.Join(root, step.dir, "picture.svg"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !strings.Contains(string(picture), "prefers-color-scheme: dark") {
+			t.Errorf("%s/picture.svg has no colours for dark pages", step.dir)
+		}
+		known := identifiers(t, step)
+		matches := code.FindAllStringSubmatch(string(picture), -1)
+		if len(matches) < 2 {
+			t.Errorf("%s/picture.svg names %d parts of the program: are they still found?", step.dir, len(matches))
+		}
+		for _, match := range matches {
+			if !known[match[1]] {
+				t.Errorf("%s/picture.svg names %s, which is not in the program", step.dir, match[1])
+			}
+		}
+	}
+}
+
+// TestNamesInPagesExist checks that a link [`name`](file.go) leads to a file that declares name.
+func TestNamesInPagesExist(t *testing.T) {
+	links := regexp.MustCompile("\\[`([A-Za-z.]+)`\\]\\(([^)]+\\.go)\\)")
+	for _, step := range pages(t) {
+		for _, match := range links.FindAllStringSubmatch(step.page, -1) {
+			file := filepath.Join(root, step.dir, match[2])
+			name := match[1][strings.LastIndex(match[1], ".")+1:]
+			if !slices.Contains(declared(t, file), name) {
+				t.Errorf("%s/README.md: %s does not declare %s", step.dir, match[2], name)
+			}
+		}
+	}
+}
+
+// sourceOf returns the source of the program of a step.
+func sourceOf(t *testing.T, step step) (source string, found bool) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, step.dir, "main.go"))
+	if os.IsNotExist(err) {
+		return "", false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), true
+}
+
+func withoutIndentation(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// identifiers returns all identifiers in the program of a step. A step without a program reads the controller's own.
+func identifiers(t *testing.T, step step) map[string]bool {
+	t.Helper()
+	files := []string{filepath.Join(root, step.dir, "main.go")}
+	if _, found := sourceOf(t, step); !found {
+		files = []string{filepath.Join(root, "controller.go")}
+		more, err := filepath.Glob(filepath.Join(root, "pkg/*/*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		ast.Inspect(parse(t, file), func(node ast.Node) bool {
+			if identifier, ok := node.(*ast.Ident); ok {
+				names[identifier.Name] = true
+			}
+			return true
+		})
+	}
+	return names
+}
+
+// declared returns the names that a file declares: functions, methods, types, constants and variables.
+func declared(t *testing.T, file string) []string {
+	t.Helper()
+	var names []string
+	for _, decl := range parse(t, file).Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			names = append(names, decl.Name.Name)
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, spec.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
