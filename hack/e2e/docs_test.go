@@ -74,6 +74,22 @@ func TestReadmeFirstLook(t *testing.T) {
 	page.close(t)
 }
 
+// TestOperationsMetricsPermission executes the command of operations.md that lets Prometheus read the metrics.
+func TestOperationsMetricsPermission(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	prometheus := []string{"auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:monitoring:prometheus"}
+	if out, err := e.try("", prometheus...); err == nil {
+		t.Fatalf("it has the permission already: %s", out)
+	}
+	t.Cleanup(func() { e.kubectl(t, "", "delete", "clusterrolebinding", "read-foo-metrics") })
+	page := openPage(t, "docs/operations.md")
+	sh := &shell{prelude: fmt.Sprintf("kubectl() { %s \"$@\"; }\n", strings.Join(e.Kubectl().Args, " "))}
+	for _, block := range page.blocksOf(t) {
+		page.play(t, sh, block)
+	}
+	e.kubectl(t, "", prometheus...)
+}
+
 // A page is a document whose commands are executed.
 type page struct {
 	file, text string

@@ -130,10 +130,11 @@ func anchor(title string) string {
 	}, title)
 }
 
-// IsCommand reports whether the block has commands for a shell.
+// IsCommand reports whether the block has commands for a shell. One without a language counts, because
+// commands are often written so.
 func (b Block) IsCommand() bool {
 	switch b.Language {
-	case "sh", "bash", "shell", "console":
+	case "", "sh", "bash", "shell", "console":
 		return true
 	}
 	return false

@@ -25,7 +25,7 @@ func TestBlocksHaveTheirMarkerAndOutput(t *testing.T) {
 		{Line: 14, Language: "text", Text: "no output, because words are before it\n"},
 		{Line: 19, Language: "bash", Text: "a marker counts only on the line before\n", Command: true},
 		{Line: 24, Language: "sh", Text: "push \\\n  image\n", NotRun: "needs a registry", Command: true},
-		{Line: 28, Text: "no language\n"},
+		{Line: 28, Text: "no language\n", Command: true},
 	}
 	var have []block
 	for _, b := range Parse(text).Blocks {
