@@ -254,9 +254,9 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		declared[test] = true
 	}
 	docs := documents(t)
-	for _, file := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"} {
+	for _, file := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"} {
 		for _, text := range docs[file].Code {
-			if known, isName := exists(declared, text); isName && !known {
+			if known, isName := exists(declared, text); isName && !known && !strings.Contains(text, "*") {
 				t.Errorf("%s names %s, which does not exist", file, text)
 			}
 		}

@@ -229,8 +229,9 @@ func startMakeRun(t *testing.T) *makeRun {
 	t.Helper()
 	// Other tests use the binaries at the same time, so they are not built again.
 	cmd := exec.Command("make", "--no-print-directory", "--old-file=build", "run")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") }),
-		"TMPDIR="+t.TempDir())
+	// `make test` sets variables for the make processes that it starts. A reader has none of them.
+	ofMake := func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), ofMake), "TMPDIR="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A terminal sends Ctrl-C to the whole group.
 	run := &makeRun{cmd: cmd, out: &syncBuffer{}, ended: make(chan error, 1)}
 	cmd.Stdout, cmd.Stderr = run.out, run.out
@@ -285,7 +286,8 @@ func (r *makeRun) interrupt(t *testing.T) []string {
 // lines returns the command, and the lines that make run has printed.
 func (r *makeRun) lines() []string { return append([]string{"$ make run"}, linesOf(r.out.String())...) }
 
-// linesOf returns the lines of text for the picture. Of several lines about objects that were created, it has the first.
+// linesOf returns the lines of text for the picture. Of several lines about objects that were created, the first one is
+// enough.
 func linesOf(text string) []string {
 	text = directory.ReplaceAllString(text, "/tmp/foo-run-XXXXXX")
 	text = regexp.MustCompile(`(\S+ created\n)(\S+ created\n)+`).ReplaceAllString(text, "$1...\n")
