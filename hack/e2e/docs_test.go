@@ -44,7 +44,7 @@ func TestReadmeSeeItWork(t *testing.T) {
 		t.Fatalf("%s: the first commands are not `make run` and the alias k", page.file)
 	}
 	first := startMakeRun(t)
-	first.waitFor(t, "foo/example-foo is Ready")
+	first.waitFor(t, regexp.MustCompile("foo/example-foo is Ready"))
 	pasted := regexp.MustCompile(`alias k=.*\n`).FindString(first.out.String())
 	if normal(pasted) != blocks[1].Text {
 		t.Fatalf("%s:%d: make run prints another line:\n%s", page.file, blocks[1].Line, pasted)
@@ -52,7 +52,7 @@ func TestReadmeSeeItWork(t *testing.T) {
 
 	second := &shell{prelude: pasted}
 	page.play(t, second, blocks[2])
-	first.waitFor(t, "5         5         5           True")
+	first.waitFor(t, regexp.MustCompile("example-foo +5 +5 +5 +True"))
 	drawn := first.lines()
 	for _, block := range blocks[3:] {
 		page.play(t, second, block)
@@ -72,6 +72,58 @@ func TestReadmeFirstLook(t *testing.T) {
 		page.play(t, &shell{}, block)
 	}
 	page.close(t)
+}
+
+func TestOnlyAgesAndTheDirectoryMayDiffer(t *testing.T) {
+	const page = "web   True   5s\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"
+	for _, test := range []struct {
+		name, printed string
+		same          bool
+	}{
+		{name: "other ages", same: true,
+			printed: "web   True   2m15s\nok  \tfoo\t12s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "whole minutes", same: true,
+			printed: "web   True   3m\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "another directory", same: true,
+			printed: "web   True   5s\nok  \tfoo\t0.104s\nkubectl --dir /var/x/foo-run-a1B2c3 --\n"},
+		{name: "another value",
+			printed: "web   False   5s\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "no age",
+			printed: "web   True   \nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "a line less",
+			printed: "web   True   5s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+	} {
+		if same := normal(page) == normal(test.printed); same != test.same {
+			t.Errorf("%s: same = %t, want %t", test.name, same, test.same)
+		}
+	}
+}
+
+func TestThePictureMayDifferWhileReplicasBecomeAvailable(t *testing.T) {
+	drawn := []string{"NAME          READY   AGE", "example-foo   example-foo   5   5   5   True   2s"}
+	printed := []string{
+		"NAME          READY     AGE", "example-foo   example-foo   5   2   2   True   1s",
+		"example-foo   example-foo   5   5   3   False   1s", "example-foo   example-foo   5   5   5   True   2s",
+		"example-foo   example-foo   5   5   5   True   3s",
+	}
+	if diff := cmp.Diff(stable(drawn), stable(printed)); diff != "" {
+		t.Errorf("the lines differ:\n%s", diff)
+	}
+	if other := stable(printed[:3]); cmp.Equal(stable(drawn), other) {
+		t.Errorf("lines without the last one are the same: %q", other)
+	}
+}
+
+// The outputs of a page are written where they are shown, and nothing else changes.
+func TestOutputsAreWrittenIntoThePage(t *testing.T) {
+	const text = "# A\n```sh\nls\n```\n\n```text\nold\nold\n```\nwords\n```sh\npwd\n```\n```text\n```\n"
+	p := &page{file: filepath.Join(t.TempDir(), "page.md"), text: text, printed: map[int]string{6: "new\n", 14: "/\n"}}
+	p.close(t)
+	want := strings.ReplaceAll(text, "old\nold\n", "new\n")
+	want = strings.ReplaceAll(want, "```text\n```", "```text\n/\n```")
+	if have, err := os.ReadFile(p.file); err != nil || string(have) != want {
+		t.Errorf("%v, the page is\n%s\nwant\n%s", err, have, want)
+	}
 }
 
 // TestOperationsMetricsPermission executes the command of operations.md that lets Prometheus read the metrics.
@@ -187,7 +239,7 @@ var (
 	// A read is repeated until it prints what the page shows: a reader is slower than a test.
 	read      = regexp.MustCompile(`^k get `)
 	directory = regexp.MustCompile(`/\S*/foo-run-\w+`)
-	age       = regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?s( +|\n|$)`)
+	age       = regexp.MustCompile(`\b(\d+m(\d+s)?|\d+(\.\d+)?s)( +|\n|$)`)
 )
 
 // normal replaces what differs from run to run: the directory of make run, and ages.
@@ -252,15 +304,15 @@ func startMakeRun(t *testing.T) *makeRun {
 	return run
 }
 
-// waitFor waits until make run has printed text.
-func (r *makeRun) waitFor(t *testing.T, text string) {
+// waitFor waits until make run has printed something.
+func (r *makeRun) waitFor(t *testing.T, what *regexp.Regexp) {
 	t.Helper()
-	until(t, "make run prints "+text, func(context.Context) (bool, error) {
+	until(t, "make run prints "+what.String(), func(context.Context) (bool, error) {
 		select {
 		case err := <-r.ended:
 			return false, fmt.Errorf("it ended: %v", err)
 		default:
-			return strings.Contains(r.out.String(), text), nil
+			return what.MatchString(r.out.String()), nil
 		}
 	})
 }
