@@ -80,9 +80,9 @@ echo "It logs to $dir/controller.log"
 step "Creating a Foo from $example"
 kubectl apply -f "$example"
 
-step "In another terminal, in this directory, talk to the cluster like this:"
+step "Paste this line into another terminal, in this directory. Then k is kubectl for this cluster:"
 echo "  alias k='bin/localcluster kubectl --dir $dir --'"
-echo "  k scale $foo --replicas=5"
+echo "For example: k scale $foo --replicas=5. The README has more to try"
 
 step "kubectl get foos --watch"
 kubectl get foos --watch 9>&- &

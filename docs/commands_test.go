@@ -1,0 +1,313 @@
+package docs_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"example.com/foo-controller/hack/markdown"
+)
+
+// TestCommandsAreExecutedOrHaveAReason checks every block of commands in every document. The line before the block is
+// a comment that readers do not see:
+//
+//	<!-- run: TestReadmeSeeItWork -->   this test executes the block, and compares the output that the document shows
+//	<!-- not run: needs a registry -->  no test executes it, for this reason
+func TestCommandsAreExecutedOrHaveAReason(t *testing.T) {
+	tests := testFiles(t)
+	executed, explained := 0, 0
+	for file, doc := range documents(t) {
+		for _, block := range doc.Blocks {
+			if problem := problemOf(file, block, tests); problem != "" {
+				t.Errorf("%s:%d: %s", file, block.Line, problem)
+			}
+			if block.RunBy() != "" {
+				executed++
+			}
+			if block.NotRun() != "" {
+				explained++
+			}
+		}
+	}
+	if executed < 10 {
+		t.Errorf("only %d blocks are executed: are they still found?", executed)
+	}
+	t.Logf("%d blocks are executed, %d are not and have a reason", executed, explained)
+}
+
+// problemOf returns why a block may be wrong without a failing test, or nothing. tests has the text of the files with
+// each test.
+func problemOf(file string, block markdown.Block, tests map[string]string) string {
+	test, reason := block.RunBy(), block.NotRun()
+	switch {
+	case !block.IsCommand() && block.Marker != "" && test+reason != "":
+		return "only commands can be executed"
+	case !block.IsCommand():
+		return ""
+	case test == "" && reason == "":
+		return "write <!-- run: NAME OF A TEST --> or <!-- not run: REASON --> in the line before the block; " +
+			"or, if it has no commands, give it a language such as text"
+	case test != "" && tests[test] == "":
+		return "there is no " + test
+	case test != "" && !strings.Contains(tests[test], filepath.Base(file)):
+		return fmt.Sprintf("the file of %s does not mention %s: does the test read it?", test, filepath.Base(file))
+	}
+	return ""
+}
+
+func TestBlocksWithoutATestAreNoticed(t *testing.T) {
+	tests := map[string]string{"TestIt": `open("it.md")`}
+	for _, test := range []struct{ name, text, want string }{
+		{name: "an executed block", text: "<!-- run: TestIt -->\n```sh\nls\n```\n"},
+		{name: "a block with a reason", text: "<!-- not run: needs a registry -->\n```sh\nls\n```\n"},
+		{name: "another kind of block", text: "```yaml\nkind: Foo\n```\n"},
+		{name: "a block without a comment", text: "```sh\nls\n```\n", want: "write <!-- run"},
+		{name: "a transcript without a comment", text: "```console\n$ ls\n```\n", want: "write <!-- run"},
+		{name: "a comment too far away", text: "<!-- run: TestIt -->\n\n```sh\nls\n```\n", want: "write <!-- run"},
+		{name: "another comment", text: "<!-- runs: TestIt -->\n```sh\nls\n```\n", want: "write <!-- run"},
+		{name: "no reason", text: "<!-- not run: -->\n```sh\nls\n```\n", want: "write <!-- run"},
+		{name: "no such test", text: "<!-- run: TestOther -->\n```sh\nls\n```\n", want: "there is no TestOther"},
+		{name: "no language", text: "```\nls\n```\n", want: "write <!-- run"},
+		{name: "no commands", text: "<!-- run: TestIt -->\n```yaml\na: b\n```\n", want: "only commands"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			have := problemOf("docs/it.md", markdown.Parse(test.text).Blocks[0], tests)
+			if (have == "") != (test.want == "") || !strings.Contains(have, test.want) {
+				t.Errorf("the problem is %q, want %q in it", have, test.want)
+			}
+		})
+	}
+	block := markdown.Parse("<!-- run: TestIt -->\n```sh\nls\n```\n").Blocks[0]
+	if have := problemOf("docs/other.md", block, tests); !strings.Contains(have, "does not mention other.md") {
+		t.Errorf("the problem of a test that reads another document is %q", have)
+	}
+}
+
+// TestLinksLeadSomewhere checks that every link to a file leads to one, and every link with a # to a heading of it.
+func TestLinksLeadSomewhere(t *testing.T) {
+	docs := documents(t)
+	links := 0
+	for file, doc := range docs {
+		for _, link := range doc.Links {
+			links++
+			if problem := problemOfLink(file, link.Target, docs); problem != "" {
+				t.Errorf("%s:%d: %s: %s", file, link.Line, link.Target, problem)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("only %d links: are they still found?", links)
+	}
+}
+
+func TestLinksThatLeadNowhereAreNoticed(t *testing.T) {
+	docs := map[string]*markdown.Document{
+		"README.md":    markdown.Parse("# The title\n"),
+		"docs/docs.md": markdown.Parse("# Another title\n"),
+	}
+	for target, want := range map[string]string{
+		"https://example.com/none":         "",
+		"commands_test.go":                 "",
+		"commands_test.go#L1":              "",
+		"commands_test.go#L99999":          "no such line",
+		"none.md":                          "no such file",
+		"none.md#title":                    "no such file",
+		"#another-title":                   "",
+		"#title":                           "no such heading",
+		"../README.md#the-title":           "",
+		"../README.md#the-other-title":     "no such heading",
+		"../docs/scenarios":                "",
+		"../README.md#the-title?and=query": "no such heading",
+	} {
+		if have := problemOfLink("docs/docs.md", target, docs); have != want {
+			t.Errorf("the problem of a link to %s is %q, want %q", target, have, want)
+		}
+	}
+}
+
+// problemOfLink returns what is wrong with a link of a document, or nothing.
+func problemOfLink(file, target string, docs map[string]*markdown.Document) string {
+	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+		return ""
+	}
+	path, anchor, hasAnchor := strings.Cut(target, "#")
+	if path == "" {
+		path = file
+	} else {
+		path = filepath.Join(filepath.Dir(file), path)
+	}
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if _, statErr := os.Stat(filepath.Join(root, path)); statErr != nil && docs[path] == nil {
+		return "no such file"
+	}
+	switch doc := docs[path]; {
+	case !hasAnchor:
+		return ""
+	case doc != nil && !doc.HasAnchor(anchor):
+		return "no such heading"
+	case doc != nil:
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	number, err := strconv.Atoi(strings.TrimPrefix(anchor, "L"))
+	if err != nil || number < 1 || number > strings.Count(string(text), "\n") {
+		return "no such line"
+	}
+	return ""
+}
+
+// planned are targets that documents may name before the Makefile has them.
+var planned = []string{"cluster", "deploy", "undeploy", "manifests", "tutorial"}
+
+// TestMakeHasTheTargetsOfTheDocuments checks every `make TARGET` in the documents.
+func TestMakeHasTheTargetsOfTheDocuments(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := slices.Clone(planned)
+	for _, match := range regexp.MustCompile(`(?m)^([a-z][\w/.-]*):`).FindAllStringSubmatch(string(text), -1) {
+		targets = append(targets, match[1])
+	}
+	named := 0
+	for file, doc := range documents(t) {
+		commands := slices.Clone(doc.Code)
+		for _, block := range doc.Blocks {
+			if block.IsCommand() {
+				commands = append(commands, strings.Split(block.Text, "\n")...)
+			}
+		}
+		for _, command := range commands {
+			for _, target := range targetsOf(command) {
+				named++
+				if !slices.Contains(targets, target) {
+					t.Errorf("%s names %q, but the Makefile has no target %s", file, command, target)
+				}
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("the documents name only %d targets: are they still found?", named)
+	}
+}
+
+// targetsOf returns the targets of a command that calls make.
+func targetsOf(command string) []string {
+	command, _, _ = strings.Cut(command, " #")
+	words := strings.Fields(strings.TrimPrefix(command, "$ "))
+	if len(words) == 0 || words[0] != "make" {
+		return nil
+	}
+	return slices.DeleteFunc(words[1:], func(word string) bool {
+		return strings.Contains(word, "=") || strings.HasPrefix(word, "-")
+	})
+}
+
+func TestTargetsAreFoundInCommands(t *testing.T) {
+	have := targetsOf("$ make -s image deploy VERSION=v1 # and not this")
+	if want := []string{"image", "deploy"}; !slices.Equal(have, want) {
+		t.Errorf("targets = %q, want %q", have, want)
+	}
+	if have := targetsOf("cmake image"); have != nil {
+		t.Errorf("targets = %q, want none", have)
+	}
+}
+
+// TestReadmeShowsTheExample compares the Foo in README.md, and the one in its picture, with the file that
+// `make run` creates.
+func TestReadmeShowsTheExample(t *testing.T) {
+	example, err := os.ReadFile(filepath.Join(root, "artifacts/examples/example-foo.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := documents(t)["README.md"]
+	at := slices.IndexFunc(readme.Blocks, func(b markdown.Block) bool { return b.Language == "yaml" })
+	if at < 0 || strings.TrimSpace(readme.Blocks[at].Text) != strings.TrimSpace(string(example)) {
+		t.Error("README.md does not show the Foo of artifacts/examples/example-foo.yaml")
+	}
+	picture, err := os.ReadFile("foo.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := regexp.MustCompile(`<text class="code"[^>]*>([^<]+)<`).FindAllStringSubmatch(string(picture), -1)
+	if len(have) < 5 {
+		t.Errorf("foo.svg has only %d texts that are set as code", len(have))
+	}
+	for _, match := range have {
+		if !strings.Contains(string(example)+"availableReplicas: 2, Ready", match[1]) {
+			t.Errorf("foo.svg has %q, which is not in the example", match[1])
+		}
+	}
+}
+
+// TestDocumentsNameWhatExists checks the names of files and of Go declarations in the documents for newcomers.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	declared := declarations(t)
+	for test := range testFiles(t) {
+		declared[test] = true
+	}
+	docs := documents(t)
+	for _, file := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		for _, text := range docs[file].Code {
+			if known, isName := exists(declared, text); isName && !known && !strings.Contains(text, "*") {
+				t.Errorf("%s names %s, which does not exist", file, text)
+			}
+		}
+	}
+}
+
+// documents returns all documents of the repository, by their paths.
+func documents(t *testing.T) map[string]*markdown.Document {
+	t.Helper()
+	docs := map[string]*markdown.Document{}
+	walk(t, func(path, text string) { docs[path] = markdown.Parse(text) }, ".md")
+	return docs
+}
+
+// testFiles returns, by the name of each test, the text of the files that have a test of that name.
+func testFiles(t *testing.T) map[string]string {
+	t.Helper()
+	tests := map[string]string{}
+	walk(t, func(_, text string) {
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+			tests[match[1]] += text
+		}
+	}, "_test.go")
+	return tests
+}
+
+// walk calls visit with the path and the text of each file of the repository whose name ends in suffix.
+func walk(t *testing.T, visit func(path, text string), suffix string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		hidden := strings.HasPrefix(entry.Name(), ".") && entry.Name() != root
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (hidden || entry.Name() == "bin"):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, suffix):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		visit(filepath.ToSlash(relative), string(text))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

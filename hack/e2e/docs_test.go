@@ -1,0 +1,387 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"example.com/foo-controller/hack/markdown"
+	"example.com/foo-controller/hack/terminal"
+)
+
+// This file executes the commands in README.md, in their order, and compares what they print with the page. With
+// -rewrite it writes the real outputs into the page and draws the picture of the terminal:
+//
+//	go test -run TestReadme . -rewrite
+
+var rewrite = flag.Bool("rewrite", false, "write the real outputs into README.md, and draw docs/terminal.svg")
+
+const picture = "docs/terminal.svg"
+
+// TestReadmeSeeItWork does what a reader does who follows the page: `make run` in one terminal, and the commands in
+// another one.
+func TestReadmeSeeItWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Parallel()
+	page := openPage(t, "README.md")
+	blocks := page.blocksOf(t)
+	if len(blocks) < 3 || blocks[0].Text != "make run\n" || !strings.HasPrefix(blocks[1].Text, "alias k=") {
+		t.Fatalf("%s: the first commands are not `make run` and the alias k", page.file)
+	}
+	first := startMakeRun(t)
+	first.waitFor(t, regexp.MustCompile("foo/example-foo is Ready"))
+	pasted := regexp.MustCompile(`alias k=.*\n`).FindString(first.out.String())
+	if normal(pasted) != blocks[1].Text {
+		t.Fatalf("%s:%d: make run prints another line:\n%s", page.file, blocks[1].Line, pasted)
+	}
+
+	second := &shell{prelude: pasted}
+	page.play(t, second, blocks[2])
+	first.waitFor(t, regexp.MustCompile("example-foo +5 +5 +5 +True"))
+	drawn := first.lines()
+	for _, block := range blocks[3:] {
+		page.play(t, second, block)
+	}
+	page.close(t)
+	comparePicture(t, append(drawn, first.interrupt(t)...))
+}
+
+// TestReadmeFirstLook plays the scenario of the page.
+func TestReadmeFirstLook(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Cleanup(func() { _ = os.Remove("docs/scenarios/try.txt") }) // The last command of the page has removed it.
+	page := openPage(t, "README.md")
+	for _, block := range page.blocksOf(t) {
+		page.play(t, &shell{}, block)
+	}
+	page.close(t)
+}
+
+func TestOnlyAgesAndTheDirectoryMayDiffer(t *testing.T) {
+	const page = "web   True   5s\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"
+	for _, test := range []struct {
+		name, printed string
+		same          bool
+	}{
+		{name: "other ages", same: true,
+			printed: "web   True   2m15s\nok  \tfoo\t12s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "whole minutes", same: true,
+			printed: "web   True   3m\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "another directory", same: true,
+			printed: "web   True   5s\nok  \tfoo\t0.104s\nkubectl --dir /var/x/foo-run-a1B2c3 --\n"},
+		{name: "another value",
+			printed: "web   False   5s\nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "no age",
+			printed: "web   True   \nok  \tfoo\t0.104s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+		{name: "a line less",
+			printed: "web   True   5s\nkubectl --dir /tmp/foo-run-XXXXXX --\n"},
+	} {
+		if same := normal(page) == normal(test.printed); same != test.same {
+			t.Errorf("%s: same = %t, want %t", test.name, same, test.same)
+		}
+	}
+}
+
+func TestThePictureMayDifferWhileReplicasBecomeAvailable(t *testing.T) {
+	drawn := []string{"NAME          READY   AGE", "example-foo   example-foo   5   5   5   True   2s"}
+	printed := []string{
+		"NAME          READY     AGE", "example-foo   example-foo   5   2   2   True   1s",
+		"example-foo   example-foo   5   5   3   False   1s", "example-foo   example-foo   5   5   5   True   2s",
+		"example-foo   example-foo   5   5   5   True   3s",
+	}
+	if diff := cmp.Diff(stable(drawn), stable(printed)); diff != "" {
+		t.Errorf("the lines differ:\n%s", diff)
+	}
+	if other := stable(printed[:3]); cmp.Equal(stable(drawn), other) {
+		t.Errorf("lines without the last one are the same: %q", other)
+	}
+}
+
+// The outputs of a page are written where they are shown, and nothing else changes.
+func TestOutputsAreWrittenIntoThePage(t *testing.T) {
+	const text = "# A\n```sh\nls\n```\n\n```text\nold\nold\n```\nwords\n```sh\npwd\n```\n```text\n```\n"
+	p := &page{file: filepath.Join(t.TempDir(), "page.md"), text: text, printed: map[int]string{6: "new\n", 14: "/\n"}}
+	p.close(t)
+	want := strings.ReplaceAll(text, "old\nold\n", "new\n")
+	want = strings.ReplaceAll(want, "```text\n```", "```text\n/\n```")
+	if have, err := os.ReadFile(p.file); err != nil || string(have) != want {
+		t.Errorf("%v, the page is\n%s\nwant\n%s", err, have, want)
+	}
+}
+
+// TestOperationsMetricsPermission executes the command of operations.md that lets Prometheus read the metrics.
+func TestOperationsMetricsPermission(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	prometheus := []string{"auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:monitoring:prometheus"}
+	if out, err := e.try("", prometheus...); err == nil {
+		t.Fatalf("it has the permission already: %s", out)
+	}
+	t.Cleanup(func() { e.kubectl(t, "", "delete", "clusterrolebinding", "read-foo-metrics") })
+	page := openPage(t, "docs/operations.md")
+	sh := &shell{prelude: fmt.Sprintf("kubectl() { %s \"$@\"; }\n", strings.Join(e.Kubectl().Args, " "))}
+	for _, block := range page.blocksOf(t) {
+		page.play(t, sh, block)
+	}
+	e.kubectl(t, "", prometheus...)
+}
+
+// A page is a document whose commands are executed.
+type page struct {
+	file, text string
+	printed    map[int]string // What was printed, by the line of the block that shows it. Only with -rewrite.
+}
+
+func openPage(t *testing.T, file string) *page {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &page{file: file, text: string(text), printed: map[int]string{}}
+}
+
+// blocksOf returns the blocks that the page says this test runs.
+func (p *page) blocksOf(t *testing.T) []markdown.Block {
+	t.Helper()
+	var blocks []markdown.Block
+	for _, block := range markdown.Parse(p.text).Blocks {
+		if block.IsCommand() && block.RunBy() == t.Name() {
+			blocks = append(blocks, block)
+		}
+	}
+	if len(blocks) == 0 {
+		t.Fatalf("%s has no commands for this test", p.file)
+	}
+	return blocks
+}
+
+// play executes the commands of a block and compares what they print, if the page shows it.
+func (p *page) play(t *testing.T, sh *shell, block markdown.Block) {
+	t.Helper()
+	want := ""
+	if block.Output != nil {
+		want = block.Output.Text
+	}
+	printed := ""
+	for _, command := range commandsOf(block.Text) {
+		out, err := sh.run(t, command, func(out string) bool {
+			return block.Output == nil || strings.HasPrefix(normal(want), normal(printed+out))
+		})
+		printed += out
+		if err != nil {
+			t.Fatalf("%s:%d: %s: %v\n%s", p.file, block.Line, command, err, out)
+		}
+	}
+	if block.Output == nil || normal(printed) == normal(want) {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("%s:%d: the commands print (-page +real):\n%s", p.file, block.Line, cmp.Diff(normal(want), normal(printed)))
+	}
+	p.printed[block.Output.Line] = printed
+}
+
+// close writes the outputs that differ into the page, with -rewrite.
+func (p *page) close(t *testing.T) {
+	t.Helper()
+	if len(p.printed) == 0 {
+		return
+	}
+	var text strings.Builder
+	skip := 0
+	for i, line := range strings.SplitAfter(p.text, "\n") {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		text.WriteString(line)
+		if printed, ok := p.printed[i+1]; ok {
+			text.WriteString(printed)
+			skip = strings.Count(p.outputAt(i+1), "\n")
+		}
+	}
+	if err := os.WriteFile(p.file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *page) outputAt(line int) string {
+	blocks := markdown.Parse(p.text).Blocks
+	return blocks[slices.IndexFunc(blocks, func(b markdown.Block) bool { return b.Line == line })].Text
+}
+
+// commandsOf returns the commands of a block: its lines. A here document is one command.
+func commandsOf(text string) []string {
+	if strings.Contains(text, "<<") {
+		return []string{text}
+	}
+	return strings.Split(strings.TrimSpace(text), "\n")
+}
+
+var (
+	// A read is repeated until it prints what the page shows: a reader is slower than a test.
+	read      = regexp.MustCompile(`^k get `)
+	directory = regexp.MustCompile(`/\S*/foo-run-\w+`)
+	age       = regexp.MustCompile(`\b(\d+m(\d+s)?|\d+(\.\d+)?s)( +|\n|$)`)
+)
+
+// normal replaces what differs from run to run: the directory of make run, and ages.
+func normal(text string) string {
+	return age.ReplaceAllString(directory.ReplaceAllString(text, "/tmp/foo-run-XXXXXX"), "AGE\n")
+}
+
+// A shell executes commands in the root of the repository.
+type shell struct {
+	prelude string // What was typed before and still counts.
+}
+
+// run executes a command. It repeats a read until isExpected returns true of its output, or for some time.
+func (s *shell) run(t *testing.T, command string, isExpected func(out string) bool) (out string, err error) {
+	patience := eventually
+	if *rewrite {
+		patience = 10 * time.Second
+	}
+	_ = wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, patience, true,
+		func(context.Context) (bool, error) {
+			// A shell that is not interactive expands aliases only if it is asked to.
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", "shopt -s expand_aliases\n"+s.prelude+command)
+			var printed []byte
+			printed, err = cmd.CombinedOutput()
+			out = string(printed)
+			return !read.MatchString(command) || err == nil && isExpected(out), nil
+		})
+	return out, err
+}
+
+// A makeRun is a running `make run`.
+type makeRun struct {
+	cmd   *exec.Cmd
+	out   *syncBuffer
+	ended chan error
+}
+
+func startMakeRun(t *testing.T) *makeRun {
+	t.Helper()
+	// Other tests use the binaries at the same time, so they are not built again.
+	cmd := exec.Command("make", "--no-print-directory", "--old-file=build", "run")
+	// `make test` sets variables for the make processes that it starts. A reader has none of them.
+	ofMake := func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), ofMake), "TMPDIR="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A terminal sends Ctrl-C to the whole group.
+	run := &makeRun{cmd: cmd, out: &syncBuffer{}, ended: make(chan error, 1)}
+	cmd.Stdout, cmd.Stderr = run.out, run.out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		run.ended <- cmd.Wait()
+		close(run.ended)
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // It may have ended before.
+		<-run.ended
+		if t.Failed() {
+			t.Logf("make run printed:\n%s", run.out)
+		}
+	})
+	return run
+}
+
+// waitFor waits until make run has printed something.
+func (r *makeRun) waitFor(t *testing.T, what *regexp.Regexp) {
+	t.Helper()
+	until(t, "make run prints "+what.String(), func(context.Context) (bool, error) {
+		select {
+		case err := <-r.ended:
+			return false, fmt.Errorf("it ended: %v", err)
+		default:
+			return what.MatchString(r.out.String()), nil
+		}
+	})
+}
+
+// interrupt presses Ctrl-C, waits for the end, and returns the lines that were printed after it.
+func (r *makeRun) interrupt(t *testing.T) []string {
+	t.Helper()
+	before := len(r.out.String())
+	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT)
+	select {
+	case err := <-r.ended:
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Errorf("make run ended with %v", err)
+		}
+	case <-time.After(eventually):
+		t.Fatal("make run did not end after Ctrl-C")
+	}
+	_, stopping, _ := strings.Cut(r.out.String()[before:], "\n==>") // Before it, the watch may print a last line.
+	return append([]string{"^C", ""}, linesOf("==>"+stopping)...)
+}
+
+// lines returns the command, and the lines that make run has printed.
+func (r *makeRun) lines() []string { return append([]string{"$ make run"}, linesOf(r.out.String())...) }
+
+// linesOf returns the lines of text for the picture. Of several lines about objects that were created, the first one is
+// enough.
+func linesOf(text string) []string {
+	text = directory.ReplaceAllString(text, "/tmp/foo-run-XXXXXX")
+	text = regexp.MustCompile(`(\S+ created\n)(\S+ created\n)+`).ReplaceAllString(text, "$1...\n")
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// comparePicture compares the picture of the terminal with what was printed. With -rewrite it draws it, if it differs.
+func comparePicture(t *testing.T, printed []string) {
+	t.Helper()
+	drawn, err := os.ReadFile(picture)
+	if err != nil && !*rewrite {
+		t.Fatal(err)
+	}
+	diff := cmp.Diff(stable(terminal.Lines(string(drawn))), stable(printed))
+	switch {
+	case diff == "":
+	case *rewrite:
+		const comment = "Drawn from real output. In hack/e2e: go test -run TestReadmeSeeItWork . -rewrite"
+		if err := os.WriteFile(picture, []byte(terminal.Picture("make run", comment, printed)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s differs from what make run prints (-picture +real):\n%s", filepath.Base(picture), diff)
+	}
+}
+
+var (
+	spaces = regexp.MustCompile(` +`)
+	// watched matches a line of the watch, and complete one of a Foo whose replicas are all available.
+	watched  = regexp.MustCompile(`^example-foo `)
+	complete = regexp.MustCompile(`^example-foo example-foo (2 2 2|5 5 5) True`)
+)
+
+// stable returns the lines that are the same in each run. While replicas become available, the watch prints more or
+// fewer lines, and the width of its columns depends on the first one.
+func stable(lines []string) []string {
+	var same []string
+	for _, line := range lines {
+		line = strings.TrimSpace(normal(spaces.ReplaceAllString(line, " ")))
+		if !watched.MatchString(line) || complete.MatchString(line) {
+			same = append(same, line)
+		}
+	}
+	return slices.Compact(same)
+}
