@@ -163,6 +163,43 @@ func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
 	}
 }
 
+// The kustomizations in docs/install.md do what the page promises.
+func TestTheKustomizationsInTheDocumentsWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	page, err := os.ReadFile("docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var built []*deployed
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1) {
+		dir, err := os.MkdirTemp("bin", "overlay-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), block[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		built = append(built, read(t, dir))
+	}
+	if len(built) != 2 {
+		t.Fatalf("%d kustomizations, want 2", len(built))
+	}
+	changed := built[0].deployment
+	container := changed.Spec.Template.Spec.Containers[0]
+	if changed.Namespace != "foos" || container.Image != "registry.example/me/foo-controller:v1.2.3" ||
+		!slices.Contains(container.Args, "--logging-format=json") || container.Env[0].Value != "576MiB" {
+		t.Errorf("the changed Deployment is %v", changed)
+	}
+	for _, object := range built[1].all {
+		if strings.Contains(object.GroupVersionKind().Group, "admissionregistration") {
+			t.Errorf("%s %s is there without admission policies", object.GetKind(), object.GetName())
+		}
+	}
+}
+
 // Names, ports and times in the manifests are those of the program.
 func TestTheManifestsFitTheProgram(t *testing.T) {
 	if testing.Short() {
@@ -277,6 +314,8 @@ func TestDeployAndUndeploy(t *testing.T) {
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	before := e.deployment(t, "web").UID
 	dep.createDeployment(t, "other-app", nothing)
+	e.kubectl(t, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`,
+		"create", "-n", "foo-system", "-f", "-") // As the controller does. The pods here are simulated.
 	for _, kept := range []bool{true, false} {
 		out = e.runScript(t, "undeploy")
 		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "That deletes all Foos") {
