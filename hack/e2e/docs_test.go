@@ -237,7 +237,7 @@ func commandsOf(text string) []string {
 
 var (
 	// A read is repeated until it prints what the page shows: a reader is slower than a test.
-	read      = regexp.MustCompile(`^k get `)
+	isRead    = regexp.MustCompile(`^k get `)
 	directory = regexp.MustCompile(`/\S*/foo-run-\w+`)
 	age       = regexp.MustCompile(`\b(\d+m(\d+s)?|\d+(\.\d+)?s)( +|\n|$)`)
 )
@@ -265,7 +265,7 @@ func (s *shell) run(t *testing.T, command string, isExpected func(out string) bo
 			var printed []byte
 			printed, err = cmd.CombinedOutput()
 			out = string(printed)
-			return !read.MatchString(command) || err == nil && isExpected(out), nil
+			return !isRead.MatchString(command) || err == nil && isExpected(out), nil
 		})
 	return out, err
 }
