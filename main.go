@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
@@ -101,11 +102,13 @@ func run(args []string, stdout io.Writer) error {
 	utilruntime.Must(v1alpha1.Install(scheme))
 	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	events, err := recorder.New(recordCtx, conns.write.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	reportedBy := v1alpha1.GroupName + "/" + controllerName
+	eventRecorder, err := recorder.New(recordCtx, conns.write.Kube.EventsV1(), scheme, reportedBy)
 	if err != nil {
 		return err
 	}
-	controller, err := New(ctx, conns.write, events, caches.foos, caches.deployments, opts.workers)
+	noticing := checkingRecorder{eventRecorder, reporter}
+	controller, err := New(ctx, conns.write, noticing, caches.foos, caches.deployments, opts.workers)
 	if err != nil {
 		return err
 	}
@@ -132,8 +135,25 @@ func run(args []string, stdout io.Writer) error {
 	return elector.Run(ctx, func(ctx context.Context) {
 		context.AfterFunc(ctx, exitLater) // Also if the leadership is lost.
 		controller.Run(ctx)
-		events.Flush(flushTimeout)
+		eventRecorder.Flush(flushTimeout)
 	})
+}
+
+// checkingRecorder has the cluster checked again when a status was not stored: the CustomResourceDefinition may have
+// changed.
+type checkingRecorder struct {
+	events.EventRecorder
+	reporter *preflight.Reporter
+}
+
+// Eventf implements events.EventRecorder.
+func (r checkingRecorder) Eventf(
+	regarding, related runtime.Object, eventType, reason, action, note string, args ...any,
+) {
+	if reason == v1alpha1.EventStatusNotStored {
+		r.reporter.Suspect()
+	}
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, note, args...)
 }
 
 // connections are the clients for three purposes. Those of watch have a network connection of their own, so that a
@@ -522,8 +542,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 		return nil, fmt.Errorf("--namespace=%s: this is not the name of a namespace", opts.namespace)
 	case opts.workers < 1:
 		return nil, fmt.Errorf("--workers=%d: at least 1 is needed", opts.workers)
-	case opts.qps == 0:
-		return nil, errors.New("--kube-api-qps=0: give a rate above 0, or -1 for no limit")
+	case opts.qps >= 0 && opts.qps < 1: // All workers together would wait for longer than a sync may take.
+		return nil, fmt.Errorf("--kube-api-qps=%v: give a rate of at least 1, or -1 for no limit", opts.qps)
 	}
 	if err := applyLogging(); err != nil {
 		return nil, err

@@ -78,8 +78,8 @@ func TestAnInvalidConfigurationEndsWithOneLine(t *testing.T) {
 		},
 		{
 			name:  "a rate of zero",
-			flags: []string{"--master=http://127.0.0.1:1", "--kube-api-qps=0"},
-			want:  "--kube-api-qps",
+			flags: []string{"--master=http://127.0.0.1:1", "--kube-api-qps=0.1"},
+			want:  "--kube-api-qps=0.1: give a rate of at least 1, or -1 for no limit",
 		},
 		{
 			name:  "a namespace that cannot exist",

@@ -107,6 +107,13 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
 	shows("the CRD is complete", 200, "[+]cluster ok")
 
+	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions"}]`)
+	e.editFoo(t, "web", `{"spec":{"replicas":1}}`)
+	shows("the CRD has no conditions", 500, "drops fields of the status", `fields="conditions"`)
+	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
+	shows("the CRD has conditions again", 200, "[+]cluster ok")
+
 	if err := e.KillComponent("kube-apiserver"); err != nil {
 		t.Fatal(err)
 	}

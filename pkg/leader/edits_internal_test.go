@@ -3,6 +3,7 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -268,5 +269,44 @@ func TestRenewalsWithinASecondCount(t *testing.T) {
 			}
 			finish(a, b)
 		}
+	})
+}
+
+// Somebody has entered the longest duration and cleared the holder. It could belong to a process, so it is not taken,
+// but the log has what to do.
+func TestALeaseWithALongDurationIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		editLease(t, s, func(l *coordinationv1.Lease, _ string) {
+			l.Spec = coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(math.MaxInt32))}
+		}, "")
+		logger, log := newLog()
+		a := startWith(t, newProcess(s, "a"), defaultSettings, logger, func() {})
+		const waiting = "The Lease has a long duration, waiting for it"
+		time.Sleep(25 * time.Second)
+		expectLog(t, "at once", log(), []string{waiting})
+		time.Sleep(10 * time.Second)
+		expectLog(t, "after 35 s", log(), []string{waiting})
+		editLease(t, s, nil, "")
+		within(t, a.leading)
+		expectLog(t, "when it was deleted", log(), []string{created, "Became leader"})
+		finish(a)
+	})
+}
+
+// The elector counts the changes of the leader, and the API server refuses a number below zero.
+func TestTheNumberOfTransitionsDoesNotOverflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		editLease(t, s, func(l *coordinationv1.Lease, _ string) { l.Spec = released(math.MaxInt32) }, "")
+		a := start(t, s, "a", defaultSettings)
+		within(t, a.leading)
+		if n := transitions(storedLease(s)); n != math.MaxInt32 {
+			t.Errorf("got %d transitions", n)
+		}
+		finish(a)
+		b := start(t, s, "b", defaultSettings)
+		within(t, b.leading)
+		finish(b)
 	})
 }

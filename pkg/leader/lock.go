@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -95,11 +96,14 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if !l.mayWrite() {
+	if wait := l.mustWait(); wait > 0 {
+		l.log.waiting(wait, l.duration)
 		return errTooSoon
 	}
 	sent := l.gate.now() // Before it is sent: others may see the renewal long before we get the answer.
 	record.RenewTime = metav1.NewTime(sent.wall)
+	// The elector has added one, and the API server refuses a number that has become negative.
+	record.LeaderTransitions = min(record.LeaderTransitions, math.MaxInt32)
 	lease := l.lease.DeepCopy()
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	before := l.term
@@ -188,17 +192,17 @@ func (l *lock) usable() error {
 	return nil
 }
 
-// mayWrite reports whether the Lease may be written. The caller sends the resourceVersion of the Lease, so the answer
-// holds for what is stored then.
-func (l *lock) mayWrite() bool {
+// mustWait returns how long the Lease may not be written yet, if it does not change. The caller sends its
+// resourceVersion, so the answer holds for what is stored then.
+func (l *lock) mustWait() time.Duration {
 	switch {
 	case l.lease == nil:
-		return false
+		return l.duration
 	case l.ours(l.lease), isReleased(l.lease):
-		return true
+		return 0
 	}
 	wait := max(l.duration, time.Duration(seconds(l.lease))*time.Second)
-	return l.gate.now().waited(l.seen) >= wait
+	return max(0, wait-l.gate.now().waited(l.seen))
 }
 
 // ours reports whether we have written the holder of this Lease, in the term that we have or have tried to begin.

@@ -20,7 +20,8 @@ type report struct {
 	logger   klog.Logger // With the name of the Lease.
 	identity string
 
-	leader string // That was last logged.
+	leader    string    // That was last logged.
+	waitingAt time.Time // When waiting was last logged.
 
 	failing  operation // That failed last.
 	failures int       // The failures of failing since it last succeeded.
@@ -54,6 +55,17 @@ func (r *report) leads() {
 		r.leader = r.identity
 		r.logger.Info("Became leader", "identity", r.identity)
 	}
+}
+
+// waiting logs that the Lease cannot be taken for longer than this process would ever have to wait for a copy with its
+// own durations: the Lease has a longer one. Nobody holds it, or its holder does not renew it any more.
+func (r *report) waiting(remaining, duration time.Duration) {
+	if remaining <= duration || time.Since(r.waitingAt) < failureEvery {
+		return
+	}
+	r.waitingAt = time.Now()
+	r.logger.Info("The Lease has a long duration, waiting for it", "remaining", remaining.Truncate(time.Second),
+		"fix", "delete the Lease if no copy of the controller runs")
 }
 
 // lost logs that this process does not lead any more, although it was not asked to stop. It may be called concurrently

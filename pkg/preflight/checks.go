@@ -32,8 +32,8 @@ func (p Problem) String() string {
 type Check func(context.Context) ([]Problem, error)
 
 // Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, of a check or of an informer,
-// and when the API server has refused a write, see WrapWrites, at most once a minute. So it costs no request when
-// everything works. What it finds is logged like the problems of informers.
+// and when the API server has refused a write, see WrapWrites, or Suspect was called, at most once a minute. So it
+// costs no request when everything works. What it finds is logged like the problems of informers.
 func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 	found := make([][]Problem, len(checks))
 	pause := checkEvery
@@ -59,8 +59,8 @@ func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 	}
 }
 
-// suspect makes Keep run the checks again.
-func (r *Reporter) suspect() {
+// Suspect makes Keep run the checks again, within a minute. The caller has noticed something that they may explain.
+func (r *Reporter) Suspect() {
 	select {
 	case r.suspicion <- struct{}{}:
 	default: // It will do so already.
@@ -124,7 +124,7 @@ func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 		// A live read may be of an object that does not exist.
 		missing := resp.StatusCode == http.StatusNotFound && req.Method != http.MethodGet
 		if missing || resp.StatusCode == http.StatusForbidden {
-			r.suspect()
+			r.Suspect()
 		}
 		return resp, nil
 	})

@@ -54,7 +54,8 @@ type Reporter struct {
 	ctx    context.Context // The context of the process. Nothing is logged after its end.
 	logger klog.Logger
 	hints  Hints
-	// suspicion has an element when a problem has begun, or a write was refused, since the last checks of Keep.
+	// suspicion has an element when Suspect was called since the last checks of Keep: a problem has begun, a write was
+	// refused, or the caller has noticed something.
 	suspicion chan struct{}
 
 	mu sync.Mutex
@@ -219,7 +220,7 @@ func (r *Reporter) report(key string, err error, msg string, keysAndValues ...an
 	}
 	p := &problem{msg: msg, err: err, keysAndValues: keysAndValues, loggedAt: time.Now()}
 	r.problems[key] = p
-	r.suspect()
+	r.Suspect()
 	r.logger.Error(err, msg, keysAndValues...)
 	if key != other {
 		p.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, p) })

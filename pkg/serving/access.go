@@ -24,11 +24,12 @@ const reviewTimeout = 8 * time.Second
 // access passes a request on if it has a bearer token of the cluster and the user of the token may get path. The API
 // server decides both: who the user is in a TokenReview, and the permission in a SubjectAccessReview.
 //
-// It answers 401 without a valid token, 403 without the permission, and 500 if the API server does not answer a
-// review: then every request is refused, and the response does not blame the token. All of these close the
-// connection, so that only clients with the permission can keep one open.
+// It answers 401 without a valid token, 403 without the permission, 429 to an address that sends too many requests, and
+// 500 if the API server does not answer a review: then every request is refused, and the response does not blame the
+// token. All of these close the connection, so that only clients with the permission can keep one open.
 type access struct {
 	path   string
+	rates  *requestRates
 	authn  authenticator.Request
 	authz  authorizer.Authorizer
 	next   http.Handler
@@ -41,6 +42,9 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if code == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
+		if code == http.StatusTooManyRequests {
+			w.Header().Set("Retry-After", "1")
+		}
 		w.Header().Set("Connection", "close")
 		respond(w, code, text)
 		return
@@ -51,6 +55,9 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // check returns 200, or the code and the text of the refusal. The text of a 500 does not have the error, which may name
 // the ServiceAccount of this process and the address of the API server: nobody has authenticated yet.
 func (a *access) check(r *http.Request) (code int, text string) {
+	if !a.rates.allow(r.RemoteAddr) {
+		return http.StatusTooManyRequests, "too many requests from your address\n"
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	response, known, err := a.authn.AuthenticateRequest(r.WithContext(ctx))

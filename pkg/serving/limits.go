@@ -21,26 +21,28 @@ type limits struct {
 	headerBytes int
 	// connections is how many connections are open at a time. More of them wait until one is closed.
 	connections int
+	// perAddress is how many of them one IP address may have. More of them are closed at once.
+	perAddress int
 	// keepAlive allows a connection to send more than one request.
 	keepAlive bool
 }
 
 // probeLimits are for the probes of the kubelet, which uses each connection once. As nothing authenticates its clients,
 // any pod could take all connections, and the kubelet would kill the process because its probe gets no response. So
-// there are many connections, of some kB each, and each is short.
+// there are many connections, of some kB each, each is short, and a pod has only its share of them.
 var probeLimits = limits{
 	header: 2 * time.Second, read: 2 * time.Second, write: 5 * time.Second, idle: 2 * time.Second,
-	drain: 2 * time.Second, headerBytes: 8 << 10, connections: 512,
+	drain: 2 * time.Second, headerBytes: 8 << 10, connections: 512, perAddress: 32,
 }
 
 // scrapeLimits are for Prometheus, which keeps its connection between two scrapes. Tokens may have some kB.
 var scrapeLimits = limits{
 	header: 5 * time.Second, read: 5 * time.Second, write: 30 * time.Second, idle: 90 * time.Second,
-	drain: 5 * time.Second, headerBytes: 16 << 10, connections: 64, keepAlive: true,
+	drain: 5 * time.Second, headerBytes: 16 << 10, connections: 64, perAddress: 16, keepAlive: true,
 }
 
 // debugLimits are for a person.
 var debugLimits = limits{
 	header: 5 * time.Second, read: 5 * time.Second, write: 30 * time.Second, idle: 30 * time.Second,
-	drain: time.Second, headerBytes: 16 << 10, connections: 8, keepAlive: true,
+	drain: time.Second, headerBytes: 16 << 10, connections: 8, perAddress: 8, keepAlive: true,
 }

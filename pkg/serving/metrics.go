@@ -37,9 +37,10 @@ type MetricsConfig struct {
 }
 
 // NewMetrics returns a Server for /metrics over TLS. A client needs a bearer token of the cluster, and its user the
-// permission to get the nonResourceURL /metrics. It gets 401 without a valid token, 403 without the permission, and 500
-// if the API server cannot be asked. The Server listens when NewMetrics returns. An error means that the address is
-// invalid, in use or not allowed, or that the certificate or API cannot be used. The Server logs to the logger of ctx.
+// permission to get the nonResourceURL /metrics. It gets 401 without a valid token, 403 without the permission, 429 if
+// its address sends more than 2 requests a second, and 500 if the API server cannot be asked. The Server listens when
+// NewMetrics returns. An error means that the address is invalid, in use or not allowed, or that the certificate or API
+// cannot be used. The Server logs to the logger of ctx.
 func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	if config.Address == off {
 		return &Server{}, nil
@@ -78,7 +79,7 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 		return nil, nil, err
 	}
 	return &access{
-		path: metricsPath, authn: authn, authz: authz, next: c.Handler, logger: logger,
+		path: metricsPath, rates: newRequestRates(), authn: authn, authz: authz, next: c.Handler, logger: logger,
 		failed: rate.Sometimes{Interval: time.Minute},
 	}, certificate, nil
 }

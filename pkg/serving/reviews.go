@@ -26,10 +26,11 @@ const (
 
 // The cache does not keep a token that the API server has an error for, so each request with one costs a review. These
 // limits, for a second and at once, keep a client that sends many of them from spending what the API server grants this
-// process. A valid token needs one review in a minute.
+// process. A valid token needs one review in a minute. Those of tokens and those of permissions have a limit each, so
+// that strangers, who have no valid token, cannot delay the second one. requestRates limits each client to a part.
 const (
-	reviewQPS   = 5
-	reviewBurst = 10
+	reviewQPS   = 10
+	reviewBurst = 40
 )
 
 // tryTimeout is how long one attempt of a review may take.
@@ -40,15 +41,16 @@ const tryTimeout = 5 * time.Second
 func newReviews(config *rest.Config, backoff wait.Backoff) (authenticator.Request, authorizer.Authorizer, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = tryTimeout
-	config.RateLimiter = reviewLimiter{flowcontrol.NewTokenBucketRateLimiter(reviewQPS, reviewBurst)}
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make connection for reviews: %w", err)
 	}
+	config.RateLimiter = newReviewLimiter()
 	tokens, err := authenticationclient.NewForConfigAndClient(config, connection)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client for TokenReviews: %w", err)
 	}
+	config.RateLimiter = newReviewLimiter()
 	permissions, err := authorizationclient.NewForConfigAndClient(config, connection)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client for SubjectAccessReviews: %w", err)
@@ -79,6 +81,10 @@ func newReviews(config *rest.Config, backoff wait.Backoff) (authenticator.Reques
 // reviewLimiter limits the rate of reviews. When a review would have to wait for longer than ctx lasts, its error is a
 // context.DeadlineExceeded, so that it is recognized as a review that was not made. That of the limiter inside is not.
 type reviewLimiter struct{ flowcontrol.RateLimiter }
+
+func newReviewLimiter() reviewLimiter {
+	return reviewLimiter{flowcontrol.NewTokenBucketRateLimiter(reviewQPS, reviewBurst)}
+}
 
 // Wait implements flowcontrol.RateLimiter.
 func (l reviewLimiter) Wait(ctx context.Context) error {

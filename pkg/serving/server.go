@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 
@@ -85,7 +86,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serve() error {
-	limited := netutil.LimitListener(s.listener, s.limits.connections)
+	fair := &fairListener{Listener: s.listener, max: s.limits.perAddress, open: map[netip.Addr]int{}}
+	limited := netutil.LimitListener(fair, s.limits.connections)
 	if s.http.TLSConfig != nil {
 		return s.http.ServeTLS(limited, "", "")
 	}
