@@ -304,6 +304,7 @@ var userRows = []admissionRow{
 	{name: "creates one by server-side apply", request: func(c caller) error { return c.apply("new", labelled) }},
 	{name: "changes other fields", request: func(c caller) error { return c.patch("web", `{"spec":{"replicas":3}}`) }},
 	{name: "changes other labels", request: func(c caller) error { return c.patch("web", labelPatch("other", "1")) }},
+	{name: "labels another Deployment", request: func(c caller) error { return c.patch("foreign", labelPatch("other", "1")) }},
 	{name: "writes a label that is there", request: func(c caller) error { return c.patch("web", labelPatch(generation, "1")) }},
 	{name: "replaces, and leaves the labels", request: func(c caller) error { return c.put("web", scaled) }},
 	{name: "applies other fields", request: func(c caller) error { return c.apply("web", scaled) }},
@@ -626,12 +627,13 @@ func TestFoosInARestrictedNamespace(t *testing.T) {
 	}
 
 	e.kubectl(t, "", "apply", "-k", restricted)
+	e.waitForRestrictedPods(t, true)
 	e.rename(t, "web", "with-policy")
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.checkRestricted(t, "with-policy", false)
 
 	e.kubectl(t, "", "delete", "-f", restricted+"/policy.yaml")
-	e.settle(t)
+	e.waitForRestrictedPods(t, false)
 	e.rename(t, "web", "web")
 	e.waitForReason(t, "web", v1alpha1.ReasonReplicaFailure)
 	e.kubectl(t, "", "apply", "--server-side", "--field-manager=restricted-pods", "-k", restricted+"/older")
@@ -641,8 +643,8 @@ func TestFoosInARestrictedNamespace(t *testing.T) {
 	e.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", e.namespace)
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.checkRestricted(t, "web", true)
-	if n := p.countLog("Corrected Deployment"); n != 0 {
-		t.Errorf("the controller has corrected Deployments %d times, want never", n)
+	if n := p.countLog("Corrected Deployment"); n != 1 {
+		t.Errorf("the controller has corrected Deployments %d times, want once, for the scale", n)
 	}
 }
 
@@ -675,28 +677,12 @@ func TestThePolicyForRestrictedPodsAddsOnlyWhatIsMissing(t *testing.T) {
 	e.kubectl(t, "", "apply", "-f", restricted+"/namespace.yaml", "-f", restricted+"/policy.yaml")
 	e.namespace = "restricted-foos"
 	e.kubectl(t, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`, "apply", "-n", e.namespace, "-f", "-")
-	pod := func(labels map[string]string) (*corev1.Pod, error) {
-		return e.kube.CoreV1().Pods(e.namespace).Create(t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: labels},
-			Spec: corev1.PodSpec{
-				SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(101))},
-				InitContainers:  []corev1.Container{{Name: "init", Image: "a"}},
-				Containers: []corev1.Container{{Name: "bare", Image: "a"}, {
-					Name: "set", Image: "a",
-					SecurityContext: &corev1.SecurityContext{
-						ReadOnlyRootFilesystem: new(true),
-						Capabilities:           &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}},
-					},
-				}},
-			},
-		}, metav1.CreateOptions{DryRun: dryRun})
+	e.waitForRestrictedPods(t, true)
+	created, err := e.createPod(t.Context(), map[string]string{v1alpha1.LabelDeployment: "web"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	var created *corev1.Pod
-	until(t, "the pod is accepted", func(context.Context) (accepted bool, err error) {
-		created, err = pod(map[string]string{v1alpha1.LabelDeployment: "web"})
-		return err == nil, nil
-	})
-	if _, err := pod(nil); !apierrors.IsForbidden(err) {
+	if _, err := e.createPod(t.Context(), nil); !apierrors.IsForbidden(err) {
 		t.Errorf("a pod that is not of a Foo: %v, want that Pod Security refuses it", err)
 	}
 	none := &corev1.SecurityContext{
@@ -719,4 +705,31 @@ func TestThePolicyForRestrictedPodsAddsOnlyWhatIsMissing(t *testing.T) {
 	if diff := cmp.Diff(wantPod, spec.SecurityContext); diff != "" {
 		t.Errorf("pod (-want +got):\n%s", diff)
 	}
+}
+
+// createPod creates a pod with several containers, of which one has a security context, as a dry run.
+func (e *env) createPod(ctx context.Context, labels map[string]string) (*corev1.Pod, error) {
+	return e.kube.CoreV1().Pods(e.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: policyProbe, Labels: labels},
+		Spec: corev1.PodSpec{
+			SecurityContext: &corev1.PodSecurityContext{RunAsUser: new(int64(101))},
+			InitContainers:  []corev1.Container{{Name: "init", Image: "a"}},
+			Containers: []corev1.Container{{Name: "bare", Image: "a"}, {
+				Name: "set", Image: "a",
+				SecurityContext: &corev1.SecurityContext{
+					ReadOnlyRootFilesystem: new(true),
+					Capabilities:           &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE"}},
+				},
+			}},
+		},
+	}, metav1.CreateOptions{DryRun: dryRun})
+}
+
+// waitForRestrictedPods waits until pods of Foos are accepted in the namespace, or refused.
+func (e *env) waitForRestrictedPods(t *testing.T, accepted bool) {
+	t.Helper()
+	until(t, "the policy for pods has an effect", func(ctx context.Context) (bool, error) {
+		_, err := e.createPod(ctx, map[string]string{v1alpha1.LabelDeployment: "web"})
+		return (err == nil) == accepted, nil
+	})
 }

@@ -1,0 +1,401 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// This file tests the manifests in artifacts, and the script of `make deploy`. admission_test.go has the policies.
+
+// deployScript does what `make deploy`, `make undeploy` and `make manifests` do.
+const deployScript = "hack/deploy.sh"
+
+// script runs deployScript for the cluster, and returns its output.
+func (c *cluster) script(command string, env ...string) (string, error) {
+	cmd := exec.Command(deployScript, command)
+	cmd.Env = append(os.Environ(), append([]string{"KUBECONFIG=" + c.Kubeconfig()}, env...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// The API server accepts all manifests, without a warning.
+func TestTheAPIServerAcceptsTheManifests(t *testing.T) {
+	c := apiCluster.get(t)
+	install := filepath.Join("bin", "install.yaml")
+	if out, err := c.script("manifests", "IMAGE=registry.example:5000/foo-controller:v1"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, args := range [][]string{
+		{"-k", "artifacts/crd"}, {"-k", manifests}, {"-f", install}, {"-f", manifests + "/rbac.yaml"},
+		{"-k", "artifacts/namespaced"}, {"-f", restricted + "/namespace.yaml"}, {"-f", restricted + "/policy.yaml"},
+		{"-f", "artifacts/examples/example-foo.yaml"},
+	} {
+		apply := []string{"apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
+			"--warnings-as-errors"}
+		if out, err := c.try("", append(apply, args...)...); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	file, err := os.ReadFile(install)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kind: CustomResourceDefinition", "image: registry.example:5000/foo-controller:v1\n"} {
+		if !bytes.Contains(file, []byte(want)) {
+			t.Errorf("%s has no %q", install, want)
+		}
+	}
+}
+
+// The level "restricted" of Pod Security, which the namespace of the controller has, accepts its pods. It refuses them
+// without any of the fields that it demands.
+func TestPodSecurityAcceptsTheController(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	pods := e.kube.CoreV1().Pods("foo-system")
+	create := func(edit func(*corev1.PodSpec)) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: read(t, manifests).deployment.Spec.Template.Spec}
+		edit(&pod.Spec)
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	if err := create(func(*corev1.PodSpec) {}); err != nil {
+		t.Error(err)
+	}
+	for name, edit := range map[string]func(*corev1.PodSpec){
+		"without the pod's security context":       func(spec *corev1.PodSpec) { spec.SecurityContext = nil },
+		"without the container's security context": func(spec *corev1.PodSpec) { spec.Containers[0].SecurityContext = nil },
+	} {
+		if err := create(edit); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+}
+
+// deployed are the objects of a kustomization.
+type deployed struct {
+	all        []*unstructured.Unstructured
+	deployment appsv1.Deployment
+	service    corev1.Service
+	budget     policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
+}
+
+// read returns the objects of a kustomization. It needs no cluster.
+func read(t *testing.T, folder string) *deployed {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubeconfig"), nil, 0o600); err != nil { // localcluster demands one.
+		t.Fatal(err)
+	}
+	out, err := exec.Command("bin/localcluster", "kubectl", "--dir", dir, "--", "kustomize", folder).Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v", folder, err)
+	}
+	d := &deployed{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return d
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		d.all = append(d.all, object)
+		into := map[string]any{
+			"Deployment": &d.deployment, "Service": &d.service, "PodDisruptionBudget": &d.budget, "NetworkPolicy": &d.network,
+		}[object.GetKind()]
+		if into == nil {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A kustomization with another namespace moves everything, and leaves no name of the former one behind. With a prefix of
+// the names, the policies still find their parameter.
+func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	d := read(t, overlay(t, "namespace: elsewhere\nnamePrefix: my-\n"))
+	for _, object := range d.all {
+		text, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("foo-system")) {
+			t.Errorf("%s %s has the former namespace: %s", object.GetKind(), object.GetName(), text)
+		}
+		parameter, found, err := unstructured.NestedString(object.Object, "spec", "paramRef", "name")
+		if err != nil || found && parameter != "my-foo-controller" {
+			t.Errorf("the parameter of %s is %q, %v", object.GetName(), parameter, err)
+		}
+	}
+}
+
+// Names, ports and times in the manifests are those of the program.
+func TestTheManifestsFitTheProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	d := read(t, manifests)
+	pod := d.deployment.Spec.Template
+	container := pod.Spec.Containers[0]
+	if out, err := exec.Command(controllerBinary, append(container.Args, "--version")...).CombinedOutput(); err != nil {
+		t.Errorf("the controller does not accept its arguments: %v\n%s", err, out)
+	}
+	ports := map[string]int32{}
+	for _, port := range container.Ports {
+		ports[port.Name] = port.ContainerPort
+	}
+	for name, flag := range map[string]string{
+		"health": "--health-probe-bind-address=:8081", "metrics": "--metrics-bind-address=:8443",
+	} {
+		if !slices.Contains(container.Args, flag) || !strings.HasSuffix(flag, fmt.Sprintf(":%d", ports[name])) {
+			t.Errorf("the port %s is %d, the arguments are %v", name, ports[name], container.Args)
+		}
+	}
+	for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
+		if probe.HTTPGet.Port.StrVal != "health" {
+			t.Errorf("a probe has the port %v", probe.HTTPGet.Port)
+		}
+	}
+	if got := d.service.Spec.Ports[0].TargetPort.StrVal; got != "metrics" {
+		t.Errorf("the Service has the port %q", got)
+	}
+	if got := d.network.Spec.Ingress[0].Ports[0].Port.StrVal; got != "metrics" || len(d.network.Spec.Ingress) != 1 {
+		t.Errorf("the NetworkPolicy allows %v", d.network.Spec.Ingress)
+	}
+	selectors := []*metav1.LabelSelector{
+		d.deployment.Spec.Selector, d.budget.Spec.Selector, &d.network.Spec.PodSelector, {MatchLabels: d.service.Spec.Selector},
+	}
+	for _, constraint := range pod.Spec.TopologySpreadConstraints {
+		selectors = append(selectors, constraint.LabelSelector)
+		if constraint.WhenUnsatisfiable != corev1.ScheduleAnyway {
+			t.Errorf("%s: %s: a cluster with one node must get both copies", constraint.TopologyKey, constraint.WhenUnsatisfiable)
+		}
+	}
+	for _, selector := range selectors {
+		s, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil || s.Empty() || !s.Matches(labels.Set(pod.Labels)) {
+			t.Errorf("%v does not select the pods, which have %v: %v", selector, pod.Labels, err)
+		}
+	}
+}
+
+// The kubelet waits longer than the program needs to stop, and Go's limit for memory is below the container's.
+func TestThePodHasTimeAndMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	pod := read(t, manifests).deployment.Spec.Template.Spec
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := regexp.MustCompile(`stopTimeout = (\d+) \* time\.Second`).FindSubmatch(program)
+	if stop == nil {
+		t.Fatal("main.go has no stopTimeout")
+	}
+	stopTimeout, err := time.ParseDuration(string(stop[1]) + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace < stopTimeout+5*time.Second {
+		t.Errorf("the pod has %s to stop, and the program exits by itself after %s", grace, stopTimeout)
+	}
+	limit := pod.Containers[0].Resources.Limits.Memory().Value()
+	goLimit, err := resource.ParseQuantity(strings.TrimSuffix(pod.Containers[0].Env[0].Value, "B"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := goLimit.Value(); got > limit*95/100 || got < limit*80/100 {
+		t.Errorf("GOMEMLIMIT is %d bytes, the limit of the container %d", got, limit)
+	}
+}
+
+// make deploy installs the controller in the cluster of KUBECONFIG and waits for its pods. make undeploy removes all
+// that, and keeps the CustomResourceDefinition, the Foos and their Deployments.
+func TestDeployAndUndeploy(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	e.kubectl(t, "", "delete", "namespace", "foo-system") // Of newDedicatedEnv.
+	out := e.runScript(t, "deploy", "IMAGE=foo-controller:v1")
+	dep := &env{cluster: e.cluster, namespace: "foo-system"}
+	if image := dep.deployment(t, controllerName).Spec.Template.Spec.Containers[0].Image; image != "foo-controller:v1" {
+		t.Errorf("the image is %q", image)
+	}
+	if !dep.rolledOut(t, controllerName) {
+		t.Errorf("the Deployment is not rolled out:\n%s", out)
+	}
+	lowest := dep.sampleAvailableOf(t, controllerName)
+	e.runScript(t, "deploy", "IMAGE=foo-controller:v2")
+	e.testRoles(t)
+
+	// A version that never becomes ready: the script reports that, and both copies of the other version stay.
+	out, err := e.script("deploy", "IMAGE=foo-controller:never-ready", "TIMEOUT=5s")
+	if err == nil || !strings.Contains(out, "the nodes do not have the image foo-controller:never-ready") {
+		t.Errorf("%v, want an error with the causes:\n%s", err, out)
+	}
+	if n := lowest(); n < 2 {
+		t.Errorf("%d copies were available at one time, want 2 at all times", n)
+	}
+	e.runScript(t, "deploy", "IMAGE=foo-controller:v2")
+
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
+	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	before := e.deployment(t, "web").UID
+	dep.createDeployment(t, "other-app", nothing)
+	for _, kept := range []bool{true, false} {
+		out = e.runScript(t, "undeploy")
+		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "That deletes all Foos") {
+			t.Errorf("no line about the CustomResourceDefinition:\n%s", out)
+		}
+		if e.foo(t, "web"); e.deployment(t, "web").UID != before {
+			t.Error("the Deployment of the Foo is another one")
+		}
+		if _, err := e.kube.CoreV1().Namespaces().Get(t.Context(), "foo-system", metav1.GetOptions{}); (err == nil) != kept {
+			t.Errorf("a namespace with other objects is kept: %t, %v", kept, err)
+		}
+		e.checkNothingLeft(t)
+		if kept {
+			e.kubectl(t, "", "delete", "deployment", "other-app", "-n", "foo-system")
+		}
+	}
+}
+
+func (e *env) runScript(t *testing.T, command string, env ...string) string {
+	t.Helper()
+	out, err := e.script(command, env...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", deployScript, command, err, out)
+	}
+	return out
+}
+
+// checkNothingLeft checks that none of the objects in the manifests exists, except for the namespace.
+func (e *env) checkNothingLeft(t *testing.T) {
+	t.Helper()
+	for _, object := range read(t, manifests).all {
+		if object.GetKind() == "Namespace" {
+			continue
+		}
+		args := []string{"get", object.GetKind() + "." + object.GroupVersionKind().Group, object.GetName(), "--ignore-not-found"}
+		if out := e.kubectl(t, "", append(args, "-o", "name", "-n", "foo-system")...); out != "" {
+			t.Errorf("%s is left", out)
+		}
+	}
+	if out := e.kubectl(t, "", "get", "leases", "-n", "foo-system", "-o", "name"); out != "" {
+		t.Errorf("%s is left", out)
+	}
+}
+
+// testRoles checks what the users of a namespace may do with Foos.
+func (e *env) testRoles(t *testing.T) {
+	for _, role := range []string{"view", "edit", "admin"} {
+		if _, err := e.kube.RbacV1().RoleBindings(e.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the roles are aggregated", func(ctx context.Context) (bool, error) {
+		return e.may(ctx, t, "admin", "create", "foos", ""), nil
+	})
+	for _, c := range []struct{ resource, verbs, may string }{
+		{resource: "foos", verbs: "get list watch", may: "view edit admin"},
+		{resource: "foos/scale", verbs: "get", may: "view edit admin"},
+		{resource: "foos", verbs: "create update patch delete deletecollection", may: "edit admin"},
+		{resource: "foos/scale", verbs: "update patch", may: "edit admin"},
+		{resource: "foos/status", verbs: "update patch"},
+		{resource: "foos/finalizers", verbs: "update patch"},
+	} {
+		resource, subresource, _ := strings.Cut(c.resource, "/")
+		for _, verb := range strings.Fields(c.verbs) {
+			for _, role := range []string{"view", "edit", "admin"} {
+				want := slices.Contains(strings.Fields(c.may), role)
+				if got := e.may(t.Context(), t, role, verb, resource, subresource); got != want {
+					t.Errorf("%s may %s %s: %t, want %t", role, verb, c.resource, got, want)
+				}
+			}
+		}
+	}
+}
+
+// may reports whether a user may do something with Foos of the namespace.
+func (e *env) may(ctx context.Context, t *testing.T, user, verb, resource, subresource string) bool {
+	t.Helper()
+	review, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: e.namespace, Verb: verb, Group: v1alpha1.GroupName, Resource: resource, Subresource: subresource,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.Allowed
+}
+
+// Without KUBECONFIG and without a local cluster, nothing is installed, also if there is a ~/.kube/config.
+func TestDeployUsesNoOtherCluster(t *testing.T) {
+	c := apiCluster.get(t)
+	home := t.TempDir()
+	config, err := os.ReadFile(c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile(deployScript)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(home, deployScript) // The script searches for .cluster beside itself.
+	for file, text := range map[string][]byte{filepath.Join(home, ".kube/config"): config, copied: script} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"deploy", "undeploy"} {
+		cmd := exec.Command(copied, command)
+		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "make cluster") {
+			t.Errorf("%s: %v, want an error with what to do:\n%s", command, err, out)
+		}
+	}
+}
