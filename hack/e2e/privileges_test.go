@@ -61,12 +61,16 @@ func newEnforcingEnv(t *testing.T) *env {
 	if err := c.setUp(); err != nil {
 		t.Fatal(err)
 	}
-	e := &env{cluster: c, namespace: c.namespace(t)}
+	return &env{cluster: c, namespace: c.namespace(t)}
+}
+
+// waitForKinds waits until the API server finds the kind Foo for these permissions. It searches every ten seconds.
+func (e *env) waitForKinds(t *testing.T) {
+	t.Helper()
 	controller := e.as(t, controllerUser)
 	until(t, "the API server knows the kind of the owners", func(context.Context) (bool, error) {
 		return controller.create(owned) == nil, nil
 	})
-	return e
 }
 
 // An apiRequest is a line of the audit log, with what the permissions depend on.
@@ -276,6 +280,7 @@ func (e *env) scrape(t *testing.T, p *process) (status int) {
 // What everybody may do, such as discovery, is no permission of its own.
 func TestThePermissionsAreThoseThatTheControllerUses(t *testing.T) {
 	e := newEnforcingEnv(t)
+	e.waitForKinds(t)
 	e.readers(t)
 	own, everybody := e.grants(t)
 	for _, watchList := range []string{"true", "false"} {
@@ -496,12 +501,14 @@ func (n *need) refused() string {
 
 // For each verb of each rule: without it, the API server refuses the request that needs it, and no other one. /readyz
 // reports the permission with a command that shows the same. When the verb is there again, the controller sends the
-// request again and reports nothing, without a restart.
+// request again and does not report it any more, without a restart.
 //
 // While there is a problem, the controller checks its permissions every eight seconds, and otherwise at most once a
-// minute. So where no restart is needed, the next verb is removed at the moment when one comes back.
+// minute. So the next verb is removed at the moment when one comes back, except for those that are needed at the start:
+// there, a new process takes the place of the one that has continued.
 func TestWithoutAPermissionOnlyItsRequestIsRefused(t *testing.T) {
 	e := newEnforcingEnv(t)
+	e.waitForKinds(t)
 	e.readers(t)
 	own, _ := e.grants(t)
 	for _, p := range own.permissions {
@@ -521,6 +528,7 @@ func TestWithoutAPermissionOnlyItsRequestIsRefused(t *testing.T) {
 		c.next(t, &needs[i])
 	}
 	c.next(t, nil)
+	until(t, "/readyz reports nothing", func(context.Context) (bool, error) { return c.problems(t) == "", nil })
 }
 
 // A chain takes permissions from a controller, one after another.
@@ -637,10 +645,9 @@ func (c *chain) start(t *testing.T) {
 func (c *chain) next(t *testing.T, n *need) {
 	t.Helper()
 	before := c.missing
-	if before != nil && (n == nil || n.atStart != nil) {
+	if restart := n == nil || n.atStart != nil; restart && before != nil {
 		c.without(t, nil)
 		c.heals(t, before)
-		until(t, "/readyz reports nothing", func(context.Context) (bool, error) { return c.problems(t) == "", nil })
 		before = nil
 	}
 	if n == nil {
@@ -670,8 +677,9 @@ func (c *chain) next(t *testing.T, n *need) {
 // heals waits until the request of a need is accepted.
 func (c *chain) heals(t *testing.T, n *need) {
 	t.Helper()
-	if n.permission.verb == "watch" {
-		return // The audit log has it at its end, and /readyz reports that the cache is filled.
+	if n.permission.verb == "watch" { // The audit log has it when it has ended.
+		c.process.waitForLog(t, `"Started"`)
+		return
 	}
 	if n.once {
 		n.provoke(t, c.env, c.process, n.name("second"))
