@@ -7,6 +7,7 @@
 #
 # IMAGE is the image of the controller. KUBECONFIG is the cluster, and .cluster/kubeconfig if it is not set: the cluster
 # of `make cluster`. ~/.kube/config is never used by itself, so that nobody installs a test version in a real cluster.
+# TIMEOUT is how long deploy waits for the pods, 180s if it is not set.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

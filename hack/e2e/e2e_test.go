@@ -35,7 +35,7 @@ const (
 	controllerBinary = "bin/foo-controller-race"
 	// controllerName is the name of the controller, for instance as the field manager of its writes.
 	controllerName = "foo-controller"
-	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy/rbac.yaml.
+	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy.
 	controllerUser = "system:serviceaccount:foo-system:foo-controller"
 	// skipped is the reason why -short skips a test.
 	skipped = "needs a local control plane or another process; run without -short"

@@ -80,7 +80,8 @@ func TestPodSecurityAcceptsTheController(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	pods := e.kube.CoreV1().Pods("foo-system")
 	create := func(edit func(*corev1.PodSpec)) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: read(t, manifests).deployment.Spec.Template.Spec}
+		template := read(t, manifests).deployment.Spec.Template
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: template.Spec}
 		edit(&pod.Spec)
 		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
 		return err
@@ -140,8 +141,8 @@ func read(t *testing.T, folder string) *deployed {
 	}
 }
 
-// A kustomization with another namespace moves everything, and leaves no name of the former one behind. With a prefix of
-// the names, the policies still find their parameter.
+// A kustomization with another namespace moves everything, and the former name is nowhere. With a prefix of the names,
+// the policies still find their parameter.
 func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
@@ -158,6 +159,43 @@ func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
 		parameter, found, err := unstructured.NestedString(object.Object, "spec", "paramRef", "name")
 		if err != nil || found && parameter != "my-foo-controller" {
 			t.Errorf("the parameter of %s is %q, %v", object.GetName(), parameter, err)
+		}
+	}
+}
+
+// The kustomizations in docs/install.md do what the page promises.
+func TestTheKustomizationsInTheDocumentsWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	page, err := os.ReadFile("docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var built []*deployed
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1) {
+		dir, err := os.MkdirTemp("bin", "overlay-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), block[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		built = append(built, read(t, dir))
+	}
+	if len(built) != 2 {
+		t.Fatalf("%d kustomizations, want 2", len(built))
+	}
+	changed := built[0].deployment
+	container := changed.Spec.Template.Spec.Containers[0]
+	if changed.Namespace != "foos" || container.Image != "registry.example/me/foo-controller:v1.2.3" ||
+		!slices.Contains(container.Args, "--logging-format=json") || container.Env[0].Value != "576MiB" {
+		t.Errorf("the changed Deployment is %v", changed)
+	}
+	for _, object := range built[1].all {
+		if strings.Contains(object.GroupVersionKind().Group, "admissionregistration") {
+			t.Errorf("%s %s is there without admission policies", object.GetKind(), object.GetName())
 		}
 	}
 }
@@ -196,12 +234,14 @@ func TestTheManifestsFitTheProgram(t *testing.T) {
 		t.Errorf("the NetworkPolicy allows %v", d.network.Spec.Ingress)
 	}
 	selectors := []*metav1.LabelSelector{
-		d.deployment.Spec.Selector, d.budget.Spec.Selector, &d.network.Spec.PodSelector, {MatchLabels: d.service.Spec.Selector},
+		d.deployment.Spec.Selector, d.budget.Spec.Selector, &d.network.Spec.PodSelector,
+		{MatchLabels: d.service.Spec.Selector},
 	}
 	for _, constraint := range pod.Spec.TopologySpreadConstraints {
 		selectors = append(selectors, constraint.LabelSelector)
 		if constraint.WhenUnsatisfiable != corev1.ScheduleAnyway {
-			t.Errorf("%s: %s: a cluster with one node must get both copies", constraint.TopologyKey, constraint.WhenUnsatisfiable)
+			t.Errorf("%s: %s: a cluster with one node must get both copies", constraint.TopologyKey,
+				constraint.WhenUnsatisfiable)
 		}
 	}
 	for _, selector := range selectors {
@@ -274,6 +314,8 @@ func TestDeployAndUndeploy(t *testing.T) {
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	before := e.deployment(t, "web").UID
 	dep.createDeployment(t, "other-app", nothing)
+	e.kubectl(t, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`,
+		"create", "-n", "foo-system", "-f", "-") // As the controller does. The pods here are simulated.
 	for _, kept := range []bool{true, false} {
 		out = e.runScript(t, "undeploy")
 		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "That deletes all Foos") {
@@ -308,8 +350,9 @@ func (e *env) checkNothingLeft(t *testing.T) {
 		if object.GetKind() == "Namespace" {
 			continue
 		}
-		args := []string{"get", object.GetKind() + "." + object.GroupVersionKind().Group, object.GetName(), "--ignore-not-found"}
-		if out := e.kubectl(t, "", append(args, "-o", "name", "-n", "foo-system")...); out != "" {
+		kind := object.GetKind() + "." + object.GroupVersionKind().Group
+		args := []string{"get", kind, object.GetName(), "--ignore-not-found", "-o", "name", "-n", "foo-system"}
+		if out := e.kubectl(t, "", args...); out != "" {
 			t.Errorf("%s is left", out)
 		}
 	}
