@@ -108,9 +108,9 @@ func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// While users create, change, rename and delete Foos, the controller is upgraded and downgraded, copy by copy. At the end
-// each Foo has what its user wrote last. Foos that nobody changes keep their Deployments, ReplicaSets and pods, though the
-// next version would create other ones. The same is true while both versions write at the same time.
+// While users create, change, rename and delete Foos, the controller is upgraded and downgraded, copy by copy. At the
+// end each Foo has what its user wrote last. Foos that nobody changes keep their Deployments, ReplicaSets and pods,
+// though the next version would create other ones. The same is true while both versions write at the same time.
 func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 	e := newDedicatedEnv(t, fullCluster)
 	buildNext(t)
@@ -369,7 +369,8 @@ func (w *work) compare(ctx context.Context, t *testing.T, others []string) error
 		names = append(names, spec.DeploymentName)
 	}
 	slices.Sort(names)
-	wrong = append(wrong, differ("Foos", w.want, found), differ("Deployments", names, slices.Sorted(maps.Keys(deployments))))
+	wrong = append(wrong, differ("Foos", w.want, found),
+		differ("Deployments", names, slices.Sorted(maps.Keys(deployments))))
 	return errors.Join(wrong...)
 }
 
