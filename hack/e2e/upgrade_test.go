@@ -34,8 +34,8 @@ const nextBinary = "bin/foo-controller-next"
 // nextImage is the image of a Foo without one, in that version.
 const nextImage = "nginx:next"
 
-// differences are what a next version may change of the Deployments that it creates and of what it reports. The old texts
-// must be in the sources.
+// differences are what a next version may change of the Deployments that it creates and of what it reports. The old
+// texts must be in the sources.
 var differences = []struct{ file, old, next string }{
 	{file: "pkg/plan/deployment.go", old: `DefaultImage = "nginx:latest"`, next: `DefaultImage = "` + nextImage + `"`},
 	{
