@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -456,8 +455,9 @@ var tokenRows = []tokenRow{
 	}},
 	{name: "finds out what any user may do", allowed: true, request: func(ctx context.Context, u user) error {
 		_, err := u.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: "any", NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-				Path: "/metrics", Verb: "get"}},
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "any", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+			},
 		}, metav1.CreateOptions{})
 		return err
 	}},
@@ -474,10 +474,11 @@ var tokenRows = []tokenRow{
 		request: func(ctx context.Context, u user) error {
 			return u.kube.AppsV1().Deployments("victim").Delete(ctx, "foreign", dryDelete)
 		}},
-	{name: "creates a Deployment without an owner", policy: writesPolicy, request: func(ctx context.Context, u user) error {
-		_, err := u.kube.AppsV1().Deployments("victim").Create(ctx, deploymentOf("new", nothing), dryCreate)
-		return err
-	}},
+	{name: "creates a Deployment without an owner", policy: writesPolicy,
+		request: func(ctx context.Context, u user) error {
+			_, err := u.kube.AppsV1().Deployments("victim").Create(ctx, deploymentOf("new", nothing), dryCreate)
+			return err
+		}},
 
 	// What no permission is for.
 	{name: "reads Secrets", request: func(ctx context.Context, u user) error {
@@ -572,8 +573,8 @@ func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
 	victim.createDeployment(t, "web", func(dep *appsv1.Deployment) {
 		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
 	})
-	e.kubectl(t, fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q}}`, controllerName),
-		"create", "-n", "foo-system", "-f", "-")
+	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`
+	e.kubectl(t, lease, "create", "-n", "foo-system", "-f", "-")
 
 	config, err := clientcmd.BuildConfigFromFlags("", e.cluster.kubeconfig(t, nil))
 	if err != nil {
