@@ -350,7 +350,8 @@ func TestATenantReachesNoOtherNamespace(t *testing.T) {
 		dep.OwnerReferences, dep.Labels = made.OwnerReferences, made.Labels
 		dep.Spec.Selector, dep.Spec.Template.Labels = made.Spec.Selector, made.Spec.Template.Labels
 	})
-	if _, err := tenant.kube.AppsV1().Deployments(e.namespace).Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+	deployments := tenant.kube.AppsV1().Deployments(e.namespace)
+	if _, err := deployments.Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tenant.samples.SamplecontrollerV1alpha1().Foos(e.namespace).Create(t.Context(), &v1alpha1.Foo{
@@ -438,16 +439,17 @@ var tokenRows = []tokenRow{
 		}, dryCreate)
 		return err
 	}},
-	{name: "takes the Lease, so that no controller works", allowed: true, request: func(ctx context.Context, u user) error {
-		leases := u.kube.CoordinationV1().Leases("foo-system")
-		lease, err := leases.Get(ctx, controllerName, metav1.GetOptions{})
-		if err != nil {
+	{name: "takes the Lease, so that no controller works", allowed: true,
+		request: func(ctx context.Context, u user) error {
+			leases := u.kube.CoordinationV1().Leases("foo-system")
+			lease, err := leases.Get(ctx, controllerName, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			lease.Spec.HolderIdentity = new("somebody")
+			_, err = leases.Update(ctx, lease, dryUpdate)
 			return err
-		}
-		lease.Spec.HolderIdentity = new("somebody")
-		_, err = leases.Update(ctx, lease, dryUpdate)
-		return err
-	}},
+		}},
 	{name: "finds out whose a token is", allowed: true, request: func(ctx context.Context, u user) error {
 		_, err := u.kube.AuthenticationV1().TokenReviews().Create(ctx,
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "any"}}, metav1.CreateOptions{})
