@@ -160,7 +160,7 @@ func isController(s rbacv1.Subject) bool {
 }
 
 func isEverybody(s rbacv1.Subject) bool {
-	return s.Kind == rbacv1.GroupKind && slices.Contains([]string{"system:authenticated", "system:serviceaccounts"}, s.Name)
+	return s.Kind == rbacv1.GroupKind && (s.Name == "system:authenticated" || s.Name == "system:serviceaccounts")
 }
 
 // rules returns the rules of a role.
@@ -732,8 +732,8 @@ func (c *chain) refusals(t *testing.T) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// A permission to create cannot be limited to a name, so that for Leases is only for one namespace. There, the controller
-// reads and changes only its own Lease.
+// A permission to create cannot be limited to a name, so that for Leases is only for one namespace. There, the
+// controller reads and changes only its own Lease.
 func TestLeasesAreWrittenOnlyInTheNamespaceOfTheController(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	client := e.withTokenOf(t, "foo-system")

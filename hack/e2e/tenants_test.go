@@ -37,8 +37,8 @@ import (
 // securityPage has the table of users and actions.
 const securityPage = "docs/security.md"
 
-// Each test that the page names exists. Each cell of its table of users and actions has a row that explains it and names
-// a test, and each such row is for a cell.
+// Each test that the page names exists. Each cell of its table of users and actions has a row that explains it and
+// names a test, and each such row is for a cell.
 func TestTheTestsOfTheSecurityPageExist(t *testing.T) {
 	page, err := os.ReadFile(securityPage)
 	if err != nil {
@@ -275,8 +275,8 @@ func TestAFooAuthorReachesNoOtherDeployment(t *testing.T) {
 	}
 }
 
-// A user who may edit Deployments, and nothing else, cannot write Foos. What they change in the Deployment of a Foo stays,
-// except for what the Foo sets.
+// A user who may edit Deployments, and nothing else, cannot write Foos. What they change in the Deployment of a Foo
+// stays, except for what the Foo sets.
 func TestADeploymentEditorChangesOnlyWhatTheFooLeavesOpen(t *testing.T) {
 	e := newEnv(t, fullCluster)
 	e.controller(t)
@@ -299,7 +299,8 @@ func TestADeploymentEditorChangesOnlyWhatTheFooLeavesOpen(t *testing.T) {
 	until(t, "the fields of the Foo are corrected", func(context.Context) (bool, error) {
 		return plan.Drift(e.deployment(t, "web"), before) == nil, nil
 	})
-	if spec := e.deployment(t, "web").Spec.Template.Spec; len(spec.Containers) != 2 || spec.ServiceAccountName != "another" {
+	spec := e.deployment(t, "web").Spec.Template.Spec
+	if len(spec.Containers) != 2 || spec.ServiceAccountName != "another" {
 		t.Errorf("fields that no Foo sets were changed: %+v", spec)
 	}
 	if foo := e.foo(t, "web"); foo.Generation != before.Generation || foo.UID != before.UID {
@@ -315,7 +316,8 @@ func TestOwnersNeedThePermissionToDelete(t *testing.T) {
 	deployments := e.user(t, editDeployments).kube.AppsV1().Deployments(e.namespace)
 	owner := fooOwner()
 	owner.BlockOwnerDeletion = nil
-	_, err := deployments.Patch(t.Context(), "web", types.MergePatchType, []byte(ownerPatch(owner)), metav1.PatchOptions{})
+	give := []byte(ownerPatch(owner))
+	_, err := deployments.Patch(t.Context(), "web", types.MergePatchType, give, metav1.PatchOptions{})
 	mustBeForbidden(t, "giving a Deployment to a Foo", err)
 	_, err = deployments.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`),
 		metav1.PatchOptions{})
@@ -326,13 +328,13 @@ func TestOwnersNeedThePermissionToDelete(t *testing.T) {
 	plain := newEnv(t, apiCluster)
 	plain.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	if _, err := plain.user(t, editDeployments).kube.AppsV1().Deployments(plain.namespace).Patch(t.Context(), "web",
-		types.MergePatchType, []byte(ownerPatch(owner)), metav1.PatchOptions{}); err != nil {
+		types.MergePatchType, give, metav1.PatchOptions{}); err != nil {
 		t.Errorf("without that admission plugin: %v", err)
 	}
 }
 
-// A tenant with all permissions in one namespace changes nothing in another one: not by equal names, and not by an owner
-// reference to a Foo there, which does not cross namespaces.
+// A tenant with all permissions in one namespace changes nothing in another one: not by equal names, and not by an
+// owner reference to a Foo there, which does not cross namespaces.
 func TestATenantReachesNoOtherNamespace(t *testing.T) {
 	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
 	e.controller(t)
