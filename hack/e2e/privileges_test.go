@@ -235,11 +235,10 @@ func startWith(t *testing.T, environment []string, flags ...string) *process {
 	return startProcess(t, cmd)
 }
 
-// flagsOfADeployment returns the flags of artifacts/deploy, for a process outside of the cluster. Another leader takes
-// over within seconds.
+// flagsOfADeployment returns the flags of artifacts/deploy, for a process outside of the cluster.
 func (e *env) flagsOfADeployment(t *testing.T) []string {
 	t.Helper()
-	return append(short.flags(), "--kubeconfig", e.kubeconfig(t, nil), "--health-probe-bind-address=127.0.0.1:0",
+	return append(patient.flags(), "--kubeconfig", e.kubeconfig(t, nil), "--health-probe-bind-address=127.0.0.1:0",
 		"--metrics-bind-address=0.0.0.0:0")
 }
 

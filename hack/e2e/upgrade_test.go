@@ -31,6 +31,9 @@ import (
 // nextBinary is a version of the controller that differs from this one: see differences.
 const nextBinary = "bin/foo-controller-next"
 
+// patient are durations of an election with which a leader on a busy machine stays the leader.
+var patient = electionTimes{6 * time.Second, 4 * time.Second, 500 * time.Millisecond}
+
 // nextImage is the image of a Foo without one, in that version.
 const nextImage = "nginx:next"
 
@@ -126,7 +129,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 	t.Run("one version after the other", func(t *testing.T) {
 		e := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
 		copies := []*process{
-			start(t, controllerBinary, short.flags()...), start(t, controllerBinary, short.flags()...),
+			start(t, controllerBinary, patient.flags()...), start(t, controllerBinary, patient.flags()...),
 		}
 		check := e.still(t)
 		work := e.startWork(t)
@@ -135,7 +138,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 			{name: "downgraded", binary: controllerBinary, image: plan.DefaultImage},
 		} {
 			for i, old := range copies { // As a Deployment does with maxSurge 1 and maxUnavailable 0.
-				copies[i] = start(t, version.binary, short.flags()...)
+				copies[i] = start(t, version.binary, patient.flags()...)
 				old.stop(t)
 			}
 			until(t, "a copy of the other version leads", func(context.Context) (bool, error) {
