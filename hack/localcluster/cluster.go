@@ -26,11 +26,12 @@ const (
 
 // A cluster is one control plane: its directory, keys and ports, and the components it runs.
 type cluster struct {
-	dir        string
-	audit      bool
-	components []component
-	pki        *pki
-	children   *supervisor
+	dir              string
+	audit            bool
+	admissionPlugins []string
+	components       []component
+	pki              *pki
+	children         *supervisor
 	// end ends the cluster with a cause: a stopRequest or an error.
 	end context.CancelCauseFunc
 	// health sends health checks to the components.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Values of up's --components.
@@ -69,6 +70,9 @@ func apiServerArgs(c *cluster) []string {
 		"--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none",
 	)
+	if len(c.admissionPlugins) > 0 {
+		args = append(args, "--enable-admission-plugins="+strings.Join(c.admissionPlugins, ","))
+	}
 	if !c.audit {
 		return args
 	}

@@ -91,6 +91,8 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 		"`set` to run: api (etcd and kube-apiserver, without any controller) or all")
 	cmd.Flags().BoolVar(&opts.audit, "audit", false,
 		"write every request that was answered to D/audit.log, one JSON object per line")
+	cmd.Flags().StringSliceVar(&opts.admissionPlugins, "admission-plugins", nil,
+		"enable these admission plugins of the API server, `names` separated by commas, besides its defaults")
 	cmd.Flags().BoolVar(&opts.stopWithStdin, "stop-with-stdin", false,
 		"stop when standard input ends, so that the cluster ends with the script or test that started it")
 	return cmd

@@ -15,11 +15,12 @@ import (
 )
 
 type upOptions struct {
-	dir           string
-	nodes         int
-	components    string
-	audit         bool
-	stopWithStdin bool
+	dir              string
+	nodes            int
+	components       string
+	audit            bool
+	admissionPlugins []string
+	stopWithStdin    bool
 }
 
 func (o upOptions) check() error {
@@ -85,14 +86,15 @@ func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
 		components = allComponents[:2]
 	}
 	return &cluster{
-		dir:        opts.dir,
-		audit:      opts.audit,
-		components: components,
-		pki:        keys,
-		children:   children,
-		end:        end,
-		health:     health,
-		ports:      map[string]int{},
+		dir:              opts.dir,
+		audit:            opts.audit,
+		admissionPlugins: opts.admissionPlugins,
+		components:       components,
+		pki:              keys,
+		children:         children,
+		end:              end,
+		health:           health,
+		ports:            map[string]int{},
 	}, nil
 }
 

@@ -1,0 +1,601 @@
+package e2e
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// This file tests what the users of docs/security.md reach, where no other test does.
+
+// securityPage has the table of users and actions.
+const securityPage = "docs/security.md"
+
+// Each test that the page names exists. Each cell of its table of users and actions has a row that explains it and
+// names a test, and each such row is for a cell.
+func TestTheTestsOfTheSecurityPageExist(t *testing.T) {
+	page, err := os.ReadFile(securityPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared, named := declaredTests(t), regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+	for _, name := range named.FindAllStringSubmatch(string(page), -1) {
+		if !declared[name[1]] {
+			t.Errorf("%s names %s, which does not exist", securityPage, name[1])
+		}
+	}
+	explained, used := map[string]bool{}, map[string]bool{}
+	row := regexp.MustCompile(`(?m)^\| ([FDNTW][0-9]) \| .* \| (.*) \|$`)
+	for _, columns := range row.FindAllStringSubmatch(string(page), -1) {
+		explained[columns[1]] = true
+		if !named.MatchString(columns[2]) {
+			t.Errorf("the row %s names no test", columns[1])
+		}
+	}
+	_, table, _ := strings.Cut(string(page), "| action | F | D | N | T | W |\n| --- | --- | --- | --- | --- | --- |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	reference := regexp.MustCompile(`\(([FDNTW][0-9])\)$`)
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 6 {
+			t.Errorf("a row with %d cells, want 6: %s", len(cells), line)
+		}
+		for _, cell := range cells[1:] {
+			found := reference.FindStringSubmatch(cell)
+			if found == nil || !explained[found[1]] {
+				t.Errorf("no row explains the cell %q of %q", cell, cells[0])
+				continue
+			}
+			used[found[1]] = true
+		}
+	}
+	if diff := cmp.Diff(explained, used); diff != "" || len(used) < 20 {
+		t.Errorf("%d rows for cells (-rows +cells):\n%s", len(used), diff)
+	}
+}
+
+// declaredTests returns the names of all tests of the repository.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != ".":
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if function, ok := decl.(*ast.FuncDecl); ok {
+				names[function.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// A user has clients that send requests as one user.
+type user struct {
+	config  *rest.Config
+	kube    kubernetes.Interface
+	samples clientset.Interface
+}
+
+func newUser(t *testing.T, config *rest.Config) user {
+	t.Helper()
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, err := clientset.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user{config: config, kube: kube, samples: samples}
+}
+
+// user returns a user who may do something in the namespace of the test, and nothing elsewhere.
+func (e *env) user(t *testing.T, rules ...rbacv1.PolicyRule) user {
+	t.Helper()
+	name := "user-of-" + e.namespace
+	rbac := e.kube.RbacV1()
+	_, err := rbac.Roles(e.namespace).Create(t.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rbac.RoleBindings(e.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(e.config)
+	config.Impersonate.UserName = name
+	u := newUser(t, config)
+	until(t, "the role is in force", func(ctx context.Context) (bool, error) {
+		may := &authorizationv1.SelfSubjectAccessReview{}
+		may.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: e.namespace, Verb: rules[0].Verbs[0], Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0],
+		}
+		answer, err := u.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, may, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, err
+	})
+	return u
+}
+
+var (
+	// anyFoo are the permissions of the role edit for Foos. See TestDeployAndUndeploy.
+	anyFoo = rbacv1.PolicyRule{
+		APIGroups: []string{sampleGroup}, Resources: []string{"foos"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+	}
+	anyDeployment = rbacv1.PolicyRule{
+		APIGroups: []string{"apps"}, Resources: []string{"deployments"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+	}
+	editDeployments = rbacv1.PolicyRule{
+		APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"get", "list", "update", "patch"},
+	}
+)
+
+// mustBeForbidden checks that a user has no permission for something.
+func mustBeForbidden(t *testing.T, what string, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("%s: %v, want that it is forbidden", what, err)
+	}
+}
+
+// A user who may write Foos, and nothing else, runs any image, as the ServiceAccount default. A Foo has no field for
+// anything else of a pod: no command, no environment, no volume, no other ServiceAccount, no privileges.
+func TestAFooAuthorRunsAnyImageAndSetsNothingElse(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
+	author := e.user(t, anyFoo)
+	foos := author.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
+	body := `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"web",
+		"labels":{"app":"other"},"annotations":{"container.seccomp.security.alpha.kubernetes.io/nginx":"unconfined"}},
+		"spec":{"deploymentName":"web","image":"evil.example/miner:1","replicas":1,"serviceAccountName":"admin",
+		"hostNetwork":true,"template":{"spec":{"hostPID":true}},"env":[{"name":"A","value":"b"}]}}`
+	err := author.samples.SamplecontrollerV1alpha1().RESTClient().Post().Namespace(e.namespace).Resource("foos").
+		Body([]byte(body)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+	template := e.deployment(t, "web").Spec.Template
+	want := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+			"app": "nginx", "controller": "web", v1alpha1.LabelDeployment: "web",
+		}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Name: plan.ContainerName, Image: "evil.example/miner:1", ImagePullPolicy: corev1.PullIfNotPresent,
+				TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+			}},
+			RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSClusterFirst, SchedulerName: "default-scheduler",
+			TerminationGracePeriodSeconds: new(int64(30)), SecurityContext: &corev1.PodSecurityContext{},
+		},
+	}
+	if diff := cmp.Diff(want, template); diff != "" {
+		t.Errorf("the pod template (-want +got):\n%s", diff)
+	}
+	pods, err := e.kube.CoreV1().Pods(e.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) != 1 || pods.Items[0].Spec.ServiceAccountName != "default" {
+		t.Errorf("pods: %+v, %v, want one as the ServiceAccount default", pods.Items, err)
+	}
+
+	_, err = author.kube.AppsV1().Deployments(e.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	mustBeForbidden(t, "reading the Deployment", err)
+	mustBeForbidden(t, "deleting the Deployment",
+		author.kube.AppsV1().Deployments(e.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	_, err = author.kube.CoreV1().Secrets(e.namespace).List(t.Context(), metav1.ListOptions{})
+	mustBeForbidden(t, "reading Secrets", err)
+	_, err = foos.UpdateStatus(t.Context(), e.foo(t, "web"), metav1.UpdateOptions{})
+	mustBeForbidden(t, "writing the status of a Foo", err)
+}
+
+// A Foo does not reach a Deployment that it does not control, though the controller may write all of them: neither
+// another one of its namespace, nor one of the same name in another namespace.
+func TestAFooAuthorReachesNoOtherDeployment(t *testing.T) {
+	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
+	e.controller(t)
+	there := other.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	here := e.createDeployment(t, "precious", func(*appsv1.Deployment) {})
+	author := e.user(t, anyFoo).samples.SamplecontrollerV1alpha1()
+	create := func(name, deployment string) error {
+		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		foo.Spec = v1alpha1.FooSpec{DeploymentName: deployment, Image: "evil.example/miner:1"}
+		_, err := author.Foos(e.namespace).Create(t.Context(), foo, metav1.CreateOptions{})
+		return err
+	}
+	for name, deployment := range map[string]string{"same-name": "web", "taken": "precious"} {
+		if err := create(name, deployment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, deployment := range []string{other.namespace + "/web", "../" + other.namespace + "/web", "%2e%2e"} {
+		if err := create("path", deployment); !apierrors.IsInvalid(err) {
+			t.Errorf("a Foo that names %q: %v, want that it is refused", deployment, err)
+		}
+	}
+	_, err := author.Foos(other.namespace).List(t.Context(), metav1.ListOptions{})
+	mustBeForbidden(t, "reading the Foos of another namespace", err)
+	e.waitForReason(t, "same-name", v1alpha1.ReasonAvailable)
+	e.waitForReason(t, "taken", v1alpha1.ReasonNotOwned)
+	e.rename(t, "taken", "another")
+	e.waitForReason(t, "taken", v1alpha1.ReasonAvailable)
+	e.deleteFoo(t, "taken", metav1.DeletePropagationForeground)
+	until(t, "the Deployment of the Foo is deleted", func(context.Context) (bool, error) {
+		return e.hasDeployments(t, "precious", "web"), nil
+	})
+	for _, want := range []*appsv1.Deployment{there, here} {
+		at := &env{cluster: e.cluster, namespace: want.Namespace}
+		if got := at.deployment(t, want.Name); got.UID != want.UID || got.Generation != want.Generation {
+			t.Errorf("the Deployment %s/%s was changed or replaced", want.Namespace, want.Name)
+		}
+	}
+}
+
+// A user who may edit Deployments, and nothing else, cannot write Foos. What they change in the Deployment of a Foo
+// stays, except for what the Foo sets.
+func TestADeploymentEditorChangesOnlyWhatTheFooLeavesOpen(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
+	before := e.foo(t, "web")
+	editor := e.user(t, editDeployments)
+	foos := editor.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
+	_, err := foos.Get(t.Context(), "web", metav1.GetOptions{})
+	mustBeForbidden(t, "reading a Foo", err)
+	_, err = foos.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
+	mustBeForbidden(t, "changing a Foo", err)
+	_, err = foos.UpdateStatus(t.Context(), before, metav1.UpdateOptions{})
+	mustBeForbidden(t, "changing the status of a Foo", err)
+	edit := `{"spec":{"replicas":9,"template":{"spec":{"serviceAccountName":"another","containers":[
+		{"name":"nginx","image":"evil.example/miner:1"},{"name":"sidecar","image":"evil.example/miner:1"}]}}}}`
+	if _, err := editor.kube.AppsV1().Deployments(e.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
+		[]byte(edit), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the fields of the Foo are corrected", func(context.Context) (bool, error) {
+		return plan.Drift(e.deployment(t, "web"), before) == nil, nil
+	})
+	spec := e.deployment(t, "web").Spec.Template.Spec
+	if len(spec.Containers) != 2 || spec.ServiceAccountName != "another" {
+		t.Errorf("fields that no Foo sets were changed: %+v", spec)
+	}
+	if foo := e.foo(t, "web"); foo.Generation != before.Generation || foo.UID != before.UID {
+		t.Error("the Foo was changed")
+	}
+}
+
+// Where the API server enforces the permissions on owner references, who may not delete a Deployment cannot let the
+// garbage collector do it. Elsewhere they can, with or without this controller.
+func TestOwnersNeedThePermissionToDelete(t *testing.T) {
+	e := newEnforcingEnv(t)
+	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	deployments := e.user(t, editDeployments).kube.AppsV1().Deployments(e.namespace)
+	owner := fooOwner()
+	owner.BlockOwnerDeletion = nil
+	give := []byte(ownerPatch(owner))
+	_, err := deployments.Patch(t.Context(), "web", types.MergePatchType, give, metav1.PatchOptions{})
+	mustBeForbidden(t, "giving a Deployment to a Foo", err)
+	_, err = deployments.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`),
+		metav1.PatchOptions{})
+	if err != nil {
+		t.Errorf("scaling it: %v", err)
+	}
+
+	plain := newEnv(t, apiCluster)
+	plain.createDeployment(t, "web", func(*appsv1.Deployment) {})
+	if _, err := plain.user(t, editDeployments).kube.AppsV1().Deployments(plain.namespace).Patch(t.Context(), "web",
+		types.MergePatchType, give, metav1.PatchOptions{}); err != nil {
+		t.Errorf("without that admission plugin: %v", err)
+	}
+}
+
+// A tenant with all permissions in one namespace changes nothing in another one: not by equal names, and not by an
+// owner reference to a Foo there, which does not cross namespaces.
+func TestATenantReachesNoOtherNamespace(t *testing.T) {
+	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
+	e.controller(t)
+	other.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
+	victim := other.foo(t, "web")
+	before, status := other.workload(t, victim.Status.Selector), victim.Status
+	tenant := e.user(t, anyFoo, anyDeployment)
+
+	_, err := tenant.kube.AppsV1().Deployments(other.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	mustBeForbidden(t, "reading a Deployment of another namespace", err)
+	mustBeForbidden(t, "deleting a Foo of another namespace", tenant.samples.SamplecontrollerV1alpha1().
+		Foos(other.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	forged := deploymentOf("forged", func(dep *appsv1.Deployment) {
+		made := plan.Deployment(victim)
+		dep.OwnerReferences, dep.Labels = made.OwnerReferences, made.Labels
+		dep.Spec.Selector, dep.Spec.Template.Labels = made.Spec.Selector, made.Spec.Template.Labels
+	})
+	deployments := tenant.kube.AppsV1().Deployments(e.namespace)
+	if _, err := deployments.Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tenant.samples.SamplecontrollerV1alpha1().Foos(e.namespace).Create(t.Context(), &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "evil.example/miner:1"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+	e.deleteFoo(t, "web", metav1.DeletePropagationForeground)
+	until(t, "the garbage collector deletes all Deployments of the tenant", func(context.Context) (bool, error) {
+		return e.hasDeployments(t), nil
+	})
+	other.settle(t)
+	if diff := cmp.Diff(before, other.workload(t, victim.Status.Selector)); diff != "" {
+		t.Errorf("pods of another namespace (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(status, other.foo(t, "web").Status); diff != "" {
+		t.Errorf("the status of a Foo of another namespace (-before +after):\n%s", diff)
+	}
+}
+
+// A tokenRow is a request with the token of the controller, as a dry run.
+type tokenRow struct {
+	name    string
+	request func(ctx context.Context, u user) error
+	// allowed means that the request is accepted, and so a risk. Else it is forbidden, by the permissions or by policy.
+	allowed bool
+	policy  string
+}
+
+var (
+	dryCreate = metav1.CreateOptions{DryRun: dryRun}
+	dryUpdate = metav1.UpdateOptions{DryRun: dryRun}
+	dryPatch  = metav1.PatchOptions{DryRun: dryRun}
+	dryDelete = metav1.DeleteOptions{DryRun: dryRun}
+)
+
+// pwned is a pod that takes over its node. This is what the risk is about.
+func pwned(dep *appsv1.Deployment) {
+	dep.Spec.Template.Spec.ServiceAccountName = "namespace-controller" // It may delete everything.
+	dep.Spec.Template.Spec.HostPID = true
+	dep.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+}
+
+var tokenRows = []tokenRow{
+	// What the token is for.
+	{name: "reads all Foos", allowed: true, request: func(ctx context.Context, u user) error {
+		_, err := u.samples.SamplecontrollerV1alpha1().Foos("").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+	{name: "reads all Deployments, with the environment of their containers", allowed: true,
+		request: func(ctx context.Context, u user) error {
+			_, err := u.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+			return err
+		}},
+	{name: "creates a privileged Deployment in any namespace, with an invented Foo as its owner", allowed: true,
+		request: func(ctx context.Context, u user) error {
+			dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); pwned(dep) })
+			_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, dep, dryCreate)
+			return err
+		}},
+	{name: "changes everything in the Deployment of a Foo", allowed: true,
+		request: func(ctx context.Context, u user) error {
+			return u.patchDeployment(ctx, "web", `{"spec":{"template":{"spec":{"hostPID":true}}}}`)
+		}},
+	{name: "deletes the Deployment of a Foo", allowed: true, request: func(ctx context.Context, u user) error {
+		return u.kube.AppsV1().Deployments("victim").Delete(ctx, "web", dryDelete)
+	}},
+	{name: "writes any status", allowed: true, request: func(ctx context.Context, u user) error {
+		foos := u.samples.SamplecontrollerV1alpha1().Foos("victim")
+		foo, err := foos.Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		foo.Status.AvailableReplicas = 99
+		_, err = foos.UpdateStatus(ctx, foo, dryUpdate)
+		return err
+	}},
+	{name: "writes events in any namespace", allowed: true, request: func(ctx context.Context, u user) error {
+		_, err := u.kube.EventsV1().Events("kube-system").Create(ctx, &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "forged"}, EventTime: metav1.NowMicro(), Type: "Normal", Reason: "Forged",
+			Action: "Forge", ReportingController: "kubelet", ReportingInstance: "node",
+			Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: "kube-system", Name: "any"},
+		}, dryCreate)
+		return err
+	}},
+	{name: "takes the Lease, so that no controller works", allowed: true,
+		request: func(ctx context.Context, u user) error {
+			leases := u.kube.CoordinationV1().Leases("foo-system")
+			lease, err := leases.Get(ctx, controllerName, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			lease.Spec.HolderIdentity = new("somebody")
+			_, err = leases.Update(ctx, lease, dryUpdate)
+			return err
+		}},
+	{name: "finds out whose a token is", allowed: true, request: func(ctx context.Context, u user) error {
+		_, err := u.kube.AuthenticationV1().TokenReviews().Create(ctx,
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "any"}}, metav1.CreateOptions{})
+		return err
+	}},
+	{name: "finds out what any user may do", allowed: true, request: func(ctx context.Context, u user) error {
+		_, err := u.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "any", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+			},
+		}, metav1.CreateOptions{})
+		return err
+	}},
+
+	// What the policy refuses.
+	{name: "changes a Deployment that no Foo controls", policy: writesPolicy,
+		request: func(ctx context.Context, u user) error {
+			return u.patchDeployment(ctx, "foreign", `{"spec":{"template":{"spec":{"hostPID":true}}}}`)
+		}},
+	{name: "gives it to a Foo first", policy: writesPolicy, request: func(ctx context.Context, u user) error {
+		return u.patchDeployment(ctx, "foreign", ownerPatch(fooOwner()))
+	}},
+	{name: "deletes a Deployment that no Foo controls", policy: writesPolicy,
+		request: func(ctx context.Context, u user) error {
+			return u.kube.AppsV1().Deployments("victim").Delete(ctx, "foreign", dryDelete)
+		}},
+	{name: "creates a Deployment without an owner", policy: writesPolicy,
+		request: func(ctx context.Context, u user) error {
+			_, err := u.kube.AppsV1().Deployments("victim").Create(ctx, deploymentOf("new", nothing), dryCreate)
+			return err
+		}},
+
+	// What no permission is for.
+	{name: "reads Secrets", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoreV1().Secrets("foo-system").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+	{name: "reads ConfigMaps", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoreV1().ConfigMaps("kube-system").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+	{name: "reads pods", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoreV1().Pods("foo-system").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+	{name: "creates a pod", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoreV1().Pods("victim").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "new"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+		}, dryCreate)
+		return err
+	}},
+	{name: "creates a Foo", request: func(ctx context.Context, u user) error {
+		_, err := u.samples.SamplecontrollerV1alpha1().Foos("victim").Create(ctx, &v1alpha1.Foo{
+			ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.FooSpec{DeploymentName: "new"},
+		}, dryCreate)
+		return err
+	}},
+	{name: "changes the spec of a Foo", request: func(ctx context.Context, u user) error {
+		_, err := u.samples.SamplecontrollerV1alpha1().Foos("victim").Patch(ctx, "web", types.MergePatchType,
+			[]byte(`{"spec":{"replicas":9}}`), dryPatch)
+		return err
+	}},
+	{name: "deletes a Foo", request: func(ctx context.Context, u user) error {
+		return u.samples.SamplecontrollerV1alpha1().Foos("victim").Delete(ctx, "web", dryDelete)
+	}},
+	{name: "deletes all Deployments at once", request: func(ctx context.Context, u user) error {
+		return u.kube.AppsV1().Deployments("victim").DeleteCollection(ctx, dryDelete, metav1.ListOptions{})
+	}},
+	{name: "makes a token for itself", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoreV1().ServiceAccounts("foo-system").CreateToken(ctx, controllerName,
+			&authenticationv1.TokenRequest{}, dryCreate)
+		return err
+	}},
+	{name: "gives itself more permissions", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.RbacV1().ClusterRoles().Patch(ctx, controllerName, types.MergePatchType,
+			[]byte(`{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`), dryPatch)
+		return err
+	}},
+	{name: "lifts the policies", request: func(ctx context.Context, u user) error {
+		return u.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, writesPolicy, dryDelete)
+	}},
+	{name: "acts as another user", request: func(ctx context.Context, u user) error {
+		config := rest.CopyConfig(u.config)
+		config.Impersonate.UserName = "kubernetes-admin"
+		other, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		_, err = other.AppsV1().Deployments("victim").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+	{name: "reads metrics: those of the API server need the same permission as its own",
+		request: func(ctx context.Context, u user) error {
+			return u.kube.Discovery().RESTClient().Get().AbsPath("/metrics").Do(ctx).Error()
+		}},
+	{name: "writes a Lease of the nodes", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.CoordinationV1().Leases("kube-node-lease").Create(ctx,
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, dryCreate)
+		return err
+	}},
+	{name: "reads the events of others", request: func(ctx context.Context, u user) error {
+		_, err := u.kube.EventsV1().Events("").List(ctx, metav1.ListOptions{})
+		return err
+	}},
+}
+
+func (u user) patchDeployment(ctx context.Context, name, body string) error {
+	_, err := u.kube.AppsV1().Deployments("victim").Patch(ctx, name, types.MergePatchType, []byte(body), dryPatch)
+	return err
+}
+
+// What somebody reaches with the token of the controller, in a cluster with its permissions and its admission policies.
+// What is allowed is as much a part of docs/security.md as what is not.
+func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	e.deploy(t, "foo-system")
+	e.kubectl(t, "", "create", "namespace", "victim")
+	victim := &env{cluster: e.cluster, namespace: "victim"}
+	victim.createFoo(t, "web", fooSpec("web"))
+	victim.createDeployment(t, "foreign", func(*appsv1.Deployment) {})
+	foo := victim.foo(t, "web")
+	victim.createDeployment(t, "web", func(dep *appsv1.Deployment) {
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
+	})
+	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`
+	e.kubectl(t, lease, "create", "-n", "foo-system", "-f", "-")
+
+	config, err := clientcmd.BuildConfigFromFlags("", e.cluster.kubeconfig(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief := newUser(t, config)
+	for _, row := range tokenRows {
+		err := row.request(t.Context(), thief)
+		switch {
+		case row.allowed && err != nil:
+			t.Errorf("%s: %v, want that it is accepted", row.name, err)
+		case !row.allowed && !apierrors.IsForbidden(err):
+			t.Errorf("%s: %v, want that it is forbidden", row.name, err)
+		case row.policy != "" && !strings.Contains(err.Error(), "'"+row.policy+"'"):
+			t.Errorf("%s: %v, want a refusal of the policy %s", row.name, err, row.policy)
+		case !row.allowed && row.policy == "" && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
+			t.Errorf("%s: %v, want that no permission is for it", row.name, err)
+		}
+	}
+}
