@@ -193,7 +193,8 @@ func (p *page) play(t *testing.T, sh *shell, block markdown.Block) {
 		return
 	}
 	if !*rewrite {
-		t.Fatalf("%s:%d: the commands print (-page +real):\n%s", p.file, block.Line, cmp.Diff(normal(want), normal(printed)))
+		diff := cmp.Diff(strings.Split(normal(want), "\n"), strings.Split(normal(printed), "\n"))
+		t.Fatalf("%s:%d: the commands print (-page +real):\n%s", p.file, block.Line, diff)
 	}
 	p.printed[block.Output.Line] = printed
 }
