@@ -131,8 +131,9 @@ func (l lesson) play(ctx context.Context, root string, f fault, out io.Writer) e
 	fmt.Fprintf(out, "The fault: %s.\nIn %s:\n%s%s", f.name, f.file, prefixed("- ", f.before), prefixed("+ ", f.after))
 	fmt.Fprintf(out, "Playing docs/scenarios/%s.txt with it ...\n", l.scenario)
 	cmd := exec.CommandContext(ctx, "go", "test", "-overlay="+overlay, "-count=1", "-vet=off", "-ldflags=-s -w",
-		"-run=^TestScenarios$/^"+l.scenario+"$", ".")
+		"-timeout=3m", "-run=^TestScenarios$/^"+l.scenario+"$", ".")
 	cmd.Dir = root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // Then go test ends its tests, too.
 	output, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:

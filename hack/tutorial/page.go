@@ -64,7 +64,7 @@ const playHeading = "## What you should see"
 //	$ kubectl run web --image=nginx
 //	pod/web created
 //	$ ask-again --every=2s &
-//	[ask-again] list 1: 1 Pods, cost so far: 1 requests, <n> bytes
+//	[ask-again] list 1: Pods: 1; so far: requests: 1, bytes: <n>
 //	[ask-again]   default/web Running
 //
 // The output of a command comes first. Lines of programs that run in the background begin with the name in brackets. A

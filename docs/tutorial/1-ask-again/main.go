@@ -53,7 +53,7 @@ func run(kubeconfig string, every time.Duration) error {
 		case err != nil: // The API server may be restarting. Print the error and go on: the next list may succeed.
 			fmt.Printf("list %d: error: %v\n", n, err)
 		default:
-			fmt.Printf("list %d: %d Pods, cost so far: %v\n", n, len(pods.Items), &cost)
+			fmt.Printf("list %d: Pods: %d; so far: %v\n", n, len(pods.Items), &cost)
 			for _, pod := range pods.Items {
 				fmt.Printf("  %s/%s %s\n", pod.Namespace, pod.Name, pod.Status.Phase)
 			}
@@ -71,7 +71,7 @@ func run(kubeconfig string, every time.Duration) error {
 type meter struct{ requests, bytes atomic.Int64 }
 
 func (m *meter) String() string {
-	return fmt.Sprintf("%d requests, %d bytes", m.requests.Load(), m.bytes.Load())
+	return fmt.Sprintf("requests: %d, bytes: %d", m.requests.Load(), m.bytes.Load())
 }
 
 // wrap returns a connection that counts, and leaves the work to next.

@@ -74,7 +74,7 @@ func main() {
 	// So does an indexer. It leads from the name of a container to the ReplicaSets, and does not walk over all.
 	withNginx, err := informer.GetTypedIndexer().ByIndex(byContainer, "nginx")
 	exitOn(err)
-	fmt.Printf("in the store: %d ReplicaSets, %d with a container nginx\n", len(all), len(withNginx))
+	fmt.Printf("ReplicaSets in the store: %d, with a container nginx: %d\n", len(all), len(withNginx))
 	<-ctx.Done()
 	factory.Shutdown() // Waits until all goroutines have ended.
 	fmt.Println("stopped")

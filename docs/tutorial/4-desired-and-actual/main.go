@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +31,7 @@ import (
 )
 
 // fooKind is what an owner reference to a Foo names.
-var fooKind = v1alpha1.SchemeGroupVersion.WithKind("Foo")
+var fooKind = schema.GroupVersionKind{Group: v1alpha1.GroupName, Version: v1alpha1.GroupVersion.Version, Kind: "Foo"}
 
 type controller struct {
 	kube    kubernetes.Interface // The client for the kinds of Kubernetes.
@@ -146,7 +147,7 @@ func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
 		return err
 	}
 	if !metav1.IsControlledBy(have, foo) { // It compares uids. A name can be the same by chance.
-		return fmt.Errorf("Deployment %s is not ours", have.Name)
+		return fmt.Errorf("not our own: Deployment %s", have.Name)
 	}
 	if want := foo.Spec.Replicas; want != nil && *have.Spec.Replicas != *want {
 		dep := have.DeepCopy() // What comes from a lister must not be changed.

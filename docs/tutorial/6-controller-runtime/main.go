@@ -40,7 +40,7 @@ func main() {
 	// A scheme has the Go types of all kinds: ours, and those of Kubernetes.
 	scheme := runtime.NewScheme()
 	exitOn(kubescheme.AddToScheme(scheme))
-	exitOn(v1alpha1.AddToScheme(scheme))
+	exitOn(v1alpha1.Install(scheme))
 	// The manager has one client and one cache for all kinds. It starts an informer for each kind that is read.
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
@@ -91,7 +91,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !metav1.IsControlledBy(have, foo) {
 		foos := &v1alpha1.FooList{}
 		err := r.List(ctx, foos, client.InNamespace(foo.Namespace), client.MatchingFields{byDeployment: have.Name})
-		fmt.Printf("Deployment %s is not that of Foo %s: %d Foos name it\n", have.Name, foo.Name, len(foos.Items))
+		fmt.Printf("not our own: Deployment %s; Foos that name it: %d\n", have.Name, len(foos.Items))
 		return ctrl.Result{}, err
 	}
 	if want := foo.Spec.Replicas; want != nil && *have.Spec.Replicas != *want {
@@ -118,8 +118,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // applyDeployment sends what should be, each time, and the API server compares. An apply configuration has only the
 // fields that are set: all others are left to others.
 func (r *reconciler) applyDeployment(ctx context.Context, foo *v1alpha1.Foo) error {
-	owner := metav1.NewControllerRef(foo, v1alpha1.SchemeGroupVersion.WithKind("Foo"))
 	want := deploymentFor(foo)
+	if err := ctrl.SetControllerReference(foo, want, r.Scheme()); err != nil {
+		return err
+	}
+	owner := want.OwnerReferences[0]
 	deployment := appsapply.Deployment(want.Name, want.Namespace).
 		WithOwnerReferences(metaapply.OwnerReference().WithAPIVersion(owner.APIVersion).WithKind(owner.Kind).
 			WithName(owner.Name).WithUID(owner.UID).WithController(true).WithBlockOwnerDeletion(true)).
