@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -180,11 +179,7 @@ func TestPrometheusMayReadTheMetricsAndFindThePods(t *testing.T) {
 // The ServiceMonitor finds the Service in artifacts/deploy, and the name of its label job is the one that the alerts
 // select by.
 func TestTheServiceMonitorSelectsTheService(t *testing.T) {
-	const file = "artifacts/deploy/service.yaml"
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("%s does not exist", file)
-	}
-	service := objects(t, file)[0]
+	service := objects(t, "artifacts/deploy/service.yaml")[0]
 	monitor := objects(t, "artifacts/monitoring/service-monitor.yaml")[0]
 	if service.GetNamespace() != monitor.GetNamespace() {
 		t.Errorf("the Service is in %s, the ServiceMonitor in %s", service.GetNamespace(), monitor.GetNamespace())
@@ -214,9 +209,6 @@ func TestTheServiceMonitorSelectsTheService(t *testing.T) {
 // With the component tls, the controller serves the certificate in the Secret whose CA Prometheus trusts, and
 // Prometheus expects the name of the Service in it.
 func TestTheComponentForTLSFitsTheController(t *testing.T) {
-	if _, err := os.Stat("artifacts/deploy/deployment.yaml"); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("artifacts/deploy has no Deployment")
-	}
 	e := newEnv(t, apiCluster)
 	dir := t.TempDir()
 	artifacts, err := filepath.Abs("artifacts")
