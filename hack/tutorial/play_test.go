@@ -119,6 +119,9 @@ func checkCost(t *testing.T, stage *stage, step step) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := stage.build(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
 	for _, command := range []string{
 		fmt.Sprintf("kubectl create deployment many --image=nginx --replicas=%d", pods),
 		"kubectl rollout status deployment/many",
