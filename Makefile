@@ -49,6 +49,7 @@ test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all te
 test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules, phases and handovers; two hours
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
+	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20

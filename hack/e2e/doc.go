@@ -4,6 +4,9 @@
 //	go test -run TestRename .              one test, after bin/localcluster and bin/foo-controller-race are built
 //	go test -short .                       the few tests that need neither
 //
+// TestPods runs the image of the controller in real pods, on a node of its own: the package podrunner. It also needs
+// bin/podrunner and bin/image-native.
+//
 // The first test that needs a control plane starts it, see shared. Each test uses its own namespaces and its own
 // controller. A proxy between a controller and its API server can delay or lose requests.
 //
