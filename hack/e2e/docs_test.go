@@ -27,7 +27,8 @@ import (
 //
 //	go test -run TestReadme . -rewrite
 
-var rewrite = flag.Bool("rewrite", false, "write the real outputs into README.md, and draw docs/terminal.svg")
+var rewrite = flag.Bool("rewrite", false, "write what is real into the documents: the outputs in README.md, "+
+	"docs/terminal.svg, and the table of flags in docs/operations.md")
 
 const picture = "docs/terminal.svg"
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
-
-// A test rewrites the table with: go test -C hack/e2e -run TestOperationsHasTheFlags -rewrite .
-var rewriteFlags = flag.Bool("rewrite", false, "rewrite the table of flags in docs/operations.md")
 
 const operationsPage = "docs/operations.md"
 
@@ -36,7 +32,7 @@ func TestOperationsHasTheFlags(t *testing.T) {
 	}
 	table := regexp.MustCompile(`(?m)^\| flag \| default \| meaning \|\n(?:\|.*\n)+`)
 	have := table.FindString(string(page))
-	if *rewriteFlags {
+	if *rewrite {
 		rewritten := strings.Replace(string(page), have, want, 1)
 		if err := os.WriteFile(operationsPage, []byte(rewritten), 0o644); err != nil {
 			t.Fatal(err)
