@@ -524,7 +524,7 @@ func TestWithoutAPermissionOnlyItsRequestIsRefused(t *testing.T) {
 	own, _ := e.grants(t)
 	for _, p := range own.permissions {
 		if !slices.ContainsFunc(needs, func(n need) bool { return n.permission == p }) {
-			t.Errorf("this test cannot make the controller need %q: %+v", p, p)
+			t.Errorf("this test cannot make the controller need %q in %q", p, p.namespace)
 		}
 	}
 	c := &chain{env: e, roles: e.roles(t), flags: e.flagsOfADeployment(t)}
