@@ -86,7 +86,8 @@ func run(args []string, stdout io.Writer) error {
 	logger := klog.Background()
 	ctx := klog.NewContext(untilSignal(), logger)
 	reporter := preflight.NewReporter(ctx, opts.hints())
-	elector, err := opts.elector(config)
+	noticed := noticedConnection(config, reporter)
+	elector, err := opts.elector(noticed)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	controller.Metrics = metrics.New(legacyregistry.MustRegister)
 	stopServing, err := serve(ctx, endpoints{
-		opts: opts, config: config, reviews: conns.review, controller: controller, caches: caches, reporter: reporter,
+		opts: opts, config: noticed, reviews: conns.review, controller: controller, caches: caches, reporter: reporter,
 		elector: elector,
 	})
 	if err != nil {
@@ -190,6 +191,14 @@ func writeConnection(config *rest.Config, reporter *preflight.Reporter, elector 
 	config.Timeout = writeTimeout
 	config.Wrap(reporter.WrapWrites)
 	config.Wrap(elector.Gate)
+	return config
+}
+
+// noticedConnection returns how to reach the API server for the Lease and for reviews of who reads the metrics. When a
+// permission for these is revoked, /readyz shows it.
+func noticedConnection(config *rest.Config, reporter *preflight.Reporter) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(reporter.WrapWrites)
 	return config
 }
 

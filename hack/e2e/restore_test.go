@@ -13,9 +13,9 @@ import (
 )
 
 // An administrator restores an older state of etcd while the controller runs. The resourceVersions go back, so the
-// watches of all clients are silent until the cluster has made as many writes again, and their caches have what does not
-// exist any more. A controller that is not restarted does no harm: its writes have preconditions. docs/install.md says
-// to restart it. Then each Foo gets what its restored spec says.
+// watches of all clients are silent until the cluster has made as many writes again, and their caches have what does
+// not exist any more. A controller that is not restarted does no harm: its writes have preconditions. docs/install.md
+// says to restart it. Then each Foo gets what its restored spec says.
 func TestAfterAnOlderStateIsRestoredARestartIsEnough(t *testing.T) {
 	e := newDedicatedEnv(t, apiCluster)
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil))

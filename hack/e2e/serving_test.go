@@ -170,6 +170,29 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	checkDocumented(t, scrape)
 }
 
+// The reviews go over a connection of their own. A missing permission for them is noticed too.
+func TestARevokedPermissionForReviewsIsShown(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--metrics-bind-address=0.0.0.0:0",
+		"--health-probe-bind-address=127.0.0.1:0")
+	p.waitForLog(t, `"Started"`)
+	_, port, _ := strings.Cut(p.address(t, "metrics"), "]:")
+	readyz := "http://" + p.address(t, "health") + "/readyz?verbose"
+	shows := func(what string, want int, text string) {
+		t.Helper()
+		until(t, what, func(context.Context) (bool, error) {
+			fetch(t, "https://127.0.0.1:"+port+"/metrics", "unknown") // Asks for a review.
+			status, body := fetch(t, readyz, "")
+			return status == want && strings.Contains(body, text), nil
+		})
+	}
+	shows("it works", 200, "[+]cluster ok")
+	e.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller-auth-delegator")
+	shows("no reviews", 500, `permission="create tokenreviews.authentication.k8s.io"`)
+	e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml")
+	shows("reviews again", 200, "[+]cluster ok")
+}
+
 // docs/metrics.md has each metric that a controller in an election serves, with its type and labels. Its tables have no
 // other metric, except for the last one, which is for those that are served only after they were counted.
 func TestMetricsAreDocumented(t *testing.T) {
