@@ -10,38 +10,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly dir=.cluster layout=bin/image/layout
-cluster='' runner='' stopping=''
-
-kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
-step() { printf '\n==> %s\n' "$*"; }
-
-# alive PID: reports whether a child process still runs.
-alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
-
-stop() { # PID
-	alive "$1" || return 0
-	kill -TERM "$1" 2>/dev/null || true
-	wait "$1" 2>/dev/null || true
-}
-
-clean_up() {
-	local status=$?
-	trap '' INT TERM PIPE # Further signals, and a closed output, must not interrupt the cleanup.
-	set +o errexit
-	step "Stopping: the pods, then the control plane"
-	stop "$runner"
-	stop "$cluster"
-	rm -rf "$dir"
-	echo "Nothing is left behind."
-	[[ -z $stopping ]] || exit 0
-	exit "$status"
-}
-
-fail() { # MESSAGE LOG
-	printf '%s. The end of its log:\n' "$1" >&2
-	tail -n 20 "$2" >&2
-	exit 1
-}
+source hack/local.sh
 
 if ! reason=$(bin/podrunner check 2>&1); then
 	printf 'cluster: this machine cannot run pods:\n%s\n' "$reason" >&2
@@ -54,24 +23,13 @@ if [[ -d $dir ]] && kubectl get --raw /readyz --request-timeout=5s >/dev/null 2>
 fi
 rm -rf "$dir" # What a killed one has left.
 mkdir "$dir"
-trap clean_up EXIT
-trap 'stopping=yes; exit' INT TERM
-
-step "Starting Kubernetes: etcd, API server, controllers, scheduler and a simulated node, all on loopback"
-# Only this script holds its standard input open, so the cluster ends when the script does.
-mkfifo "$dir/hold"
-exec 9<>"$dir/hold"
-bin/localcluster up --dir "$dir" --stop-with-stdin <"$dir/hold" >"$dir/cluster.log" 2>&1 9>&- &
-cluster=$!
-until grep -qx ready "$dir/cluster.log"; do
-	alive "$cluster" || fail "The control plane did not start" "$dir/cluster.log"
-	sleep 0.2
-done
-kubectl version
+stop_at_end "the pods"
+start_cluster
 
 step "Starting the pod runner, the node real-node: it runs the pods of the controller"
 bin/podrunner --kubeconfig "$dir/kubeconfig" --layout "$layout" --dir "$dir/podrunner" --stop-with-stdin \
 	<"$dir/hold" >"$dir/podrunner.log" 2>&1 9>&- &
+started+=("$!")
 runner=$!
 until grep -qx ready "$dir/podrunner.log"; do
 	alive "$runner" || fail "The pod runner did not start" "$dir/podrunner.log"

@@ -9,54 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/foo-run-XXXXXX")
 readonly dir
 readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
-controller='' cluster='' watch='' watchdog='' stopping=''
+source hack/local.sh
 
-kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
-step() { printf '\n==> %s\n' "$*"; }
-
-# alive PID: reports whether a child process still runs.
-alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
-
-stop() { # PID
-	alive "$1" || return 0
-	kill -TERM "$1" 2>/dev/null || true
-	wait "$1" 2>/dev/null || true
-}
-
-clean_up() {
-	local status=$?
-	trap '' INT TERM PIPE # Further signals, and a closed output, must not interrupt the cleanup.
-	set +o errexit
-	step "Stopping: the controller, then the control plane"
-	stop "$watch"
-	stop "$watchdog"
-	stop "$controller"
-	stop "$cluster"
-	rm -rf "$dir"
-	echo "Nothing is left behind."
-	[[ -z $stopping ]] || exit 0
-	exit "$status"
-}
-trap clean_up EXIT
-trap 'stopping=yes; exit' INT TERM
-
-fail() { # MESSAGE LOG
-	printf '%s. The end of its log:\n' "$1" >&2
-	tail -n 20 "$2" >&2
-	exit 1
-}
-
-step "Starting Kubernetes: etcd, API server, controllers, scheduler and a simulated node, all on loopback"
-# Only this script holds its standard input open, so the cluster ends when the script does.
-mkfifo "$dir/hold"
-exec 9<>"$dir/hold"
-bin/localcluster up --dir "$dir" --stop-with-stdin <"$dir/hold" >"$dir/cluster.log" 2>&1 9>&- &
-cluster=$!
-until grep -qx ready "$dir/cluster.log"; do
-	alive "$cluster" || fail "The control plane did not start" "$dir/cluster.log"
-	sleep 0.2
-done
-kubectl version
+stop_at_end "the controller"
+start_cluster
 
 step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
 kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
@@ -68,9 +24,10 @@ cp "$dir/kubeconfig" "$dir/controller.kubeconfig" # Like all files in $dir, only
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials foo-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=foo-controller >/dev/null
 bin/foo-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 >"$dir/controller.log" 2>&1 9>&- &
+started+=("$!")
 controller=$!
 { cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/watchdog.log" 2>&1 9>&- & # The controller ends with the script, too.
-watchdog=$!
+started+=("$!")
 until grep -q '"Started"' "$dir/controller.log"; do
 	alive "$controller" || fail "The controller did not start" "$dir/controller.log"
 	sleep 0.1
@@ -86,6 +43,7 @@ echo "For example: k scale $foo --replicas=5. The README has more to try"
 
 step "kubectl get foos --watch"
 kubectl get foos --watch 9>&- &
+started+=("$!")
 watch=$!
 kubectl wait --for=condition=Ready "$foo" --timeout=120s >"$dir/wait.log" 2>&1 9>&- || fail "The example Foo did not become Ready" "$dir/controller.log"
 sleep 0.5 # Lets the watch print its last line before.

@@ -436,13 +436,17 @@ func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree, temp := t.TempDir(), t.TempDir() // A tree without artifacts: there is nothing to install.
-	script, err := os.ReadFile("hack/run.sh")
-	if err := errors.Join(err, os.Mkdir(filepath.Join(tree, "hack"), 0o755),
-		os.WriteFile(filepath.Join(tree, "hack", "run.sh"), script, 0o755),
+	if err := errors.Join(os.Mkdir(filepath.Join(tree, "hack"), 0o755),
 		os.Symlink(filepath.Join(here, "bin"), filepath.Join(tree, "bin"))); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(tree, "hack", "run.sh"))
+	for _, file := range []string{"hack/run.sh", "hack/local.sh"} {
+		script, err := os.ReadFile(file)
+		if err := errors.Join(err, os.WriteFile(filepath.Join(tree, file), script, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(filepath.Join(tree, "hack/run.sh"))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "artifacts/crd") {
