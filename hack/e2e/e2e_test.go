@@ -198,11 +198,13 @@ type process struct {
 // startController starts the controller as a process with the given flags. It is stopped at the end of the test.
 func startController(t *testing.T, flags ...string) *process {
 	t.Helper()
-	p := &process{
-		cmd:  exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...),
-		log:  &syncBuffer{},
-		done: make(chan struct{}),
-	}
+	return startProcess(t, exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...))
+}
+
+// startProcess is startController for a binary of the controller, and an environment.
+func startProcess(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, log: &syncBuffer{}, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("%v: `make %s` builds it", err, controllerBinary)
@@ -214,7 +216,7 @@ func startController(t *testing.T, flags ...string) *process {
 	t.Cleanup(func() {
 		p.stop(t)
 		if t.Failed() {
-			t.Logf("log of the controller %v:\n%s", flags, p.log)
+			t.Logf("log of the controller %v:\n%s", cmd.Args[1:], p.log)
 		}
 	})
 	return p

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"example.com/foo-controller/hack/faults"
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
@@ -39,47 +39,43 @@ const nextImage = "nginx:next"
 
 // differences are what a next version may change of the Deployments that it creates and of what it reports. The old
 // texts must be in the sources.
-var differences = []struct{ file, old, next string }{
-	{file: "pkg/plan/deployment.go", old: `DefaultImage = "nginx:latest"`, next: `DefaultImage = "` + nextImage + `"`},
+var differences = []faults.Fault{
 	{
-		file: "pkg/plan/deployment.go", old: `{{Name: ContainerName, Image: image}}`,
-		next: `{{Name: ContainerName, Image: image, ImagePullPolicy: corev1.PullAlways}}`,
+		File:   "pkg/plan/deployment.go",
+		Before: `DefaultImage = "nginx:latest"`,
+		After:  `DefaultImage = "` + nextImage + `"`,
 	},
-	{file: "pkg/plan/readiness.go", old: `"%d of %d replicas available"`, next: `"%d of %d replicas are available"`},
+	{
+		File:   "pkg/plan/deployment.go",
+		Before: `{{Name: ContainerName, Image: image}}`,
+		After:  `{{Name: ContainerName, Image: image, ImagePullPolicy: corev1.PullAlways}}`,
+	},
+	{
+		File:   "pkg/plan/readiness.go",
+		Before: `"%d of %d replicas available"`,
+		After:  `"%d of %d replicas are available"`,
+	},
 }
 
 // buildNext builds nextBinary from the present sources with the differences. The build reads the changed files from
 // another place, so no source is touched.
 func buildNext(t *testing.T) {
 	t.Helper()
-	texts := map[string]string{}
+	texts := map[string][]byte{}
 	for _, d := range differences {
-		if texts[d.file] == "" {
-			text, err := os.ReadFile(d.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			texts[d.file] = string(text)
+		text, err := texts[d.File], error(nil)
+		if text == nil {
+			text, err = os.ReadFile(d.File)
 		}
-		if strings.Count(texts[d.file], d.old) != 1 {
-			t.Fatalf("%s does not have %s once", d.file, d.old)
+		if err == nil {
+			texts[d.File], err = d.Apply(text)
 		}
-		texts[d.file] = strings.Replace(texts[d.file], d.old, d.next, 1)
-	}
-	dir, overlay := t.TempDir(), struct{ Replace map[string]string }{Replace: map[string]string{}}
-	for file, text := range texts {
-		changed := filepath.Join(dir, filepath.Base(file))
-		overlay.Replace[file] = changed
-		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := json.Marshal(overlay)
+	file, err := faults.Overlay(".", t.TempDir(), "next", texts)
 	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// As `make bin/foo-controller-race` does, so that nearly all packages are compiled already.
@@ -88,27 +84,6 @@ func buildNext(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}
-}
-
-// startProcess starts a controller. It is stopped at the end of the test.
-func startProcess(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	p := &process{cmd: cmd, log: &syncBuffer{}, done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%v: `make %s` builds it", err, controllerBinary)
-	}
-	go func() {
-		_ = p.cmd.Wait() // ProcessState has the result.
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.stop(t)
-		if t.Failed() {
-			t.Logf("log of the controller %v:\n%s", cmd.Args, p.log)
-		}
-	})
-	return p
 }
 
 // While users create, change, rename and delete Foos, the controller is upgraded and downgraded, copy by copy. At the

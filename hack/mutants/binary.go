@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.com/foo-controller/hack/faults"
 )
 
 // A binary is the test binary of one package. It has many mutants, see weave.
@@ -161,7 +163,7 @@ func (r *runner) build(ctx context.Context, check *checker, b *binary) (bool, er
 		texts[file] = weave(p.files[file].text, versions)
 		texts[path.Join(path.Dir(file), selectorName)] = selectorFile(p.name)
 	}
-	overlay, err := r.overlay(filepath.Base(b.file), texts)
+	overlay, err := faults.Overlay(r.root, r.dir, filepath.Base(b.file), texts)
 	if err != nil {
 		return false, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"example.com/foo-controller/hack/faults"
 )
 
 type outcome string
@@ -39,28 +40,6 @@ type runner struct {
 	parallel  int
 	timeout   time.Duration
 	alone     bool // Tries every mutant alone.
-}
-
-// overlay writes files with these texts to dir, and returns the name of a file for the flag -overlay. With it, Go reads
-// them instead of the files of these names. name makes the names in dir unique.
-func (r *runner) overlay(name string, texts map[string][]byte) (string, error) {
-	replace := map[string]string{}
-	for file, text := range texts {
-		original, err := filepath.Abs(filepath.Join(r.root, file))
-		if err != nil {
-			return "", err
-		}
-		replace[original] = filepath.Join(r.dir, fmt.Sprintf("%s-%d.go", name, len(replace)))
-		if err := os.WriteFile(replace[original], text, 0o600); err != nil {
-			return "", err
-		}
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	overlay := filepath.Join(r.dir, name+".json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
 // baseline runs the tests of all mutants that are tried alone, without a fault.
@@ -100,7 +79,7 @@ func (r *runner) tryAlone(ctx context.Context, i int, m mutant) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
-	overlay, err := r.overlay(fmt.Sprint("alone-", i), map[string][]byte{m.file: m.apply(src)})
+	overlay, err := faults.Overlay(r.root, r.dir, fmt.Sprint("alone-", i), map[string][]byte{m.file: m.apply(src)})
 	if err != nil {
 		return result{}, err
 	}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,77 +9,39 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"example.com/foo-controller/hack/faults"
 )
 
-// faultFiles describe faults. hack/mutants/planted.go documents the form; `make mutants` plants those of the first one.
+// faultFiles describe faults. `make mutants` plants those of the first one.
 var faultFiles = []string{"hack/mutants/planted.txt", stepsDir + "/7-real-life/faults.txt"}
 
-// A fault replaces a text of a file.
-type fault struct{ name, file, before, after string }
-
 // readFaults returns the faults of all files by their names.
-func readFaults(root string) (map[string]fault, error) {
-	faults := map[string]fault{}
+func readFaults(root string) (map[string]faults.Fault, error) {
+	named := map[string]faults.Fault{}
 	for _, file := range faultFiles {
-		text, err := os.ReadFile(filepath.Join(root, file))
+		described, err := faults.Read(filepath.Join(root, file))
 		if err != nil {
 			return nil, err
 		}
-		for _, block := range strings.Split(string(text), "\n\n") {
-			if f := parseFault(block); f.name != "" {
-				faults[f.name] = f
-			}
+		for _, f := range described {
+			named[f.Name] = f
 		}
 	}
-	return faults, nil
+	return named, nil
 }
 
-// parseFault returns the fault that a block describes, and one without a name if it has only comments.
-func parseFault(block string) fault {
-	var f fault
-	var before, after []string
-	for _, line := range splitLines(block) {
-		switch {
-		case line == "", line[0] == '#', strings.HasPrefix(line, "seen by "):
-		case line[0] == '-':
-			before = append(before, line[1:])
-		case line[0] == '+':
-			after = append(after, line[1:])
-		case f.name == "":
-			f.name = line
-		default:
-			f.file = strings.TrimPrefix(line, "in ")
-		}
-	}
-	f.before, f.after = strings.Join(before, "\n"), strings.Join(after, "\n")
-	return f
-}
-
-// overlay writes the file with the fault, and returns the name of a file for Go's flag -overlay. With it, Go reads that
-// file, and the source stays as it is.
-func (f fault) overlay(root, dir string) (string, error) {
-	path, err := filepath.Abs(filepath.Join(root, f.file))
+// overlay returns the name of a file for Go's flag -overlay, with which Go reads the file with the fault.
+func overlay(root, dir string, f faults.Fault) (string, error) {
+	source, err := os.ReadFile(filepath.Join(root, f.File))
 	if err != nil {
 		return "", err
 	}
-	source, err := os.ReadFile(path)
+	changed, err := f.Apply(source)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%q: %w", f.Name, err)
 	}
-	if n := bytes.Count(source, []byte(f.before)); n != 1 {
-		return "", fmt.Errorf("%q: %s has its text %d times, not once", f.name, f.file, n)
-	}
-	replaced := filepath.Join(dir, "fault.go")
-	source = bytes.Replace(source, []byte(f.before), []byte(f.after), 1)
-	if err := os.WriteFile(replaced, source, 0o600); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: replaced}})
-	if err != nil {
-		return "", err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
+	return faults.Overlay(root, dir, "fault", map[string][]byte{f.File: changed})
 }
 
 // A lesson is a row of the table of step 7: a rule, and the fault and the scenario that show why it is there.
@@ -106,31 +66,31 @@ func plant(ctx context.Context, root, number string, out io.Writer) error {
 		return err
 	}
 	lessons := readLessons(steps[len(steps)-1].page)
-	faults, err := readFaults(root)
+	named, err := readFaults(root)
 	if err != nil {
 		return err
 	}
 	for _, l := range lessons {
 		if l.number == number {
-			return l.play(ctx, root, faults[l.fault], out)
+			return l.play(ctx, root, named[l.fault], out)
 		}
 	}
 	return fmt.Errorf("there is no fault %s: choose 1 to %d", number, len(lessons))
 }
 
-func (l lesson) play(ctx context.Context, root string, f fault, out io.Writer) error {
+func (l lesson) play(ctx context.Context, root string, f faults.Fault, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "foo-fault-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := f.overlay(root, dir)
+	overlaid, err := overlay(root, dir, f)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "The fault: %s.\nIn %s:\n%s%s", f.name, f.file, prefixed("- ", f.before), prefixed("+ ", f.after))
+	fmt.Fprintf(out, "The fault: %s.\nIn %s:\n%s%s", f.Name, f.File, prefixed("- ", f.Before), prefixed("+ ", f.After))
 	fmt.Fprintf(out, "Playing docs/scenarios/%s.txt with it ...\n", l.scenario)
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay="+overlay, "-count=1", "-vet=off", "-ldflags=-s -w",
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay="+overlaid, "-count=1", "-vet=off", "-ldflags=-s -w",
 		"-timeout=3m", "-run=^TestScenarios$/^"+l.scenario+"$", ".")
 	cmd.Dir = root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // Then go test ends its tests, too.
@@ -139,7 +99,7 @@ func (l lesson) play(ctx context.Context, root string, f fault, out io.Writer) e
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		return fmt.Errorf("the scenario is green with the fault %q", f.name)
+		return fmt.Errorf("the scenario is green with the fault %q", f.Name)
 	case !strings.Contains(string(output), "--- FAIL: TestScenarios/"+l.scenario):
 		return fmt.Errorf("go test: %w\n%s", err, output)
 	}

@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"example.com/foo-controller/hack/faults"
 )
 
 // allFaults makes TestEachFaultTurnsItsScenarioRed plant all faults. Each of them needs a build.
 var allFaults = flag.Bool("faults", false, "plant all faults of step 7, which takes minutes")
 
 // lessonsOf returns the lessons of the last page, and the faults.
-func lessonsOf(t *testing.T) ([]lesson, map[string]fault) {
+func lessonsOf(t *testing.T) ([]lesson, map[string]faults.Fault) {
 	t.Helper()
 	steps := pages(t)
 	page := steps[len(steps)-1].page
@@ -20,27 +22,27 @@ func lessonsOf(t *testing.T) ([]lesson, map[string]fault) {
 	if rows := strings.Count(page, ".txt) | "); len(lessons) < 20 || rows != len(lessons) {
 		t.Fatalf("%d of %d rows are lessons, want at least 20", len(lessons), rows)
 	}
-	faults, err := readFaults(root)
+	named, err := readFaults(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lessons, faults
+	return lessons, named
 }
 
 func TestEachLessonHasAFaultThatFits(t *testing.T) {
-	lessons, faults := lessonsOf(t)
+	lessons, named := lessonsOf(t)
 	numbers := map[string]bool{}
 	for _, l := range lessons {
 		if numbers[l.number] {
 			t.Errorf("there are two faults %s", l.number)
 		}
 		numbers[l.number] = true
-		f, found := faults[l.fault]
+		f, found := named[l.fault]
 		if !found {
 			t.Errorf("fault %s, %q, is in none of %v", l.number, l.fault, faultFiles)
 			continue
 		}
-		if _, err := f.overlay(root, t.TempDir()); err != nil {
+		if _, err := overlay(root, t.TempDir(), f); err != nil {
 			t.Errorf("fault %s: %v", l.number, err)
 		}
 		if _, err := os.Stat(filepath.Join(root, "docs/scenarios", l.scenario+".txt")); err != nil {
