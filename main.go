@@ -56,8 +56,8 @@ const (
 	// writeTimeout is how long a write may take. client-go sends it to the API server too, so that a write
 	// that we have given up seldom lands later; where it does, preconditions make it harmless.
 	writeTimeout = 10 * time.Second
-	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. The
-	// kubelet kills a process after 30 s.
+	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. By
+	// default, the kubelet kills a process after 30 s.
 	stopTimeout = 28 * time.Second
 	// flushTimeout is how long a stop waits for events to be sent.
 	flushTimeout = 2 * time.Second
@@ -187,15 +187,14 @@ func watchConnection(config *rest.Config, reporter *preflight.Reporter) *rest.Co
 
 // writeConnection returns the connection for writes and live reads. It refuses writes unless this process leads.
 func writeConnection(config *rest.Config, reporter *preflight.Reporter, elector *leader.Elector) *rest.Config {
-	config = rest.CopyConfig(config)
+	config = noticedConnection(config, reporter)
 	config.Timeout = writeTimeout
-	config.Wrap(reporter.WrapWrites)
 	config.Wrap(elector.Gate)
 	return config
 }
 
-// noticedConnection returns how to reach the API server for the Lease and for reviews of who reads the metrics. When a
-// permission for these is revoked, /readyz shows it.
+// noticedConnection returns how to reach the API server for what needs a permission to write: the Lease, reviews of who
+// reads the metrics, and what the controller writes. When such a permission is revoked, /readyz shows it.
 func noticedConnection(config *rest.Config, reporter *preflight.Reporter) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(reporter.WrapWrites)

@@ -3,15 +3,15 @@ package docs_test
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"example.com/foo-controller/hack/declared"
 )
 
 const root = ".."
@@ -19,7 +19,7 @@ const root = ".."
 // TestArchitectureNamesWhatExists checks that every file, package and Go name exists that the architecture page and its
 // picture mention.
 func TestArchitectureNamesWhatExists(t *testing.T) {
-	declared := declarations(t)
+	all := declarations(t)
 	for _, document := range []struct {
 		file string
 		// code matches text that is set as code.
@@ -34,7 +34,7 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 		}
 		names := 0
 		for _, match := range document.code.FindAllStringSubmatch(string(text), -1) {
-			known, isName := exists(declared, match[1])
+			known, isName := exists(all, match[1])
 			if isName {
 				names++
 			}
@@ -49,9 +49,9 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 }
 
 func TestMissingNamesAreNoticed(t *testing.T) {
-	declared := declarations(t)
+	all := declarations(t)
 	for _, name := range []string{"observe.go", "pkg/backoff", "plan.Seen", "updateNothing", "hack/none.sh"} {
-		if known, isName := exists(declared, name); known || !isName {
+		if known, isName := exists(all, name); known || !isName {
 			t.Errorf("%s: exists %t, is a name %t, want a name of something that does not exist", name, known, isName)
 		}
 	}
@@ -66,7 +66,7 @@ var (
 
 // exists reports whether text, which a document sets as code, is the name of a file or of a declaration, and whether
 // there is one.
-func exists(declared map[string]bool, text string) (known, isName bool) {
+func exists(declarations map[string]bool, text string) (known, isName bool) {
 	if fieldsOfObjects[text] {
 		return false, false
 	}
@@ -79,7 +79,7 @@ func exists(declared map[string]bool, text string) (known, isName bool) {
 		return false, true
 	}
 	if parts := identifier.FindStringSubmatch(text); parts != nil {
-		return declared[parts[2]], true
+		return declarations[parts[2]], true
 	}
 	return false, false
 }
@@ -96,37 +96,16 @@ func declarations(t *testing.T) map[string]bool {
 		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		found, err := declared.In(path)
+		for _, name := range found {
+			names[name] = true
 		}
-		for _, decl := range file.Decls {
-			add(names, decl)
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return names
-}
-
-func add(names map[string]bool, decl ast.Decl) {
-	switch decl := decl.(type) {
-	case *ast.FuncDecl:
-		names[decl.Name.Name] = true
-	case *ast.GenDecl:
-		for _, spec := range decl.Specs {
-			switch spec := spec.(type) {
-			case *ast.TypeSpec:
-				names[spec.Name.Name] = true
-			case *ast.ValueSpec:
-				for _, name := range spec.Names {
-					names[name.Name] = true
-				}
-			}
-		}
-	}
 }
 
 // glossaryTerms are the words that a newcomer meets in any text about controllers. Each has a row in the glossary.
@@ -180,15 +159,11 @@ func placeExists(name, file string) error {
 		_, err := os.Stat(file)
 		return err
 	}
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	names, err := declared.In(file)
 	if err != nil {
 		return err
 	}
-	names := map[string]bool{}
-	for _, decl := range parsed.Decls {
-		add(names, decl)
-	}
-	if !names[name] {
+	if !slices.Contains(names, name) {
 		return fmt.Errorf("%s does not declare %s", file, name)
 	}
 	return nil

@@ -90,14 +90,7 @@ func selectors(t *testing.T) []selector {
 // Each metric of an alert is served by a running controller, with the labels that the alert selects by. An alert on a
 // metric that does not exist, or on a value that no label has, never fires.
 func TestTheMetricsOfTheAlertsAreServed(t *testing.T) {
-	e := newElectorate(t, short)
-	e.create(t, e.leader, "first")
-	address := e.leader.address(t, "metrics")
-	var scrape string
-	until(t, "a sync is counted", func(context.Context) (bool, error) {
-		_, scrape = fetch(t, "http://"+address+"/metrics", "")
-		return strings.Contains(scrape, "foo_controller_syncs_total{"), nil
-	})
+	_, scrape := scrapeOfALeader(t)
 	for _, s := range selectors(t) {
 		if s.metric == "up" { // Prometheus writes it itself.
 			continue

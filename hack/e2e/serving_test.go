@@ -193,17 +193,23 @@ func TestARevokedPermissionForReviewsIsShown(t *testing.T) {
 	shows("reviews again", 200, "[+]cluster ok")
 }
 
-// docs/metrics.md has each metric that a controller in an election serves, with its type and labels. Its tables have no
-// other metric, except for the last one, which is for those that are served only after they were counted.
-func TestMetricsAreDocumented(t *testing.T) {
-	e := newElectorate(t, short)
+// scrapeOfALeader returns the metrics of a controller that leads and has synced a Foo, and its election.
+func scrapeOfALeader(t *testing.T) (e *electorate, scrape string) {
+	t.Helper()
+	e = newElectorate(t, short)
 	e.create(t, e.leader, "first")
 	address := e.leader.address(t, "metrics")
-	var scrape string
 	until(t, "a sync is counted", func(context.Context) (bool, error) {
 		_, scrape = fetch(t, "http://"+address+"/metrics", "")
 		return strings.Contains(scrape, "foo_controller_syncs_total{"), nil
 	})
+	return e, scrape
+}
+
+// docs/metrics.md has each metric that a controller in an election serves, with its type and labels. Its tables have no
+// other metric, except for the last one, which is for those that are served only after they were counted.
+func TestMetricsAreDocumented(t *testing.T) {
+	e, scrape := scrapeOfALeader(t)
 	checkDocumented(t, scrape)
 	always, _, found := strings.Cut(metricsPage(t), "\n## Only after they were counted\n")
 	if !found {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/foo-controller/hack/declared"
 )
 
 // pages returns the steps of the tutorial.
@@ -121,7 +123,11 @@ func TestNamesInPagesExist(t *testing.T) {
 		for _, match := range links.FindAllStringSubmatch(step.page, -1) {
 			file := filepath.Join(root, step.dir, match[2])
 			name := match[1][strings.LastIndex(match[1], ".")+1:]
-			if !slices.Contains(declared(t, file), name) {
+			names, err := declared.In(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(names, name) {
 				t.Errorf("%s/README.md: %s does not declare %s", step.dir, match[2], name)
 			}
 		}
@@ -169,30 +175,6 @@ func identifiers(t *testing.T, step step) map[string]bool {
 			}
 			return true
 		})
-	}
-	return names
-}
-
-// declared returns the names that a file declares: functions, methods, types, constants and variables.
-func declared(t *testing.T, file string) []string {
-	t.Helper()
-	var names []string
-	for _, decl := range parse(t, file).Decls {
-		switch decl := decl.(type) {
-		case *ast.FuncDecl:
-			names = append(names, decl.Name.Name)
-		case *ast.GenDecl:
-			for _, spec := range decl.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, spec.Name.Name)
-				case *ast.ValueSpec:
-					for _, name := range spec.Names {
-						names = append(names, name.Name)
-					}
-				}
-			}
-		}
 	}
 	return names
 }

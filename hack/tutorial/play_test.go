@@ -20,18 +20,26 @@ const root = "../.."
 // works, if kubectl is fast enough. On a busy machine it is not always. The pages promise only that it can happen.
 var attempts = map[int]int{1: 3, 3: 3}
 
-// TestPlays runs the commands of each page on a local control plane, and compares their output with the page.
-func TestPlays(t *testing.T) {
+// newStrictStage returns a stage for a test that may run beside others, and closes it at the end. The reason is why the
+// test is skipped with -short.
+func newStrictStage(t *testing.T, reason string) *stage {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("needs a local control plane; run without -short")
+		t.Skip(reason + "; run without -short")
 	}
 	t.Parallel()
 	stage, err := newStage(root, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stage.close()
+	t.Cleanup(stage.close)
 	stage.strict = true
+	return stage
+}
+
+// TestPlays runs the commands of each page on a local control plane, and compares their output with the page.
+func TestPlays(t *testing.T) {
+	stage := newStrictStage(t, "needs a local control plane")
 	if err := stage.startCluster(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +59,7 @@ func TestPlays(t *testing.T) {
 
 // TestTheLastStep is TestPlays for the step that needs no cluster.
 func TestTheLastStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles the controller; run without -short")
-	}
-	t.Parallel()
-	stage, err := newStage(root, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stage.close()
-	stage.strict = true
+	stage := newStrictStage(t, "compiles the controller")
 	steps := pages(t)
 	playPage(t, stage, steps[len(steps)-1])
 }

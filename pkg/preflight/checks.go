@@ -85,8 +85,11 @@ func (r *Reporter) listAgain(ctx context.Context) {
 	r.mu.Lock()
 	lists, wrong := r.lists, r.problems[other] != nil
 	r.mu.Unlock()
+	if !wrong {
+		return
+	}
 	for _, check := range lists {
-		if !wrong || !r.passes(ctx, check) {
+		if !r.passes(ctx, check) {
 			return
 		}
 	}
@@ -114,7 +117,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 }
 
 // WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403, or a write
-// with 404, Keep runs the checks again, within a minute. It is for rest.Config.Wrap of the client that writes.
+// with 404, Keep runs the checks again, within a minute. It is for rest.Config.Wrap of all clients that write.
 func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,24 +32,7 @@ func TestAddressesAreComparedWithoutPortAndSpelling(t *testing.T) {
 	}
 }
 
-// answerTo opens a connection from a local address and returns what the server sends until it closes the connection.
-func answerTo(t *testing.T, from, url string) string {
-	t.Helper()
-	conn := dialFrom(t, from, url)
-	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	return untilClosed(t, conn)
-}
-
-func dialFrom(t *testing.T, from, url string) net.Conn {
-	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := dialer.DialContext(t.Context(), "tcp", url[len("http://"):])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
+const getRoot = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 // A pod opens connections and sends nothing. The kubelet has another address, and gets its response.
 func TestAnAddressCannotTakeAllConnections(t *testing.T) {
@@ -63,14 +47,14 @@ func TestAnAddressCannotTakeAllConnections(t *testing.T) {
 			t.Errorf("a connection beyond the share of its address got %q", got)
 		}
 	}
-	if got := answerTo(t, "127.0.0.3", url); !hasOK(got) {
+	if got := untilReset(t, dialFrom(t, "127.0.0.3", url), getRoot); !hasOK(got) {
 		t.Errorf("another address got %q, want a response", got)
 	}
 	for _, conn := range held {
 		conn.Close()
 	}
 	served := func() bool {
-		return hasOK(untilReset(t, dialFrom(t, "127.0.0.2", url), "GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+		return hasOK(untilReset(t, dialFrom(t, "127.0.0.2", url), getRoot))
 	}
 	for deadline := time.Now().Add(eventually); !served(); { // The server notices that a connection is closed.
 		if time.Now().After(deadline) {
@@ -97,7 +81,7 @@ func untilReset(t *testing.T, conn net.Conn, send ...string) string {
 	return string(buffer[:n])
 }
 
-func hasOK(response string) bool { return len(response) > 15 && response[:15] == "HTTP/1.1 200 OK" }
+func hasOK(response string) bool { return strings.HasPrefix(response, "HTTP/1.1 200 OK") }
 
 // fromAddress returns the code of the response to a request for the metrics.
 func fromAddress(t *testing.T, handler http.Handler, address, token string) int {
