@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // address returns the address of an endpoint that listens on any port.
@@ -107,13 +109,6 @@ func TestReadinessShowsWhatIsMissing(t *testing.T) {
 	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
 	shows("the CRD is complete", 200, "[+]cluster ok")
 
-	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",
-		`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions"}]`)
-	e.editFoo(t, "web", `{"spec":{"replicas":1}}`)
-	shows("the CRD has no conditions", 500, "drops fields of the status", `fields="conditions"`)
-	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
-	shows("the CRD has conditions again", 200, "[+]cluster ok")
-
 	if err := e.KillComponent("kube-apiserver"); err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +163,31 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 		return status == http.StatusOK, nil
 	})
 	checkDocumented(t, scrape)
+}
+
+// Nothing is refused, and nothing was before: only the status that is not stored shows it.
+func TestADefinitionThatLosesItsConditionsIsShown(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--health-probe-bind-address=127.0.0.1:0")
+	readyz := "http://" + p.address(t, "health") + "/readyz?verbose"
+	shows := func(what string, want int, text string) {
+		t.Helper()
+		until(t, what, func(context.Context) (bool, error) {
+			status, body := fetch(t, readyz, "")
+			return status == want && strings.Contains(body, text), nil
+		})
+	}
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
+	shows("it works", 200, "[+]cluster ok")
+	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",
+		`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions"}]`)
+	e.editFoo(t, "web", `{"spec":{"replicas":2}}`)
+	shows("the CRD has no conditions", 500,
+		`The CustomResourceDefinition drops fields of the status name="foos.samplecontroller.k8s.io"`)
+	shows("it names the field", 500, `fields="conditions"`)
+	e.kubectl(t, "", "apply", "-f", "artifacts/crd")
+	shows("the CRD has conditions again", 200, "[+]cluster ok")
 }
 
 // The reviews go over a connection of their own. A missing permission for them is noticed too.
