@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -75,7 +76,7 @@ func becomeEntrypoint(root, encoded string) error {
 	if err := unix.Chdir(spec.Dir); err != nil {
 		return fmt.Errorf("working directory %s: %w", spec.Dir, err)
 	}
-	if err := dropPermissions(spec.NoNewPrivileges); err != nil {
+	if err := dropPermissions(&spec); err != nil {
 		return err
 	}
 	program, err := find(spec.Args[0], spec.Env)
@@ -86,12 +87,16 @@ func becomeEntrypoint(root, encoded string) error {
 	return fmt.Errorf("start %s: %w", program, syscall.Exec(program, spec.Args, spec.Env))
 }
 
-// dropPermissions takes all capabilities from this thread, for the entrypoint and for what it starts.
-func dropPermissions(noNewPrivileges bool) error {
+// dropPermissions takes from this thread, and from what it starts, the capabilities that are not in the spec. An exec
+// gives the user root all capabilities that are left in the bounding set, and another user none.
+func dropPermissions(spec *containerSpec) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear the ambient capabilities: %w", err)
 	}
 	for capability := uintptr(0); ; capability++ {
+		if slices.Contains(spec.Capabilities, capability) {
+			continue
+		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
 		if err == unix.EINVAL {
 			break // The kernel does not know a capability of this number.
@@ -104,7 +109,7 @@ func dropPermissions(noNewPrivileges bool) error {
 	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
-	if !noNewPrivileges {
+	if !spec.NoNewPrivileges {
 		return nil
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

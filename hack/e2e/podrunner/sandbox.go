@@ -65,8 +65,10 @@ type containerSpec struct {
 	HostGID int `json:"hostGID"`
 	// ReadOnly is readOnlyRootFilesystem.
 	ReadOnly bool `json:"readOnly"`
-	// NoNewPrivileges is set unless allowPrivilegeEscalation is true.
+	// NoNewPrivileges is set if allowPrivilegeEscalation is false.
 	NoNewPrivileges bool `json:"noNewPrivileges"`
+	// Capabilities are the numbers of those that a process in the container can get.
+	Capabilities []uintptr `json:"capabilities"`
 	// Mounts are the volumes in the container.
 	Mounts []mount `json:"mounts"`
 }

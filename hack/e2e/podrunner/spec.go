@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +75,7 @@ func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *core
 		return nil, err
 	}
 	spec := &containerSpec{
-		Dir: "/", UID: uid, GID: gid, HostUID: hostID(uid), HostGID: hostID(gid), NoNewPrivileges: true,
+		Dir: "/", UID: uid, GID: gid, HostUID: hostID(uid), HostGID: hostID(gid), Capabilities: capabilities(nil),
 	}
 	command, args := c.Command, c.Args
 	if len(command) == 0 {
@@ -98,12 +100,36 @@ func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *core
 	}
 	if s := c.SecurityContext; s != nil {
 		spec.ReadOnly = s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem
-		spec.NoNewPrivileges = s.AllowPrivilegeEscalation == nil || !*s.AllowPrivilegeEscalation
+		spec.NoNewPrivileges = s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation
+		spec.Capabilities = capabilities(s.Capabilities)
 	}
 	for _, m := range c.VolumeMounts {
 		spec.Mounts = append(spec.Mounts, mount{Volume: m.Name, Path: m.MountPath, ReadOnly: m.ReadOnly})
 	}
 	return spec, nil
+}
+
+// defaultCapabilities are those that containerd gives to a container.
+var defaultCapabilities = map[corev1.Capability]uintptr{
+	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "FOWNER": unix.CAP_FOWNER,
+	"FSETID": unix.CAP_FSETID, "KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID,
+	"SETPCAP": unix.CAP_SETPCAP, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_RAW": unix.CAP_NET_RAW,
+	"SYS_CHROOT": unix.CAP_SYS_CHROOT, "MKNOD": unix.CAP_MKNOD, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
+	"SETFCAP": unix.CAP_SETFCAP,
+}
+
+// capabilities returns the default capabilities without those that the container drops.
+func capabilities(c *corev1.Capabilities) []uintptr {
+	remaining := maps.Clone(defaultCapabilities)
+	if c != nil {
+		for _, dropped := range c.Drop {
+			delete(remaining, dropped)
+			if dropped == "ALL" {
+				clear(remaining)
+			}
+		}
+	}
+	return slices.Sorted(maps.Values(remaining))
 }
 
 // userOf returns the user and group of the container: those of the container, the pod or the image.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +81,7 @@ func TestThePodDecidesHowItsContainerIsStarted(t *testing.T) {
 			"REPLACED=pod", "POD_IP=10.245.1.2", "POD=web", "TEAM=blue", "MEMORY=241172480", "CPU=2", "BOTH=web/blue",
 		},
 		Dir: "/work", UID: 65532, GID: 65532, HostUID: hostID(65532), HostGID: hostID(65532), ReadOnly: true,
-		NoNewPrivileges: true, Mounts: []mount{{Volume: "token", Path: "/var/run/secrets", ReadOnly: true}},
+		Capabilities: capabilities(nil), Mounts: []mount{{Volume: "token", Path: "/var/run/secrets", ReadOnly: true}},
 	}
 	if diff := cmp.Diff(want, spec); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -99,6 +100,53 @@ func TestThePodDecidesHowItsContainerIsStarted(t *testing.T) {
 	c.Env[0].ValueFrom.ConfigMapKeyRef.Optional = new(true)
 	if _, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", ""); err != nil {
 		t.Errorf("an optional variable: %v", err)
+	}
+}
+
+// Without the fields, a container has what any runtime gives it. So a test of a pod that has neither shows that its
+// manifest takes them away.
+func TestOnlyTheSecurityContextTakesCapabilitiesAndNewPrivilegesAway(t *testing.T) {
+	const all = "[0 1 3 4 5 6 7 8 10 13 18 27 29 31]" // As containerd: 00000000a80425fb.
+	for _, test := range []struct {
+		name         string
+		security     *corev1.SecurityContext
+		capabilities string
+		noNew        bool
+	}{
+		{name: "none", capabilities: all},
+		{name: "empty", security: &corev1.SecurityContext{}, capabilities: all},
+		{
+			name:         "one is dropped",
+			security:     &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"NET_RAW"}}},
+			capabilities: strings.Replace(all, " 13", "", 1),
+		},
+		{
+			name:         "all are dropped",
+			security:     &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			capabilities: "[]",
+		},
+		{
+			name:         "escalation is permitted",
+			security:     &corev1.SecurityContext{AllowPrivilegeEscalation: new(true)},
+			capabilities: all,
+		},
+		{
+			name:         "escalation is forbidden",
+			security:     &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
+			capabilities: all, noNew: true,
+		},
+	} {
+		pod := newPod()
+		pod.Spec.Containers[0].SecurityContext = test.security
+		img := &image{config: v1.Config{Entrypoint: []string{"/program"}}}
+		spec, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(spec.Capabilities); got != test.capabilities || spec.NoNewPrivileges != test.noNew {
+			t.Errorf("%s: capabilities %s and no new privileges %t; want %s, %t", test.name, got, spec.NoNewPrivileges,
+				test.capabilities, test.noNew)
+		}
 	}
 }
 
