@@ -15,8 +15,8 @@ import (
 // receiver needs them.
 type channel struct{ conn *net.UnixConn }
 
-// A message is a request of the runner, the answer to one, or the news that the container has ended. Exactly one field
-// but ID and Error is set in a request.
+// A message is a request of the runner, the answer to one, or a report that the container has ended. Exactly one field
+// except ID and Error is set in a request.
 type message struct {
 	// ID is that of the request, and the same in its answer. 0 is for what is not an answer.
 	ID int `json:"id,omitempty"`
@@ -30,7 +30,7 @@ type message struct {
 	// Dial asks for a connection to an address in the network namespace of the pod. The answer has it as a file.
 	Dial string `json:"dial,omitempty"`
 
-	// Exit is news: the container has ended.
+	// Exit is a report: the container has ended.
 	Exit *exitStatus `json:"exit,omitempty"`
 }
 

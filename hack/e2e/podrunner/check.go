@@ -12,8 +12,8 @@ import (
 
 const (
 	checkCommand = "check"
-	// trialCommand is the entrypoint of the container that check starts. It ends at once, with success.
-	trialCommand = "trial"
+	// checkEntrypointCommand is the entrypoint of the container that check starts.
+	checkEntrypointCommand = "check-entrypoint"
 )
 
 // check starts a container with this program in it, exactly as those of pods are started, and returns an error if the
@@ -44,7 +44,7 @@ func check(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	err = sandbox.start(ctx, &containerSpec{
-		Args: []string{"/podrunner", trialCommand}, Dir: "/", UID: user, GID: user, HostUID: hostID(user),
+		Args: []string{"/podrunner", checkEntrypointCommand}, Dir: "/", UID: user, GID: user, HostUID: hostID(user),
 		HostGID: hostID(user), ReadOnly: true, NoNewPrivileges: true,
 	}, os.Stderr)
 	if err != nil {
@@ -61,8 +61,8 @@ func check(ctx context.Context) (err error) {
 	}
 }
 
-// try is the entrypoint of the container that check starts.
-func try() error {
+// checkEntrypoint runs in the container that check starts. It ends at once, with success if the container is as asked.
+func checkEntrypoint() error {
 	if os.Getuid() != 65532 || os.Getpid() != 1 {
 		return fmt.Errorf("user %d and process %d, want 65532 and 1", os.Getuid(), os.Getpid())
 	}

@@ -25,7 +25,7 @@ type logServer struct {
 }
 
 func newLogServer(l net.Listener, r *runner) (*logServer, error) {
-	certificate, private, err := cert.GenerateSelfSignedCertKey(r.opts.node, []net.IP{net.ParseIP(r.ip)}, nil)
+	certificate, private, err := cert.GenerateSelfSignedCertKey(nodeName, []net.IP{net.ParseIP(r.ip)}, nil)
 	if err != nil {
 		return nil, err
 	}

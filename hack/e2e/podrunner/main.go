@@ -4,26 +4,28 @@
 // downloads. KWOK, which simulates the other nodes, reports each pod as Ready, whatever is in it. This node starts the
 // entrypoint of the image, and reports what its probes answer.
 //
-//	podrunner --kubeconfig F --layout bin/image/layout --dir D   runs the node until it gets SIGTERM or Ctrl-C
 //	podrunner check                                              reports whether this machine permits what it needs
+//	podrunner --kubeconfig F --layout bin/image/layout --dir D   runs the node until it gets SIGTERM or Ctrl-C
 //
 // It needs Linux and user namespaces, and no permissions of root:
 //
 //	node.go       the Node, its Lease, and the pods that are bound to it
-//	pod.go        one pod from its start to its end; status.go and probe.go decide what its status says
+//	pod.go        one pod from its start to its end; status.go and probe.go decide its status
 //	image.go      images, from an OCI layout that hack/image has written
-//	spec.go       command, environment and user; volumes.go has the token of the ServiceAccount
-//	hold.go       the connection to the sandbox, which has the namespaces of a pod (sandbox.go, channel.go)
+//	fields.go     the fields of a pod that the runner knows
+//	spec.go       command, environment, user and capabilities; volumes.go has the token of the ServiceAccount
+//	sandbox.go    the process with the namespaces of a pod; sandbox_client.go and channel.go connect the runner to it
 //	container.go  the last process before the entrypoint
 //	logs.go       kubectl logs
 //
 // Each pod has a network namespace of its own, so two replicas can use the same ports. Only a loopback interface is in
-// it, with the address of the pod, because an interface to the outside needs permissions of root. Sockets cross the
-// border instead: the runner gets them from the sandbox as open files. So probes connect to the address of the pod, the
-// API server is at 127.0.0.1:443 of the pod, and the ports of the pod 10.245.N.M are at 127.0.N.M of the machine.
+// it, with the address of the pod, because an interface to the outside needs permissions of root. The sandbox passes
+// open sockets to the runner. So probes connect to the address of the pod, the API server is at 127.0.0.1:443 of the
+// pod, and the ports of the pod 10.245.N.M are at 127.0.N.M of the machine.
 //
-// Not enforced are resource limits, seccomp profiles and network policies. A pod with a field that it would otherwise
-// have to ignore is not started, and its status says why.
+// Not enforced are resource limits, seccomp profiles and network policies. There is no DNS, there are no variables with
+// the addresses of Services, and there is no file for a termination message. A pod with a field that the runner does
+// not know is not started, and its status shows why.
 package main
 
 import (
@@ -55,8 +57,8 @@ func run(args []string) error {
 		return runSandbox()
 	case containerCommand:
 		return runContainer(args[1], args[2])
-	case trialCommand:
-		return try()
+	case checkEntrypointCommand:
+		return checkEntrypoint()
 	case checkCommand:
 		return check(context.Background())
 	}
@@ -66,7 +68,6 @@ func run(args []string) error {
 	flags.StringVar(&opts.layout, "layout", "bin/image/layout", "OCI image layout with the images, a `directory`")
 	flags.StringVar(&opts.dir, "dir", "", "`directory` for images, volumes and logs")
 	stopWithStdin := flags.Bool("stop-with-stdin", false, "stop also when the standard input ends, for scripts")
-	flags.StringVar(&opts.node, "node", "real-node", "`name` of the node")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -76,9 +77,6 @@ func run(args []string) error {
 	var err error
 	if opts.dir, err = filepath.Abs(opts.dir); err != nil {
 		return err
-	}
-	if err := check(context.Background()); err != nil {
-		return fmt.Errorf("this machine does not permit the namespaces that a pod needs: %w", err)
 	}
 	r, err := newRunner(opts)
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Podrunner needs Linux. On other systems it only says so.
+// Podrunner needs Linux. On other systems it only reports that.
 package main
 
 import (

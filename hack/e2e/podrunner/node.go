@@ -32,7 +32,8 @@ import (
 )
 
 const (
-	// A pod comes to this node only if it selects the label and tolerates the taint.
+	nodeName = "real-node"
+	// A pod comes to this node only if it tolerates the taint. The label is for pods that may run nowhere else.
 	podsKey, podsValue = "foo-controller.example/pods", "run"
 	// leaseSeconds and leasePeriod are those of the kubelet.
 	leaseSeconds = 40
@@ -42,7 +43,7 @@ const (
 )
 
 // options are the values of the flags.
-type options struct{ kubeconfig, layout, dir, node string }
+type options struct{ kubeconfig, layout, dir string }
 
 // A runner is the node.
 type runner struct {
@@ -115,15 +116,16 @@ func (r *runner) run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster()
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.client.CoreV1().Events("")})
-	r.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "podrunner", Host: r.opts.node})
+	r.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "podrunner", Host: nodeName})
 	if err := r.register(ctx); err != nil {
 		return err
 	}
 	go wait.UntilWithContext(ctx, r.renewLease, leasePeriod)
-	go wait.UntilWithContext(ctx, func(ctx context.Context) { r.reportNode(ctx, true) }, heartbeat)
 	if err := r.watchPods(ctx); err != nil {
 		return err
 	}
+	r.reportNode(ctx, true)
+	go wait.UntilWithContext(ctx, func(ctx context.Context) { r.reportNode(ctx, true) }, heartbeat)
 	fmt.Println("ready")
 	<-ctx.Done()
 	r.log("stopping all pods")
@@ -137,8 +139,8 @@ func (r *runner) run(ctx context.Context) error {
 // register creates the Node, or updates that of an earlier runner.
 func (r *runner) register(ctx context.Context) error {
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: r.opts.node, Labels: map[string]string{
-			corev1.LabelHostname: r.opts.node, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{
+			corev1.LabelHostname: nodeName, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
 			podsKey: podsValue,
 		}},
 		Spec: corev1.NodeSpec{
@@ -166,7 +168,7 @@ func (r *runner) reportNode(ctx context.Context, ready bool) {
 }
 
 func (r *runner) updateNode(ctx context.Context, ready bool) error {
-	node, err := r.client.CoreV1().Nodes().Get(ctx, r.opts.node, metav1.GetOptions{})
+	node, err := r.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -201,19 +203,33 @@ func (r *runner) updateNode(ctx context.Context, ready bool) error {
 	return err
 }
 
+// machineMemory returns the memory of the machine in bytes.
+func machineMemory() int64 {
+	const standard = 4 << 30
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return standard
+	}
+	kilobytes := int64(0)
+	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kilobytes); err != nil {
+		return standard
+	}
+	return kilobytes << 10
+}
+
 // renewLease writes the Lease that shows that the node is there.
 func (r *runner) renewLease(ctx context.Context) {
 	leases := r.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	spec := coordinationv1.LeaseSpec{
-		HolderIdentity: new(r.opts.node), LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NowMicro()),
+		HolderIdentity: new(nodeName), LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NowMicro()),
 	}
-	lease, err := leases.Get(ctx, r.opts.node, metav1.GetOptions{})
+	lease, err := leases.Get(ctx, nodeName, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		lease.Spec = spec
 		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	case apierrors.IsNotFound(err):
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: r.opts.node}, Spec: spec}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: spec}
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
 	if err != nil && ctx.Err() == nil {
@@ -225,7 +241,7 @@ func (r *runner) renewLease(ctx context.Context) {
 func (r *runner) watchPods(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(r.client, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", r.opts.node).String()
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
 		}))
 	pods := factory.Core().V1().Pods().Informer()
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -51,8 +51,10 @@ type podWorker struct {
 	volumes volumes
 	sandbox *podSandbox
 	// outside are the sockets of the machine at which the ports of the pod are reached.
-	outside    []net.Listener
-	state      containerState
+	outside []net.Listener
+	state   containerState
+	// final means that somebody else has reported that the pod has ended, so it is neither started nor reported.
+	final      bool
 	probes     map[probeKind]*probeState
 	stopProbes context.CancelFunc
 	logFile    string
@@ -92,7 +94,7 @@ func (w *podWorker) latest() (pod *corev1.Pod, gone bool) {
 func (w *podWorker) run(ctx context.Context) {
 	defer w.tearDown()
 	pod, _ := w.latest()
-	w.adopt(pod)
+	w.resume(pod)
 	for {
 		pod, gone := w.latest()
 		end := gone || pod.DeletionTimestamp != nil || ctx.Err() != nil
@@ -104,12 +106,9 @@ func (w *podWorker) run(ctx context.Context) {
 	}
 }
 
-// adopt continues the counts of a pod that an earlier runner has run.
-func (w *podWorker) adopt(pod *corev1.Pod) {
-	w.state.final = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if w.state.final {
-		w.state.ended = &corev1.ContainerStateTerminated{} // Replaced below, if it is known.
-	}
+// resume continues the counts of a pod that an earlier runner has run.
+func (w *podWorker) resume(pod *corev1.Pod) {
+	w.final = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	for _, before := range pod.Status.ContainerStatuses {
 		if before.ContainerID == "" {
 			continue
@@ -138,7 +137,7 @@ func (w *podWorker) step(ctx context.Context, pod *corev1.Pod, end bool) (goOn b
 		w.stepRunning(ctx, pod, end, now)
 	case end:
 		return false
-	case !w.state.final && !now.Before(w.startAt):
+	case !w.final && !now.Before(w.startAt):
 		w.start(ctx, pod)
 	}
 	w.report(ctx, pod)
@@ -222,7 +221,7 @@ func (w *podWorker) nextDue() time.Duration {
 		}
 	}
 	consider(w.retryAt)
-	if !w.state.running && !w.state.final {
+	if !w.state.running && !w.final {
 		consider(w.startAt)
 	}
 	if w.state.running {
@@ -244,10 +243,6 @@ func (w *podWorker) ended(pod *corev1.Pod, exit exitStatus) {
 	}
 	delay := w.state.end(containerID(pod, w.state.number), exit, message, time.Now())
 	w.runner.log("%s: container %d ended with %d", key(pod), w.state.number, exit.Code)
-	if !isRestarted(pod.Spec.RestartPolicy, exit) {
-		w.state.final = true
-		return
-	}
 	w.backOff(pod, delay)
 }
 
@@ -300,7 +295,7 @@ func (w *podWorker) startContainer(ctx context.Context, pod *corev1.Pod) error {
 		return &startError{pullReason(c.ImagePullPolicy), err}
 	}
 	w.state.imageID = img.id
-	spec, err := containerSpecOf(ctx, w.runner.client, pod, img, w.runner.ip, w.ip)
+	spec, err := containerSpecOf(pod, img, w.runner.ip, w.ip)
 	if err != nil {
 		return &startError{"CreateContainerConfigError", err}
 	}
@@ -373,88 +368,10 @@ func (w *podWorker) expose(pod *corev1.Pod, port int) {
 	go forward(l, func(ctx context.Context) (net.Conn, error) { return sandbox.dial(ctx, address) })
 }
 
-// beginProbes starts the startup probe, or the others if there is none.
-func (w *podWorker) beginProbes(ctx context.Context, pod *corev1.Pod) {
-	c := &pod.Spec.Containers[0]
-	ctx, w.stopProbes = context.WithCancel(ctx)
-	w.probes = map[probeKind]*probeState{}
-	if c.StartupProbe != nil {
-		w.begin(ctx, c, startup, c.StartupProbe)
-		return
-	}
-	w.beginOtherProbes(ctx, c)
-}
-
-// beginOtherProbes is called when the container has started.
-func (w *podWorker) beginOtherProbes(ctx context.Context, c *corev1.Container) {
-	w.state.started = true
-	w.state.ready = c.ReadinessProbe == nil
-	if c.LivenessProbe != nil {
-		w.begin(ctx, c, liveness, c.LivenessProbe)
-	}
-	if c.ReadinessProbe != nil {
-		w.begin(ctx, c, readiness, c.ReadinessProbe)
-	}
-}
-
-func (w *podWorker) begin(ctx context.Context, c *corev1.Container, kind probeKind, spec *corev1.Probe) {
-	w.probes[kind] = &probeState{spec: spec}
-	number := w.state.number
-	p := &prober{kind: kind, spec: spec, container: c, podIP: w.ip, dial: w.sandbox.dial}
-	go p.run(ctx, func(err error) {
-		select {
-		case w.results <- probeResult{kind: kind, container: number, err: err}:
-		case <-ctx.Done():
-		}
-	})
-}
-
-func (w *podWorker) endProbes() {
-	if w.stopProbes != nil {
-		w.stopProbes()
-	}
-}
-
-// probed records the result of a probe, and acts on it when its threshold is reached.
-func (w *podWorker) probed(ctx context.Context, result probeResult) {
-	pod, _ := w.latest()
-	state := w.probes[result.kind]
-	if !w.state.running || result.container != w.state.number || state == nil {
-		return
-	}
-	if result.err != nil {
-		w.runner.event(pod, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %v", result.kind, result.err))
-	}
-	if !state.add(result.err == nil) {
-		return
-	}
-	switch {
-	case result.kind == readiness:
-		w.state.ready = state.passes
-	case !state.passes && !w.stopping:
-		c := &pod.Spec.Containers[0]
-		why := fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, lower(result.kind))
-		grace := gracePeriod(pod)
-		if seconds := state.spec.TerminationGracePeriodSeconds; seconds != nil {
-			grace = time.Duration(*seconds) * time.Second
-		}
-		w.stop(context.WithoutCancel(ctx), pod, why, grace)
-	case result.kind == startup && !w.state.started:
-		delete(w.probes, startup)
-		w.endProbes()
-		ctx, w.stopProbes = context.WithCancel(context.WithoutCancel(ctx))
-		w.beginOtherProbes(ctx, &pod.Spec.Containers[0])
-	}
-}
-
-func lower(kind probeKind) string {
-	return map[probeKind]string{startup: "startup", liveness: "liveness", readiness: "readiness"}[kind]
-}
-
 // report writes the status of the pod if it has changed.
 func (w *podWorker) report(ctx context.Context, pod *corev1.Pod) {
-	if w.state.final && w.state.number == 0 {
-		return // It ended before it had a container: somebody else has reported that.
+	if w.final {
+		return
 	}
 	before := pod.Status
 	if w.reported != nil {

@@ -30,13 +30,13 @@ const (
 // A probeState counts the results of one probe. The probe succeeds or fails when it has its threshold of equal results.
 type probeState struct {
 	spec *corev1.Probe
-	// passes is the current result. Before the first one, only liveness passes.
+	// passes is the result at the last threshold that was reached, false before the first one.
 	passes    bool
 	last      bool
 	sameSoFar int32
 }
 
-// add counts a result and reports whether passes or, for a failure at its threshold, its consequence is now known.
+// add counts a result and reports whether its threshold is reached; passes is then that result.
 func (p *probeState) add(ok bool) (decided bool) {
 	if p.sameSoFar == 0 || p.last != ok {
 		p.last, p.sameSoFar = ok, 0
@@ -96,17 +96,6 @@ func (p *prober) call(ctx context.Context) error {
 	timeout := time.Duration(max(1, p.spec.TimeoutSeconds)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if p.spec.TCPSocket != nil {
-		address, err := p.address(p.spec.TCPSocket.Host, p.spec.TCPSocket.Port)
-		if err != nil {
-			return err
-		}
-		conn, err := p.dial(ctx, address)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
 	return p.get(ctx)
 }
 

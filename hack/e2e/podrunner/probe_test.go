@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,12 +35,12 @@ func TestAProbeChangesItsResultAtItsThresholds(t *testing.T) {
 func TestAProbeIsCalledAfterItsDelayAndThenInEachPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		begin := time.Now()
+		begin, errRefused := time.Now(), errors.New("refused")
 		var calls []time.Duration
 		p := &prober{
 			spec: &corev1.Probe{
 				InitialDelaySeconds: 3, PeriodSeconds: 10,
-				ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}},
+				ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80), Scheme: "HTTP"}},
 			},
 			podIP: "10.245.1.2",
 			dial: func(_ context.Context, address string) (net.Conn, error) {
@@ -47,13 +48,12 @@ func TestAProbeIsCalledAfterItsDelayAndThenInEachPeriod(t *testing.T) {
 				if address != "10.245.1.2:80" {
 					t.Errorf("it connects to %s", address)
 				}
-				conn, _ := net.Pipe()
-				return conn, nil
+				return nil, errRefused
 			},
 		}
 		go p.run(ctx, func(err error) {
-			if err != nil {
-				t.Error(err)
+			if !errors.Is(err, errRefused) {
+				t.Errorf("the result is %v, want %v", err, errRefused)
 			}
 		})
 		time.Sleep(25 * time.Second)

@@ -30,8 +30,8 @@ const (
 	sandboxCommand = "sandbox"
 	// channelFile is the number of the file with the channel to the runner.
 	channelFile = 3
-	// apiAddress is where the API server is for a pod. It is on the loopback interface of the pod, since the certificate
-	// of the API server is valid for that address. The runner forwards it to the real address.
+	// apiHost and apiPort are where the API server is for a pod. It is on the loopback interface of the pod, since the
+	// certificate of the API server is valid for that address. The runner forwards connections to the real address.
 	apiHost = "127.0.0.1"
 	apiPort = "443"
 )
@@ -305,41 +305,40 @@ type sandbox struct {
 
 // handle answers a request. It does not block.
 func (s *sandbox) handle(m message, files []*os.File) {
-	var err error
 	switch {
 	case m.Start != nil:
-		err = s.start(m.Start, files)
+		s.answer(m, s.start(m.Start, files))
 	case m.Signal != 0:
-		err = s.container.Signal(syscall.Signal(m.Signal))
+		s.answer(m, s.container.Signal(syscall.Signal(m.Signal)))
 	case m.Dial != "":
 		go s.dial(m)
-		return
 	}
-	_ = s.channel.send(message{ID: m.ID, Error: text(err)}) // If the runner is gone, receive returns that.
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// answer answers a request with an error or, if that is nil, with files.
+func (s *sandbox) answer(m message, err error, files ...*os.File) {
+	reply := message{ID: m.ID}
+	if err != nil {
+		reply.Error = err.Error()
 	}
-	return err.Error()
+	_ = s.channel.send(reply, files...) // If the runner is gone, receive returns that.
 }
 
 // dial connects to an address in the network of the pod.
 func (s *sandbox) dial(m message) {
 	conn, err := net.Dial("tcp", m.Dial)
 	if err != nil {
-		_ = s.channel.send(message{ID: m.ID, Error: err.Error()})
+		s.answer(m, err)
 		return
 	}
 	defer conn.Close()
 	file, err := conn.(*net.TCPConn).File()
 	if err != nil {
-		_ = s.channel.send(message{ID: m.ID, Error: err.Error()})
+		s.answer(m, err)
 		return
 	}
 	defer file.Close()
-	_ = s.channel.send(message{ID: m.ID}, file)
+	s.answer(m, nil, file)
 }
 
 // start starts a container, and returns when its entrypoint runs.

@@ -3,74 +3,26 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // This file turns the spec of a pod into what a sandbox starts, as the kubelet does.
 
-// unsupported returns an error for the first field of a pod that the runner would have to ignore although it matters.
-// Not enforced, and without an error, are resource limits, seccomp profiles and network policies.
-func unsupported(pod *corev1.Pod) error {
-	spec := &pod.Spec
-	if len(spec.Containers) != 1 || len(spec.InitContainers) > 0 {
-		return errors.New("the pod runner runs pods with one container and no init containers")
-	}
-	c := &spec.Containers[0]
-	security := c.SecurityContext
-	if security == nil {
-		security = &corev1.SecurityContext{}
-	}
-	for _, field := range []struct {
-		name string
-		used bool
-	}{
-		{"hostNetwork", spec.HostNetwork},
-		{"hostPID", spec.HostPID},
-		{"hostIPC", spec.HostIPC},
-		{"privileged", security.Privileged != nil && *security.Privileged},
-		{"capabilities.add", security.Capabilities != nil && len(security.Capabilities.Add) > 0},
-		{"lifecycle", c.Lifecycle != nil},
-		{"envFrom", len(c.EnvFrom) > 0},
-		{"volumeDevices", len(c.VolumeDevices) > 0},
-		{"stdin and tty", c.Stdin || c.TTY},
-		{"subPath", slices.ContainsFunc(c.VolumeMounts, hasSubPath)},
-		{"exec and grpc of probes", isForeignProbe(c.StartupProbe) || isForeignProbe(c.LivenessProbe) ||
-			isForeignProbe(c.ReadinessProbe)},
-	} {
-		if field.used {
-			return fmt.Errorf("the pod runner does not support the field %s", field.name)
-		}
-	}
-	return nil
-}
-
-func hasSubPath(m corev1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" }
-
-func isForeignProbe(p *corev1.Probe) bool { return p != nil && p.HTTPGet == nil && p.TCPSocket == nil }
-
 // containerSpecOf returns what to start for the container of a pod.
-func containerSpecOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image,
-	nodeIP, podIP string) (*containerSpec, error) {
+func containerSpecOf(pod *corev1.Pod, img *image, nodeIP, podIP string) (*containerSpec, error) {
 	c := &pod.Spec.Containers[0]
 	uid, gid, err := userOf(pod, img)
 	if err != nil {
 		return nil, err
 	}
-	env, err := environment(ctx, client, pod, img, nodeIP, podIP)
+	env, err := environment(pod, img, nodeIP, podIP)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +115,7 @@ func userOf(pod *corev1.Pod, img *image) (uid, gid int, err error) {
 }
 
 // environment returns the variables of the container, in the order in which they may refer to each other.
-func environment(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, img *image,
-	nodeIP, podIP string) ([]corev1.EnvVar, error) {
+func environment(pod *corev1.Pod, img *image, nodeIP, podIP string) ([]corev1.EnvVar, error) {
 	env := []corev1.EnvVar{
 		{Name: "PATH", Value: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		{Name: "HOSTNAME", Value: hostname(pod)},
@@ -185,56 +136,13 @@ func environment(ctx context.Context, client kubernetes.Interface, pod *corev1.P
 			set(variable.Name, expand(variable.Value, env))
 			continue
 		}
-		value, err := valueFrom(ctx, client, pod, variable.ValueFrom, nodeIP, podIP)
+		value, err := fieldOf(pod, variable.ValueFrom.FieldRef.FieldPath, nodeIP, podIP)
 		if err != nil {
 			return nil, fmt.Errorf("environment variable %s: %w", variable.Name, err)
 		}
-		if value != nil {
-			set(variable.Name, *value)
-		}
+		set(variable.Name, value)
 	}
 	return env, nil
-}
-
-// valueFrom returns the value of a variable, or nil if it is optional and has none.
-func valueFrom(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, from *corev1.EnvVarSource, nodeIP,
-	podIP string) (*string, error) {
-	switch {
-	case from.FieldRef != nil:
-		value, err := fieldOf(pod, from.FieldRef.FieldPath, nodeIP, podIP)
-		return &value, err
-	case from.ResourceFieldRef != nil:
-		value, err := resourceOf(&pod.Spec.Containers[0], from.ResourceFieldRef)
-		return &value, err
-	case from.ConfigMapKeyRef != nil:
-		ref := from.ConfigMapKeyRef
-		object, err := client.CoreV1().ConfigMaps(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err == nil {
-			if value, ok := object.Data[ref.Key]; ok {
-				return &value, nil
-			}
-			err = fmt.Errorf("couldn't find key %s in ConfigMap %s/%s", ref.Key, pod.Namespace, ref.Name)
-		}
-		return nil, unlessOptional(err, ref.Optional)
-	case from.SecretKeyRef != nil:
-		ref := from.SecretKeyRef
-		object, err := client.CoreV1().Secrets(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err == nil {
-			if value, ok := object.Data[ref.Key]; ok {
-				return new(string(value)), nil
-			}
-			err = fmt.Errorf("couldn't find key %s in Secret %s/%s", ref.Key, pod.Namespace, ref.Name)
-		}
-		return nil, unlessOptional(err, ref.Optional)
-	}
-	return nil, errors.New("the pod runner does not support this source")
-}
-
-func unlessOptional(err error, optional *bool) error {
-	if optional != nil && *optional {
-		return nil
-	}
-	return err
 }
 
 // fieldOf returns a field of the pod for the downward API.
@@ -263,45 +171,6 @@ func keyOf(path, of string) (string, bool) {
 		return "", false
 	}
 	return strings.CutSuffix(rest, "']")
-}
-
-// resourceOf returns a request or limit of the container, rounded up to a multiple of the divisor.
-func resourceOf(c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
-	kind, name, _ := strings.Cut(ref.Resource, ".")
-	quantity, ok := c.Resources.Limits[corev1.ResourceName(name)]
-	if kind == "requests" {
-		quantity, ok = c.Resources.Requests[corev1.ResourceName(name)]
-	}
-	switch {
-	case !ok && name == string(corev1.ResourceCPU): // Without a limit, it is what the node has.
-		quantity = *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI)
-	case !ok && name == string(corev1.ResourceMemory):
-		quantity = *resource.NewQuantity(machineMemory(), resource.BinarySI)
-	case !ok:
-		return "", fmt.Errorf("the container has no %s", ref.Resource)
-	}
-	divisor := ref.Divisor
-	if divisor.IsZero() {
-		divisor = resource.MustParse("1")
-	}
-	if name == string(corev1.ResourceCPU) {
-		return fmt.Sprint(int64(math.Ceil(float64(quantity.MilliValue()) / float64(divisor.MilliValue())))), nil
-	}
-	return fmt.Sprint(int64(math.Ceil(float64(quantity.Value()) / float64(divisor.Value())))), nil
-}
-
-// machineMemory returns the memory of the machine in bytes.
-func machineMemory() int64 {
-	const standard = 4 << 30
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return standard
-	}
-	kilobytes := int64(0)
-	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kilobytes); err != nil {
-		return standard
-	}
-	return kilobytes << 10
 }
 
 // expand replaces $(NAME) by the value of that variable. $$ is a dollar sign, and an unknown name stays as it is.

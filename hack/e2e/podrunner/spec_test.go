@@ -14,7 +14,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -48,28 +47,20 @@ func TestThePodDecidesHowItsContainerIsStarted(t *testing.T) {
 	pod.Labels = map[string]string{"example.com/team": "blue"}
 	c := &pod.Spec.Containers[0]
 	c.Args = []string{"--ip=$(POD_IP)", "--team=$(TEAM)"}
-	c.Resources.Limits = corev1.ResourceList{
-		corev1.ResourceMemory: resource.MustParse("230Mi"), corev1.ResourceCPU: resource.MustParse("1500m"),
-	}
 	from := func(path string) *corev1.EnvVarSource {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
-	}
-	limit := func(name string) *corev1.EnvVarSource {
-		return &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: name}}
 	}
 	c.Env = []corev1.EnvVar{
 		{Name: "REPLACED", Value: "pod"},
 		{Name: "POD_IP", ValueFrom: from("status.podIP")},
 		{Name: "POD", ValueFrom: from("metadata.name")},
 		{Name: "TEAM", ValueFrom: from("metadata.labels['example.com/team']")},
-		{Name: "MEMORY", ValueFrom: limit("limits.memory")},
-		{Name: "CPU", ValueFrom: limit("limits.cpu")},
 		{Name: "BOTH", Value: "$(POD)/$(TEAM)"},
 	}
 	c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: new(true), RunAsNonRoot: new(true)}
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "token", MountPath: "/var/run/secrets", ReadOnly: true}}
 
-	spec, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "127.0.1.1", "10.245.1.2")
+	spec, err := containerSpecOf(pod, img, "127.0.1.1", "10.245.1.2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +69,7 @@ func TestThePodDecidesHowItsContainerIsStarted(t *testing.T) {
 		Env: []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=web", "FROM_IMAGE=1",
 			"KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=443", "KUBERNETES_SERVICE_PORT_HTTPS=443",
-			"REPLACED=pod", "POD_IP=10.245.1.2", "POD=web", "TEAM=blue", "MEMORY=241172480", "CPU=2", "BOTH=web/blue",
+			"REPLACED=pod", "POD_IP=10.245.1.2", "POD=web", "TEAM=blue", "BOTH=web/blue",
 		},
 		Dir: "/work", UID: 65532, GID: 65532, HostUID: hostID(65532), HostGID: hostID(65532), ReadOnly: true,
 		Capabilities: capabilities(nil), Mounts: []mount{{Volume: "token", Path: "/var/run/secrets", ReadOnly: true}},
@@ -88,18 +79,8 @@ func TestThePodDecidesHowItsContainerIsStarted(t *testing.T) {
 	}
 
 	c.SecurityContext.RunAsUser = new(int64(0))
-	if _, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", ""); err == nil {
+	if _, err := containerSpecOf(pod, img, "", ""); err == nil {
 		t.Error("a container with runAsNonRoot is started as root")
-	}
-	c.Env = []corev1.EnvVar{{Name: "ABSENT", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: "absent"}, Key: "key"}}}}
-	c.SecurityContext = nil
-	if _, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", ""); err == nil {
-		t.Error("a variable without a value is ignored")
-	}
-	c.Env[0].ValueFrom.ConfigMapKeyRef.Optional = new(true)
-	if _, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", ""); err != nil {
-		t.Errorf("an optional variable: %v", err)
 	}
 }
 
@@ -139,7 +120,7 @@ func TestOnlyTheSecurityContextTakesCapabilitiesAndNewPrivilegesAway(t *testing.
 		pod := newPod()
 		pod.Spec.Containers[0].SecurityContext = test.security
 		img := &image{config: v1.Config{Entrypoint: []string{"/program"}}}
-		spec, err := containerSpecOf(t.Context(), fake.NewClientset(), pod, img, "", "")
+		spec, err := containerSpecOf(pod, img, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,33 +129,6 @@ func TestOnlyTheSecurityContextTakesCapabilitiesAndNewPrivilegesAway(t *testing.
 				test.capabilities, test.noNew)
 		}
 	}
-}
-
-func TestAFieldThatWouldBeIgnoredPreventsTheStart(t *testing.T) {
-	if err := unsupported(newPod()); err != nil {
-		t.Errorf("a plain pod: %v", err)
-	}
-	for field, edit := range map[string]func(*corev1.PodSpec, *corev1.Container){
-		"hostNetwork":      func(s *corev1.PodSpec, _ *corev1.Container) { s.HostNetwork = true },
-		"one container":    func(s *corev1.PodSpec, c *corev1.Container) { s.Containers = append(s.Containers, *c) },
-		"init containers":  func(s *corev1.PodSpec, c *corev1.Container) { s.InitContainers = []corev1.Container{*c} },
-		"lifecycle":        func(_ *corev1.PodSpec, c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} },
-		"capabilities.add": func(_ *corev1.PodSpec, c *corev1.Container) { c.SecurityContext = withCapability() },
-		"exec and grpc":    func(_ *corev1.PodSpec, c *corev1.Container) { c.LivenessProbe = &corev1.Probe{} },
-		"subPath": func(_ *corev1.PodSpec, c *corev1.Container) {
-			c.VolumeMounts = []corev1.VolumeMount{{SubPath: "a"}}
-		},
-	} {
-		pod := newPod()
-		edit(&pod.Spec, &pod.Spec.Containers[0])
-		if err := unsupported(pod); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
-		}
-	}
-}
-
-func withCapability() *corev1.SecurityContext {
-	return &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}}
 }
 
 func TestTheTokenBelongsToThePodAndIsReplacedBeforeItExpires(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This file decides what the status of a pod says. It is pure.
+// This file decides the status of a pod. It is pure.
 
 const (
 	// A container that ended is started again at once the first time. Then it waits, and longer each time, as with the
@@ -34,8 +34,6 @@ type containerState struct {
 	waiting, waitingIs string
 	// ended is the end of the last container, nil if there was none.
 	ended *corev1.ContainerStateTerminated
-	// final means that it is not started again.
-	final bool
 	// failures counts the containers that ended since the last one that ran for long.
 	failures int
 }
@@ -97,9 +95,6 @@ func (s *containerState) podStatus(pod *corev1.Pod, nodeIP, podIP string, hasSan
 		reason = "ContainersNotReady"
 		message = fmt.Sprintf("containers with unready status: [%s]", pod.Spec.Containers[0].Name)
 	}
-	if s.final && s.ended.ExitCode == 0 {
-		reason, message = "PodCompleted", ""
-	}
 	set := func(kind corev1.PodConditionType, is bool, reason, message string) {
 		setCondition(&status, corev1.PodCondition{
 			Type: kind, Status: statusOf(is), Reason: reason, Message: message, ObservedGeneration: pod.Generation,
@@ -114,15 +109,10 @@ func (s *containerState) podStatus(pod *corev1.Pod, nodeIP, podIP string, hasSan
 }
 
 func (s *containerState) phase() corev1.PodPhase {
-	switch {
-	case s.final && s.ended.ExitCode == 0:
-		return corev1.PodSucceeded
-	case s.final:
-		return corev1.PodFailed
-	case s.number == 0:
+	if s.number == 0 {
 		return corev1.PodPending
 	}
-	return corev1.PodRunning
+	return corev1.PodRunning // Also between two containers, because the restart policy is Always.
 }
 
 func (s *containerState) containerStatus(pod *corev1.Pod) corev1.ContainerStatus {
@@ -172,11 +162,6 @@ func statusOf(is bool) corev1.ConditionStatus {
 		return corev1.ConditionTrue
 	}
 	return corev1.ConditionFalse
-}
-
-// isRestarted reports whether a container with this exit is started again.
-func isRestarted(policy corev1.RestartPolicy, exit exitStatus) bool {
-	return policy == corev1.RestartPolicyAlways || policy == corev1.RestartPolicyOnFailure && exit.Code != 0
 }
 
 // killed is the exit of a container whose sandbox was killed.

@@ -74,10 +74,7 @@ func TestTheStatusFollowsTheContainer(t *testing.T) {
 	state.number, state.running, state.waiting = 2, true, ""
 	check("started again", corev1.PodRunning, false, 1, "running")
 	state.end("id", exitStatus{}, "", testTime)
-	state.final = true
-	check("completed", corev1.PodSucceeded, false, 1, "Completed")
-	state.ended.ExitCode = 1
-	check("failed", corev1.PodFailed, false, 1, "Completed")
+	check("ended with success", corev1.PodRunning, false, 1, "Completed")
 }
 
 func stateOf(state corev1.ContainerState) string {
@@ -115,19 +112,6 @@ func TestTheTimeOfAConditionChangesOnlyWithItsStatusAndConditionsOfOthersStay(t 
 	}
 }
 
-func TestTheRestartPolicyDecidesWhatIsStartedAgain(t *testing.T) {
-	for policy, want := range map[corev1.RestartPolicy][2]bool{
-		corev1.RestartPolicyAlways:    {true, true},
-		corev1.RestartPolicyOnFailure: {false, true},
-		corev1.RestartPolicyNever:     {false, false},
-	} {
-		got := [2]bool{isRestarted(policy, exitStatus{}), isRestarted(policy, exitStatus{Code: 1})}
-		if got != want {
-			t.Errorf("%s: after success and failure %v, want %v", policy, got, want)
-		}
-	}
-}
-
 func TestAnEarlierRunnerIsContinued(t *testing.T) {
 	pod := newPod()
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
@@ -135,14 +119,14 @@ func TestAnEarlierRunnerIsContinued(t *testing.T) {
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(testTime)}},
 	}}}
 	worker := podWorker{}
-	worker.adopt(pod)
-	if state := worker.state; state.restarts() != 2 || state.final || state.ended == nil || state.ended.ExitCode != 137 {
+	worker.resume(pod)
+	if state := worker.state; state.restarts() != 2 || worker.final || state.ended == nil || state.ended.ExitCode != 137 {
 		t.Errorf("the state is %+v, want two restarts and an end that nobody has seen", state)
 	}
 	pod.Status.Phase = corev1.PodSucceeded
 	worker = podWorker{}
-	worker.adopt(pod)
-	if !worker.state.final {
+	worker.resume(pod)
+	if !worker.final {
 		t.Error("a pod that has completed would be started again")
 	}
 }

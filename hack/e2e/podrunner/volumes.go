@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// volumes are the volumes of a pod, each a directory of the machine. The usual one is the projected volume with the
+// volumes are the volumes of a pod, each a directory of the machine. They are projected volumes, as the one with the
 // token of the ServiceAccount, the CA and the namespace, which admission adds to each pod.
 type volumes struct {
 	client kubernetes.Interface
@@ -53,11 +53,6 @@ func (v *volumes) write(ctx context.Context, pod *corev1.Pod, now time.Time) err
 				return fmt.Errorf("volume %s: %w", volume.Name, err)
 			}
 		}
-		if volume.EmptyDir != nil {
-			if err := os.Chmod(dir, 0o777); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -66,25 +61,7 @@ func (v *volumes) write(ctx context.Context, pod *corev1.Pod, now time.Time) err
 func (v *volumes) files(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume,
 	now time.Time) (map[string]string, error) {
 	files := map[string]string{}
-	var sources []corev1.VolumeProjection
-	switch {
-	case volume.EmptyDir != nil:
-		return nil, nil
-	case volume.Projected != nil:
-		sources = volume.Projected.Sources
-	case volume.ConfigMap != nil:
-		source := volume.ConfigMap
-		sources = []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{
-			LocalObjectReference: source.LocalObjectReference, Items: source.Items, Optional: source.Optional}}}
-	case volume.Secret != nil:
-		source := volume.Secret
-		sources = []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: source.SecretName}, Items: source.Items,
-			Optional: source.Optional}}}
-	default:
-		return nil, fmt.Errorf("the pod runner does not support this kind of volume")
-	}
-	for _, source := range sources {
+	for _, source := range volume.Projected.Sources {
 		if err := v.project(ctx, pod, &source, now, files); err != nil {
 			return nil, err
 		}
@@ -103,33 +80,19 @@ func (v *volumes) project(ctx context.Context, pod *corev1.Pod, source *corev1.V
 	case source.ConfigMap != nil:
 		object, err := v.client.CoreV1().ConfigMaps(pod.Namespace).Get(ctx, source.ConfigMap.Name, metav1.GetOptions{})
 		if err != nil {
-			return unlessOptional(err, source.ConfigMap.Optional)
+			return err
 		}
 		return addItems(files, object.Data, source.ConfigMap.Items)
-	case source.Secret != nil:
-		object, err := v.client.CoreV1().Secrets(pod.Namespace).Get(ctx, source.Secret.Name, metav1.GetOptions{})
-		if err != nil {
-			return unlessOptional(err, source.Secret.Optional)
-		}
-		data := map[string]string{}
-		for key, value := range object.Data {
-			data[key] = string(value)
-		}
-		return addItems(files, data, source.Secret.Items)
 	case source.DownwardAPI != nil:
 		for _, item := range source.DownwardAPI.Items {
-			if item.FieldRef == nil {
-				return fmt.Errorf("the pod runner does not support the file %s", item.Path)
-			}
 			value, err := fieldOf(pod, item.FieldRef.FieldPath, "", "")
 			if err != nil {
 				return err
 			}
 			files[item.Path] = value
 		}
-		return nil
 	}
-	return fmt.Errorf("the pod runner does not support this projection")
+	return nil
 }
 
 func addItems(files, data map[string]string, items []corev1.KeyToPath) error {
