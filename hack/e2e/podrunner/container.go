@@ -83,7 +83,6 @@ func becomeEntrypoint(root, encoded string) error {
 	if err != nil {
 		return err
 	}
-	unix.Umask(0o022)
 	return fmt.Errorf("start %s: %w", program, syscall.Exec(program, spec.Args, spec.Env))
 }
 

@@ -38,6 +38,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -48,6 +50,7 @@ func main() {
 }
 
 func run(args []string) error {
+	unix.Umask(0o022) // The modes of what pods get do not depend on who has started the runner.
 	command := ""
 	if len(args) > 0 {
 		command = args[0]

@@ -148,6 +148,10 @@ func (w *podWorker) stepRunning(ctx context.Context, pod *corev1.Pod, end bool, 
 	if end && !w.stopping {
 		w.stop(ctx, pod, "Stopping container "+pod.Spec.Containers[0].Name, gracePeriod(pod))
 	}
+	// A second deletion, or one after a failed probe, may leave less time.
+	if sooner := now.Add(gracePeriod(pod)); end && sooner.Before(w.killAt) {
+		w.killAt = sooner
+	}
 	if w.stopping && !w.signalled && !now.Before(w.killAt) {
 		w.signalled = true
 		w.runner.log("%s: still runs after its grace period: SIGKILL", key(pod))
