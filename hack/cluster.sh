@@ -35,13 +35,11 @@ until grep -qx ready "$dir/podrunner.log"; do
 	alive "$runner" || fail "The pod runner did not start" "$dir/podrunner.log"
 	sleep 0.1
 done
-kubectl wait --for=condition=Ready node/real-node --timeout=30s
 kubectl get nodes
 echo "It logs to $dir/podrunner.log, and the containers to files in $dir/podrunner/logs"
 
 step "In another terminal, in this directory, install the controller and talk to the cluster like this:"
 echo "  make image deploy"
-echo "  export KUBECONFIG=$PWD/$dir/kubeconfig"
 echo "  alias k='bin/localcluster kubectl --dir $dir --'"
 echo "  k get pods -n foo-system"
 step "Ctrl-C stops everything and removes $dir"

@@ -373,46 +373,11 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 		{"on SIGTERM", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			out := &syncBuffer{}
 			cmd := exec.Command("hack/run.sh")
 			cmd.Env = append(os.Environ(), "TMPDIR="+temp, test.env)
-			cmd.Stdout, cmd.Stderr = out, out
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A terminal sends Ctrl-C to the whole group.
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("output:\n%s", out)
-				}
-			})
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			until(t, "the Foo is Ready", func(context.Context) (bool, error) {
-				if strings.Contains(out.String(), "foo/example-foo is Ready with 2 of 2 replicas available") {
-					return true, nil
-				}
-				select {
-				case err := <-ended:
-					return false, fmt.Errorf("the script ended before: %v", err)
-				default:
-					return false, nil
-				}
-			})
-			if err := test.end(cmd); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Errorf("ended with %v", err)
-				}
-			case <-time.After(eventually):
-				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-				t.Error("did not end")
-			}
+			out := playScript(t, cmd, "foo/example-foo is Ready with 2 of 2 replicas available", test.end)
 			for _, want := range []string{"NAME ", "kubectl --dir ", "Nothing is left behind."} {
-				if !strings.Contains(out.String(), want) {
+				if !strings.Contains(out, want) {
 					t.Errorf("the output lacks %q", want)
 				}
 			}
@@ -426,26 +391,162 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
+func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
+	skipWithoutPods(t)
 	t.Parallel()
+	for _, test := range []struct {
+		name string
+		env  string
+		end  func(*testing.T, *exec.Cmd)
+	}{
+		{"when it is asked to end once it is ready", "CLUSTER_UNTIL_READY=1", func(*testing.T, *exec.Cmd) {}},
+		{"on Ctrl-C while a pod runs", "CLUSTER_UNTIL_READY=", func(t *testing.T, cmd *exec.Cmd) {
+			checkSecondCluster(t, cmd.Dir)
+			startClusterPod(t, cmd.Dir)
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := exec.Command("hack/cluster.sh")
+			cmd.Dir = newScriptTree(t, "hack/cluster.sh", "hack/local.sh") // Its cluster is in its own directory.
+			cmd.Env = append(os.Environ(), test.env)
+			out := playScript(t, cmd, "Ctrl-C stops everything and removes .cluster", func(cmd *exec.Cmd) error {
+				test.end(t, cmd)
+				return nil
+			})
+			for _, want := range []string{"make image deploy", "kubectl --dir .cluster", "Nothing is left behind."} {
+				if !strings.Contains(out, want) {
+					t.Errorf("the output lacks %q", want)
+				}
+			}
+			if !regexp.MustCompile(`(?m)^real-node +Ready `).MatchString(out) {
+				t.Error("the output does not show that the node is ready")
+			}
+			if _, err := os.Stat(filepath.Join(cmd.Dir, ".cluster")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("files are left behind: %v", err)
+			}
+			until(t, "no process is left", func(context.Context) (bool, error) { // The kernel ends those of the pods.
+				return len(processesWith(t, cmd.Dir)) == 0, nil
+			})
+		})
+	}
+}
+
+// checkSecondCluster checks that a second cluster in a directory is refused, and does no harm to the first one.
+func checkSecondCluster(t *testing.T, dir string) {
+	t.Helper()
+	cmd := exec.Command("hack/cluster.sh")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CLUSTER_UNTIL_READY=1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "runs in .cluster already") {
+		t.Errorf("a second cluster ended with %v:\n%s", err, out)
+	}
+}
+
+// startClusterPod starts a pod in the cluster of a directory, and waits until it runs.
+func startClusterPod(t *testing.T, dir string) {
+	t.Helper()
+	kubectl := func(args ...string) (string, error) {
+		cmd := exec.Command("bin/localcluster", append([]string{"kubectl", "--dir", ".cluster", "--"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	const spec = `{"spec": {"nodeSelector": {"foo-controller.example/pods": "run"},
+		"tolerations": [{"key": "foo-controller.example/pods", "operator": "Exists"}]}}`
+	until(t, "a pod is accepted", func(context.Context) (bool, error) { // Its ServiceAccount may not exist yet.
+		out, err := kubectl("run", "real", "--image="+testImage, "--overrides="+spec, "--",
+			"--health-probe-bind-address=:8081")
+		if err != nil && !strings.Contains(out, "serviceaccount") {
+			return false, fmt.Errorf("%w: %s", err, out)
+		}
+		return err == nil, nil
+	})
+	if out, err := kubectl("wait", "--for=condition=Ready", "pod/real", "--timeout="+eventually.String()); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// playScript starts a script, waits until its output has the text ready, ends it, and waits until it has ended without
+// an error. It returns the whole output.
+func playScript(t *testing.T, cmd *exec.Cmd, ready string, end func(*exec.Cmd) error) string {
+	t.Helper()
+	out := &syncBuffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // A terminal sends Ctrl-C to the whole group.
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // It may still run.
+			t.Logf("output:\n%s", out)
+		}
+	})
+	until(t, "the output has "+ready, func(context.Context) (bool, error) {
+		if strings.Contains(out.String(), ready) {
+			return true, nil
+		}
+		select {
+		case err := <-ended:
+			return false, fmt.Errorf("the script ended before: %v", err)
+		default:
+			return false, nil
+		}
+	})
+	if err := end(cmd); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(eventually):
+		t.Error("did not end")
+	}
+	return out.String()
+}
+
+// newScriptTree returns a new directory with scripts of the repository and the binaries, and nothing else.
+func newScriptTree(t *testing.T, scripts ...string) string {
+	t.Helper()
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, temp := t.TempDir(), t.TempDir() // A tree without artifacts: there is nothing to install.
-	if err := errors.Join(os.Mkdir(filepath.Join(tree, "hack"), 0o755),
-		os.Symlink(filepath.Join(here, "bin"), filepath.Join(tree, "bin"))); err != nil {
-		t.Fatal(err)
+	tree := t.TempDir()
+	for _, dir := range []string{"hack", "bin"} {
+		if err := os.Mkdir(filepath.Join(tree, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, file := range []string{"hack/run.sh", "hack/local.sh"} {
+	for name, binary := range map[string]string{
+		"foo-controller": "foo-controller", "localcluster": "localcluster", "podrunner": "podrunner",
+		"image": "image-native",
+	} {
+		if err := os.Symlink(filepath.Join(here, "bin", binary), filepath.Join(tree, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range scripts {
 		script, err := os.ReadFile(file)
 		if err := errors.Join(err, os.WriteFile(filepath.Join(tree, file), script, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return tree
+}
+
+func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Parallel()
+	tree, temp := newScriptTree(t, "hack/run.sh", "hack/local.sh"), t.TempDir() // Without artifacts to install.
 	cmd := exec.Command(filepath.Join(tree, "hack/run.sh"))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	out, err := cmd.CombinedOutput()
@@ -460,17 +561,20 @@ func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// processesWith returns the command lines of all processes that contain words. It needs /proc.
+// processesWith returns the command lines of all processes that have words in their command line, in their working
+// directory or in their mounts. It needs /proc.
 func processesWith(t *testing.T, words string) []string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(line), words) {
+	for _, dir := range dirs { // The process may have ended, so errors are no matter.
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		mounts, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+		working, _ := os.Readlink(filepath.Join(dir, "cwd"))
+		if strings.Contains(string(line)+"\n"+string(mounts)+"\n"+working, words) {
 			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
