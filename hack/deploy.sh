@@ -3,7 +3,7 @@
 #
 #   hack/deploy.sh deploy     installs the CustomResourceDefinition and the controller, and waits until it runs
 #   hack/deploy.sh undeploy   removes the controller; keeps the CustomResourceDefinition and the Foos
-#   hack/deploy.sh manifests  writes bin/install.yaml, with everything that deploy applies
+#   hack/deploy.sh manifests  writes OUTPUT, bin/install.yaml if it is not set, with everything that deploy applies
 #
 # IMAGE is the image of the controller. KUBECONFIG is the cluster, and .cluster/kubeconfig if it is not set: the cluster
 # of `make cluster`. ~/.kube/config is never used by itself, so that nobody installs a test version in a real cluster.
@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly local_kubeconfig=.cluster/kubeconfig namespace=foo-system deployment=deployment/foo-controller
 kubeconfig=${KUBECONFIG:-$local_kubeconfig}
-readonly kubeconfig image=${IMAGE:-foo-controller:latest} installed=bin/install.yaml
+readonly kubeconfig image=${IMAGE:-foo-controller:latest} installed=${OUTPUT:-bin/install.yaml}
 
 step() { printf '\n==> %s\n' "$*"; }
 
@@ -59,7 +59,7 @@ image_tag() {
 	[[ $last == *:* ]] && echo "${last##*:}" || echo latest
 }
 
-# check_cluster: the cluster answers and has what the manifests need.
+# check_cluster: the cluster answers.
 check_cluster() {
 	local error=$work/error
 	if [[ ! -f $kubeconfig ]]; then
@@ -76,14 +76,15 @@ check_version() {
 	local kinds
 	kinds=$(kubectl get --raw /apis/admissionregistration.k8s.io/v1)
 	[[ $kinds == *'"validatingadmissionpolicies"'* ]] ||
-		fail "This cluster has no ValidatingAdmissionPolicy v1. Kubernetes 1.30 or newer is needed:" "$(kubectl version 2>&1 | tail -n 1)" \
+		fail "This cluster has no ValidatingAdmissionPolicy v1. Kubernetes 1.30 or newer is needed:" \
+			"$(kubectl version 2>&1 | tail -n 1)" \
 			"For an older cluster, see \"Without admission policies\" in docs/install.md."
 }
 
 # base prints the kustomization of the controller. In a cluster with the pod runner, its pods have to run there, because
 # the other nodes of a local cluster are simulated.
 base() {
-	if [[ $kubeconfig == "$local_kubeconfig" || -n $(kubectl get nodes -l foo-controller.example/pods=run -o name 2>/dev/null) ]]; then
+	if [[ -n $(kubectl get nodes -l foo-controller.example/pods=run -o name) ]]; then
 		echo hack/deploy-local
 	else
 		echo artifacts/deploy
@@ -154,14 +155,25 @@ undeploy() {
 # remove_namespace deletes the namespace, unless it has what somebody else has put there: a namespace is deleted with
 # everything in it.
 remove_namespace() {
-	local kinds=deployments,statefulsets,daemonsets,jobs,cronjobs,services,persistentvolumeclaims others
-	kubectl get crd foos.samplecontroller.k8s.io >/dev/null 2>&1 && kinds+=,foos
-	others=$(kubectl get "$kinds" -n "$namespace" -o name)
-	if [[ -n $others ]]; then
+	local others
+	if ! others=$(others_in_namespace); then
+		echo "The namespace $namespace is kept, because not all kinds of objects can be listed."
+	elif [[ -n $others ]]; then
 		echo "The namespace $namespace is kept, because it is not empty:" $others
-		return
+	else
+		kubectl delete namespace "$namespace" --ignore-not-found --timeout=90s
 	fi
-	kubectl delete namespace "$namespace" --ignore-not-found --timeout=90s
+}
+
+# others_in_namespace prints the objects that are still there, except what Kubernetes itself puts in each namespace, and
+# what is deleted with its owner.
+others_in_namespace() {
+	local kinds names
+	kinds=$(kubectl api-resources --namespaced --verbs=list,delete --output=name) || return 1
+	kinds=$(grep -vxE 'endpoints|events(\.events\.k8s\.io)?' <<<"$kinds" | paste -sd,)
+	names=$(kubectl get "$kinds" -n "$namespace" --output=go-template='{{range .items}}{{if not .metadata.ownerReferences}}{{
+		.kind}}/{{.metadata.name}}{{"\n"}}{{end}}{{end}}') || return 1
+	grep -vxE 'ConfigMap/kube-root-ca.crt|ServiceAccount/default' <<<"$names" || true
 }
 
 report_kept() {
