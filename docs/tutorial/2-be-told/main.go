@@ -40,7 +40,7 @@ func main() {
 	//   each handler is called for one change after another.
 	factory := informers.NewSharedInformerFactory(clients, *resync)
 	replicaSets := factory.Apps().V1().ReplicaSets()
-	informer := replicaSets.TypedInformer() // Since client-go v0.37. Most examples call Informer(): objects are of type any.
+	informer := replicaSets.TypedInformer() // Since client-go v0.37. Informer(), in most examples, has no types.
 	exitOn(informer.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byContainer: containerNames}))
 
 	// The handler. The objects belong to the store: to read them is fine, to change them is not.
