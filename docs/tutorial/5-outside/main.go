@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
@@ -27,7 +28,6 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
-	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 )
 
 const (
@@ -41,7 +41,7 @@ var shops = http.Client{Timeout: 2 * time.Second}
 
 type controller struct {
 	samples  clientset.Interface
-	foos     listers.FooLister
+	foos     fooinformers.FooInformer
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	callback string // The URL to which a shop pushes. The port is another one in each run.
 }
@@ -52,14 +52,14 @@ func main() {
 	flag.Parse()
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	exitOn(err)
+	utilruntime.Must(err) // It panics: without a connection there is nothing to do.
 	samples := clientset.NewForConfigOrDie(config)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	factory := informers.NewSharedInformerFactory(samples, 0)
 	foos := factory.Samplecontroller().V1alpha1().Foos()
 	c := &controller{
-		samples: samples, foos: foos.Lister(),
+		samples: samples, foos: foos,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 	}
 
@@ -69,22 +69,18 @@ func main() {
 		AddFunc:    func(foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
 		UpdateFunc: func(_, foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
 	}, cache.HandlerOptions{})
-	exitOn(err)
+	utilruntime.Must(err)
 	factory.StartWithContext(ctx)
 	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return
 	}
 	// The second is what shops push. The server ends with the process.
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // 0 is any free port.
-	exitOn(err)
+	utilruntime.Must(err)
 	c.callback = "http://" + listener.Addr().String() + "/"
-	go func() { exitOn(http.Serve(listener, http.HandlerFunc(c.receive))) }()
+	go func() { utilruntime.Must(http.Serve(listener, http.HandlerFunc(c.receive))) }()
 	// The third is the pull. At the start none is needed: the initial list has queued all Foos.
-	go func() {
-		for range time.Tick(*every) {
-			c.pull()
-		}
-	}()
+	go c.pull(*every)
 	context.AfterFunc(ctx, c.queue.ShutDown)
 	for c.processNext(ctx) { // One worker: the shops are asked one after another.
 	}
@@ -99,17 +95,19 @@ func (c *controller) receive(_ http.ResponseWriter, r *http.Request) {
 }
 
 // pull is the loop of step 1. It finds the changes whose push was lost.
-func (c *controller) pull() {
-	foos, _ := c.foos.List(labels.Everything()) // It reads the store and does not fail.
-	for _, foo := range foos {
-		c.queue.Add(cache.MetaObjectToName(foo))
+func (c *controller) pull(every time.Duration) {
+	for range time.Tick(every) {
+		foos, _ := c.foos.Lister().List(labels.Everything()) // It reads the store and does not fail.
+		for _, foo := range foos {
+			c.queue.Add(cache.MetaObjectToName(foo))
+		}
 	}
 }
 
 // sync is about one Foo. It has the form of step 4: compare, and write the difference. It does not know which source
 // has brought the key.
 func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
-	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
+	foo, err := c.foos.Lister().Foos(key.Namespace).Get(key.Name)
 	if err != nil {
 		return nil // There is no such Foo. A lister has no other error.
 	}
@@ -134,14 +132,12 @@ func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
 // report writes our condition, and keeps those of others: it starts with the status that was read, and the API server
 // refuses it with a conflict if somebody has written another one since.
 func (c *controller) report(ctx context.Context, foo *v1alpha1.Foo, state string, failure error) error {
-	isOpen := metav1.Condition{Type: condition, Message: "The shop is " + state}
-	switch {
-	case failure != nil: // The error has ports and times. A message with them would be another one each time.
-		isOpen.Status, isOpen.Reason, isOpen.Message = metav1.ConditionUnknown, "Unreachable", "The shop does not answer"
-	case state == "open":
+	isOpen := metav1.Condition{Type: condition, Status: "False", Reason: "NotOpen", Message: "The shop is " + state}
+	if state == "open" {
 		isOpen.Status, isOpen.Reason = metav1.ConditionTrue, "Open"
-	default:
-		isOpen.Status, isOpen.Reason = metav1.ConditionFalse, "NotOpen"
+	}
+	if failure != nil { // The error has ports and times. A message with them would be another one each time.
+		isOpen.Status, isOpen.Reason, isOpen.Message = metav1.ConditionUnknown, "Unreachable", "The shop does not answer"
 	}
 	foo = foo.DeepCopy()
 	if !meta.SetStatusCondition(&foo.Status.Conditions, isOpen) {
@@ -194,11 +190,4 @@ func (c *controller) processNext(ctx context.Context) bool {
 	}
 	c.queue.AddRateLimited(key)
 	return true
-}
-
-func exitOn(err error) {
-	if err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
-	}
 }
