@@ -35,10 +35,7 @@ const picture = "docs/terminal.svg"
 // TestReadmeSeeItWork does what a reader does who follows the page: `make run` in one terminal, and the commands in
 // another one.
 func TestReadmeSeeItWork(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	page := openPage(t, "README.md")
 	blocks := page.blocksOf(t)
 	if len(blocks) < 3 || blocks[0].Text != "make run\n" || !strings.HasPrefix(blocks[1].Text, "alias k=") {

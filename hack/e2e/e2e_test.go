@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,9 +63,12 @@ type cluster struct {
 	samples clientset.Interface
 }
 
-// shared is a cluster that several tests use, each in namespaces of its own. The first test starts it.
+// shared is a cluster that several tests use, one after the other, because the controller of one test would also work on
+// the Foos of another. The first test starts it. Tests of different clusters run at the same time.
 type shared struct {
 	components string
+	inUse      sync.Mutex
+	user       atomic.Value // The name of the test that uses it, as a string.
 	once       sync.Once
 	cluster    *cluster
 	err        error
@@ -77,12 +81,13 @@ var (
 	fullCluster = &shared{components: "all"}
 )
 
-// get returns the running cluster. It skips the test with -short.
+// get waits until no other test uses the cluster, and returns it. It skips the test with -short.
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip(skipped)
 	}
+	s.waitFor(t)
 	s.once.Do(func() { s.cluster, s.err = startCluster(s.components) })
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -90,10 +95,42 @@ func (s *shared) get(t *testing.T) *cluster {
 	return s.cluster
 }
 
+// waitFor waits until no other test uses the cluster, and reserves it for this test and its parts.
+func (s *shared) waitFor(t *testing.T) {
+	test, _, isPart := strings.Cut(t.Name(), "/")
+	if s.user.Load() == test {
+		return
+	}
+	if !isPart {
+		t.Parallel()
+	}
+	s.inUse.Lock()
+	s.user.Store(test)
+	t.Cleanup(func() {
+		s.user.Store("")
+		s.inUse.Unlock()
+	})
+}
+
 func (s *shared) stop() {
 	if s.cluster != nil {
 		s.cluster.Stop()
 	}
+}
+
+// controlPlanes has an element for each test that has a control plane of its own. Each needs a core and half a gigabyte.
+var controlPlanes = make(chan struct{}, 4)
+
+// waitForRoom is the beginning of a test that starts a control plane of its own: it runs in parallel with others, but
+// not with too many. -short skips it.
+func waitForRoom(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	t.Parallel()
+	controlPlanes <- struct{}{}
+	t.Cleanup(func() { <-controlPlanes })
 }
 
 // startCluster starts a control plane with our CRD and the permissions of the controller.

@@ -47,10 +47,7 @@ func (p permission) String() string {
 // references need. Most clusters do not.
 func newEnforcingEnv(t *testing.T) *env {
 	t.Helper()
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	plane, err := controlplane.Start(".", "--components=api", "--audit",
 		"--admission-plugins=OwnerReferencesPermissionEnforcement")
 	if err != nil {

@@ -357,10 +357,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 }
 
 func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	temp := t.TempDir()
 	for _, test := range []struct {
 		name string
@@ -427,10 +424,7 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 }
 
 func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
