@@ -155,7 +155,7 @@ func openPage(t *testing.T, file string) *page {
 	return &page{file: file, text: string(text), printed: map[int]string{}}
 }
 
-// blocksOf returns the blocks that the page says this test runs.
+// blocksOf returns the blocks whose marker in the page names this test.
 func (p *page) blocksOf(t *testing.T) []markdown.Block {
 	t.Helper()
 	var blocks []markdown.Block

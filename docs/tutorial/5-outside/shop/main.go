@@ -60,7 +60,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprint(w, s.state)
 	case "unsubscribe":
-		delete(s.callbacks, subscriber) // If there is none, this is no error: the request may be repeated.
+		delete(s.callbacks, subscriber) // Without a subscription, this is no error: the request may be repeated.
 		fmt.Println("unsubscribed:", subscriber)
 	case "subscriptions":
 		fmt.Fprintln(w, "subscriptions:", slices.Sorted(maps.Keys(s.callbacks)))
