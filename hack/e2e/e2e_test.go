@@ -63,8 +63,8 @@ type cluster struct {
 	samples clientset.Interface
 }
 
-// shared is a cluster that several tests use, one after the other, because the controller of one test would also work on
-// the Foos of another. The first test starts it. Tests of different clusters run at the same time.
+// shared is a cluster that several tests use, one after the other, because the controller of one test would also work
+// on the Foos of another. The first test starts it. Tests of different clusters run at the same time.
 type shared struct {
 	components string
 	inUse      sync.Mutex
@@ -118,7 +118,7 @@ func (s *shared) stop() {
 	}
 }
 
-// controlPlanes has an element for each test that has a control plane of its own. Each needs a core and half a gigabyte.
+// controlPlanes has an element for each test that has a control plane of its own, which needs half a gigabyte.
 var controlPlanes = make(chan struct{}, 4)
 
 // waitForRoom is the beginning of a test that starts a control plane of its own: it runs in parallel with others, but

@@ -18,11 +18,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -597,5 +599,37 @@ func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
 		case !row.allowed && row.policy == "" && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
 			t.Errorf("%s: %v, want that no permission is for it", row.name, err)
 		}
+	}
+}
+
+// The labels of the pods are those of Kubernetes' sample-controller, and cannot be changed without restarting pods.
+func TestAServiceThatSelectsTheLabelsOfFoosHasTheirPods(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	e.createDeployment(t, "shop", func(dep *appsv1.Deployment) {
+		labels := map[string]string{"app": "nginx", v1alpha1.GroupName + "/deployment": "shop"}
+		dep.Spec.Selector.MatchLabels, dep.Spec.Template.Labels = labels, labels
+	})
+	e.kubectl(t, "", "create", "service", "clusterip", "nginx", "--tcp=80:80", "-n", e.namespace) // It selects app=nginx.
+	e.kubectl(t, "", "create", "service", "clusterip", "shop", "--tcp=80:80", "-n", e.namespace)
+	both := "app=nginx," + v1alpha1.GroupName + "/deployment=shop"
+	e.kubectl(t, "", "set", "selector", "service/shop", both, "-n", e.namespace)
+	for service, want := range map[string]string{"nginx": "shop web", "shop": "shop"} {
+		until(t, "the Service "+service+" has the pods of "+want, func(ctx context.Context) (bool, error) {
+			slices, err := e.kube.DiscoveryV1().EndpointSlices(e.namespace).List(ctx, metav1.ListOptions{
+				LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+			if err != nil {
+				return false, err
+			}
+			deployments := sets.New[string]()
+			for _, slice := range slices.Items {
+				for _, endpoint := range slice.Endpoints {
+					name, _, _ := strings.Cut(endpoint.TargetRef.Name, "-")
+					deployments.Insert(name)
+				}
+			}
+			return strings.Join(sets.List(deployments), " ") == want, nil
+		})
 	}
 }

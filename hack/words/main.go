@@ -6,8 +6,8 @@
 // Each finding is a line "file:line: phrase -> what to write instead". The rules are in rules.go. A sentence that
 // needs the phrase nevertheless is listed in exceptions.txt with a reason.
 //
-// It checks Go files, tests included, Markdown without what is set as code, and the comments of scenarios, manifests and
-// scripts. It does not check generated files, the simulated API server in pkg/apisim, and itself.
+// It checks Go files, tests included, Markdown without what is set as code, and the comments of scenarios, manifests
+// and scripts. It does not check generated files, the simulated API server in pkg/apisim, and itself.
 package main
 
 import (
