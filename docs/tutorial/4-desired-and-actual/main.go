@@ -60,7 +60,7 @@ func main() {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 2*time.Second)),
 	}
 
-	// Events of both kinds become keys of Foos. A Foo is its own key. A deletion needs no work, so there is no DeleteFunc.
+	// Events of both kinds become keys of Foos. A Foo is its own key. The deletion of a Foo needs no work.
 	foosSynced, err := foos.TypedInformer().AddTypedEventHandler(foohandlers.FooHandlerFuncs{
 		AddFunc:    func(foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
 		UpdateFunc: func(_, foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
@@ -79,7 +79,7 @@ func main() {
 
 	factory.StartWithContext(ctx)
 	fooFactory.StartWithContext(ctx)
-	// Both stores must be complete. With only half of the Deployments, the program would create the others again.
+	// Both stores must be complete. With only half of the Deployments, the program would try to create the others, and fail.
 	if !cache.WaitFor(ctx, "", foosSynced.HasSyncedChecker(), deploymentsSynced.HasSyncedChecker()) {
 		return
 	}

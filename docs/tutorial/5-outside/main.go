@@ -136,7 +136,9 @@ func (c *controller) report(ctx context.Context, foo *v1alpha1.Foo, state string
 	if state == "open" {
 		isOpen.Status, isOpen.Reason = metav1.ConditionTrue, "Open"
 	}
-	if failure != nil { // The error has ports and times. A message with them would be another one each time.
+	// The error has ports and times. With them, the message would be another one each time, each write a change that
+	// brings the key back, and so on without end.
+	if failure != nil {
 		isOpen.Status, isOpen.Reason, isOpen.Message = metav1.ConditionUnknown, "Unreachable", "The shop does not answer"
 	}
 	foo = foo.DeepCopy()

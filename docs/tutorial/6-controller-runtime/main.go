@@ -98,9 +98,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctr
 			return ctrl.Result{}, err
 		}
 		return ctrl.Result{}, fmt.Errorf("not our own: Deployment %s; Foos that name it: %d", have.Name, len(foos.Items))
-	case r.apply: // Without a comparison. The status follows.
-		if err := r.applyDeployment(ctx, want); err != nil {
-			return ctrl.Result{}, err
+	case r.apply: // Without a comparison. If it was there already, the status follows.
+		if err := r.applyDeployment(ctx, want); err != nil || !exists {
+			return ctrl.Result{RequeueAfter: time.Minute}, err
 		}
 	case !exists:
 		if err := r.Create(ctx, want); err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // The rules of the schema compile in the oldest version of Kubernetes that install.md names and deploy.sh demands, and
-// not in the one before. An API server accepts in a new rule only the functions that the version before it has, so that it
-// can be downgraded.
+// not in the one before. An API server accepts in a new rule only the functions that the version before it has, so that
+// it can be downgraded.
 func TestTheOldestVersionOfKubernetesIsTheOneThatIsDocumented(t *testing.T) {
 	for file, text := range map[string]string{
 		"../../../docs/install.md": "\n| 1.32 to ", "../../deploy.sh": ">= 32))",
