@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -462,7 +461,8 @@ func (e *env) testRoles(t *testing.T) {
 		}
 	}
 	until(t, "the roles are aggregated", func(ctx context.Context) (bool, error) {
-		return e.may(ctx, t, "admin", "create", "foos", ""), nil
+		create := permission{verb: "create", group: sampleGroup, resource: "foos", namespace: e.namespace}
+		return e.may(ctx, t, "admin", create), nil
 	})
 	for _, c := range []struct{ resource, verbs, may string }{
 		{resource: "foos", verbs: "get list watch", may: "view edit admin"},
@@ -474,31 +474,17 @@ func (e *env) testRoles(t *testing.T) {
 	} {
 		resource, subresource, _ := strings.Cut(c.resource, "/")
 		for _, verb := range strings.Fields(c.verbs) {
+			p := permission{
+				verb: verb, group: sampleGroup, resource: resource, subresource: subresource, namespace: e.namespace,
+			}
 			for _, role := range []string{"view", "edit", "admin"} {
 				want := slices.Contains(strings.Fields(c.may), role)
-				if got := e.may(t.Context(), t, role, verb, resource, subresource); got != want {
-					t.Errorf("%s may %s %s: %t, want %t", role, verb, c.resource, got, want)
+				if got := e.may(t.Context(), t, role, p); got != want {
+					t.Errorf("%s may %s: %t, want %t", role, p, got, want)
 				}
 			}
 		}
 	}
-}
-
-// may reports whether a user may do something with Foos of the namespace.
-func (e *env) may(ctx context.Context, t *testing.T, user, verb, resource, subresource string) bool {
-	t.Helper()
-	review, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: e.namespace, Verb: verb, Group: v1alpha1.GroupName, Resource: resource, Subresource: subresource,
-			},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return review.Status.Allowed
 }
 
 // Without KUBECONFIG and without a local cluster, nothing is installed, also if there is a ~/.kube/config.
