@@ -325,51 +325,56 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// An auditEvent is a line of the audit log of the API server: one request.
-type auditEvent struct {
-	Verb string `json:"verb"`
-	User struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef struct {
-		Namespace   string `json:"namespace"`
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource"`
-		Name        string `json:"name"`
-	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
+// An apiRequest is a line of the audit log of the API server.
+type apiRequest struct {
+	Verb, RequestURI string
+	User             struct{ Username string }
+	ObjectRef        struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	ResponseStatus   struct{ Code int }
+
+	RequestReceivedTimestamp metav1.MicroTime
 }
 
-func (e *auditEvent) String() string {
-	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace,
-		e.ObjectRef.Name, e.ResponseStatus.Code)
+func (r *apiRequest) String() string {
+	return fmt.Sprintf("%s %s/%s %s/%s: %d", r.Verb, r.ObjectRef.Resource, r.ObjectRef.Subresource, r.ObjectRef.Namespace,
+		r.ObjectRef.Name, r.ResponseStatus.Code)
+}
+
+// requests returns the requests of the controller that the API server received after a time.
+func (c *cluster) requests(t *testing.T, after time.Time) []*apiRequest {
+	t.Helper()
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []*apiRequest
+	for line := range bytes.Lines(log) {
+		r := &apiRequest{}
+		if json.Unmarshal(line, r) != nil { // The last line may be incomplete.
+			continue
+		}
+		if r.User.Username == controllerUser && r.RequestReceivedTimestamp.After(after) {
+			requests = append(requests, r)
+		}
+	}
+	return requests
 }
 
 // writes returns the write requests of the controller in namespace so far, including failed ones. "" means all
 // namespaces.
 func (c *cluster) writes(t *testing.T, namespace string) []string {
 	t.Helper()
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var writes []string
-	for line := range bytes.Lines(log) {
-		var event auditEvent
-		if err := json.Unmarshal(line, &event); err != nil {
-			continue // The last line may be incomplete.
-		}
-		switch event.Verb {
+	for _, r := range c.requests(t, time.Time{}) {
+		switch r.Verb {
 		case "get", "list", "watch":
 			continue
 		}
-		if strings.HasSuffix(event.ObjectRef.Resource, "reviews") {
+		if strings.HasSuffix(r.ObjectRef.Resource, "reviews") {
 			continue // A question about permissions, which is not stored.
 		}
-		if event.User.Username == controllerUser && (namespace == "" || event.ObjectRef.Namespace == namespace) {
-			writes = append(writes, event.String())
+		if namespace == "" || r.ObjectRef.Namespace == namespace {
+			writes = append(writes, r.String())
 		}
 	}
 	return writes
