@@ -79,7 +79,7 @@ func (c caller) put(name string, edit func(*appsv1.Deployment)) error {
 	return err
 }
 
-// apply is server-side apply. It creates the Deployment if there is none.
+// apply is server-side apply. It creates a Deployment that does not exist.
 func (c caller) apply(name string, edit func(*appsv1.Deployment)) error {
 	dep := deploymentOf(name, edit)
 	dep.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}

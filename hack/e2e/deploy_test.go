@@ -140,7 +140,7 @@ func TestAControllerForOneNamespaceSharesNothingWithOneForAll(t *testing.T) {
 	}
 }
 
-func idOf(object unstructured.Unstructured) string { return object.GetKind() + "/" + object.GetName() }
+func idOf(object *unstructured.Unstructured) string { return object.GetKind() + "/" + object.GetName() }
 
 // docs/image.md has the command.
 func TestAShellBesideTheControllerIsAccepted(t *testing.T) {

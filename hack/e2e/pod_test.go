@@ -39,7 +39,7 @@ const (
 )
 
 // The scenarios share one control plane, and one Deployment of the controller with two pods. Those in a group run in
-// parallel, because they only look at the pods, or have a pod of their own. The others change the pods, one after the
+// parallel, because they only read the pods, or have a pod of their own. The others change the pods, one after the
 // other. One Foo is there from the beginning, and must be there at the end.
 func TestPods(t *testing.T) {
 	e := newPodEnv(t)

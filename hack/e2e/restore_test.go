@@ -21,7 +21,7 @@ import (
 // watches of all clients are silent until the cluster has made as many writes again, and their caches have objects that
 // do not exist any more. A controller that is not restarted creates and deletes nothing because of them: it reads live
 // before. But it may correct a restored Deployment to a later spec of the Foo, which its cache still has. After a
-// restart, as docs/install.md advises, each Foo gets what its restored spec says.
+// restart, as docs/install.md advises, each Foo gets what its restored spec asks for.
 func TestAfterAnOlderStateIsRestoredARestartIsEnough(t *testing.T) {
 	e := newDedicatedEnv(t, apiCluster)
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil))

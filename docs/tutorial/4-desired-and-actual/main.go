@@ -79,7 +79,7 @@ func main() {
 
 	factory.StartWithContext(ctx)
 	fooFactory.StartWithContext(ctx)
-	// Both stores must be complete. With only half of the Deployments, the program would try to create the others, and fail.
+	// Both stores must be complete. With half of the Deployments, the program would try to create the others, and fail.
 	if !cache.WaitFor(ctx, "", foosSynced.HasSyncedChecker(), deploymentsSynced.HasSyncedChecker()) {
 		return
 	}
