@@ -68,8 +68,15 @@ func describe(root, version string) (*source, error) {
 }
 
 // addCommit adds the version and revision of the commit, and returns its time in seconds.
+//
+// Files that git does not know are changes too, because Go compiles all files of a package. `git describe --dirty` does
+// not count them. The Makefile finds the version in the same way.
 func (s *source) addCommit() (seconds string, err error) {
-	version, err := git(s.root, "describe", "--tags", "--always", "--dirty")
+	version, err := git(s.root, "describe", "--tags", "--always")
+	if err != nil {
+		return "", err
+	}
+	changes, err := git(s.root, "status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return "", err
 	}
@@ -78,10 +85,11 @@ func (s *source) addCommit() (seconds string, err error) {
 		return "", err
 	}
 	revision, seconds, _ := strings.Cut(commit, " ")
-	s.version = version
-	if !strings.HasSuffix(version, "-dirty") {
-		s.revision = revision
+	if changes != "" {
+		s.version = version + "-dirty"
+		return seconds, nil
 	}
+	s.version, s.revision = version, revision
 	return seconds, nil
 }
 
