@@ -108,7 +108,7 @@ func testReproducible(t *testing.T, first *buildResult, root string) {
 	}
 	for name, value := range map[string]string{
 		"GOFLAGS": "-race -buildvcs=true", "GOAMD64": "v3", "GOARM64": "v9.0", "CGO_ENABLED": "1", "GOOS": "windows",
-		"TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": "1", "TMPDIR": t.TempDir(),
+		"GO_EXTLINK_ENABLED": "0", "TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": "1", "TMPDIR": t.TempDir(),
 	} {
 		t.Setenv(name, value)
 	}

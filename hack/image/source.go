@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -111,14 +112,45 @@ func (s *source) compile(platform v1.Platform, file string) error {
 		"-buildvcs=false",                                   // Without it, the binary depends on the directory .git.
 		"-ldflags", "-s -w -X main.buildVersion="+s.version, // -s and -w: no tables for debuggers.
 		".")
-	// Each of these settings changes the binary. A developer may have other values in the environment.
-	cmd.Env = append(os.Environ(),
-		"CGO_ENABLED=0", // A static binary: the image has no C library.
-		"GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
-		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off")
+	var err error
+	if cmd.Env, err = s.environment(platform); err != nil {
+		return err
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the controller for %s: %w\n%s", platform, err, out)
 	}
 	return nil
+}
+
+// places are the settings of Go that name the places of modules, caches and Go itself. They do not change the binary
+// that a version of Go compiles. A developer may need them, for instance to download modules.
+var places = []string{
+	"GOAUTH", "GOCACHE", "GOCACHEPROG", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB", "GOPATH", "GOPRIVATE",
+	"GOPROXY", "GOSUMDB", "GOTMPDIR", "GOTOOLCHAIN", "GOVCS",
+}
+
+// environment returns the environment of the compiler.
+//
+// Other settings than places can change the binary, and a developer may have given them other values: in the environment,
+// or with `go env -w`. If a variable in the environment is empty, Go takes the value of `go env -w`. So GOENV=off hides
+// those values, and only the places are copied.
+func (s *source) environment(platform v1.Platform) ([]string, error) {
+	out, err := exec.Command("go", append([]string{"env", "-C", s.root, "-json"}, places...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	values := map[string]string{}
+	if err := json.Unmarshal(out, &values); err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	env := append(os.Environ(),
+		"GOENV=off",
+		"CGO_ENABLED=0", // A static binary: the image has no C library.
+		"GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
+		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off", "GO_EXTLINK_ENABLED=")
+	for _, name := range places {
+		env = append(env, name+"="+values[name])
+	}
+	return env, nil
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,4 +158,79 @@ func dryRun(t *testing.T, dir, arguments string) string {
 		t.Skip("needs make")
 	}
 	return inRepository(t, dir, "unset MAKEFLAGS MAKELEVEL MFLAGS; make --dry-run "+arguments)
+}
+
+// A developer may have changed them with `go env -w`. An empty variable in the environment does not cancel such a value.
+func TestTheSettingsOfGoEnvDoNotChangeTheBinary(t *testing.T) {
+	dir := newRepository(t)
+	settings := filepath.Join(t.TempDir(), "env")
+	writeFile(t, settings, "GOEXPERIMENT=nogreenteagc\nGO_EXTLINK_ENABLED=0\nCGO_LDFLAGS=-g\n")
+	t.Setenv("GOENV", "off")
+	_, want := compileIn(t, dir)
+	t.Setenv("GOENV", settings)
+	if _, got := compileIn(t, dir); got != want {
+		t.Error("in the settings of go env: another binary")
+	}
+	t.Setenv("GO_EXTLINK_ENABLED", "0")
+	if _, got := compileIn(t, dir); got != want {
+		t.Error("in the environment: another binary")
+	}
+}
+
+// Without these settings, the compiler finds no modules behind a company's firewall, or compiles everything a second time.
+// No other setting reaches it.
+func TestTheCompilerHasOnlyTheSettingsThatNamePlaces(t *testing.T) {
+	dir := newRepository(t)
+	developer := map[string]string{
+		"GOAUTH": "off", "GOCACHE": "/a/cache", "GOCACHEPROG": "/a/program", "GOINSECURE": "insecure.example",
+		"GOMODCACHE": "/a/modcache", "GONOPROXY": "direct.example", "GONOSUMDB": "unchecked.example", "GOPATH": "/a/path",
+		"GOPRIVATE": "private.example", "GOPROXY": "https://proxy.example,off", "GOSUMDB": "sum.example",
+		"GOTMPDIR": t.TempDir(), "GOTOOLCHAIN": "local", "GOVCS": "*:off",
+	}
+	others := map[string]string{
+		"CC": "clang", "CGO_ENABLED": "1", "GO111MODULE": "on", "GOAMD64": "v3", "GOARCH": "386",
+		"GOARM64": "v9.0", "GOBIN": "/a/bin", "GOEXPERIMENT": "nogreenteagc", "GOFIPS140": "latest", "GOFLAGS": "-race",
+		"GOOS": "windows", "GOWORK": "/a/work", "GO_EXTLINK_ENABLED": "0",
+	}
+	var lines strings.Builder
+	for _, values := range []map[string]string{developer, others} {
+		for name, value := range values {
+			t.Setenv(name, "")
+			fmt.Fprintf(&lines, "%s=%s\n", name, value)
+		}
+	}
+	settings := filepath.Join(t.TempDir(), "env")
+	writeFile(t, settings, lines.String())
+	want := goEnv(t, dir, "off", slices.Collect(maps.Keys(others)))
+	maps.Copy(want, developer)
+	got := goEnv(t, dir, settings, slices.Collect(maps.Keys(want)))
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("the compiler has %s=%s, want %q", name, got[name], want[name])
+		}
+	}
+	if len(want) != len(developer)+len(others) {
+		t.Errorf("%d settings were compared", len(want))
+	}
+}
+
+// goEnv returns the values that `go env` prints where the compiler runs, for a developer with a file of settings.
+func goEnv(t *testing.T, dir, settings string, names []string) map[string]string {
+	t.Helper()
+	t.Setenv("GOENV", settings)
+	cmd := exec.Command("go", append([]string{"env", "-C", dir, "-json"}, names...)...)
+	var err error
+	cmd.Env, err = (&source{root: dir}).environment(v1.Platform{OS: "linux", Architecture: "arm64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	if err := json.Unmarshal(out, &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
 }
