@@ -4,7 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# Files that git does not know make the version dirty, because Go compiles them too. `git describe --dirty` ignores them.
+# Files that git does not know make the version dirty too, because Go compiles them. `git describe --dirty` does not
+# count them.
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # k8s.io/apiserver imports grpc. Without this tag, grpc imports a package that keeps the linker from removing unused

@@ -62,15 +62,15 @@ func inRepository(t *testing.T, dir, command string) string {
 // compileIn returns the binary that the sources in dir give, and their description.
 func compileIn(t *testing.T, dir string) (*source, string) {
 	t.Helper()
-	src, err := describe(dir, "")
+	src, err := describe(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "foo-controller")
-	if err := src.compile(v1.Platform{OS: "linux", Architecture: "amd64"}, file); err != nil {
+	temp := t.TempDir()
+	if err := src.compile(t.Context(), v1.Platform{OS: "linux", Architecture: "amd64"}, temp); err != nil {
 		t.Fatal(err)
 	}
-	binary, err := os.ReadFile(file)
+	binary, err := os.ReadFile(filepath.Join(temp, binaryPath))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestAnImageWithAFileThatIsNotInTheCommitDoesNotClaimToBeTheCommit(t *testin
 func TestFilesThatGitIgnoresDoNotChangeTheVersion(t *testing.T) {
 	dir := newRepository(t)
 	writeFile(t, filepath.Join(dir, "bin", "image", "file"), "of an earlier build")
-	src, err := describe(dir, "")
+	src, err := describe(t.Context(), dir, "")
 	if err != nil || src.revision == "" || src.version != "v1" {
 		t.Errorf("%+v, %v", src, err)
 	}
@@ -116,7 +116,7 @@ func TestTheMakefileDescribesTheSourceAsTheImageDoes(t *testing.T) {
 	} {
 		dir := newRepository(t)
 		inRepository(t, dir, change)
-		src, err := describe(dir, "")
+		src, err := describe(t.Context(), dir, "")
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -160,7 +160,8 @@ func dryRun(t *testing.T, dir, arguments string) string {
 	return inRepository(t, dir, "unset MAKEFLAGS MAKELEVEL MFLAGS; make --dry-run "+arguments)
 }
 
-// A developer may have changed them with `go env -w`. An empty variable in the environment does not cancel such a value.
+// A developer may have changed them with `go env -w`. An empty variable in the environment does not cancel such a
+// value.
 func TestTheSettingsOfGoEnvDoNotChangeTheBinary(t *testing.T) {
 	dir := newRepository(t)
 	settings := filepath.Join(t.TempDir(), "env")
@@ -177,15 +178,15 @@ func TestTheSettingsOfGoEnvDoNotChangeTheBinary(t *testing.T) {
 	}
 }
 
-// Without these settings, the compiler finds no modules behind a company's firewall, or compiles everything a second time.
-// No other setting reaches it.
+// Without these settings, the compiler finds no modules behind a company's firewall, or compiles everything a second
+// time. No other setting reaches it.
 func TestTheCompilerHasOnlyTheSettingsThatNamePlaces(t *testing.T) {
 	dir := newRepository(t)
 	developer := map[string]string{
 		"GOAUTH": "off", "GOCACHE": "/a/cache", "GOCACHEPROG": "/a/program", "GOINSECURE": "insecure.example",
 		"GOMODCACHE": "/a/modcache", "GONOPROXY": "direct.example", "GONOSUMDB": "unchecked.example", "GOPATH": "/a/path",
 		"GOPRIVATE": "private.example", "GOPROXY": "https://proxy.example,off", "GOSUMDB": "sum.example",
-		"GOTMPDIR": t.TempDir(), "GOTOOLCHAIN": "local", "GOVCS": "*:off",
+		"GOTOOLCHAIN": "local", "GOVCS": "*:off",
 	}
 	others := map[string]string{
 		"CC": "clang", "CGO_ENABLED": "1", "GO111MODULE": "on", "GOAMD64": "v3", "GOARCH": "386",
@@ -220,7 +221,7 @@ func goEnv(t *testing.T, dir, settings string, names []string) map[string]string
 	t.Setenv("GOENV", settings)
 	cmd := exec.Command("go", append([]string{"env", "-C", dir, "-json"}, names...)...)
 	var err error
-	cmd.Env, err = (&source{root: dir}).environment(v1.Platform{OS: "linux", Architecture: "arm64"})
+	cmd.Env, err = (&source{root: dir}).environment(t.Context(), v1.Platform{OS: "linux", Architecture: "arm64"})
 	if err != nil {
 		t.Fatal(err)
 	}
