@@ -4,7 +4,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Files that git does not know make the version dirty too, because Go compiles them. `git describe --dirty` does not
+# count them.
+VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
+	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # k8s.io/apiserver imports grpc. Without this tag, grpc imports a package that keeps the linker from removing unused
 # methods, and the binary has 100 MB instead of 57.
 TAGS := grpcnotrace
@@ -113,7 +116,8 @@ image: ## build the container image in bin/image, with an SBOM; needs no Docker;
 	@go run -C hack/image . --version $(VERSION)
 
 # They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
-IMAGE ?= foo-controller:$(VERSION)
+# An empty IMAGE is none: in a script it is a variable without a value.
+override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
 
 .PHONY: deploy
 deploy: bin/localcluster ## install the controller in the cluster of KUBECONFIG, else of `make cluster`, with the image IMAGE
