@@ -479,7 +479,7 @@ func (o *options) servingFlags(fs *flag.FlagSet) {
 // hints returns what an administrator can do about common problems.
 func (o *options) hints() preflight.Hints {
 	hints := preflight.Hints{
-		Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+		Missing: "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
 		Forbidden: "apply the permissions of this installation again; in the namespace foo-system: " +
 			"kubectl apply -f artifacts/deploy/rbac.yaml",
 	}
