@@ -79,6 +79,8 @@ var (
 	apiCluster = &shared{components: "api"}
 	// fullCluster has all controllers of Kubernetes, and nodes on which pods become Ready.
 	fullCluster = &shared{components: "all"}
+	// parallel has the names of the tests that run in parallel with others. A test may use both clusters.
+	parallel sync.Map
 )
 
 // get waits until no other test uses the cluster, and returns it. It skips the test with -short.
@@ -101,7 +103,7 @@ func (s *shared) waitFor(t *testing.T) {
 	if s.user.Load() == test {
 		return
 	}
-	if !isPart {
+	if _, isParallel := parallel.LoadOrStore(test, true); !isParallel && !isPart {
 		t.Parallel()
 	}
 	s.inUse.Lock()
