@@ -79,9 +79,17 @@ var (
 	apiCluster = &shared{components: "api"}
 	// fullCluster has all controllers of Kubernetes, and nodes on which pods become Ready.
 	fullCluster = &shared{components: "all"}
-	// parallel has the names of the tests that run in parallel with others. A test may use both clusters.
-	parallel sync.Map
 )
+
+// parallel has the names of the tests that run in parallel with others.
+var parallel sync.Map
+
+// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times.
+func inParallel(t *testing.T) {
+	if _, isParallel := parallel.LoadOrStore(t.Name(), true); !isParallel {
+		t.Parallel()
+	}
+}
 
 // get waits until no other test uses the cluster, and returns it. It skips the test with -short.
 func (s *shared) get(t *testing.T) *cluster {
@@ -103,8 +111,8 @@ func (s *shared) waitFor(t *testing.T) {
 	if s.user.Load() == test {
 		return
 	}
-	if _, isParallel := parallel.LoadOrStore(test, true); !isParallel && !isPart {
-		t.Parallel()
+	if !isPart {
+		inParallel(t)
 	}
 	s.inUse.Lock()
 	s.user.Store(test)
@@ -130,7 +138,7 @@ func waitForRoom(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
-	t.Parallel()
+	inParallel(t)
 	controlPlanes <- struct{}{}
 	t.Cleanup(func() { <-controlPlanes })
 }
