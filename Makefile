@@ -4,7 +4,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Files that git does not know make the version dirty too, because Go compiles them. `git describe --dirty` does not
+# count them.
+VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
+	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # k8s.io/apiserver imports grpc. Without this tag, grpc imports a package that keeps the linker from removing unused
 # methods, and the binary has 100 MB instead of 57.
 TAGS := grpcnotrace
@@ -32,14 +35,14 @@ tutorial: build ## play a step of docs/tutorial on a local control plane: make t
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
-# processes read. Most end-to-end tests wait for a cluster, so more of them run at once than there are cores.
+# processes read. End-to-end tests wait for each other where they have to, so -parallel does not limit them.
 .PHONY: test
 test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all tests, including those that use a local control plane
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/leader -phases 2000
-	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -parallel 6 -timeout 30m ./...
+	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -parallel 100 -timeout 30m ./...
 	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
 	@cd hack/image && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
@@ -113,7 +116,8 @@ image: ## build the container image in bin/image, with an SBOM; needs no Docker;
 	@go run -C hack/image . --version $(VERSION)
 
 # They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
-IMAGE ?= foo-controller:$(VERSION)
+# An empty IMAGE is none: in a script it is a variable without a value.
+override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
 
 .PHONY: deploy
 deploy: bin/localcluster ## install the controller in the cluster of KUBECONFIG, else of `make cluster`, with the image IMAGE

@@ -479,11 +479,13 @@ func (o *options) servingFlags(fs *flag.FlagSet) {
 // hints returns what an administrator can do about common problems.
 func (o *options) hints() preflight.Hints {
 	hints := preflight.Hints{
-		Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
-		Forbidden: "grant it, for instance with: kubectl apply -f artifacts/deploy/rbac.yaml",
+		Missing: "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+		Forbidden: "apply the permissions of this installation again; in the namespace foo-system: " +
+			"kubectl apply -f artifacts/deploy/rbac.yaml",
 	}
 	if o.namespace != "" {
-		hints.Forbidden = "grant it, for instance with: kubectl apply -k artifacts/namespaced"
+		hints.Forbidden = "apply the permissions of this installation again; in the namespace default: " +
+			"kubectl apply -k artifacts/namespaced"
 	}
 	return hints
 }

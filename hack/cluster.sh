@@ -17,8 +17,9 @@ if ! reason=$(bin/podrunner check 2>&1); then
 	echo "cluster: it needs Linux and user namespaces. \`make run\` needs neither: the controller is a process there." >&2
 	exit 1
 fi
-if [[ -d $dir ]] && kubectl get --raw /readyz --request-timeout=5s >/dev/null 2>&1; then
-	echo "cluster: a cluster runs in $dir already. Stop it there with Ctrl-C, or use it: make image deploy" >&2
+exec 8<. # A lock of this directory, which the processes of the cluster inherit: it ends with the last of them.
+if ! flock --nonblock 8; then
+	echo "cluster: a cluster runs in $dir already, or starts. Stop it with Ctrl-C, or use it: make image deploy" >&2
 	exit 1
 fi
 rm -rf "$dir" # What a killed one has left.

@@ -3,17 +3,17 @@
 #
 #   hack/deploy.sh deploy     installs the CustomResourceDefinition and the controller, and waits until it runs
 #   hack/deploy.sh undeploy   removes the controller; keeps the CustomResourceDefinition and the Foos
-#   hack/deploy.sh manifests  writes bin/install.yaml, with everything that deploy applies
+#   hack/deploy.sh manifests  writes OUTPUT, bin/install.yaml if it is not set, with everything that deploy applies
 #
 # IMAGE is the image of the controller. KUBECONFIG is the cluster, and .cluster/kubeconfig if it is not set: the cluster
 # of `make cluster`. ~/.kube/config is never used by itself, so that nobody installs a test version in a real cluster.
-# TIMEOUT is how long deploy waits for the pods, 180s if it is not set.
+# TIMEOUT is how long deploy and undeploy wait for the pods, 180s if it is not set.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly local_kubeconfig=.cluster/kubeconfig namespace=foo-system deployment=deployment/foo-controller
 kubeconfig=${KUBECONFIG:-$local_kubeconfig}
-readonly kubeconfig image=${IMAGE:-foo-controller:latest} installed=bin/install.yaml
+readonly kubeconfig image=${IMAGE:-foo-controller:latest} installed=${OUTPUT:-bin/install.yaml} timeout=${TIMEOUT:-180s}
 
 step() { printf '\n==> %s\n' "$*"; }
 
@@ -59,7 +59,7 @@ image_tag() {
 	[[ $last == *:* ]] && echo "${last##*:}" || echo latest
 }
 
-# check_cluster: the cluster answers and has what the manifests need.
+# check_cluster: the cluster answers.
 check_cluster() {
 	local error=$work/error
 	if [[ ! -f $kubeconfig ]]; then
@@ -72,18 +72,37 @@ check_cluster() {
 			"Check that it runs, and that the credentials are valid: kubectl --kubeconfig=$kubeconfig version"
 }
 
+# check_version: older API servers do not accept the rules of the CustomResourceDefinition.
 check_version() {
-	local kinds
-	kinds=$(kubectl get --raw /apis/admissionregistration.k8s.io/v1)
-	[[ $kinds == *'"validatingadmissionpolicies"'* ]] ||
-		fail "This cluster has no ValidatingAdmissionPolicy v1. Kubernetes 1.30 or newer is needed:" "$(kubectl version 2>&1 | tail -n 1)" \
-			"For an older cluster, see \"Without admission policies\" in docs/install.md."
+	local minor
+	minor=$(kubectl get --raw /version | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p')
+	((${minor:-0} >= 32)) || fail "Kubernetes 1.32 or newer is needed:" "$(kubectl version 2>&1 | tail -n 1)"
+}
+
+# check_owner: no installation in another namespace has the objects that are not in a namespace.
+check_owner() {
+	local namespaces
+	namespaces=$(kubectl get clusterrolebinding foo-controller --ignore-not-found \
+		--output=jsonpath='{range .subjects[*]}{.namespace}{"\n"}{end}')
+	[[ -z $namespaces || $namespaces == "$namespace" ]] ||
+		fail "The permissions and policies in this cluster are those of a controller in another namespace:" $namespaces \
+			"make $command is only for the namespace $namespace. Apply or delete the kustomization of that installation." \
+			"Its permissions: kubectl get clusterrolebinding foo-controller -o yaml"
+}
+
+# check_crd: no CustomResourceDefinition that is about to disappear with all Foos.
+check_crd() {
+	local deleted
+	deleted=$(kubectl get crd foos.samplecontroller.k8s.io --ignore-not-found \
+		--output=jsonpath='{.metadata.deletionTimestamp}')
+	[[ -z $deleted ]] || fail "The CustomResourceDefinition is being deleted since $deleted, and all Foos with it." \
+		"Wait until it is gone: kubectl wait --for=delete crd/foos.samplecontroller.k8s.io"
 }
 
 # base prints the kustomization of the controller. In a cluster with the pod runner, its pods have to run there, because
 # the other nodes of a local cluster are simulated.
 base() {
-	if [[ $kubeconfig == "$local_kubeconfig" || -n $(kubectl get nodes -l foo-controller.example/pods=run -o name 2>/dev/null) ]]; then
+	if [[ -n $(kubectl get nodes -l foo-controller.example/pods=run -o name) ]]; then
 		echo hack/deploy-local
 	else
 		echo artifacts/deploy
@@ -96,6 +115,8 @@ deploy() {
 	step "Deploying $image to the cluster in $kubeconfig"
 	check_cluster
 	check_version
+	check_owner
+	check_crd
 	step "Installing the CustomResourceDefinition"
 	apply -k artifacts/crd
 	kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io --timeout=60s
@@ -103,7 +124,7 @@ deploy() {
 	kustomization controller "$(base)"
 	apply -k "$work/controller"
 	step "Waiting until the controller runs"
-	kubectl rollout status "$deployment" -n "$namespace" --timeout="${TIMEOUT:-180s}" || explain
+	kubectl rollout status "$deployment" -n "$namespace" --timeout="$timeout" || explain
 	step "The controller runs. Look at it, and create a Foo:"
 	echo "  $(k) get pods -n $namespace"
 	echo "  $(k) apply -f artifacts/examples/example-foo.yaml"
@@ -137,8 +158,10 @@ explain() {
 undeploy() {
 	step "Removing the controller from the cluster in $kubeconfig"
 	check_cluster
+	check_owner
 	step "Stopping it: it finishes its syncs and releases the Lease"
-	kubectl delete "$deployment" -n "$namespace" --ignore-not-found --cascade=foreground --timeout=90s
+	kubectl delete "$deployment" -n "$namespace" --ignore-not-found --cascade=foreground --timeout="$timeout" ||
+		report_pods
 	step "Removing its permissions, its admission policies and the rest"
 	kustomization controller artifacts/deploy
 	cat >>"$work/controller/kustomization.yaml" <<-EOT
@@ -151,22 +174,40 @@ undeploy() {
 	report_kept
 }
 
+# report_pods prints which pods do not stop. Without permissions they do no harm, so undeploy continues.
+report_pods() {
+	kubectl get pods -n "$namespace" -o wide
+	echo "These pods do not stop. If their node is gone for good: $(k) delete node NAME"
+}
+
 # remove_namespace deletes the namespace, unless it has what somebody else has put there: a namespace is deleted with
 # everything in it.
 remove_namespace() {
-	local kinds=deployments,statefulsets,daemonsets,jobs,cronjobs,services,persistentvolumeclaims others
-	kubectl get crd foos.samplecontroller.k8s.io >/dev/null 2>&1 && kinds+=,foos
-	others=$(kubectl get "$kinds" -n "$namespace" -o name)
-	if [[ -n $others ]]; then
+	local others
+	if ! others=$(others_in_namespace); then
+		echo "The namespace $namespace is kept, because not all kinds of objects can be listed."
+	elif [[ -n $others ]]; then
 		echo "The namespace $namespace is kept, because it is not empty:" $others
-		return
+	else
+		kubectl delete namespace "$namespace" --ignore-not-found --timeout="$timeout" ||
+			echo "The namespace $namespace will be gone when its last pod is."
 	fi
-	kubectl delete namespace "$namespace" --ignore-not-found --timeout=90s
+}
+
+# others_in_namespace prints the objects that are still there, except what Kubernetes itself puts in each namespace, and
+# what is deleted with its owner.
+others_in_namespace() {
+	local kinds names
+	kinds=$(kubectl api-resources --namespaced --verbs=list,delete --output=name) || return 1
+	kinds=$(grep -vxE 'endpoints|events(\.events\.k8s\.io)?' <<<"$kinds" | paste -sd,)
+	names=$(kubectl get "$kinds" -n "$namespace" --output=go-template='{{range .items}}{{if not .metadata.ownerReferences}}{{
+		.kind}}/{{.metadata.name}}{{"\n"}}{{end}}{{end}}') || return 1
+	grep -vxE 'ConfigMap/kube-root-ca.crt|ServiceAccount/default' <<<"$names" || true
 }
 
 report_kept() {
 	local foos
-	foos=$(kubectl get foos --all-namespaces -o name 2>/dev/null | wc -l) || true
+	foos=$(kubectl get foos --all-namespaces -o name | wc -l) || foos="their number is not known"
 	step "The controller is removed. The CustomResourceDefinition, all Foos ($foos) and their Deployments are kept"
 	cat <<-EOT
 		Pods continue to run, but nobody corrects Deployments and reports on Foos. After the next 'make deploy', the
@@ -183,6 +224,7 @@ manifests() {
 	{
 		echo "# The CustomResourceDefinition of Foos, and foo-controller with the image $image."
 		echo "# \`make manifests\` has made this file. Apply it with: kubectl apply --server-side -f install.yaml"
+		echo "# Do not delete it as a whole: without the CustomResourceDefinition, all Foos and their Deployments are gone."
 		kubectl kustomize "$work/all"
 	} >"$work/install.yaml"
 	mv "$work/install.yaml" "$installed"

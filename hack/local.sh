@@ -13,7 +13,7 @@ alive() { [[ -n $1 ]] && kill -0 "$1" 2>/dev/null; }
 stop() { # PID
 	alive "$1" || return 0
 	kill -TERM "$1" 2>/dev/null || true
-	wait "$1" 2>/dev/null || true
+	while alive "$1"; do wait "$1" 2>/dev/null || true; done # A signal interrupts wait.
 }
 
 fail() { # MESSAGE LOG
@@ -31,7 +31,9 @@ stop_at_end() {
 
 clean_up() {
 	local status=$? i
-	trap '' INT TERM PIPE # Further signals, and a closed output, must not interrupt the cleanup.
+	trap '' TERM PIPE # Further signals, and a closed output, must not interrupt the cleanup.
+	# Another Ctrl-C makes what still stops end at once: to the pod runner, a second signal means that.
+	trap 'kill -TERM "${started[@]}" 2>/dev/null || true' INT
 	set +o errexit
 	step "Stopping: $stopped_first, then the control plane"
 	for ((i = ${#started[@]} - 1; i >= 0; i--)); do stop "${started[i]}"; done

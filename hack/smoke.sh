@@ -69,7 +69,11 @@ replicas_are() { [[ $(kubectl get "$1" -n "$namespace" -o "jsonpath={.spec.repli
 is_gone() { ! kubectl get "$1" -n "$namespace"; }
 leader() { kubectl get lease foo-controller -n "$system" -o "jsonpath={.spec.holderIdentity}" | cut -d _ -f 1; }
 leader_is_not() { local now && now=$(leader) && [[ -n $now && $now != "$1" ]]; }
-reason_is() { [[ $(kubectl get foo "$1" -n "$namespace" -o "jsonpath={.status.conditions[?(@.type=='Ready')].reason}") == "$2" ]]; }
+reason_is() { # FOO REASON
+	local have
+	have=$(kubectl get foo "$1" -n "$namespace" -o "jsonpath={.status.conditions[?(@.type=='Ready')].reason}")
+	[[ $have == "$2" ]]
+}
 
 foo() { # NAME DEPLOYMENT REPLICAS
 	kubectl apply -n "$namespace" -f - <<-EOT

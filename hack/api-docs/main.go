@@ -121,7 +121,7 @@ func render(apiDir, crdFile, exampleFile string) ([]byte, error) {
 	}
 	var crd definition
 	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
-		return nil, fmt.Errorf("%s says what hack/api-docs has no words for: %w", crdFile, err)
+		return nil, fmt.Errorf("%s has something that hack/api-docs cannot describe: %w", crdFile, err)
 	}
 	if len(crd.Spec.Versions) != 1 {
 		return nil, fmt.Errorf("%s has %d versions, and the page is about one", crdFile, len(crd.Spec.Versions))

@@ -19,7 +19,7 @@ type Foo struct{}
 // FooSpec is wanted.
 type FooSpec struct{}
 
-// Words that are said. docs/operations.md explains.
+// Words that are printed. docs/operations.md explains.
 const (
 	// WordYes is the opposite of WordNo,
 	// in short.
@@ -103,7 +103,7 @@ names are many.
 
 - string, item of the list
 
-## Words that are said
+## Words that are printed
 
 [docs/operations.md](operations.md) explains.
 

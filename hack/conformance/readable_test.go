@@ -386,7 +386,7 @@ func (w *writer) path(one bool) string {
 	return path
 }
 
-// send sends a request and returns the body and the code of the answer, which is 0 if there is none.
+// send sends a request and returns the body and the code of the answer, which is 0 without an answer.
 func (w *writer) send(ctx context.Context, method, path, contentType string, body []byte) ([]byte, int) {
 	if contentType == "" {
 		contentType = "application/json"

@@ -52,7 +52,7 @@ const (
 	noVersion = "1"
 )
 
-// A lastSeen is the object in the last answer of the server, or a fresh one if there is none.
+// A lastSeen is the object in the last answer of the server, or a fresh one before the first answer.
 type lastSeen struct{ fresh map[string]any }
 
 // An edited is a tree with edits.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,23 +32,6 @@ const (
 	// manifests is the kustomization of the controller.
 	manifests = "artifacts/deploy"
 )
-
-// overlay writes a kustomization of manifests with more fields, and returns its folder. kustomize reads only relative
-// paths, so the folder is in the repository.
-func overlay(t *testing.T, fields string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("bin", "overlay-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" +
-		"resources: [../../" + manifests + "]\n" + fields
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
 
 // A caller sends dry runs as one user: the API server decides as it does otherwise, and stores nothing.
 type caller struct {
@@ -98,7 +79,7 @@ func (c caller) put(name string, edit func(*appsv1.Deployment)) error {
 	return err
 }
 
-// apply is server-side apply. It creates the Deployment if there is none.
+// apply is server-side apply. It creates a Deployment that does not exist.
 func (c caller) apply(name string, edit func(*appsv1.Deployment)) error {
 	dep := deploymentOf(name, edit)
 	dep.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
@@ -306,6 +287,10 @@ var controllerRows = []admissionRow{
 		name:    "scales a Deployment that no Foo controls",
 		request: scales("foreign"), refused: writesPolicy,
 	},
+	{
+		name:    "scales its Deployment, which it never does",
+		request: scales("web"), refused: writesPolicy,
+	},
 	{name: "deletes its Deployment, as a rename does", request: deletes("web")},
 	{
 		name:    "deletes a Deployment that no Foo controls",
@@ -490,7 +475,8 @@ func (row admissionRow) check(t *testing.T, c caller) {
 // deploy applies artifacts/deploy in a namespace, and waits until its admission policies are in force.
 func (e *env) deploy(t *testing.T, namespace string) {
 	t.Helper()
-	e.kubectl(t, "", "apply", "--server-side", "-k", overlay(t, "namespace: "+namespace))
+	e.kubectl(t, "", "apply", "--server-side", "-k",
+		overlay(t, "resources: [../../"+manifests+"]\nnamespace: "+namespace))
 	e.waitForPolicies(t, namespace, true)
 }
 

@@ -35,10 +35,7 @@ const picture = "docs/terminal.svg"
 // TestReadmeSeeItWork does what a reader does who follows the page: `make run` in one terminal, and the commands in
 // another one.
 func TestReadmeSeeItWork(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	page := openPage(t, "README.md")
 	blocks := page.blocksOf(t)
 	if len(blocks) < 3 || blocks[0].Text != "make run\n" || !strings.HasPrefix(blocks[1].Text, "alias k=") {
@@ -158,7 +155,7 @@ func openPage(t *testing.T, file string) *page {
 	return &page{file: file, text: string(text), printed: map[int]string{}}
 }
 
-// blocksOf returns the blocks that the page says this test runs.
+// blocksOf returns the blocks whose marker in the page names this test.
 func (p *page) blocksOf(t *testing.T) []markdown.Block {
 	t.Helper()
 	var blocks []markdown.Block

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,9 +63,12 @@ type cluster struct {
 	samples clientset.Interface
 }
 
-// shared is a cluster that several tests use, each in namespaces of its own. The first test starts it.
+// shared is a cluster that several tests use, one after the other, because the controller of one test would also work
+// on the Foos of another. The first test starts it. Tests of different clusters run at the same time.
 type shared struct {
 	components string
+	inUse      sync.Mutex
+	user       atomic.Value // The name of the test that uses it, as a string.
 	once       sync.Once
 	cluster    *cluster
 	err        error
@@ -77,12 +81,23 @@ var (
 	fullCluster = &shared{components: "all"}
 )
 
-// get returns the running cluster. It skips the test with -short.
+// parallel has the names of the tests that run in parallel with others.
+var parallel sync.Map
+
+// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times.
+func inParallel(t *testing.T) {
+	if _, isParallel := parallel.LoadOrStore(t.Name(), true); !isParallel {
+		t.Parallel()
+	}
+}
+
+// get waits until no other test uses the cluster, and returns it. It skips the test with -short.
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip(skipped)
 	}
+	s.waitFor(t)
 	s.once.Do(func() { s.cluster, s.err = startCluster(s.components) })
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -90,10 +105,42 @@ func (s *shared) get(t *testing.T) *cluster {
 	return s.cluster
 }
 
+// waitFor waits until no other test uses the cluster, and reserves it for this test and its parts.
+func (s *shared) waitFor(t *testing.T) {
+	test, _, isPart := strings.Cut(t.Name(), "/")
+	if s.user.Load() == test {
+		return
+	}
+	if !isPart {
+		inParallel(t)
+	}
+	s.inUse.Lock()
+	s.user.Store(test)
+	t.Cleanup(func() {
+		s.user.Store("")
+		s.inUse.Unlock()
+	})
+}
+
 func (s *shared) stop() {
 	if s.cluster != nil {
 		s.cluster.Stop()
 	}
+}
+
+// controlPlanes has an element for each test that has a control plane of its own, which needs half a gigabyte.
+var controlPlanes = make(chan struct{}, 4)
+
+// waitForRoom is the beginning of a test that starts a control plane of its own: it runs in parallel with others, but
+// not with too many. -short skips it.
+func waitForRoom(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	inParallel(t)
+	controlPlanes <- struct{}{}
+	t.Cleanup(func() { <-controlPlanes })
 }
 
 // startCluster starts a control plane with our CRD and the permissions of the controller.
@@ -288,51 +335,56 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// An auditEvent is a line of the audit log of the API server: one request.
-type auditEvent struct {
-	Verb string `json:"verb"`
-	User struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef struct {
-		Namespace   string `json:"namespace"`
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource"`
-		Name        string `json:"name"`
-	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
+// An apiRequest is a line of the audit log of the API server.
+type apiRequest struct {
+	Verb, RequestURI string
+	User             struct{ Username string }
+	ObjectRef        struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	ResponseStatus   struct{ Code int }
+
+	RequestReceivedTimestamp metav1.MicroTime
 }
 
-func (e *auditEvent) String() string {
-	return fmt.Sprintf("%s %s/%s %s/%s: %d", e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace,
-		e.ObjectRef.Name, e.ResponseStatus.Code)
+func (r *apiRequest) String() string {
+	return fmt.Sprintf("%s %s/%s %s/%s: %d", r.Verb, r.ObjectRef.Resource, r.ObjectRef.Subresource, r.ObjectRef.Namespace,
+		r.ObjectRef.Name, r.ResponseStatus.Code)
+}
+
+// requests returns the requests of the controller that the API server received after a time.
+func (c *cluster) requests(t *testing.T, after time.Time) []*apiRequest {
+	t.Helper()
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []*apiRequest
+	for line := range bytes.Lines(log) {
+		r := &apiRequest{}
+		if json.Unmarshal(line, r) != nil { // The last line may be incomplete.
+			continue
+		}
+		if r.User.Username == controllerUser && r.RequestReceivedTimestamp.After(after) {
+			requests = append(requests, r)
+		}
+	}
+	return requests
 }
 
 // writes returns the write requests of the controller in namespace so far, including failed ones. "" means all
 // namespaces.
 func (c *cluster) writes(t *testing.T, namespace string) []string {
 	t.Helper()
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var writes []string
-	for line := range bytes.Lines(log) {
-		var event auditEvent
-		if err := json.Unmarshal(line, &event); err != nil {
-			continue // The last line may be incomplete.
-		}
-		switch event.Verb {
+	for _, r := range c.requests(t, time.Time{}) {
+		switch r.Verb {
 		case "get", "list", "watch":
 			continue
 		}
-		if strings.HasSuffix(event.ObjectRef.Resource, "reviews") {
+		if strings.HasSuffix(r.ObjectRef.Resource, "reviews") {
 			continue // A question about permissions, which is not stored.
 		}
-		if event.User.Username == controllerUser && (namespace == "" || event.ObjectRef.Namespace == namespace) {
-			writes = append(writes, event.String())
+		if namespace == "" || r.ObjectRef.Namespace == namespace {
+			writes = append(writes, r.String())
 		}
 	}
 	return writes

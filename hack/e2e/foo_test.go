@@ -281,10 +281,7 @@ func sharedController(t *testing.T, s *shared) (run func(name string, test func(
 // newDedicatedEnv returns an env on a cluster like s that no other test uses. The test runs in parallel with others.
 func newDedicatedEnv(t *testing.T, s *shared) *env {
 	t.Helper()
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	c, err := startCluster(s.components)
 	if err != nil {
 		t.Fatal(err)

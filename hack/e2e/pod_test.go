@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -31,16 +32,19 @@ const (
 	// testImage is what `make bin/image-native` builds: the image for this machine, in a layout of its own.
 	testImage, testLayout = "foo-controller:e2e", "bin/image-native/layout"
 	// podsRequired is an environment variable. If it is set, a machine that cannot run pods fails the test.
-	podsRequired    = "FOO_PODS_REQUIRED"
+	podsRequired = "FOO_PODS_REQUIRED"
+	// keptFoo is the Foo that no scenario changes.
+	keptFoo         = "kept"
 	systemNamespace = "foo-system"
 )
 
 // The scenarios share one control plane, and one Deployment of the controller with two pods. Those in a group run in
-// parallel, because they only look at the pods, or have a pod of their own. The others change the pods, one after the
-// other.
+// parallel, because they only read the pods, or have a pod of their own. The others change the pods, one after the
+// other. One Foo is there from the beginning, and must be there at the end.
 func TestPods(t *testing.T) {
 	e := newPodEnv(t)
 	e.deployController(t)
+	e.createReady(t, keptFoo, v1alpha1.FooSpec{DeploymentName: keptFoo})
 
 	t.Run("while two pods run", func(t *testing.T) {
 		for _, test := range []podTest{
@@ -56,6 +60,7 @@ func TestPods(t *testing.T) {
 			{"a wrong flag shows as CrashLoopBackOff, with the reason", testPodWrongFlag},
 			{"an image that does not exist shows as ImagePullBackOff", testPodWithoutImage},
 			{"a process that does not answer its liveness probe is killed and started again", testPodHangs},
+			{"a pod that does not stop is killed when it is deleted with less time", testPodDeletedTwice},
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
@@ -67,6 +72,7 @@ func TestPods(t *testing.T) {
 		{"a process that is killed is started again, and counted", testPodKilled},
 		{"the standby takes over when the pod of the leader is deleted", testPodTakeover},
 		{"a pod is not ready while a permission is missing", testPodPermission},
+		{"an upgrade replaces the pods one after the other, and two are ready at all times", testPodUpgrade},
 		{"a node that is killed takes its processes with it, and starts them again", testNodeKilled},
 		{"undeploy stops the pods and keeps the Foos", testUndeploy},
 		{"a node that stops leaves no process and no mount", testNodeStops},
@@ -158,9 +164,11 @@ func (e *podEnv) startNode(t *testing.T) {
 	t.Helper()
 	r := e.runner
 	starts := r.countReady() // A node that was killed has left the condition Ready.
-	r.cmd = exec.Command(podRunnerBinary, "--kubeconfig", e.Kubeconfig(), "--layout", testLayout, "--dir", r.dir)
+	r.cmd = exec.Command(podRunnerBinary, "--kubeconfig", e.Kubeconfig(), "--layout", testLayout, "--dir", r.dir,
+		"--stop-with-stdin")
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
-	if err := r.cmd.Start(); err != nil {
+	_, err := r.cmd.StdinPipe() // It ends with this process, even if that is killed.
+	if err := errors.Join(err, r.cmd.Start()); err != nil {
 		t.Fatalf("%v: `make %s` builds it", err, podRunnerBinary)
 	}
 	until(t, "the node is ready", func(context.Context) (bool, error) { return r.countReady() > starts, nil })
@@ -182,23 +190,11 @@ func (e *podEnv) stopNode(t *testing.T, signal syscall.Signal) {
 	e.runner.cmd = nil
 }
 
-// deploy runs hack/deploy.sh, which is `make deploy` and `make undeploy`, without building the image.
-func (e *podEnv) deploy(t *testing.T, command string) string {
-	t.Helper()
-	cmd := exec.Command("hack/deploy.sh", command)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), "IMAGE="+testImage)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("hack/deploy.sh %s: %v\n%s", command, err, out)
-	}
-	return string(out)
-}
-
 // deployController installs the controller, and waits until both of its pods are ready. The first start takes longer
 // until one of them leads.
 func (e *podEnv) deployController(t *testing.T) {
 	t.Helper()
-	e.deploy(t, "deploy")
+	e.runScript(t, "deploy", "IMAGE="+testImage)
 	pods := e.controllerPods(t)
 	if len(pods) != 2 || !isPodReady(pods[0]) || !isPodReady(pods[1]) {
 		t.Fatalf("two pods have to be ready: %s", e.kubectl(t, "", "get", "pods", "-n", systemNamespace))
@@ -317,11 +313,15 @@ func processes(t *testing.T) map[int]string {
 		if err != nil {
 			continue
 		}
-		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // It may have ended.
-		program, _, _ := strings.Cut(string(command), "\x00")
-		programs[pid] = program
+		programs[pid] = commandOf(pid)[0]
 	}
 	return programs
+}
+
+// commandOf returns the program of a process and its arguments. The program is "" if the process has ended.
+func commandOf(pid int) []string {
+	command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return strings.Split(string(command), "\x00")
 }
 
 // testPod starts a pod in the namespace of the test. lines are fields of its container.
@@ -545,6 +545,23 @@ func testPodHangs(t *testing.T, e *podEnv) {
 	}
 }
 
+// A second deletion leaves less time than the first one.
+func testPodDeletedTwice(t *testing.T, e *podEnv) {
+	e.testPod(t, "stays", "image: "+testImage, "args: [--health-probe-bind-address=:8081]")
+	e.waitForPod(t, e.namespace, "stays", "runs", func(pod *corev1.Pod) bool {
+		return containerOf(pod).State.Running != nil
+	})
+	// It does not react to SIGTERM any more.
+	if err := syscall.Kill(e.processOf(t, "stays"), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	e.kubectl(t, "", "delete", "pod", "stays", "-n", e.namespace, "--wait=false", "--grace-period=600")
+	until(t, "it is asked to stop", func(context.Context) (bool, error) {
+		return strings.Contains(e.runner.log.String(), "stays: Stopping container"), nil
+	})
+	e.kubectl(t, "", "delete", "pod", "stays", "-n", e.namespace, "--grace-period=1", "--timeout="+eventually.String())
+}
+
 func testPodKilled(t *testing.T, e *podEnv) {
 	pod := e.standby(t)
 	if err := syscall.Kill(e.processOf(t, pod.Name), syscall.SIGKILL); err != nil {
@@ -594,6 +611,74 @@ func (e *podEnv) waitForReadyPods(t *testing.T) {
 		"--timeout="+eventually.String())
 }
 
+// testPodUpgrade changes a flag, which replaces the pods as another image does. All events about the pods are checked,
+// so that no moment is missed.
+func testPodUpgrade(t *testing.T, e *podEnv) {
+	e.waitForReadyPods(t)
+	pods := e.kube.CoreV1().Pods(systemNamespace)
+	selector := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + controllerName}
+	list, err := pods.List(t.Context(), selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	selector.ResourceVersion = list.ResourceVersion
+	watcher, err := pods.Watch(t.Context(), selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	const flag, mark = "--workers=8", "rolled-out"
+	e.kubectl(t, "", "patch", "deployment/foo-controller", "-n", systemNamespace, "--type=json", "-p",
+		`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"`+flag+`"}]`)
+	e.waitForReadyPods(t)
+	upgraded := e.controllerPods(t)
+	e.kubectl(t, "", "label", "pod", upgraded[0].Name, "-n", systemNamespace, mark+"=yes")
+
+	ready, exists := map[string]bool{}, map[string]bool{}
+	observe := func(pod *corev1.Pod, deleted bool) {
+		exists[pod.Name] = !deleted && pod.DeletionTimestamp == nil
+		ready[pod.Name] = exists[pod.Name] && isPodReady(pod)
+	}
+	for i := range list.Items {
+		observe(&list.Items[i], false)
+	}
+	fewest, most := len(list.Items), 0
+	for marked := false; !marked; {
+		event, open := <-watcher.ResultChan()
+		pod, ok := event.Object.(*corev1.Pod)
+		if !open || !ok {
+			t.Fatalf("the watch ended with %v", event.Object)
+		}
+		observe(pod, event.Type == watch.Deleted)
+		fewest, most = min(fewest, count(ready)), max(most, count(exists))
+		marked = pod.Labels[mark] != ""
+	}
+	if fewest < 2 || most > 3 {
+		t.Errorf("at one time, %d pods were ready, and %d existed; want at least two, and one more at most", fewest, most)
+	}
+	for i := range list.Items {
+		if former := list.Items[i].Name; exists[former] {
+			t.Errorf("pod %s was not replaced", former)
+		}
+	}
+	for _, pod := range upgraded {
+		if command := commandOf(e.processOf(t, pod.Name)); !slices.Contains(command, flag) {
+			t.Errorf("the process of pod %s is %q, want one with the other flag", pod.Name, command)
+		}
+	}
+	e.createReady(t, "upgraded", v1alpha1.FooSpec{DeploymentName: "upgraded"})
+}
+
+// count returns how many pods a condition is true for.
+func count(condition map[string]bool) (n int) {
+	for _, isTrue := range condition {
+		if isTrue {
+			n++
+		}
+	}
+	return n
+}
+
 func testPodPermission(t *testing.T, e *podEnv) {
 	leader := e.leader(t, "")
 	binding, err := e.kube.RbacV1().ClusterRoleBindings().Get(t.Context(), controllerName, metav1.GetOptions{})
@@ -601,9 +686,11 @@ func testPodPermission(t *testing.T, e *podEnv) {
 		t.Fatal(err)
 	}
 	e.kubectl(t, "", "delete", "clusterrolebinding", controllerName)
+	create := permission{verb: "create", group: "apps", resource: "deployments", namespace: e.namespace}
+	until(t, "the permission is gone", func(ctx context.Context) (bool, error) {
+		return !e.may(ctx, t, controllerUser, create), nil
+	})
 	e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused"})
-	e.kubectl(t, "", "label", "foo/after", "touched=yes", "-n", e.namespace)
-	e.kubectl(t, "", "delete", "deployment", "after", "-n", e.namespace)
 	unready := e.waitForPod(t, systemNamespace, leader, "is not ready", func(pod *corev1.Pod) bool {
 		return !isPodReady(pod) && containerOf(pod).State.Running != nil
 	})
@@ -615,6 +702,7 @@ func testPodPermission(t *testing.T, e *podEnv) {
 	if id := containerOf(pod).ContainerID; id != containerOf(unready).ContainerID {
 		t.Errorf("the container was replaced by %s", id)
 	}
+	e.editFoo(t, "refused", `{"spec":{"replicas":2}}`) // An edit ends the backoff.
 	e.waitForReason(t, "refused", v1alpha1.ReasonAvailable)
 }
 
@@ -641,7 +729,7 @@ func testNodeKilled(t *testing.T, e *podEnv) {
 
 func testUndeploy(t *testing.T, e *podEnv) {
 	pods := e.controllerPods(t)
-	out := e.deploy(t, "undeploy")
+	out := e.runScript(t, "undeploy")
 	if !strings.Contains(out, "deletes all Foos") {
 		t.Errorf("undeploy does not warn about the CustomResourceDefinition:\n%s", out)
 	}
@@ -650,7 +738,7 @@ func testUndeploy(t *testing.T, e *podEnv) {
 			t.Errorf("process %d of pod %s still runs", pid, pod.Name)
 		}
 	}
-	if foo := e.foo(t, "after"); foo.DeletionTimestamp != nil {
+	if foo := e.foo(t, keptFoo); foo.DeletionTimestamp != nil {
 		t.Error("a Foo is deleted")
 	}
 }

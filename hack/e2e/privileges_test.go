@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,10 +45,7 @@ func (p permission) String() string {
 // references need. Most clusters do not.
 func newEnforcingEnv(t *testing.T) *env {
 	t.Helper()
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	plane, err := controlplane.Start(".", "--components=api", "--audit",
 		"--admission-plugins=OwnerReferencesPermissionEnforcement")
 	if err != nil {
@@ -73,16 +68,6 @@ func (e *env) waitForKinds(t *testing.T) {
 	})
 }
 
-// An apiRequest is a line of the audit log, with what the permissions depend on.
-type apiRequest struct {
-	Verb, RequestURI string
-	User             struct{ Username string }
-	ObjectRef        struct{ APIGroup, Resource, Subresource, Namespace, Name string }
-	ResponseStatus   struct{ Code int }
-
-	RequestReceivedTimestamp metav1.MicroTime
-}
-
 // needs returns the permission that the request needs, for its object and its namespace.
 func (r *apiRequest) needs() permission {
 	return permission{
@@ -96,26 +81,6 @@ func (r *apiRequest) kind() string {
 	p := r.needs()
 	p.name = ""
 	return p.String()
-}
-
-// requests returns the requests of the controller that the API server received after a time.
-func (c *cluster) requests(t *testing.T, after time.Time) []*apiRequest {
-	t.Helper()
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var requests []*apiRequest
-	for line := range bytes.Lines(log) {
-		r := &apiRequest{}
-		if json.Unmarshal(line, r) != nil { // The last line may be incomplete.
-			continue
-		}
-		if r.User.Username == controllerUser && r.RequestReceivedTimestamp.After(after) {
-			requests = append(requests, r)
-		}
-	}
-	return requests
 }
 
 // A grant is what the roles of a subject allow.
@@ -227,14 +192,6 @@ func (g *grant) allowsPath(r *apiRequest) bool {
 	})
 }
 
-// startWith starts the controller with more environment variables than those of the test.
-func startWith(t *testing.T, environment []string, flags ...string) *process {
-	t.Helper()
-	cmd := exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...)
-	cmd.Env = append(os.Environ(), environment...)
-	return startProcess(t, cmd)
-}
-
 // flagsOfADeployment returns the flags of artifacts/deploy, for a process outside of the cluster.
 func (e *env) flagsOfADeployment(t *testing.T) []string {
 	t.Helper()
@@ -292,8 +249,10 @@ func TestThePermissionsAreThoseThatTheControllerUses(t *testing.T) {
 					}
 				}
 			}()
-			p := startWith(t, []string{"KUBE_FEATURE_WatchListClient=" + watchList}, e.flagsOfADeployment(t)...)
-			e.live(t, p)
+			cmd := exec.Command(controllerBinary, append([]string{"-v=2"}, e.flagsOfADeployment(t)...)...)
+			cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient="+watchList)
+			p := startProcess(t, cmd)
+			e.useAll(t, p)
 			p.stop(t) // The audit log has a watch when it has ended.
 			used := e.used(t, began, own, everybody)
 			for _, p := range own.permissions {
@@ -339,8 +298,8 @@ func (e *env) used(t *testing.T, began time.Time, own, everybody grant) map[perm
 	return used
 }
 
-// live makes a controller use all of its permissions.
-func (e *env) live(t *testing.T, p *process) {
+// useAll makes a controller use all of its permissions.
+func (e *env) useAll(t *testing.T, p *process) {
 	t.Helper()
 	e.createFoo(t, "web", fooSpec("web"))
 	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
@@ -363,12 +322,12 @@ func (e *env) live(t *testing.T, p *process) {
 
 func hasSeries(event eventsv1.Event) bool { return event.Series != nil }
 
-// A need is how a test makes the controller need a permission.
-type need struct {
+// A permissionCase is a permission, and how a test makes the controller need it.
+type permissionCase struct {
 	permission permission
 	// atStart is called before the controller starts. It is for permissions that the controller needs then.
 	atStart func(t *testing.T, e *env)
-	// prepare is called while no permission is missing. The name is one that no other need has.
+	// prepare is called while no permission is missing. The name is one that no other case has.
 	prepare func(t *testing.T, e *env, name string)
 	// provoke makes the running controller send the request.
 	provoke func(t *testing.T, e *env, p *process, name string)
@@ -380,8 +339,8 @@ type need struct {
 
 const sampleGroup = v1alpha1.GroupName
 
-// needs has all permissions. Two that follow one another do not need each other.
-var needs = []need{
+// permissionCases has all permissions. Two that follow one another do not need each other.
+var permissionCases = []permissionCase{
 	{permission: permission{verb: "list", group: sampleGroup, resource: "foos"}, atStart: onlyStart},
 	{permission: permission{verb: "list", group: "apps", resource: "deployments"}, atStart: onlyStart},
 	{permission: permission{verb: "watch", group: sampleGroup, resource: "foos"}, atStart: onlyStart},
@@ -498,16 +457,16 @@ func isScraped(t *testing.T, e *env, p *process, _ string) {
 	e.scrape(t, p)
 }
 
-// name returns the name of the objects of the need, for the first and the second time that it is provoked.
-func (n *need) name(time string) string {
-	return strings.NewReplacer(" ", "-", "/", "-", ".", "-").Replace(n.permission.String()) + "-" + time
+// name returns the name of the objects of the case, for the first and the second time that it is provoked.
+func (pc *permissionCase) name(time string) string {
+	return strings.NewReplacer(" ", "-", "/", "-", ".", "-").Replace(pc.permission.String()) + "-" + time
 }
 
 // refused returns the kind of the request that is refused without the permission.
-func (n *need) refused() string {
-	p := n.permission
+func (pc *permissionCase) refused() string {
+	p := pc.permission
 	p.name = ""
-	return cmp.Or(n.request, p.String())
+	return cmp.Or(pc.request, p.String())
 }
 
 // For each verb of each rule: without it, the API server refuses the request that needs it, and no other one. /readyz
@@ -523,33 +482,33 @@ func TestWithoutAPermissionOnlyItsRequestIsRefused(t *testing.T) {
 	e.readers(t)
 	own, _ := e.grants(t)
 	for _, p := range own.permissions {
-		if !slices.ContainsFunc(needs, func(n need) bool { return n.permission == p }) {
+		if !slices.ContainsFunc(permissionCases, func(pc permissionCase) bool { return pc.permission == p }) {
 			t.Errorf("this test cannot make the controller need %q in %q", p, p.namespace)
 		}
 	}
-	c := &chain{env: e, roles: e.roles(t), flags: e.flagsOfADeployment(t)}
-	c.start(t)
-	for _, n := range needs {
-		if n.prepare != nil {
-			n.prepare(t, e, n.name("first"))
-			n.prepare(t, e, n.name("second"))
+	r := &removal{env: e, roles: e.roles(t), flags: e.flagsOfADeployment(t)}
+	r.start(t)
+	for _, pc := range permissionCases {
+		if pc.prepare != nil {
+			pc.prepare(t, e, pc.name("first"))
+			pc.prepare(t, e, pc.name("second"))
 		}
 	}
-	for i := range needs {
-		c.next(t, &needs[i])
+	for i := range permissionCases {
+		r.next(t, &permissionCases[i])
 	}
-	c.next(t, nil)
-	until(t, "/readyz reports nothing", func(context.Context) (bool, error) { return c.problems(t) == "", nil })
+	r.next(t, nil)
+	until(t, "/readyz reports nothing", func(context.Context) (bool, error) { return r.problems(t) == "", nil })
 }
 
-// A chain takes permissions from a controller, one after another.
-type chain struct {
+// A removal removes permissions of a controller, one after another.
+type removal struct {
 	*env
 	flags   []string
 	roles   []role
 	process *process
-	missing *need
-	since   time.Time // When the permission was taken.
+	missing *permissionCase
+	since   time.Time // When the permission was removed.
 }
 
 // A role is one of those that the controller has.
@@ -587,32 +546,33 @@ func (e *env) roles(t *testing.T) []role {
 	}})
 }
 
-// without gives the controller all permissions but that of n, and waits until that is in force. The permission is taken
-// before another one is given back, so that there is always one missing.
-func (c *chain) without(t *testing.T, n *need) {
+// grantAllBut gives the controller all permissions but that of a case, and waits until that is in force. The permission
+// is removed before another one is given back, so that there is always one missing.
+func (r *removal) grantAllBut(t *testing.T, pc *permissionCase) {
 	t.Helper()
-	taken := permission{}
-	if n != nil {
-		taken = n.permission
+	removed := permission{}
+	if pc != nil {
+		removed = pc.permission
 	}
 	for _, first := range []bool{true, false} {
-		for _, r := range c.roles {
-			rules, changed := less(r.rules, taken)
+		for _, role := range r.roles {
+			rules, changed := without(role.rules, removed)
 			if changed != first {
 				continue
 			}
-			if err := r.set(t.Context(), rules); err != nil {
+			if err := role.set(t.Context(), rules); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	until(t, "the permissions are in force", func(ctx context.Context) (bool, error) {
-		return (n == nil || !c.allows(ctx, t, taken)) && (c.missing == nil || c.allows(ctx, t, c.missing.permission)), nil
+		return (pc == nil || !r.may(ctx, t, controllerUser, removed)) &&
+			(r.missing == nil || r.may(ctx, t, controllerUser, r.missing.permission)), nil
 	})
 }
 
-// less returns rules without a permission, and whether they had it.
-func less(rules []rbacv1.PolicyRule, p permission) (rest []rbacv1.PolicyRule, changed bool) {
+// without returns rules without a permission, and whether they had it.
+func without(rules []rbacv1.PolicyRule, p permission) (rest []rbacv1.PolicyRule, changed bool) {
 	resource := strings.TrimSuffix(p.resource+"/"+p.subresource, "/")
 	for _, rule := range rules {
 		rule := *rule.DeepCopy()
@@ -629,12 +589,12 @@ func less(rules []rbacv1.PolicyRule, p permission) (rest []rbacv1.PolicyRule, ch
 	return rest, changed
 }
 
-// allows reports whether the roles of the controller allow something.
-func (c *cluster) allows(ctx context.Context, t *testing.T, p permission) bool {
+// may reports whether a user has a permission.
+func (c *cluster) may(ctx context.Context, t *testing.T, user string, p permission) bool {
 	t.Helper()
 	review, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: controllerUser,
+			User: user,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: p.namespace, Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource,
 				Name: p.name,
@@ -647,83 +607,83 @@ func (c *cluster) allows(ctx context.Context, t *testing.T, p permission) bool {
 	return review.Status.Allowed
 }
 
-func (c *chain) start(t *testing.T) {
+func (r *removal) start(t *testing.T) {
 	t.Helper()
-	c.process = startWith(t, nil, c.flags...)
+	r.process = startController(t, r.flags...)
 }
 
-// next takes the permission of a need, and gives back what is missing now. Nil gives back only.
-func (c *chain) next(t *testing.T, n *need) {
+// next removes the permission of a case, and gives back what is missing now. Nil gives back only.
+func (r *removal) next(t *testing.T, pc *permissionCase) {
 	t.Helper()
-	before := c.missing
-	if restart := n == nil || n.atStart != nil; restart && before != nil {
-		c.without(t, nil)
-		c.heals(t, before)
+	before := r.missing
+	if restart := pc == nil || pc.atStart != nil; restart && before != nil {
+		r.grantAllBut(t, nil)
+		r.isRepaired(t, before)
 		before = nil
 	}
-	if n == nil {
+	if pc == nil {
 		return
 	}
-	if n.atStart != nil {
-		c.process.stop(t)
-		n.atStart(t, c.env)
+	if pc.atStart != nil {
+		r.process.stop(t)
+		pc.atStart(t, r.env)
 	}
-	c.without(t, n)
-	c.missing, c.since = n, time.Now()
-	if n.atStart != nil {
-		c.start(t)
+	r.grantAllBut(t, pc)
+	r.missing, r.since = pc, time.Now()
+	if pc.atStart != nil {
+		r.start(t)
 	} else {
-		n.provoke(t, c.env, c.process, n.name("first"))
+		pc.provoke(t, r.env, r.process, pc.name("first"))
 	}
-	until(t, n.permission.String()+" is refused", func(context.Context) (bool, error) { return c.refusals(t) != "", nil })
+	until(t, pc.permission.String()+" is refused", func(context.Context) (bool, error) { return r.refusals(t) != "", nil })
 	if before != nil {
-		c.heals(t, before)
+		r.isRepaired(t, before)
 	}
-	c.isReported(t, n, before)
-	if got := c.refusals(t); got != n.refused() {
-		t.Errorf("without %q, the API server refuses %q, want only %q", n.permission, got, n.refused())
+	r.isReported(t, pc, before)
+	if got := r.refusals(t); got != pc.refused() {
+		t.Errorf("without %q, the API server refuses %q, want only %q", pc.permission, got, pc.refused())
 	}
 }
 
-// heals waits until the request of a need is accepted.
-func (c *chain) heals(t *testing.T, n *need) {
+// isRepaired waits until the request of a case is accepted.
+func (r *removal) isRepaired(t *testing.T, pc *permissionCase) {
 	t.Helper()
-	if n.permission.verb == "watch" { // The audit log has it when it has ended.
-		c.process.waitForLog(t, `"Started"`)
+	if pc.permission.verb == "watch" { // The audit log has it when it has ended.
+		r.process.waitForLog(t, `"Started"`)
 		return
 	}
-	if n.once {
-		n.provoke(t, c.env, c.process, n.name("second"))
+	if pc.once {
+		pc.provoke(t, r.env, r.process, pc.name("second"))
 	}
-	until(t, n.refused()+" is accepted", func(context.Context) (bool, error) {
-		return slices.ContainsFunc(c.requests(t, c.since), func(r *apiRequest) bool {
-			return r.kind() == n.refused() && r.ResponseStatus.Code < 300
+	until(t, pc.refused()+" is accepted", func(context.Context) (bool, error) {
+		return slices.ContainsFunc(r.requests(t, r.since), func(request *apiRequest) bool {
+			return request.kind() == pc.refused() && request.ResponseStatus.Code < 300
 		}), nil
 	})
 }
 
-// isReported waits until /readyz reports the permission of a need, and not that of the need before. The command that it
+// isReported waits until /readyz reports the permission of a case, and not that of the case before. The command that it
 // shows must answer the same.
-func (c *chain) isReported(t *testing.T, n, before *need) {
+func (r *removal) isReported(t *testing.T, pc, before *permissionCase) {
 	t.Helper()
-	report := regexp.MustCompile(`permission="` + regexp.QuoteMeta(n.permission.String()) +
+	report := regexp.MustCompile(`permission="` + regexp.QuoteMeta(pc.permission.String()) +
 		`" fix="[^"]*" show="kubectl (auth can-i [^"]*)"`)
 	var found []string
-	until(t, "/readyz reports "+n.permission.String(), func(context.Context) (bool, error) {
-		problems := c.problems(t)
+	until(t, "/readyz reports "+pc.permission.String(), func(context.Context) (bool, error) {
+		problems := r.problems(t)
 		found = report.FindStringSubmatch(problems)
 		return found != nil && (before == nil || !strings.Contains(problems, `"`+before.permission.String()+`"`)), nil
 	})
-	out, err := c.try("", strings.Fields(found[1])...)
+	out, err := r.try("", strings.Fields(found[1])...)
 	if err == nil || !strings.HasSuffix(out, "no\n") {
 		t.Errorf("the answer to kubectl %s is %q, want no", found[1], out)
 	}
 }
 
 // problems returns what /readyz reports, "" if the controller is ready.
-func (c *chain) problems(t *testing.T) string {
+func (r *removal) problems(t *testing.T) string {
 	t.Helper()
-	status, body := fetch(t, "http://"+c.process.address(t, "health")+"/readyz", "")
+	status, body := fetch(t, "http://"+r.process.address(t, "health")+"/readyz", "")
 	if status == http.StatusOK {
 		return ""
 	}
@@ -731,12 +691,12 @@ func (c *chain) problems(t *testing.T) string {
 }
 
 // refusals returns the kinds of the requests of the controller that were refused since a permission is missing.
-func (c *chain) refusals(t *testing.T) string {
+func (r *removal) refusals(t *testing.T) string {
 	t.Helper()
 	var kinds []string
-	for _, r := range c.requests(t, c.since) {
-		if r.ResponseStatus.Code == http.StatusForbidden {
-			kinds = append(kinds, r.kind())
+	for _, request := range r.requests(t, r.since) {
+		if request.ResponseStatus.Code == http.StatusForbidden {
+			kinds = append(kinds, request.kind())
 		}
 	}
 	slices.Sort(kinds)

@@ -357,10 +357,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 }
 
 func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	temp := t.TempDir()
 	for _, test := range []struct {
 		name string
@@ -393,7 +390,7 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 
 func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 	skipWithoutPods(t)
-	t.Parallel()
+	waitForRoom(t)
 	for _, test := range []struct {
 		name string
 		env  string
@@ -431,6 +428,31 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 				return len(processesWith(t, cmd.Dir)) == 0, nil
 			})
 		})
+	}
+}
+
+// A second one must not remove the files of the first, which may not answer yet.
+func TestMakeClusterIsRefusedWhileAnotherOneStarts(t *testing.T) {
+	skipWithoutPods(t)
+	cmd := exec.Command("hack/cluster.sh")
+	cmd.Dir = newScriptTree(t, "hack/cluster.sh", "hack/local.sh")
+	cmd.Env = append(os.Environ(), "CLUSTER_UNTIL_READY=1")
+	if err := os.Mkdir(filepath.Join(cmd.Dir, ".cluster"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	locked, err := os.Open(cmd.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close()
+	if err := syscall.Flock(int(locked.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "already, or starts") {
+		t.Errorf("it ended with %v:\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(cmd.Dir, ".cluster")); err != nil {
+		t.Errorf("the files of the first one: %v", err)
 	}
 }
 
@@ -542,10 +564,7 @@ func newScriptTree(t *testing.T, scripts ...string) string {
 }
 
 func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	t.Parallel()
+	waitForRoom(t)
 	tree, temp := newScriptTree(t, "hack/run.sh", "hack/local.sh"), t.TempDir() // Without artifacts to install.
 	cmd := exec.Command(filepath.Join(tree, "hack/run.sh"))
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)

@@ -29,7 +29,13 @@ type proxy struct {
 	before func(*http.Request)
 	// loseAnswer, unless nil, reports whether the response to a request is lost. The API server executes the request.
 	loseAnswer func(*http.Request) bool
+	// failures, unless nil, returns the status code with which a request is answered, noAnswer, or 0. With a code, the API
+	// server does not get the request.
+	failures func(*http.Request) int
 }
+
+// noAnswer, in place of a status code, means that the connection ends without an answer.
+const noAnswer = -1
 
 func newProxy(t *testing.T, c *cluster) *proxy {
 	t.Helper()
@@ -63,10 +69,21 @@ func newProxy(t *testing.T, c *cluster) *proxy {
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.requests = append(p.requests, r.Method+" "+r.URL.Path)
-		before := p.before
+		before, code := p.before, 0
+		if p.failures != nil {
+			code = p.failures(r)
+		}
 		p.mu.Unlock()
 		if before != nil {
 			before(r)
+		}
+		switch code {
+		case 0:
+		case noAnswer:
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(code)
+			return
 		}
 		reverse.ServeHTTP(w, r)
 	}))
@@ -111,6 +128,18 @@ func (p *proxy) hold(t *testing.T, method, suffix string) (arrived <-chan struct
 	release = sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
 	return first, release
+}
+
+// fail answers the next requests with the method and a path that ends in suffix with one code each.
+func (p *proxy) fail(method, suffix string, codes ...int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failures = func(r *http.Request) (code int) {
+		if len(codes) > 0 && r.Method == method && strings.HasSuffix(r.URL.Path, suffix) {
+			code, codes = codes[0], codes[1:]
+		}
+		return code
+	}
 }
 
 // count returns the number of requests with the method and a path that ends in suffix.

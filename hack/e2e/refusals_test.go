@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 
 	run("a policy that denies deletes: a rename reports it, and completes when it is allowed", func(t *testing.T, e *env) {
 		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
-		lift := e.denyDeployments(t, "nothing goes", "DELETE")
+		lift := e.denyDeployments(t, "nothing is deleted", "DELETE")
 		e.rename(t, "web", "new")
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return isReady(foo) && strings.Contains(readyCondition(foo).Message,

@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,15 +16,18 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"example.com/foo-controller/hack/declared"
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	"example.com/foo-controller/pkg/plan"
@@ -44,9 +45,9 @@ func TestTheTestsOfTheSecurityPageExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared, named := declaredTests(t), regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+	exists, named := declaredTests(t), regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
 	for _, name := range named.FindAllStringSubmatch(string(page), -1) {
-		if !declared[name[1]] {
+		if !exists[name[1]] {
 			t.Errorf("%s names %s, which does not exist", securityPage, name[1])
 		}
 	}
@@ -80,7 +81,7 @@ func TestTheTestsOfTheSecurityPageExist(t *testing.T) {
 	}
 }
 
-// declaredTests returns the names of all tests of the repository.
+// declaredTests returns the names that the tests of the repository declare.
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -93,16 +94,11 @@ func declaredTests(t *testing.T) map[string]bool {
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		found, err := declared.In(path)
+		for _, name := range found {
+			names[name] = true
 		}
-		for _, decl := range file.Decls {
-			if function, ok := decl.(*ast.FuncDecl); ok {
-				names[function.Name.Name] = true
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -303,6 +299,17 @@ func TestADeploymentEditorChangesOnlyWhatTheFooLeavesOpen(t *testing.T) {
 	if len(spec.Containers) != 2 || spec.ServiceAccountName != "another" {
 		t.Errorf("fields that no Foo sets were changed: %+v", spec)
 	}
+	for replicas := range 3 { // With the fourth correction, the Foo reports that another client is at work.
+		edit := fmt.Sprintf(`{"spec":{"replicas":%d}}`, 5+replicas)
+		if _, err := editor.kube.AppsV1().Deployments(e.namespace).Patch(t.Context(), "web", types.MergePatchType,
+			[]byte(edit), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it is corrected again", func(context.Context) (bool, error) {
+			return plan.Drift(e.deployment(t, "web"), before) == nil, nil
+		})
+	}
+	e.waitForReason(t, "web", v1alpha1.ReasonFieldsOverridden)
 	if foo := e.foo(t, "web"); foo.Generation != before.Generation || foo.UID != before.UID {
 		t.Error("the Foo was changed")
 	}
@@ -392,8 +399,8 @@ var (
 	dryDelete = metav1.DeleteOptions{DryRun: dryRun}
 )
 
-// pwned is a pod that takes over its node. This is what the risk is about.
-func pwned(dep *appsv1.Deployment) {
+// privileged makes the pods of a Deployment take over their node. This is what the risk is about.
+func privileged(dep *appsv1.Deployment) {
 	dep.Spec.Template.Spec.ServiceAccountName = "namespace-controller" // It may delete everything.
 	dep.Spec.Template.Spec.HostPID = true
 	dep.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
@@ -412,7 +419,7 @@ var tokenRows = []tokenRow{
 		}},
 	{name: "creates a privileged Deployment in any namespace, with an invented Foo as its owner", allowed: true,
 		request: func(ctx context.Context, u user) error {
-			dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); pwned(dep) })
+			dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); privileged(dep) })
 			_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, dep, dryCreate)
 			return err
 		}},
@@ -518,6 +525,12 @@ var tokenRows = []tokenRow{
 	{name: "deletes a Foo", request: func(ctx context.Context, u user) error {
 		return u.samples.SamplecontrollerV1alpha1().Foos("victim").Delete(ctx, "web", dryDelete)
 	}},
+	{name: "scales a Deployment that no Foo controls", request: func(ctx context.Context, u user) error {
+		return u.scaleDeployment(ctx, "foreign")
+	}},
+	{name: "scales the Deployment of a Foo", request: func(ctx context.Context, u user) error {
+		return u.scaleDeployment(ctx, "web")
+	}},
 	{name: "deletes all Deployments at once", request: func(ctx context.Context, u user) error {
 		return u.kube.AppsV1().Deployments("victim").DeleteCollection(ctx, dryDelete, metav1.ListOptions{})
 	}},
@@ -564,6 +577,12 @@ func (u user) patchDeployment(ctx context.Context, name, body string) error {
 	return err
 }
 
+func (u user) scaleDeployment(ctx context.Context, name string) error {
+	_, err := u.kube.AppsV1().Deployments("victim").Patch(ctx, name, types.MergePatchType,
+		[]byte(`{"spec":{"replicas":7}}`), dryPatch, "scale")
+	return err
+}
+
 // What somebody reaches with the token of the controller, in a cluster with its permissions and its admission policies.
 // What is allowed is as much a part of docs/security.md as what is not.
 func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
@@ -597,5 +616,37 @@ func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
 		case !row.allowed && row.policy == "" && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
 			t.Errorf("%s: %v, want that no permission is for it", row.name, err)
 		}
+	}
+}
+
+// The labels of the pods are those of Kubernetes' sample-controller, and cannot be changed without restarting pods.
+func TestAServiceThatSelectsTheLabelsOfFoosHasTheirPods(t *testing.T) {
+	e := newEnv(t, fullCluster)
+	e.controller(t)
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	e.createDeployment(t, "shop", func(dep *appsv1.Deployment) {
+		labels := map[string]string{"app": "nginx", v1alpha1.GroupName + "/deployment": "shop"}
+		dep.Spec.Selector.MatchLabels, dep.Spec.Template.Labels = labels, labels
+	})
+	e.kubectl(t, "", "create", "service", "clusterip", "nginx", "--tcp=80:80", "-n", e.namespace) // It selects app=nginx.
+	e.kubectl(t, "", "create", "service", "clusterip", "shop", "--tcp=80:80", "-n", e.namespace)
+	both := "app=nginx," + v1alpha1.GroupName + "/deployment=shop"
+	e.kubectl(t, "", "set", "selector", "service/shop", both, "-n", e.namespace)
+	for service, want := range map[string]string{"nginx": "shop web", "shop": "shop"} {
+		until(t, "the Service "+service+" has the pods of "+want, func(ctx context.Context) (bool, error) {
+			slices, err := e.kube.DiscoveryV1().EndpointSlices(e.namespace).List(ctx, metav1.ListOptions{
+				LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+			if err != nil {
+				return false, err
+			}
+			deployments := sets.New[string]()
+			for _, slice := range slices.Items {
+				for _, endpoint := range slice.Endpoints {
+					name, _, _ := strings.Cut(endpoint.TargetRef.Name, "-")
+					deployments.Insert(name)
+				}
+			}
+			return strings.Join(sets.List(deployments), " ") == want, nil
+		})
 	}
 }

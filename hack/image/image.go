@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -45,14 +46,14 @@ func (p platformImage) file(extension string) string {
 }
 
 // build builds the image for all platforms, in memory.
-func build(src *source, opts *options) (*result, error) {
+func build(ctx context.Context, src *source, opts *options) (*result, error) {
 	fullName, err := fullName(opts.name, src.version)
 	if err != nil {
 		return nil, err
 	}
 	built := &result{name: fullName}
 	for _, platform := range opts.platforms {
-		image, err := buildPlatform(src, fullName, platform)
+		image, err := buildPlatform(ctx, src, fullName, platform)
 		if err != nil {
 			return nil, err
 		}
@@ -78,16 +79,18 @@ func fullName(image, version string) (string, error) {
 }
 
 // buildPlatform compiles the controller and puts it into an image.
-func buildPlatform(src *source, fullName string, platform v1.Platform) (p platformImage, err error) {
+func buildPlatform(
+	ctx context.Context, src *source, fullName string, platform v1.Platform,
+) (p platformImage, err error) {
 	dir, err := os.MkdirTemp("", "foo-controller-image-")
 	if err != nil {
 		return p, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // A file that is left does no harm.
-	binaryFile := filepath.Join(dir, "foo-controller")
-	if err := src.compile(platform, binaryFile); err != nil {
+	if err := src.compile(ctx, platform, dir); err != nil {
 		return p, err
 	}
+	binaryFile := filepath.Join(dir, binaryPath)
 	info, err := buildinfo.ReadFile(binaryFile)
 	if err != nil {
 		return p, err

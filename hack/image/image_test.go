@@ -78,12 +78,12 @@ func buildIn(t *testing.T, root string) *buildResult {
 		created: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 	}
 	opts := &options{name: "foo-controller", platforms: []v1.Platform{{OS: "linux", Architecture: runtime.GOARCH}}}
-	built, err := build(src, opts)
+	built, err := build(t.Context(), src, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "image")
-	if err := write(built, dir, io.Discard); err != nil {
+	if err := write(t.Context(), built, dir, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return &buildResult{result: built, dir: dir}
@@ -108,7 +108,7 @@ func testReproducible(t *testing.T, first *buildResult, root string) {
 	}
 	for name, value := range map[string]string{
 		"GOFLAGS": "-race -buildvcs=true", "GOAMD64": "v3", "GOARM64": "v9.0", "CGO_ENABLED": "1", "GOOS": "windows",
-		"TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": "1", "TMPDIR": t.TempDir(),
+		"GO_EXTLINK_ENABLED": "0", "TZ": "Asia/Tokyo", "SOURCE_DATE_EPOCH": "1", "TMPDIR": t.TempDir(),
 	} {
 		t.Setenv(name, value)
 	}

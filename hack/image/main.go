@@ -21,19 +21,27 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
-	err := run(os.Args[1:], os.Stdout)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // A second signal ends the command at once.
+	err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // And not the error of the program that was interrupted.
+	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
@@ -66,7 +74,8 @@ The time in the image is SOURCE_DATE_EPOCH if it is set, or the time of the comm
 flags:
 `
 
-func run(args []string, out io.Writer) error {
+// run ends early if ctx ends, and then removes its temporary files.
+func run(ctx context.Context, args []string, out io.Writer) error {
 	root, err := findRoot()
 	if err != nil {
 		return err
@@ -75,15 +84,15 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	source, err := describe(root, opts.version)
+	source, err := describe(ctx, root, opts.version)
 	if err != nil {
 		return err
 	}
-	built, err := build(source, opts)
+	built, err := build(ctx, source, opts)
 	if err != nil {
 		return err
 	}
-	return write(built, opts.output, out)
+	return write(ctx, built, opts.output, out)
 }
 
 // parse reads the flags. Relative paths are relative to root, because the command runs in hack/image.

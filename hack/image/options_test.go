@@ -13,7 +13,7 @@ import (
 
 func TestHelpNamesEveryFlagAndFile(t *testing.T) {
 	var out strings.Builder
-	if err := run([]string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) {
+	if err := run(t.Context(), []string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
 	for _, word := range []string{
@@ -86,7 +86,7 @@ func TestOtherFilesAreNotReplaced(t *testing.T) {
 func TestTheSourceIsThatOfGit(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "")
-	src, err := describe(dir, "")
+	src, err := describe(t.Context(), dir, "")
 	if err != nil || src.version != "unknown" || src.revision != "" || src.created.Unix() != 0 {
 		t.Errorf("without git: %+v, %v", src, err)
 	}
@@ -103,7 +103,7 @@ func TestTheSourceIsThatOfGit(t *testing.T) {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 	}
-	src, err = describe(dir, "")
+	src, err = describe(t.Context(), dir, "")
 	if err != nil || src.version != "v1.2.3" || len(src.revision) != 40 || src.created.Unix() != 1769860800 {
 		t.Errorf("of a commit: %+v, %v", src, err)
 	}
@@ -111,7 +111,7 @@ func TestTheSourceIsThatOfGit(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "7")
-	src, err = describe(dir, "")
+	src, err = describe(t.Context(), dir, "")
 	if err != nil || src.version != "v1.2.3-dirty" || src.revision != "" || src.created.Unix() != 7 {
 		t.Errorf("of changed files: %+v, %v", src, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,8 +18,11 @@ import (
 )
 
 // write writes all files into the directory output, and prints a summary. A directory of an earlier build is replaced,
-// and only after all files of the new one are complete.
-func write(built *result, output string, out io.Writer) error {
+// and only after all files of the new one are complete. Once it has begun, it does not end early: it takes a second.
+func write(ctx context.Context, built *result, output string, out io.Writer) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err := checkReplaceable(output); err != nil {
 		return err
 	}

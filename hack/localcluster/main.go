@@ -153,7 +153,7 @@ func addDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "dir", "", "`directory` of the cluster (required)")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *dir == "" {
-			return fmt.Errorf("say which cluster with --dir D")
+			return fmt.Errorf("give the directory of the cluster with --dir D")
 		}
 		abs, err := filepath.Abs(*dir)
 		*dir = abs

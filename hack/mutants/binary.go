@@ -25,7 +25,7 @@ type binary struct {
 	versions map[string][]version // By file.
 	// flags are those with which its tests run, each set of them as one line.
 	flags   map[string]bool
-	slow    string // Matches the names of the slow tests, "" if there are none.
+	slow    string // Matches the names of the slow tests, "" if no test is slow.
 	killers killers
 }
 

@@ -62,7 +62,7 @@ func (b *binary) rounds(place string, timeout time.Duration) [][]string {
 type killers struct {
 	mu    sync.Mutex
 	tests map[string][]string
-	// alone tells of each test whether it passes without a fault and without the other tests. If it does not, its
+	// alone has, for each test, whether it passes without a fault and without the other tests. If it does not, its
 	// failure would prove nothing.
 	alone map[string]bool
 }

@@ -28,7 +28,7 @@ type commandTest struct {
 	tests, planted, survivors   string
 	args                        []string
 	wantOut, wantErr, unwantErr string
-	// onlyShared tells that the run with --alone takes too long.
+	// onlyShared is true if the run with --alone takes too long.
 	onlyShared bool
 }
 

@@ -89,7 +89,10 @@ func (s *stage) reset(t *testing.T) {
 	t.Helper()
 	s.endPrograms()
 	for _, command := range []string{
-		"localcluster start kube-apiserver", // It may have been killed. If it runs, this is an error.
+		// The API server may have been killed. If it runs, start is an error. The scheduler needs some seconds to connect
+		// again. If meanwhile a Pod was deleted and created again, on another node, it ends, and with it the cluster.
+		"localcluster start kube-apiserver && kubectl run connected --image=nginx &&" +
+			" kubectl wait --for=condition=Ready pod/connected --timeout=80s",
 		"for foo in $(kubectl get foos --output=name); do" +
 			` kubectl patch $foo --type=merge --patch='{"metadata": {"finalizers": null}}'; done`,
 		"kubectl delete foos,deployments,replicasets,pods --all --now --wait",

@@ -1,13 +1,13 @@
-// Command words reports phrases in comments and string literals for which Kubernetes or plain English has a better
-// word. `make verify` runs it in the root of the repository:
+// Command words reports phrases in documents, comments and string literals for which Kubernetes or plain English has a
+// better word. `make verify` runs it in the root of the repository:
 //
 //	go run ./hack/words
 //
 // Each finding is a line "file:line: phrase -> what to write instead". The rules are in rules.go. A sentence that
 // needs the phrase nevertheless is listed in exceptions.txt with a reason.
 //
-// It checks the Go files of the root, pkg and docs, tests included, and the comments of the scenarios. It does not
-// check generated code and the simulated API server in pkg/apisim.
+// It checks Go files, tests included, Markdown without what is set as code, and the comments of scenarios, manifests
+// and scripts. It does not check generated files, the simulated API server in pkg/apisim, and itself.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -62,7 +63,7 @@ func check(root fs.FS, exceptions []*exception) ([]string, error) {
 			return err
 		case entry.IsDir() && !isChecked(name):
 			return fs.SkipDir
-		case entry.IsDir() || strings.HasPrefix(path.Base(name), "zz_generated"):
+		case entry.IsDir() || strings.HasPrefix(path.Base(name), "zz_generated") || name == "docs/api.md":
 			return nil
 		}
 		source, err := fs.ReadFile(root, name)
@@ -78,12 +79,12 @@ func check(root fs.FS, exceptions []*exception) ([]string, error) {
 func isChecked(dir string) bool {
 	base := path.Base(dir)
 	switch {
-	case dir == "." || dir == "pkg" || dir == "docs" || dir == scenarios:
+	case dir == ".":
 		return true
 	case strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata":
 		return false // The go command ignores these too.
 	}
-	return strings.HasPrefix(dir, "pkg/") && dir != "pkg/apisim" && dir != "pkg/generated"
+	return !slices.Contains([]string{"bin", "pkg/apisim", "pkg/generated", "artifacts/crd", "hack/words"}, dir)
 }
 
 // checkProse returns a line for each forbidden phrase of one comment or string literal.

@@ -4,6 +4,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -35,31 +36,57 @@ func (p *prose) add(text string, line int) {
 
 // proseIn returns the prose of a file that is checked. It returns nil for other files.
 func proseIn(name string, source []byte) []prose {
-	switch {
-	case path.Ext(name) == ".go":
+	switch extension := path.Ext(name); {
+	case extension == ".go":
 		return proseOf(source)
-	case path.Dir(name) == scenarios && path.Ext(name) == ".txt":
-		return scenarioComments(string(source))
+	case extension == ".md":
+		return paragraphs(string(source))
+	case extension == ".yaml" || extension == ".sh" || extension == ".txt" && path.Dir(name) == scenarios:
+		return hashComments(string(source))
 	}
 	return nil
 }
 
-// scenarioComments returns the comments of a scenario: lines that begin with #. Lines that follow each other are one
-// comment.
-func scenarioComments(source string) []prose {
+var hashComment = regexp.MustCompile(`(?:^|\s)#\s(.*)`)
+
+// hashComments returns the comments of a scenario, a manifest or a script: what follows a #. Those of lines that follow
+// each other are one comment.
+func hashComments(source string) []prose {
 	var all []prose
 	number, lastComment := 0, -1
 	for line := range strings.Lines(source) {
 		number++
-		text, isComment := strings.CutPrefix(line, "#")
-		if !isComment {
+		found := hashComment.FindStringSubmatch(line)
+		if found == nil {
 			continue
 		}
 		if number != lastComment+1 {
 			all = append(all, prose{})
 		}
-		all[len(all)-1].add(text, number)
+		all[len(all)-1].add(found[1], number)
 		lastComment = number
+	}
+	return all
+}
+
+// notProse is what is set as code in a line of Markdown, the target of a link, and what readers do not see.
+var notProse = regexp.MustCompile("`[^`]*`|\\]\\([^)]*\\)|<!--.*-->")
+
+// paragraphs returns the paragraphs of a Markdown document, without code.
+func paragraphs(source string) []prose {
+	all := []prose{{}}
+	number, isCode := 0, false
+	for line := range strings.Lines(source) {
+		number++
+		isFence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case isFence:
+			isCode = !isCode
+		case strings.TrimSpace(line) == "":
+			all = append(all, prose{})
+		case !isCode:
+			all[len(all)-1].add(notProse.ReplaceAllString(line, " "), number)
+		}
 	}
 	return all
 }

@@ -92,13 +92,37 @@ event web Normal Synced: the output of the program is not checked, whom it tells
 	)
 }
 
+func TestPhrasesAreFoundInDocumentsManifestsAndScripts(t *testing.T) {
+	wantPlaces(t, `
+-- README.md --
+# Told
+
+A phrase at the end of a line, but
+for a reason. `+"`tells` and [this](tells.md)"+` are no prose. <!--tells-->
+
+`+"```sh\necho tells\n```\n"+`| a table | it says |
+-- artifacts/a.yaml --
+kind: A # Whoever it is.
+name: tells
+-- hack/a.sh --
+echo "${#whom}" whom
+# shall
+`, "",
+		"README.md:1: Told",
+		"README.md:3: but for",
+		"README.md:9: says",
+		"artifacts/a.yaml:1: Whoever",
+		"hack/a.sh:2: shall",
+	)
+}
+
 func TestOtherFilesAreNotChecked(t *testing.T) {
 	const text = " --\npackage p // whom\n# whom\n-- "
 	files := "-- "
 	for _, name := range []string{
-		"pkg/apisim/a.go", "pkg/generated/clientset/a.go", "pkg/apis/v1/zz_generated.deepcopy.go", "hack/e2e/a.go",
-		"pkg/plan/testdata/a.go", ".cache/a.go", "_old/a.go", "README.md", "docs/scenarios/README.md", "docs/a.txt",
-		"pkg/plan/a.txt",
+		"pkg/apisim/a.go", "pkg/generated/clientset/a.go", "pkg/apis/v1/zz_generated.deepcopy.go", "hack/words/a.go",
+		"pkg/plan/testdata/a.go", ".cache/a.go", "_old/a.go", "docs/api.md", "docs/a.txt", "pkg/plan/a.txt", "go.mod",
+		"artifacts/crd/a.yaml", "bin/a.go",
 	} {
 		files += name + text
 	}

@@ -27,7 +27,10 @@ func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration)
 	}
 	minutes := func(large, short int) time.Duration { return time.Duration(scale(large, short)) * time.Minute }
 	run := func(name string, test func(n *neighbourhood)) {
-		t.Run(name, func(t *testing.T) { inNeighbourhood(t, newRunner, test) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inNeighbourhood(t, newRunner, test)
+		})
 	}
 	run("Foos that are refused", func(n *neighbourhood) { n.refuseMany(scale(5000, 500), minutes(4, 2)) })
 	if small {

@@ -28,7 +28,10 @@ func RunScenarios(t *testing.T, pattern string, newSubject NewSubject, rewrite b
 	WithoutErrorDelays(t)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		t.Run(name, func(t *testing.T) { runScenario(t, file, newSubject, rewrite) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runScenario(t, file, newSubject, rewrite)
+		})
 	}
 }
 

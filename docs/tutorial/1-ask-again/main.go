@@ -1,5 +1,5 @@
 // Command ask-again lists all Pods of a cluster every ten seconds, and prints the name and the phase of each. It is
-// step 1 of the tutorial: the simplest program that watches a cluster.
+// step 1 of the tutorial: the simplest program that observes a cluster.
 package main
 
 import (
@@ -29,15 +29,16 @@ func main() {
 }
 
 func run(kubeconfig string, every time.Duration) error {
-	// A kubeconfig has the address of the API server and the credentials. kubectl reads the same file.
+	// A kubeconfig has the address of the API server and the credentials. kubectl reads such a file, too.
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
+	config.Timeout = 30 * time.Second // A request that has no answer until then fails. Without this, it waits for ever.
 	var cost meter
-	config.Wrap(cost.wrap) // Every request and every byte passes through the meter.
+	config.Wrap(cost.wrap) // Every request passes through the meter.
 
-	// A clientset has one typed client for each kind that Kubernetes itself has.
+	// A clientset has methods for each kind that Kubernetes itself has. They take and return Go types such as v1.Pod.
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func run(kubeconfig string, every time.Duration) error {
 	defer stop()
 
 	for n := 1; ; n++ {
-		// Read all Pods of all namespaces, whether they have changed or not.
+		// List all Pods of all namespaces, whether they have changed or not.
 		pods, err := clients.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		switch {
 		case ctx.Err() != nil: // Stopped. The list may have failed because of that.
@@ -67,14 +68,15 @@ func run(kubeconfig string, every time.Duration) error {
 	}
 }
 
-// A meter counts what the API server has to do for this program: requests, and bytes of answers.
+// A meter counts the requests of this program, also those that fail, and the bytes of the answers: of their bodies,
+// after they are unpacked. The API server compresses large answers.
 type meter struct{ requests, bytes atomic.Int64 }
 
 func (m *meter) String() string {
 	return fmt.Sprintf("requests: %d, bytes: %d", m.requests.Load(), m.bytes.Load())
 }
 
-// wrap returns a connection that counts, and leaves the work to next.
+// wrap returns an HTTP transport that counts, and leaves the work to next.
 func (m *meter) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(request *http.Request) (*http.Response, error) {
 		m.requests.Add(1)

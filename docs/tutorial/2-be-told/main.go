@@ -36,11 +36,11 @@ func main() {
 	// A factory makes one informer for each kind, which all parts of a program share. Inside of an informer:
 	//   the reflector sends the requests: one that begins with all objects, and continues with every change;
 	//   the store has the newest version of each object, in memory;
-	//   the indexer finds objects in the store by something else than the name;
-	//   the handlers are called for each change.
+	//   the indexer finds objects in the store by something other than the name;
+	//   each handler is called for one change after another.
 	factory := informers.NewSharedInformerFactory(clients, *resync)
 	replicaSets := factory.Apps().V1().ReplicaSets()
-	informer := replicaSets.TypedInformer()
+	informer := replicaSets.TypedInformer() // Since client-go v0.37. Informer(), in most examples, has no types.
 	exitOn(informer.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byContainer: containerNames}))
 
 	// The handler. The objects belong to the store: to read them is fine, to change them is not.
@@ -53,25 +53,28 @@ func main() {
 			fmt.Printf("new: %s/%s: %s\n", rs.Namespace, rs.Name, list(rs))
 		},
 		UpdateFunc: func(have, rs *appsv1.ReplicaSet) {
-			if have.ResourceVersion == rs.ResourceVersion { // Every change has a resourceVersion of its own.
+			// Every change has a resourceVersion of its own. This program prints nothing for a real change.
+			if have.ResourceVersion == rs.ResourceVersion {
 				fmt.Printf("again: %s/%s has not changed\n", rs.Namespace, rs.Name)
 			}
 		},
 		DeleteFunc: func(deleted appsinformers.DeletedReplicaSet) {
-			// If the watch was interrupted, only the name may be known. client-go calls that a tombstone.
+			// If the watch was interrupted, the last state is unknown. client-go calls that a tombstone: it has the name, and
+			// usually an older state, which the store had.
 			fmt.Printf("gone: %v\n", deleted.GetObjectName())
 		},
 	}, cache.HandlerOptions{})
 	exitOn(err)
 
 	factory.StartWithContext(ctx)
+	// Wait until the handler has had the whole initial list. With a text in place of "", WaitFor logs what it waits for.
 	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return // Stopped before the initial list was complete.
 	}
 	// A lister reads the store: it sends no request.
 	all, err := replicaSets.Lister().List(labels.Everything())
 	exitOn(err)
-	// So does an indexer. It leads from the name of a container to the ReplicaSets, and does not walk over all.
+	// So does an indexer. It leads from the name of a container to the ReplicaSets, and does not read all of them.
 	withNginx, err := informer.GetTypedIndexer().ByIndex(byContainer, "nginx")
 	exitOn(err)
 	fmt.Printf("ReplicaSets in the store: %d, with a container nginx: %d\n", len(all), len(withNginx))

@@ -49,9 +49,9 @@ func main() {
 	}
 	handle := c.queue.Add // Takes no time, whatever the work is.
 	if *inHandler {
-		handle = func(key cache.ObjectName) { _ = c.work(key) }
+		handle = func(key cache.ObjectName) { _ = c.work(key) } // An error is dropped: there is nothing to try it again.
 	}
-	// The handler turns each event into a key, the namespace and name of the object. A deletion is a key, too.
+	// The handler makes a key of each event, the namespace and name of the object. A deletion is a key, too.
 	registration, err := configMaps.TypedInformer().AddTypedEventHandler(coreinformers.ConfigMapDetailedHandlerFuncs{
 		AddFunc:    func(cm *corev1.ConfigMap, _ bool) { handle(cache.MetaObjectToName(cm)) },
 		UpdateFunc: func(_, cm *corev1.ConfigMap) { handle(cache.MetaObjectToName(cm)) },
@@ -71,7 +71,9 @@ func main() {
 		})
 	}
 	<-ctx.Done()
-	c.queue.ShutDown() // Get returns what is still queued, and then ends the workers.
+	// Get returns what is still queued, and then ends the workers. Keys that wait for a retry are dropped. After a
+	// restart, the informer reports every object as added.
+	c.queue.ShutDown()
 	running.Wait()
 	fmt.Println("stopped")
 }
@@ -94,14 +96,14 @@ func (c *controller) processNext() bool {
 		fmt.Printf("failed %v: %v; this was try %d\n", key, err, c.queue.NumRequeues(key))
 		return true
 	}
-	c.queue.Forget(key) // The next failure is a first one.
+	c.queue.Forget(key) // The next failure counts as the first one.
 	return true
 }
 
 // work is what the program is for. It gets a key, and reads the newest version of the object.
 func (c *controller) work(key cache.ObjectName) error {
 	cm, err := c.lister.ConfigMaps(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) { // It was deleted, or has lost the label.
 		fmt.Printf("gone %v\n", key)
 		return nil
 	}

@@ -12,13 +12,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
@@ -27,67 +26,60 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	foohandlers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
-	foolisters "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 )
 
-// fooKind is what an owner reference to a Foo names.
+// fooKind is the kind in an owner reference to a Foo.
 var fooKind = schema.GroupVersionKind{Group: v1alpha1.GroupName, Version: v1alpha1.GroupVersion.Version, Kind: "Foo"}
 
 type controller struct {
-	kube    kubernetes.Interface // The client for the kinds of Kubernetes.
-	samples clientset.Interface  // The generated client for Foos. It has the same form.
-
-	foos        foolisters.FooLister
-	deployments appslisters.DeploymentLister
+	kube        kubernetes.Interface // The client for the kinds of Kubernetes.
+	samples     clientset.Interface  // The generated client for Foos. It has the same form.
+	foos        foohandlers.FooInformer
+	deployments appsinformers.DeploymentInformer
 	queue       workqueue.TypedRateLimitingInterface[cache.ObjectName] // Keys of Foos, and of nothing else.
-	pause       time.Duration
 }
+
+var pause = flag.Duration("pause", 0, "`time` to wait after a Deployment was created, so that you can kill the program")
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "`file` with the address and credentials")
 	user := flag.String("as", "", "`name` of the user or ServiceAccount to act as; empty is that of the kubeconfig")
-	pause := flag.Duration("pause", 0, "`time` to wait after a Deployment was created, so that you can kill the program")
 	flag.Parse()
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	exitOn(err)
+	utilruntime.Must(err) // It panics: without a connection there is nothing to do.
 	config.Impersonate.UserName = *user
-	kube, err := kubernetes.NewForConfig(config)
-	exitOn(err)
-	samples, err := clientset.NewForConfig(config)
-	exitOn(err)
+	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-
-	kubeFactory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	fooFactory := fooinformers.NewSharedInformerFactory(samples, 0)
-	foos, deployments := fooFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments()
+	factory, fooFactory := informers.NewSharedInformerFactory(kube, 0), fooinformers.NewSharedInformerFactory(samples, 0)
+	foos, deployments := fooFactory.Samplecontroller().V1alpha1().Foos(), factory.Apps().V1().Deployments()
 	c := &controller{
-		kube: kube, samples: samples, foos: foos.Lister(), deployments: deployments.Lister(), pause: *pause,
+		kube: kube, samples: samples, foos: foos, deployments: deployments,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 2*time.Second)),
 	}
 
-	// Events of both kinds become keys of Foos. A Foo is its own key.
+	// Events of both kinds become keys of Foos. A Foo is its own key. The deletion of a Foo needs no work.
 	foosSynced, err := foos.TypedInformer().AddTypedEventHandler(foohandlers.FooHandlerFuncs{
 		AddFunc:    func(foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
 		UpdateFunc: func(_, foo *v1alpha1.Foo) { c.queue.Add(cache.MetaObjectToName(foo)) },
 	}, cache.HandlerOptions{})
-	exitOn(err)
+	utilruntime.Must(err)
 	// The key of a Deployment is that of the Foo that owns it.
 	deploymentsSynced, err := deployments.TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
 		AddFunc:    c.enqueueOwner,
 		UpdateFunc: func(_, dep *appsv1.Deployment) { c.enqueueOwner(dep) },
 		DeleteFunc: func(deleted appsinformers.DeletedDeployment) { c.enqueueOwner(deleted.OptionalObj) },
 	}, cache.HandlerOptions{})
-	exitOn(err)
-	printRefused := func(_ context.Context, _ *cache.Reflector, err error) { fmt.Println("refused:", err) }
-	exitOn(foos.Informer().SetWatchErrorHandlerWithContext(printRefused))
-	exitOn(deployments.Informer().SetWatchErrorHandlerWithContext(printRefused))
+	utilruntime.Must(err)
+	printError := func(_ context.Context, _ *cache.Reflector, err error) { fmt.Println("reflector:", err) }
+	utilruntime.Must(foos.Informer().SetWatchErrorHandlerWithContext(printError))
+	utilruntime.Must(deployments.Informer().SetWatchErrorHandlerWithContext(printError))
 
-	kubeFactory.StartWithContext(ctx)
+	factory.StartWithContext(ctx)
 	fooFactory.StartWithContext(ctx)
-	// Both stores must be complete. With only half of the Deployments, the program would create the others again.
+	// Both stores must be complete. With half of the Deployments, the program would try to create the others, and fail.
 	if !cache.WaitFor(ctx, "", foosSynced.HasSyncedChecker(), deploymentsSynced.HasSyncedChecker()) {
 		return
 	}
@@ -98,57 +90,53 @@ func main() {
 	fmt.Println("stopped")
 }
 
-// enqueueOwner queues the Foo that controls dep. The owner reference has its name.
+// enqueueOwner queues the Foo that controls dep. The key may be wrong: the owner may be gone, or be a Foo of another
+// API group. A wrong key does no harm, because sync compares uids.
 func (c *controller) enqueueOwner(dep *appsv1.Deployment) {
 	if dep == nil {
-		return // A deletion that the watch missed; see step 7.
+		return // The watch missed the deletion, and the store did not have the Deployment. This is rare; see step 7.
 	}
 	if owner := metav1.GetControllerOf(dep); owner != nil && owner.Kind == "Foo" {
 		c.queue.Add(cache.NewObjectName(dep.Namespace, owner.Name))
 	}
 }
 
+// processNext is that of step 3.
 func (c *controller) processNext(ctx context.Context) bool {
 	key, shutdown := c.queue.Get()
 	if shutdown {
 		return false
 	}
 	defer c.queue.Done(key)
-	err := c.sync(ctx, key)
-	switch {
-	case err == nil:
-		c.queue.Forget(key)
-		return true
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // The store was old. This is normal, and passes.
-	default:
+	if err := c.sync(ctx, key); err != nil {
 		fmt.Printf("failed %v: %v\n", key, err)
+		c.queue.AddRateLimited(key) // After 0.1 s, 0.2 s, 0.4 s ... up to two seconds.
+		return true
 	}
-	c.queue.AddRateLimited(key)
+	c.queue.Forget(key)
 	return true
 }
 
 // sync compares what should be with what is, and writes the difference. It does not know which event brought the key.
 func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
 	deployments := c.kube.AppsV1().Deployments(key.Namespace)
-	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
-	if err != nil || foo.DeletionTimestamp != nil {
+	foo, err := c.foos.Lister().Foos(key.Namespace).Get(key.Name)
+	if err != nil || foo.DeletionTimestamp != nil { // The only error of a lister is that the object is not in the store.
 		return nil // Gone, or going. The garbage collector deletes the Deployment: it has an owner reference.
 	}
-	have, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName)
-	if apierrors.IsNotFound(err) {
+	have, err := c.deployments.Lister().Deployments(key.Namespace).Get(foo.Spec.DeploymentName)
+	if err != nil { // It is not there: create it.
 		if _, err := deployments.Create(ctx, deploymentFor(foo), metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		fmt.Printf("created Deployment %s/%s\n", foo.Namespace, foo.Spec.DeploymentName)
-		time.Sleep(c.pause)
+		time.Sleep(*pause)
 		return nil // The new Deployment is an event, which brings this key back.
 	}
-	if err != nil {
-		return err
-	}
-	if !metav1.IsControlledBy(have, foo) { // It compares uids. A name can be the same by chance.
+	if !metav1.IsControlledBy(have, foo) { // It compares uids. Another Foo may have had the same name.
 		return fmt.Errorf("not our own: Deployment %s", have.Name)
 	}
+	// In the store, replicas is never nil: the API server fills in the default 1.
 	if want := foo.Spec.Replicas; want != nil && *have.Spec.Replicas != *want {
 		dep := have.DeepCopy() // What comes from a lister must not be changed.
 		dep.Spec.Replicas = want
@@ -160,12 +148,12 @@ func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
 		return nil
 	}
 	report := foo.DeepCopy()
-	report.Status.ObservedGeneration = foo.Generation // This spec is the one that the status is about.
-	report.Status.AvailableReplicas = have.Status.AvailableReplicas
+	// The generation is that of the spec which the status is about.
+	report.Status.ObservedGeneration, report.Status.AvailableReplicas = foo.Generation, have.Status.AvailableReplicas
 	if equality.Semantic.DeepEqual(foo.Status, report.Status) {
 		return nil // Nothing differs, so nothing is written.
 	}
-	foos := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace)
+	foos := c.samples.SamplecontrollerV1alpha1().Foos(key.Namespace)
 	if _, err := foos.UpdateStatus(ctx, report, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
@@ -176,26 +164,15 @@ func (c *controller) sync(ctx context.Context, key cache.ObjectName) error {
 // deploymentFor returns what should be. The same Foo always gives the same Deployment.
 func deploymentFor(foo *v1alpha1.Foo) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": foo.Name}
+	// Who owns it: for our event handler, for the garbage collector, and for everybody who wonders.
+	owners := []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooKind)}
+	pod := corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx"}}}
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: foo.Spec.DeploymentName,
-			// Who owns it: for our event handler, for the garbage collector, and for everybody who wonders.
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooKind)},
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: foo.Spec.DeploymentName, OwnerReferences: owners},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: foo.Spec.Replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx"}}},
-			},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
 		},
-	}
-}
-
-func exitOn(err error) {
-	if err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // This file starts the probes of a pod, and acts on their results.
 
-// beginProbes starts the startup probe, or the others if there is none.
+// beginProbes starts the startup probe, or the others if the container has no startup probe.
 func (w *podWorker) beginProbes(ctx context.Context, pod *corev1.Pod) {
 	c := &pod.Spec.Containers[0]
 	ctx, w.stopProbes = context.WithCancel(ctx)

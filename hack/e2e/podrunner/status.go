@@ -24,7 +24,7 @@ const (
 
 // A containerState is what is known about the container of a pod.
 type containerState struct {
-	// number is that of the last container, from 1. 0 means that there was none.
+	// number is that of the last container, from 1. 0 before the first.
 	number  int32
 	imageID string
 	// running is set between start and end.
@@ -32,7 +32,7 @@ type containerState struct {
 	startedAt          time.Time
 	started, ready     bool // As the probes answer.
 	waiting, waitingIs string
-	// ended is the end of the last container, nil if there was none.
+	// ended is the end of the last container, nil if no container has ended.
 	ended *corev1.ContainerStateTerminated
 	// failures counts the containers that ended since the last one that ran for long.
 	failures int

@@ -226,7 +226,7 @@ func TestErrorsOfUsersHaveInstructions(t *testing.T) {
 		want string
 	}{
 		{"a second up", []string{"up", "--dir", up.dir}, "a cluster is running in " + up.dir + " already"},
-		{"no directory", []string{"up"}, "say which cluster with --dir D"},
+		{"no directory", []string{"up"}, "give the directory of the cluster with --dir D"},
 		{"unknown set", []string{"up", "--dir", nowhere, "--components=some"}, "--components=some: choose api or all"},
 		{"unknown component", []string{"kill", "kubelet", "--dir", up.dir},
 			`unknown component "kubelet": choose one of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok`},

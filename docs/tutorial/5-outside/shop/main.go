@@ -52,16 +52,15 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	command, subscriber, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch command {
-	case "state":
-		fmt.Fprint(w, s.state)
 	case "subscribe":
-		if callback := r.FormValue("callback"); s.callbacks[subscriber] != callback {
-			s.callbacks[subscriber] = callback
+		callback, _ := io.ReadAll(r.Body) // If it ends early, the pushes are lost.
+		if s.callbacks[subscriber] != string(callback) {
+			s.callbacks[subscriber] = string(callback)
 			fmt.Println("subscribed:", subscriber)
 		}
 		fmt.Fprint(w, s.state)
 	case "unsubscribe":
-		delete(s.callbacks, subscriber)
+		delete(s.callbacks, subscriber) // Without a subscription, this is no error: the request may be repeated.
 		fmt.Println("unsubscribed:", subscriber)
 	case "subscriptions":
 		fmt.Fprintln(w, "subscriptions:", slices.Sorted(maps.Keys(s.callbacks)))

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// This file tests what the script of `make deploy` and `make undeploy` does in a cluster that is not as it expects.
+// manifests_test.go has what it does otherwise.
+
+// All parts are about one cluster, which has no controllers: no pod starts or ends.
+func TestDeployAndUndeployBreakNothingOfOthers(t *testing.T) {
+	e := newDedicatedEnv(t, apiCluster)
+	system := &env{cluster: e.cluster, namespace: systemNamespace}
+	for _, part := range []struct {
+		name string
+		run  func(t *testing.T, e *env)
+	}{
+		{"an installation in another namespace keeps its permissions", testOtherNamespace},
+		{"a namespace with a Secret of others is kept", testSecretOfOthers},
+		{"a namespace is kept if its objects cannot be listed", testListThatFails},
+		{"a CustomResourceDefinition that is being deleted is an error", testDefinitionThatIsDeleted},
+		{"a pod that does not stop is named, and the rest is removed", testPodThatStays},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, system) })
+	}
+}
+
+// inTime lets the script wait only for a moment, because nothing ends in this cluster.
+const inTime = "TIMEOUT=2s"
+
+// fails runs the script, which must fail with a text.
+func (e *env) fails(t *testing.T, command, want string) {
+	t.Helper()
+	if out, err := e.script(command, "IMAGE=foo-controller:v1", inTime); err == nil || !strings.Contains(out, want) {
+		t.Errorf("%s: %v, want an error with %q:\n%s", command, err, want, out)
+	}
+}
+
+func testOtherNamespace(t *testing.T, e *env) {
+	e.kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k",
+		overlay(t, "resources: [../../"+manifests+"]\nnamespace: foos\n"))
+	for _, command := range []string{"deploy", "undeploy"} {
+		e.fails(t, command, "a controller in another namespace:\ndeploy: foos\n")
+	}
+	subject := e.kubectl(t, "", "get", "clusterrolebinding", "foo-controller", "-o", "jsonpath={.subjects[*].namespace}")
+	if subject != "foos" {
+		t.Errorf("the ClusterRoleBinding is now for the namespace %s", subject)
+	}
+	e.kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", manifests)
+}
+
+func testPodThatStays(t *testing.T, e *env) {
+	e.kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-k", manifests)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "stays", OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "foo-controller", UID: "1",
+		}}},
+		Spec: read(t, manifests).deployment.Spec.Template.Spec,
+	}
+	if _, err := e.kube.CoreV1().Pods(e.namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.script("undeploy", inTime)
+	if err != nil || !strings.Contains(out, "stays") || !strings.Contains(out, "do not stop") {
+		t.Errorf("undeploy: %v\n%s", err, out)
+	}
+	left := e.kubectl(t, "", "get", "clusterroles,clusterrolebindings", "-o", "name", "-l", "app.kubernetes.io/name")
+	if left != "" {
+		t.Errorf("undeploy keeps %s", left)
+	}
+}
+
+func testSecretOfOthers(t *testing.T, e *env) {
+	e.kubectl(t, "", "apply", "--server-side", "--force-conflicts", "-f", manifests+"/rbac.yaml")
+	e.kubectl(t, "", "create", "secret", "generic", "passwords", "-n", e.namespace)
+	out, err := e.script("undeploy", inTime)
+	if want := "is kept, because it is not empty: Secret/passwords\n"; err != nil || !strings.Contains(out, want) {
+		t.Errorf("undeploy: %v, want %q:\n%s", err, want, out)
+	}
+	e.kubectl(t, "", "get", "secret", "passwords", "-n", e.namespace)
+	e.kubectl(t, "", "delete", "secret", "passwords", "-n", e.namespace)
+}
+
+// The script runs with a kubectl that fails when it lists the kinds, as it does when the API server does not answer.
+func testListThatFails(t *testing.T, e *env) {
+	root := t.TempDir()
+	kubectl, err := filepath.Abs("bin/localcluster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := fmt.Sprintf("#!/bin/bash\n[[ $* != *api-resources* ]] || exit 1\nexec %q \"$@\"\n", kubectl)
+	copying := "mkdir " + root + "/bin " + root + "/hack && cp hack/deploy.sh " + root + "/hack && cp -R artifacts " + root
+	if out, err := exec.Command("bash", "-c", copying).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(root, "bin/localcluster"), []byte(failing), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(root, deployScript), "undeploy")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), inTime)
+	out, err := cmd.CombinedOutput()
+	if want := "is kept, because not all kinds"; err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("undeploy: %v, want %q:\n%s", err, want, out)
+	}
+}
+
+func testDefinitionThatIsDeleted(t *testing.T, e *env) {
+	other := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	other.createFoo(t, "held", v1alpha1.FooSpec{DeploymentName: "held"})
+	e.kubectl(t, "", "patch", "foo", "held", "-n", other.namespace, "--type=merge", "-p",
+		`{"metadata":{"finalizers":["example.com/held"]}}`)
+	e.kubectl(t, "", "delete", "-k", "artifacts/crd", "--wait=false")
+	e.fails(t, "deploy", "is being deleted since")
+}
+
+// Otherwise the removal of one installation breaks the other.
+func TestAControllerForOneNamespaceSharesNothingWithOneForAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	shared := map[string]bool{}
+	for _, object := range objects(t, manifests+"/rbac.yaml") {
+		shared[idOf(object)] = object.GetNamespace() == ""
+	}
+	for _, object := range objects(t, "artifacts/namespaced/rbac.yaml") {
+		if object.GetNamespace() == "" && shared[idOf(object)] {
+			t.Errorf("%s is in both", idOf(object))
+		}
+	}
+}
+
+func idOf(object *unstructured.Unstructured) string { return object.GetKind() + "/" + object.GetName() }
+
+// docs/image.md has the command.
+func TestAShellBesideTheControllerIsAccepted(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	page, err := os.ReadFile("docs/image.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const command = "kubectl debug -it POD -n foo-system --image=busybox --profile=restricted"
+	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), command) {
+		t.Errorf("the page does not have %q", command)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "debugged"}, Spec: read(t, manifests).deployment.Spec.Template.Spec,
+	}
+	pods := e.kube.CoreV1().Pods(systemNamespace)
+	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pods.Delete(context.Background(), pod.Name, *metav1.NewDeleteOptions(0)) }) // With the cluster.
+	args := strings.Fields(strings.NewReplacer("kubectl ", "", "-it ", "", "POD", pod.Name).Replace(command))
+	e.kubectl(t, "", append(args, "--attach=false", "--", "sh")...)
+}
