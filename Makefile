@@ -30,7 +30,7 @@ smoke: ## install the controller in a new kind cluster and try it; needs kind, k
 	@hack/smoke.sh
 
 .PHONY: tutorial
-tutorial: build ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
+tutorial: $(if $(filter 7,$(STEP)),,build) ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
 	@go build -o bin/tutorial ./hack/tutorial
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
@@ -38,7 +38,7 @@ tutorial: build ## play a step of docs/tutorial on a local control plane: make t
 # processes read. End-to-end tests wait for each other where they have to, so -parallel does not limit them.
 .PHONY: test
 test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all tests, including those that use a local control plane
-	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -timeout 15m ./...
+	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -p 4 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/leader -phases 2000

@@ -63,7 +63,8 @@ image_tag() {
 check_cluster() {
 	local error=$work/error
 	if [[ ! -f $kubeconfig ]]; then
-		[[ $kubeconfig == "$local_kubeconfig" ]] || fail "KUBECONFIG=$kubeconfig is not a file. Give one file."
+		[[ $kubeconfig == "$local_kubeconfig" ]] || fail "KUBECONFIG=$kubeconfig is not a file. Give one file." \
+			"If it was that of a cluster that has stopped: unset KUBECONFIG"
 		fail "There is no local cluster. Start one in another terminal: make cluster" \
 			"Or give another cluster: make $command KUBECONFIG=\$HOME/.kube/config"
 	fi

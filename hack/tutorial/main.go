@@ -54,7 +54,9 @@ func run(ctx context.Context, number int, pace time.Duration, end bool) error {
 	if err != nil {
 		return err
 	}
-	defer fmt.Println("\nEverything is stopped and removed.")
+	if step.hasProgram {
+		defer fmt.Println("\nEverything is stopped and removed.")
+	}
 	defer stage.close()
 	stage.pace = pace
 	if step.hasProgram {
@@ -66,7 +68,8 @@ func run(ctx context.Context, number int, pace time.Duration, end bool) error {
 	if err != nil || end || !step.hasProgram {
 		return err
 	}
-	fmt.Println("\n# This was the last command. The cluster and the program keep running. Ctrl-C stops and removes them.")
+	fmt.Println("\n# This was the last command. What still runs, the cluster at least, continues. Ctrl-C stops and removes it.")
+	fmt.Print(stage.inAnotherTerminal())
 	stage.forward(ctx)
 	return nil
 }
@@ -80,8 +83,13 @@ func prepare(ctx context.Context, stage *stage, step step) error {
 	if err := stage.build(ctx, step); err != nil {
 		return err
 	}
-	fmt.Printf("In another terminal, in this directory, you can use this cluster:\n"+
-		"  alias k='bin/localcluster kubectl --dir %s --'\n  export KUBECONFIG=%s\n",
-		filepath.Dir(stage.plane.Kubeconfig()), stage.plane.Kubeconfig())
+	fmt.Print(stage.inAnotherTerminal())
 	return nil
+}
+
+// inAnotherTerminal returns the lines with which a reader uses the cluster, and the shop of step 5.
+func (s *stage) inAnotherTerminal() string {
+	return fmt.Sprintf("In another terminal, in this directory, you can use this cluster:\n"+
+		"  alias k='bin/localcluster kubectl --dir %s --'\n  export KUBECONFIG=%s SHOP=%s\n",
+		filepath.Dir(s.plane.Kubeconfig()), s.plane.Kubeconfig(), s.shop)
 }

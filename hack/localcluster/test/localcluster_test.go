@@ -234,9 +234,10 @@ func TestErrorsOfUsersHaveInstructions(t *testing.T) {
 			"start takes one component: choose one of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok"},
 		{"started twice", []string{"start", "etcd", "--dir", up.dir}, "etcd is running already"},
 		{"nothing to kill", []string{"kill", "etcd", "--dir", nowhere},
-			fmt.Sprintf("no cluster is running in %s (start one with: localcluster up --dir %s)", nowhere, nowhere)},
+			fmt.Sprintf("no cluster is running in %s (start one with: bin/localcluster up --dir %s)", nowhere, nowhere)},
 		{"nothing to ask", []string{"kubectl", "--dir", nowhere, "--", "get", "pods"},
-			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: localcluster up --dir %s)",
+			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: bin/localcluster up --dir %s; "+
+				"make run, make cluster and make tutorial print the line for theirs)",
 				nowhere, nowhere)},
 	}
 	for _, test := range tests {

@@ -22,6 +22,10 @@ import (
 
 func main() {
 	address, command := os.Getenv("SHOP"), strings.Join(os.Args[1:], " ")
+	if address == "" || command == "" {
+		fmt.Println("give a command, such as open, and set SHOP to the address: `make tutorial` prints it")
+		os.Exit(1)
+	}
 	if command == "serve" {
 		s := &shop{state: "open", callbacks: map[string]string{}}
 		fmt.Println(s.state)
