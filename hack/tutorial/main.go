@@ -68,7 +68,7 @@ func run(ctx context.Context, number int, pace time.Duration, end bool) error {
 	if err != nil || end || !step.hasProgram {
 		return err
 	}
-	fmt.Println("\n# This was the last command. What still runs, the cluster at least, continues. Ctrl-C stops and removes it.")
+	fmt.Println("\n# This was the last command. The cluster, and what else still runs, continues. Ctrl-C stops it.")
 	fmt.Print(stage.inAnotherTerminal())
 	stage.forward(ctx)
 	return nil
