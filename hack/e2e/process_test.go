@@ -260,6 +260,12 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 	// One namespace has at most half of the workers.
 	const foos, running = 1000, 4
 	e := newEnv(t, apiCluster)
+	t.Cleanup(func() { // The controllers of the tests that use the cluster next must not serve them.
+		all := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
+		if err := all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
 		e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name})
