@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -95,17 +96,12 @@ func testSecretOfOthers(t *testing.T, e *env) {
 
 // The script runs with a kubectl that fails when it lists the kinds, as it does when the API server does not answer.
 func testListThatFails(t *testing.T, e *env) {
-	root := t.TempDir()
-	kubectl, err := filepath.Abs("bin/localcluster")
-	if err != nil {
-		t.Fatal(err)
-	}
-	failing := fmt.Sprintf("#!/bin/bash\n[[ $* != *api-resources* ]] || exit 1\nexec %q \"$@\"\n", kubectl)
-	copying := "mkdir " + root + "/bin " + root + "/hack && cp hack/deploy.sh " + root + "/hack && cp -R artifacts " + root
-	if out, err := exec.Command("bash", "-c", copying).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := os.WriteFile(filepath.Join(root, "bin/localcluster"), []byte(failing), 0o700); err != nil {
+	root := newScriptTree(t, deployScript)
+	kubectl := filepath.Join(root, "bin/localcluster")
+	original, err := os.Readlink(kubectl)
+	failing := fmt.Sprintf("#!/bin/bash\n[[ $* != *api-resources* ]] || exit 1\nexec %q \"$@\"\n", original)
+	if err := errors.Join(err, os.Remove(kubectl), os.WriteFile(kubectl, []byte(failing), 0o700),
+		os.CopyFS(filepath.Join(root, "artifacts"), os.DirFS("artifacts"))); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(root, deployScript), "undeploy")

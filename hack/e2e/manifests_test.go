@@ -490,26 +490,14 @@ func (e *env) testRoles(t *testing.T) {
 // Without KUBECONFIG and without a local cluster, nothing is installed, also if there is a ~/.kube/config.
 func TestDeployUsesNoOtherCluster(t *testing.T) {
 	c := apiCluster.get(t)
-	home := t.TempDir()
+	home := newScriptTree(t, deployScript) // The script searches for .cluster beside itself.
 	config, err := os.ReadFile(c.Kubeconfig())
-	if err != nil {
+	if err := errors.Join(err, os.Mkdir(filepath.Join(home, ".kube"), 0o700),
+		os.WriteFile(filepath.Join(home, ".kube/config"), config, 0o600)); err != nil {
 		t.Fatal(err)
-	}
-	script, err := os.ReadFile(deployScript)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copied := filepath.Join(home, deployScript) // The script searches for .cluster beside itself.
-	for file, text := range map[string][]byte{filepath.Join(home, ".kube/config"): config, copied: script} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, text, 0o700); err != nil {
-			t.Fatal(err)
-		}
 	}
 	for _, command := range []string{"deploy", "undeploy"} {
-		cmd := exec.Command(copied, command)
+		cmd := exec.Command(filepath.Join(home, deployScript), command)
 		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "make cluster") {

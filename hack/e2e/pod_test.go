@@ -106,6 +106,15 @@ func TestAnOrdinaryUserCanRunPods(t *testing.T) {
 	}
 }
 
+// The user who starts the runner may have any umask.
+func TestTheUmaskOfTheUserIsNotThatOfThePods(t *testing.T) {
+	skipWithoutPods(t)
+	out, err := exec.Command("bash", "-c", `umask 077; exec "$0" check`, podRunnerBinary).CombinedOutput()
+	if err != nil {
+		t.Errorf("with umask 077: %v: %s", err, out)
+	}
+}
+
 // skipWithoutPods skips the test on a machine that cannot run pods.
 func skipWithoutPods(t *testing.T) {
 	t.Helper()

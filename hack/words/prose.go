@@ -47,7 +47,7 @@ func proseIn(name string, source []byte) []prose {
 	return nil
 }
 
-var hashComment = regexp.MustCompile(`(?:^|\s)#\s(.*)`)
+var hashComment = regexp.MustCompile(`(?:^#|\s#\s)(.*)`)
 
 // hashComments returns the comments of a scenario, a manifest or a script: what follows a #. Those of lines that follow
 // each other are one comment.

@@ -76,7 +76,7 @@ func f() {
 func TestPhrasesAreFoundInCommentsOfScenarios(t *testing.T) {
 	wantPlaces(t, `
 -- docs/scenarios/quiet.txt --
-# Whoever comes first
+#Whoever comes first
 
 # A comment whose lines end but
 # for a reason in the middle of a phrase.
