@@ -17,6 +17,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -189,8 +190,9 @@ func (c *cluster) try(input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// namespace creates a namespace for the test and returns its name. It is not deleted, because the cluster is removed
-// after the tests.
+// namespace creates a namespace for the test and returns its name. At the end of the test its Foos are deleted: the
+// controller of the test that uses the cluster next would serve them, too. The namespace itself stays, because without
+// all controllers of Kubernetes nothing completes its deletion.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(),
@@ -198,6 +200,13 @@ func (c *cluster) namespace(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		foos := c.samples.SamplecontrollerV1alpha1().Foos(ns.Name)
+		err := foos.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) { // Some tests remove the CustomResourceDefinition.
+			t.Errorf("delete the Foos of the test: %v", err)
+		}
+	})
 	return ns.Name
 }
 

@@ -107,6 +107,7 @@ func TestADeletedDeploymentIsCreatedAgain(t *testing.T) {
 }
 
 func TestTheDeploymentOfADeletedFooIsDeletedAndNoneIsCreatedMeanwhile(t *testing.T) {
+	inParallel(t) // Its parts use the cluster.
 	for _, propagation := range []metav1.DeletionPropagation{
 		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
 	} {

@@ -209,6 +209,7 @@ func TestAMissingPermissionIsLogged(t *testing.T) {
 
 // TestEachChangeOfADeploymentIsOneLine also lets watches end, and expects no log line about that.
 func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
+	inParallel(t) // Its parts use the cluster.
 	for _, level := range []string{"-v=0", "-v=2"} {
 		t.Run(level, func(t *testing.T) {
 			e := newEnv(t, apiCluster)
@@ -260,12 +261,6 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 	// One namespace has at most half of the workers.
 	const foos, running = 1000, 4
 	e := newEnv(t, apiCluster)
-	t.Cleanup(func() { // The controllers of the tests that use the cluster next must not serve them.
-		all := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
-		if err := all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
 	for i := range foos {
 		name := fmt.Sprintf("foo-%d", i)
 		e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name})
@@ -273,11 +268,11 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 
 	proxy := newProxy(t, e.cluster)
 	var mu sync.Mutex
-	var begun []string // The Foos whose sync sent a create.
+	var begun []string // The requests by which syncs create a Deployment in the namespace of this test.
 	stopped := -1      // The length of begun when the signal was sent.
 	hold := make(chan struct{})
 	proxy.before = func(r *http.Request) {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/deployments") {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/namespaces/"+e.namespace+"/deployments") {
 			return
 		}
 		mu.Lock()

@@ -118,6 +118,7 @@ func TestInATerminatingNamespaceACreateIsTriedOnceAndNoStatusIsWritten(t *testin
 
 // TestStaleCaches delays watches and loses responses between the controller and the API server.
 func TestStaleCaches(t *testing.T) {
+	inParallel(t) // Its parts use the cluster.
 	start := func(t *testing.T) (*env, *proxy) {
 		e := newEnv(t, apiCluster)
 		proxy := newProxy(t, e.cluster)

@@ -145,6 +145,7 @@ func transitionsOf(field string, values ...value) []transition {
 }
 
 func TestTransitions(t *testing.T) {
+	inParallel(t) // Its parts use the cluster.
 	absent := value{"absent", nil}
 	name := func(length int) value {
 		return value{fmt.Sprint(length, " characters"), "000" + strings.Repeat("a", length-len("000"))}
