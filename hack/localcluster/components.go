@@ -140,9 +140,11 @@ func servingArgs(c *cluster, name string) []string {
 }
 
 func kwokArgs(c *cluster) []string {
+	// This flag is a list in the format of CSV. Between quotes, a path may have commas.
+	config := `"` + strings.ReplaceAll(c.file("kwok.yaml"), `"`, `""`) + `"`
 	return []string{
 		"--kubeconfig=" + c.file("kubeconfig"),
-		"--config=" + c.file("kwok.yaml"),
+		"--config=" + config,
 		// Only the nodes that "up" creates. A node of a real kubelet, or of the pod runner, reports for itself.
 		"--manage-all-nodes=false",
 		"--manage-nodes-with-annotation-selector=" + simulatedNode + "=fake",

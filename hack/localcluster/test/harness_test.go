@@ -89,10 +89,11 @@ func sharedCluster(t *testing.T) *upRun {
 	return shared
 }
 
-// startCluster starts a cluster in a directory of its own, which is removed after the test.
+// startCluster starts a cluster in a directory of its own, which is removed after the test. The name of the directory
+// has characters that are special in lists and commands, as a user's may have.
 func startCluster(t *testing.T, args ...string) *upRun {
 	t.Helper()
-	up := launchCluster(t, filepath.Join(t.TempDir(), "cluster"), args...)
+	up := launchCluster(t, filepath.Join(t.TempDir(), `a "cluster", its files`), args...)
 	awaitReady(t, up)
 	return up
 }
