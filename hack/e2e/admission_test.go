@@ -560,8 +560,7 @@ func (e *env) testWork(t *testing.T) {
 func (e *env) electedController(t *testing.T, namespace string) *process {
 	t.Helper()
 	p := startController(t, "--kubeconfig", e.kubeconfigOf(t, namespace, nil), "--leader-elect",
-		"--leader-elect-namespace="+namespace, "--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
-		"--leader-elect-retry-period=500ms")
+		"--leader-elect-namespace="+namespace)
 	p.waitForLog(t, `"Started"`)
 	return p
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,17 +91,16 @@ func TestPodsOfTheNeverReadyImageBlockTheirRollout(t *testing.T) {
 		dep.Spec.ProgressDeadlineSeconds = new(int32(1))
 		dep.Spec.Template.Spec.Containers[0].Image = neverReadyImage
 	})
-	until(t, "the Deployment exceeds its progress deadline", func(context.Context) (bool, error) {
-		for _, cond := range e.deployment(t, "web").Status.Conditions {
-			if cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded" {
-				return true, nil
-			}
+	until(t, "the Deployment has its pod and exceeds its progress deadline", func(context.Context) (bool, error) {
+		dep := e.deployment(t, "web")
+		if dep.Status.ReadyReplicas != 0 {
+			t.Fatalf("%d pods are ready, want none", dep.Status.ReadyReplicas)
 		}
-		return false, nil
+		return dep.Status.Replicas == 1 && slices.ContainsFunc(dep.Status.Conditions,
+			func(cond appsv1.DeploymentCondition) bool {
+				return cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded"
+			}), nil
 	})
-	if dep := e.deployment(t, "web"); dep.Status.Replicas != 1 || dep.Status.ReadyReplicas != 0 {
-		t.Errorf("%d of %d pods are ready, want none of one", dep.Status.ReadyReplicas, dep.Status.Replicas)
-	}
 
 	e.kubectl(t, "", "set", "image", "deployment/web", "main=nginx:1", "-n", e.namespace)
 	until(t, "another image is rolled out", func(context.Context) (bool, error) { return e.rolledOut(t, "web"), nil })

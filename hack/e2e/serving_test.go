@@ -216,7 +216,7 @@ func TestARevokedPermissionForReviewsIsShown(t *testing.T) {
 // scrapeOfALeader returns the metrics of a controller that leads and has synced a Foo, and its election.
 func scrapeOfALeader(t *testing.T) (e *electorate, scrape string) {
 	t.Helper()
-	e = newElectorate(t, short)
+	e = newElectorate(t, usual)
 	e.create(t, e.leader, "first")
 	address := e.leader.address(t, "metrics")
 	until(t, "a sync is counted", func(context.Context) (bool, error) {
