@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,10 +103,8 @@ func testListThatFails(t *testing.T, e *env) {
 		os.CopyFS(filepath.Join(root, "artifacts"), os.DirFS("artifacts"))); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(root, deployScript), "undeploy")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), inTime)
-	out, err := cmd.CombinedOutput()
-	if want := "is kept, because not all kinds"; err != nil || !strings.Contains(string(out), want) {
+	out, err := e.scriptIn(root, "undeploy", inTime)
+	if want := "is kept, because not all kinds"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("undeploy: %v, want %q:\n%s", err, want, out)
 	}
 }

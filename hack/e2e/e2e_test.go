@@ -87,9 +87,11 @@ var parallel sync.Map
 
 // inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times.
 func inParallel(t *testing.T) {
-	if _, isParallel := parallel.LoadOrStore(t.Name(), true); !isParallel {
-		t.Parallel()
+	if _, isParallel := parallel.LoadOrStore(t.Name(), true); isParallel {
+		return
 	}
+	t.Cleanup(func() { parallel.Delete(t.Name()) }) // With -count, the test runs again.
+	t.Parallel()
 }
 
 // get waits until no other test uses the cluster, and returns it. It skips the test with -short.
@@ -254,7 +256,12 @@ type process struct {
 // startController starts the controller as a process with the given flags. It is stopped at the end of the test.
 func startController(t *testing.T, flags ...string) *process {
 	t.Helper()
-	return startProcess(t, exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...))
+	return startProcess(t, controllerCommand(flags...))
+}
+
+// controllerCommand returns the command that startController starts.
+func controllerCommand(flags ...string) *exec.Cmd {
+	return exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...)
 }
 
 // startProcess is startController for a binary of the controller, and an environment.

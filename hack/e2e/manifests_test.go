@@ -39,7 +39,12 @@ const deployScript = "hack/deploy.sh"
 
 // script runs deployScript for the cluster, and returns its output.
 func (c *cluster) script(command string, env ...string) (string, error) {
-	cmd := exec.Command(deployScript, command)
+	return c.scriptIn(".", command, env...)
+}
+
+// scriptIn is script for the deployScript in another directory than the repository, see newScriptTree.
+func (c *cluster) scriptIn(root, command string, env ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(root, deployScript), command)
 	cmd.Env = append(os.Environ(), append([]string{"KUBECONFIG=" + c.Kubeconfig()}, env...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -643,10 +644,17 @@ func testPodUpgrade(t *testing.T, e *podEnv) {
 	upgraded := e.controllerPods(t)
 	e.kubectl(t, "", "label", "pod", upgraded[0].Name, "-n", systemNamespace, mark+"=yes")
 
-	ready, exists := map[string]bool{}, map[string]bool{}
+	ready, exists := sets.New[string](), sets.New[string]()
 	observe := func(pod *corev1.Pod, deleted bool) {
-		exists[pod.Name] = !deleted && pod.DeletionTimestamp == nil
-		ready[pod.Name] = exists[pod.Name] && isPodReady(pod)
+		ready.Delete(pod.Name)
+		exists.Delete(pod.Name)
+		if deleted || pod.DeletionTimestamp != nil {
+			return
+		}
+		exists.Insert(pod.Name)
+		if isPodReady(pod) {
+			ready.Insert(pod.Name)
+		}
 	}
 	for i := range list.Items {
 		observe(&list.Items[i], false)
@@ -659,14 +667,14 @@ func testPodUpgrade(t *testing.T, e *podEnv) {
 			t.Fatalf("the watch ended with %v", event.Object)
 		}
 		observe(pod, event.Type == watch.Deleted)
-		fewest, most = min(fewest, count(ready)), max(most, count(exists))
+		fewest, most = min(fewest, ready.Len()), max(most, exists.Len())
 		marked = pod.Labels[mark] != ""
 	}
 	if fewest < 2 || most > 3 {
 		t.Errorf("at one time, %d pods were ready, and %d existed; want at least two, and one more at most", fewest, most)
 	}
 	for i := range list.Items {
-		if former := list.Items[i].Name; exists[former] {
+		if former := list.Items[i].Name; exists.Has(former) {
 			t.Errorf("pod %s was not replaced", former)
 		}
 	}
@@ -676,16 +684,6 @@ func testPodUpgrade(t *testing.T, e *podEnv) {
 		}
 	}
 	e.createReady(t, "upgraded", v1alpha1.FooSpec{DeploymentName: "upgraded"})
-}
-
-// count returns how many pods a condition is true for.
-func count(condition map[string]bool) (n int) {
-	for _, isTrue := range condition {
-		if isTrue {
-			n++
-		}
-	}
-	return n
 }
 
 func testPodPermission(t *testing.T, e *podEnv) {

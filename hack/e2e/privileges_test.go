@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -249,7 +248,7 @@ func TestThePermissionsAreThoseThatTheControllerUses(t *testing.T) {
 					}
 				}
 			}()
-			cmd := exec.Command(controllerBinary, append([]string{"-v=2"}, e.flagsOfADeployment(t)...)...)
+			cmd := controllerCommand(e.flagsOfADeployment(t)...)
 			cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient="+watchList)
 			p := startProcess(t, cmd)
 			e.useAll(t, p)

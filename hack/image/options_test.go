@@ -4,8 +4,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,9 +73,7 @@ func TestOtherFilesAreNotReplaced(t *testing.T) {
 	if err := checkReplaceable(filepath.Join(dir, "missing")); err != nil {
 		t.Error("missing directory:", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "thesis.txt"), "")
 	if err := checkReplaceable(dir); err == nil {
 		t.Error("a directory with other files would be deleted")
 	}
@@ -91,25 +87,14 @@ func TestTheSourceIsThatOfGit(t *testing.T) {
 		t.Errorf("without git: %+v, %v", src, err)
 	}
 	file := filepath.Join(dir, "file")
-	for _, command := range []string{
-		"git init -q", "git add file", "git -c user.name=a -c user.email=a@example.com commit -q -m text", "git tag v1.2.3",
-	} {
-		if err := os.WriteFile(file, []byte("one"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command("bash", "-c", command)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_COMMITTER_DATE=2026-01-31T12:00:00Z")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", command, err, out)
-		}
-	}
+	writeFile(t, file, "one")
+	t.Setenv("GIT_COMMITTER_DATE", "2026-01-31T12:00:00Z")
+	commit(t, dir, "v1.2.3")
 	src, err = describe(t.Context(), dir, "")
 	if err != nil || src.version != "v1.2.3" || len(src.revision) != 40 || src.created.Unix() != 1769860800 {
 		t.Errorf("of a commit: %+v, %v", src, err)
 	}
-	if err := os.WriteFile(file, []byte("two"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "two")
 	t.Setenv("SOURCE_DATE_EPOCH", "7")
 	src, err = describe(t.Context(), dir, "")
 	if err != nil || src.version != "v1.2.3-dirty" || src.revision != "" || src.created.Unix() != 7 {

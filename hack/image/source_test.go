@@ -32,9 +32,15 @@ var buildVersion, fromAnotherFile string
 
 func main() { println(buildVersion + fromAnotherFile) }
 `)
-	inRepository(t, dir, "git init -q && git add . && "+
-		"git -c user.name=a -c user.email=a@example.com commit -q -m text && git tag v1")
+	commit(t, dir, "v1")
 	return dir
+}
+
+// commit makes dir a repository with one commit of all its files, and a tag.
+func commit(t *testing.T, dir, tag string) {
+	t.Helper()
+	inRepository(t, dir, "git init -q && git add . && "+
+		"git -c user.name=a -c user.email=a@example.com commit -q -m text && git tag "+tag)
 }
 
 func writeFile(t *testing.T, file, text string) {
