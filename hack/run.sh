@@ -28,10 +28,7 @@ started+=("$!")
 controller=$!
 { cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/watchdog.log" 2>&1 9>&- & # The controller ends with the script, too.
 started+=("$!")
-until grep -q '"Started"' "$dir/controller.log"; do
-	alive "$controller" || fail "The controller did not start" "$dir/controller.log"
-	sleep 0.1
-done
+wait_for_log '"Started"' "$dir/controller.log" "$controller" "The controller did not start"
 echo "It logs to $dir/controller.log"
 
 step "Creating a Foo from $example"

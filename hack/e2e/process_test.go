@@ -578,6 +578,15 @@ func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// The shell that becomes the process creates the log, so the script may read it before.
+func TestScriptsWaitForALogThatDoesNotExistYet(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	const script = `source hack/local.sh; { sleep 0.5; echo ready >"$0"; } & wait_for_log '^ready$' "$0" $! "It ended"`
+	if out, err := exec.Command("bash", "-c", script, log).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v, want no output: %s", err, out)
+	}
+}
+
 // processesWith returns the command lines of all processes that have words in their command line, in their working
 // directory or in their mounts. It needs /proc.
 func processesWith(t *testing.T, words string) []string {
