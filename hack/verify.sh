@@ -64,9 +64,6 @@ root_files() {
 	return $bad
 }
 
-# mutants: the lists of faults match the sources.
-mutants() { go run ./hack/mutants --list >/dev/null; }
-
 # shape: no function is too large, and no line is too long.
 shape() { go run ./hack/shape; }
 
@@ -81,7 +78,6 @@ check imports hack/imports.sh
 check modules modules
 check "root files" root_files
 check scripts scripts
-check "lists of mutants" mutants
 check shape shape
 check words words
 

@@ -1,6 +1,6 @@
-// Package faults reads descriptions of small faults, and lets Go compile the sources with one of them. `make mutants`
-// and the tutorial plant faults, and a test makes the next version of the controller in the same way. The sources
-// themselves never change.
+// Package faults reads descriptions of small faults, and lets Go compile the sources with one of them. The tutorial
+// plants such faults. `make mutants` compiles its faults, and a test the next version of the controller, in the same
+// way. The sources themselves never change.
 package faults
 
 import (
@@ -21,8 +21,6 @@ type Fault struct {
 	File string
 	// Before is in the file exactly once. After replaces it.
 	Before, After string
-	// Tests are arguments of `go test` with which a test must fail. Nil means those of the file's package.
-	Tests []string
 }
 
 // Read returns the faults that a file describes, in its order. Its form:
@@ -35,9 +33,9 @@ type Fault struct {
 //	+	if false {
 //
 // An empty line separates two faults. The first line of a fault is its name, the second names the file. The text of the
-// "+" lines replaces that of the "-" lines. A line such as "seen by ./pkg/plan . -run TestSync" names the tests.
+// "+" lines replaces that of the "-" lines.
 //
-// An error has all mistakes of the file. The faults without one are returned with it.
+// An error has all mistakes of the file.
 func Read(file string) ([]Fault, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -68,7 +66,6 @@ func parse(block string) (f Fault, err error) {
 	for line := range strings.Lines(block) {
 		line = strings.TrimSuffix(line, "\n")
 		file, isFile := strings.CutPrefix(line, "in ")
-		tests, isTests := strings.CutPrefix(line, "seen by ")
 		switch {
 		case line == "" || line[0] == '#':
 		case line[0] == '-':
@@ -79,8 +76,6 @@ func parse(block string) (f Fault, err error) {
 			f.Name = line
 		case isFile && f.File == "":
 			f.File = file
-		case isTests && f.Tests == nil:
-			f.Tests = strings.Fields(tests)
 		default:
 			return f, fmt.Errorf("unexpected line: %q", line)
 		}
@@ -94,18 +89,10 @@ func parse(block string) (f Fault, err error) {
 	return f, nil
 }
 
-// At returns where Before is in the source of the file. It is an error if it is not there exactly once.
-func (f Fault) At(source []byte) (int, error) {
-	if n := bytes.Count(source, []byte(f.Before)); n != 1 {
-		return 0, fmt.Errorf("%s has its text %d times, not once:\n%s", f.File, n, f.Before)
-	}
-	return bytes.Index(source, []byte(f.Before)), nil
-}
-
-// Apply returns the source of the file with the fault.
+// Apply returns the source of the file with the fault. It is an error if Before is not there exactly once.
 func (f Fault) Apply(source []byte) ([]byte, error) {
-	if _, err := f.At(source); err != nil {
-		return nil, err
+	if n := bytes.Count(source, []byte(f.Before)); n != 1 {
+		return nil, fmt.Errorf("%s has its text %d times, not once:\n%s", f.File, n, f.Before)
 	}
 	return bytes.Replace(source, []byte(f.Before), []byte(f.After), 1), nil
 }

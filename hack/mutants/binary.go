@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -23,30 +22,24 @@ type binary struct {
 	file     string
 	count    int                  // The number of its mutants.
 	versions map[string][]version // By file.
-	// flags are those with which its tests run, each set of them as one line.
-	flags   map[string]bool
-	slow    string // Matches the names of the slow tests, "" if no test is slow.
-	killers killers
+	slow     string               // Matches the names of the slow tests, "" if no test is slow.
+	killers  killers
 }
 
 func newBinary(dir, file string) *binary {
-	return &binary{
-		dir: dir, file: file, versions: map[string][]version{}, flags: map[string]bool{}, killers: newKillers(),
-	}
+	return &binary{dir: dir, file: file, versions: map[string][]version{}, killers: newKillers()}
 }
 
-func (b *binary) add(file string, v version, flags []string) {
+func (b *binary) add(file string, v version) {
 	b.count++
 	b.versions[file] = append(b.versions[file], v)
-	b.flags[strings.Join(flags, "\n")] = true
 }
 
-// A sharedRun is how the tests of a woven mutant run: these binaries, one after the other, with these flags.
+// A sharedRun is how the tests of a woven mutant run.
 type sharedRun struct {
-	number   int
-	place    string
-	binaries []*binary
-	flags    []string
+	number int
+	place  string
+	binary *binary
 }
 
 // share decides for each mutant whether it is woven, and returns nil or a reason if it is not.
@@ -62,22 +55,16 @@ func (r *runner) share(ctx context.Context, mutants []mutant) (runs []*sharedRun
 	runs = make([]*sharedRun, len(mutants))
 	binaries := map[string]*binary{}
 	for i, m := range mutants {
-		packages, flags, ok := testPackages(m.tests)
-		if reasons[i] == "" && !ok {
-			reasons[i] = otherFlags
-		}
 		if reasons[i] != "" {
 			continue
 		}
-		runs[i] = &sharedRun{number: versions[i].number, place: fmt.Sprint(m.file, ":", versions[i].from), flags: flags}
-		for _, p := range packages {
-			dir := path.Clean(p)
-			if binaries[dir] == nil {
-				binaries[dir] = newBinary(dir, filepath.Join(r.dir, fmt.Sprintf("%d.test", len(binaries))))
-			}
-			runs[i].binaries = append(runs[i].binaries, binaries[dir])
-			binaries[dir].add(m.file, versions[i], flags)
+		dir := path.Dir(m.file)
+		if binaries[dir] == nil {
+			binaries[dir] = newBinary(dir, filepath.Join(r.dir, fmt.Sprintf("%d.test", len(binaries))))
 		}
+		binaries[dir].add(m.file, versions[i])
+		where := fmt.Sprint(m.file, ":", versions[i].from)
+		runs[i] = &sharedRun{number: versions[i].number, place: where, binary: binaries[dir]}
 	}
 	for _, name := range slices.Sorted(maps.Keys(binaries)) {
 		if err := r.prepare(ctx, check, binaries[name]); err != nil {
@@ -85,32 +72,11 @@ func (r *runner) share(ctx context.Context, mutants []mutant) (runs []*sharedRun
 		}
 	}
 	for i, run := range runs {
-		if run != nil && slices.ContainsFunc(run.binaries, func(b *binary) bool { return b.file == "" }) {
+		if run != nil && run.binary.file == "" {
 			runs[i], reasons[i] = nil, notBuilt
 		}
 	}
 	return runs, reasons, nil
-}
-
-// testPackages splits the arguments of `go test` into the packages and the flags of a test binary. It reports false
-// if there are other flags than it knows.
-func testPackages(args []string) (packages, flags []string, ok bool) {
-	for i := 0; i < len(args); i++ {
-		name, isFlag := strings.CutPrefix(args[i], "-")
-		name, value, hasValue := strings.Cut(name, "=")
-		switch {
-		case !isFlag:
-			packages = append(packages, args[i])
-			continue
-		case name != "run" && name != "skip":
-			return nil, nil, false
-		case !hasValue && i+1 < len(args):
-			i++
-			value = args[i]
-		}
-		flags = append(flags, "-test."+name+"="+value)
-	}
-	return packages, flags, len(packages) > 0
 }
 
 // prepare builds a binary, and runs its tests without a fault. If they failed, the failure of a mutant would prove
@@ -125,24 +91,13 @@ func (r *runner) prepare(ctx context.Context, check *checker, b *binary) error {
 		return nil
 	}
 	compiled := time.Since(started)
-	for flags := range b.flags {
-		if err := r.check(ctx, b, flags); err != nil {
-			return err
-		}
+	if err := r.findSlow(ctx, b); err != nil {
+		return err
 	}
 	fmt.Fprintf(r.out, "shared test binary of ./%s: %d of the faults, compiled in %s; its tests pass without a fault, "+
 		"after %s\n", b.dir, b.count, compiled.Round(time.Second/10),
 		(time.Since(started) - compiled).Round(time.Second/10))
 	return nil
-}
-
-// check runs the tests of a binary without a fault.
-func (r *runner) check(ctx context.Context, b *binary, flags string) error {
-	if flags == "" {
-		return r.findSlow(ctx, b)
-	}
-	_, err := r.passes(ctx, b, strings.Split(flags, "\n")...)
-	return err
 }
 
 // passes runs tests without a fault, and returns an error if they fail.
@@ -157,11 +112,10 @@ func (r *runner) passes(ctx context.Context, b *binary, flags ...string) (string
 // build compiles a binary with all its versions. It reports false if that fails, which means that a version compiles
 // alone, but not together with the others. No such version is known.
 func (r *runner) build(ctx context.Context, check *checker, b *binary) (bool, error) {
-	texts := map[string][]byte{}
+	p := check.packages[b.dir]
+	texts := map[string][]byte{path.Join(b.dir, selectorName): selectorFile(p.name)}
 	for file, versions := range b.versions {
-		p := check.packages[path.Dir(file)]
 		texts[file] = weave(p.files[file].text, versions)
-		texts[path.Join(path.Dir(file), selectorName)] = selectorFile(p.name)
 	}
 	overlay, err := faults.Overlay(r.root, r.dir, filepath.Base(b.file), texts)
 	if err != nil {
@@ -198,7 +152,7 @@ func (r *runner) runBinary(ctx context.Context, b *binary, number int, flags ...
 	cmd.WaitDelay = time.Second // What a test has started may keep the output open.
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		return string(output) + "\npanic: " + context.Cause(ctx).Error(), err
+		return string(output) + "\n" + context.Cause(ctx).Error(), err
 	}
 	return string(output), err
 }

@@ -1,11 +1,10 @@
 // Command mutants checks that the tests fail if the code is wrong. It makes small faults, one at a time, runs the tests
-// that should fail, and reports the faults with which they pass. `make mutants` runs it.
+// of the package, and reports the faults with which they pass. `make mutants` runs it. See mutate for the faults.
 //
 // To compile each fault would take hours. So almost all faults of a package are compiled together, see weave, and an
 // environment variable selects one of them for each run of the tests. The others are compiled alone, see tryAlone.
 //
-// Planted faults are described in planted.txt. Automatic faults are generated, see mutate. An automatic fault may
-// survive if no test can notice it. survivors.txt lists these, each with its reason.
+// A fault may survive if no test can notice it. survivors.txt lists these, each with its reason.
 package main
 
 import (
@@ -27,24 +26,20 @@ import (
 	"time"
 )
 
-const (
-	plantedFile   = "hack/mutants/planted.txt"
-	survivorsFile = "hack/mutants/survivors.txt"
-)
+const survivorsFile = "hack/mutants/survivors.txt"
 
-// automatic are the packages for which faults are generated: the packages that decide, and whose tests are fast.
-var automatic = []string{"pkg/retry", "pkg/consistency", "pkg/plan"}
+// defaultDirs are the packages that decide, and whose tests are fast.
+var defaultDirs = []string{"pkg/retry", "pkg/consistency", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
 the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]". It does not change the sources.
 
-Planted faults are described in ` + plantedFile + `. All of them must be killed. Automatic faults are
-generated for all files in the directories, by default ` + "%s" + `.
+Faults are generated for all files in the directories, by default ` + "%s" + `.
 ` + survivorsFile + ` lists those that are known to survive, and why. Faults that do not compile
 do not count.
 
-The exit status is 1 in each of these cases: A planted fault survives, or its text is not in the source. An
-automatic fault survives and is not listed. A listed fault does not survive. The tests fail without a fault.
+The exit status is 1 in each of these cases: A fault survives and is not listed. A listed fault does not survive,
+or there is no such fault any more. The tests fail without a fault.
 Compiled mutants stay in Go's build cache until Go removes unused entries.
 
 `
@@ -68,26 +63,23 @@ func main() {
 
 // options are the values of the flags and arguments.
 type options struct {
-	planted, automatic, list bool
-	alone                    bool
-	only                     *regexp.Regexp
-	parallel                 int
-	timeout                  time.Duration
-	dirs                     []string
+	list, alone bool
+	only        *regexp.Regexp
+	parallel    int
+	timeout     time.Duration
+	dirs        []string
 }
 
 func parse(args []string, out io.Writer) (*options, error) {
-	opts := &options{dirs: automatic}
+	opts := &options{dirs: defaultDirs}
 	fs := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.Usage = func() {
-		fmt.Fprintf(out, help, strings.Join(automatic, ", "))
+		fmt.Fprintf(out, help, strings.Join(defaultDirs, ", "))
 		fs.PrintDefaults()
 	}
-	fs.BoolVar(&opts.planted, "planted", false, "only the planted faults")
-	fs.BoolVar(&opts.automatic, "auto", false, "only the automatic ones")
 	fs.BoolVar(&opts.list, "list", false,
-		"list the names of the faults, check that both files fit the sources, and run nothing")
+		"list the names of the faults, check that "+survivorsFile+" fits the sources, and run nothing")
 	fs.BoolVar(&opts.alone, "alone", false,
 		"compile each fault alone, to check that the shared test binaries give the same results; takes hours")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
@@ -101,9 +93,6 @@ func parse(args []string, out io.Writer) (*options, error) {
 	if opts.only, err = regexp.Compile(*only); err != nil {
 		return nil, fmt.Errorf("--only: %w", err)
 	}
-	if opts.planted == opts.automatic {
-		opts.planted, opts.automatic = true, true
-	}
 	if fs.NArg() > 0 {
 		opts.dirs = nil
 		for _, dir := range fs.Args() {
@@ -113,10 +102,10 @@ func parse(args []string, out io.Writer) (*options, error) {
 	return opts, nil
 }
 
-// includes reports whether a run with these options includes the automatic mutant with this key.
+// includes reports whether a run with these options includes the mutant with this key.
 func (o *options) includes(key string) bool {
 	file, _, _ := strings.Cut(key, " | ")
-	return o.automatic && o.only.MatchString(key) && slices.Contains(o.dirs, path.Dir(file))
+	return o.only.MatchString(key) && slices.Contains(o.dirs, path.Dir(file))
 }
 
 func run(ctx context.Context, root string, args []string, out io.Writer) error {
@@ -124,38 +113,28 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var plantedFaults, generated []mutant
-	if opts.planted {
-		if plantedFaults, err = planted(root, filepath.Join(root, plantedFile)); err != nil {
-			return err
-		}
+	mutants, err := mutateAll(root, opts.dirs)
+	if err != nil {
+		return err
 	}
-	if opts.automatic {
-		if generated, err = mutateAll(root, opts.dirs); err != nil {
-			return err
-		}
-	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !opts.includes(m.key) })
 	reasons, err := survivors(filepath.Join(root, survivorsFile))
 	if err != nil {
 		return err
 	}
 	maps.DeleteFunc(reasons, func(key, _ string) bool { return !opts.includes(key) })
-	excluded := func(m mutant) bool { return !opts.only.MatchString(m.key) }
-	plantedFaults, generated = slices.DeleteFunc(plantedFaults, excluded), slices.DeleteFunc(generated, excluded)
-
-	found := unknownSurvivors(reasons, generated)
+	found := unknownSurvivors(reasons, mutants)
 	if opts.list {
-		for _, m := range slices.Concat(plantedFaults, generated) {
+		for _, m := range mutants {
 			fmt.Fprintln(out, m.key)
 		}
 		return found.err()
 	}
-	results, err := try(ctx, root, opts, slices.Concat(plantedFaults, generated), out)
+	outcomes, err := try(ctx, root, opts, mutants, out)
 	if err != nil {
 		return err
 	}
-	found = append(found, reportPlanted(out, root, plantedFaults, results[:len(plantedFaults)])...)
-	found = append(found, reportAutomatic(out, root, generated, results[len(plantedFaults):], reasons)...)
+	found = append(found, report(out, root, mutants, outcomes, reasons)...)
 	if len(found) == 0 {
 		fmt.Fprintln(out, "no problems")
 	}
@@ -163,7 +142,7 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 }
 
 // try runs the tests of the mutants, after running the same tests without a mutant.
-func try(ctx context.Context, root string, opts *options, mutants []mutant, out io.Writer) ([]result, error) {
+func try(ctx context.Context, root string, opts *options, mutants []mutant, out io.Writer) ([]outcome, error) {
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
 		return nil, err
@@ -173,7 +152,7 @@ func try(ctx context.Context, root string, opts *options, mutants []mutant, out 
 	return r.all(ctx, mutants)
 }
 
-// mutateAll returns the automatic mutants of the packages in dirs.
+// mutateAll returns the mutants of the packages in dirs.
 func mutateAll(root string, dirs []string) ([]mutant, error) {
 	var all []mutant
 	for _, dir := range dirs {
@@ -192,13 +171,9 @@ func mutateAll(root string, dirs []string) ([]mutant, error) {
 			if err != nil {
 				return nil, err
 			}
-			file := path.Join(dir, filepath.Base(name))
-			mutants, err := mutate(file, src)
+			mutants, err := mutate(path.Join(dir, filepath.Base(name)), src)
 			if err != nil {
 				return nil, err
-			}
-			for i := range mutants {
-				mutants[i].tests = []string{packageOf(file)}
 			}
 			all = append(all, mutants...)
 		}

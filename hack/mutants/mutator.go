@@ -18,8 +18,6 @@ type mutant struct {
 	file     string
 	from, to int
 	text     string
-	// tests are the arguments for `go test` with which a test must fail.
-	tests []string
 }
 
 // mutate returns the mutants of a Go file in the order of its text.

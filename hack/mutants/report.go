@@ -11,31 +11,17 @@ import (
 	"strings"
 )
 
-// reportPlanted prints the test that noticed each fault, and returns the problems.
-func reportPlanted(out io.Writer, root string, mutants []mutant, results []result) (found problems) {
-	for i, m := range mutants {
-		fmt.Fprintf(out, "%s: %s", results[i].outcome, m.key)
-		if results[i].outcome == killed {
-			fmt.Fprintf(out, " (%s)\n", results[i].by)
-			continue
-		}
-		fmt.Fprintf(out, "\n%s", m.diff(root))
-		found = append(found, fmt.Sprintf("planted, but %s: %s", results[i].outcome, m.key))
-	}
-	return found
-}
-
-// reportAutomatic prints the survivors and the counts, and returns the problems.
-func reportAutomatic(
-	out io.Writer, root string, mutants []mutant, results []result, reasons map[string]string,
+// report prints the survivors and the counts, and returns the problems.
+func report(
+	out io.Writer, root string, mutants []mutant, outcomes []outcome, reasons map[string]string,
 ) (found problems) {
 	counts := map[outcome]int{}
 	for i, m := range mutants {
-		counts[results[i].outcome]++
+		counts[outcomes[i]]++
 		reason, listed := reasons[m.key]
-		if results[i].outcome != survived {
+		if outcomes[i] != survived {
 			if listed {
-				found = append(found, fmt.Sprintf("listed as a survivor, but now %s: %s", results[i].outcome, m.key))
+				found = append(found, fmt.Sprintf("listed as a survivor, but now %s: %s", outcomes[i], m.key))
 			}
 			continue
 		}
@@ -46,10 +32,8 @@ func reportAutomatic(
 		}
 		fmt.Fprintf(out, "    as listed: %s\n", reason)
 	}
-	if len(mutants) > 0 {
-		fmt.Fprintf(out, "automatic: %d killed, %d survived; %d more did not compile\n",
-			counts[killed], counts[survived], counts[notCompiled])
-	}
+	fmt.Fprintf(out, "%d killed, %d survived; %d more did not compile\n",
+		counts[killed], counts[survived], counts[notCompiled])
 	return found
 }
 

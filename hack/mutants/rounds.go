@@ -17,30 +17,24 @@ import (
 
 // tryShared runs the tests of a woven mutant, in rounds: the tests that noticed other mutants of the same place, the
 // other quick ones, the slow ones. Most mutants fail in the first round.
-func (r *runner) tryShared(ctx context.Context, run *sharedRun) (result, error) {
-	for _, b := range run.binaries {
-		rounds := [][]string{run.flags}
-		if len(run.flags) == 0 {
-			rounds = b.rounds(run.place, r.timeout)
-		}
-		for _, flags := range rounds {
-			output, err := r.runBinary(ctx, b, run.number, flags...)
-			var exit *exec.ExitError
-			switch {
-			case ctx.Err() != nil:
-				return result{}, ctx.Err()
-			case errors.As(err, &exit):
-				by := firstFailure(output)
-				if b.slow != "" && len(run.flags) == 0 {
-					r.learn(ctx, b, run.place, by)
-				}
-				return result{outcome: killed, by: by}, nil
-			case err != nil:
-				return result{}, fmt.Errorf("%s: %w\n%s", b.dir, err, output)
+func (r *runner) tryShared(ctx context.Context, run *sharedRun) (outcome, error) {
+	b := run.binary
+	for _, flags := range b.rounds(run.place, r.timeout) {
+		output, err := r.runBinary(ctx, b, run.number, flags...)
+		var exit *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case errors.As(err, &exit):
+			if b.slow != "" {
+				r.learn(ctx, b, run.place, firstFailure(output))
 			}
+			return killed, nil
+		case err != nil:
+			return "", fmt.Errorf("%s: %w\n%s", b.dir, err, output)
 		}
 	}
-	return result{outcome: survived}, nil
+	return survived, nil
 }
 
 // rounds returns the flags for the runs of the tests with a mutant at this place. Quick tests get less time than
@@ -76,10 +70,9 @@ func (k *killers) at(place string) []string {
 func newKillers() killers { return killers{tests: map[string][]string{}, alone: map[string]bool{}} }
 
 // learn adds the test that noticed a mutant, unless it is slow: a quick one may notice the next mutant too.
-func (r *runner) learn(ctx context.Context, b *binary, place, by string) {
-	name, _, _ := strings.Cut(by, "/")
+func (r *runner) learn(ctx context.Context, b *binary, place, name string) {
 	isSlow, err := regexp.MatchString(b.slow, name)
-	if isSlow || err != nil || !isName.MatchString(name) { // It may be the message of a panic.
+	if isSlow || err != nil || name == "" {
 		return
 	}
 	k := &b.killers
@@ -118,9 +111,18 @@ func (r *runner) findSlow(ctx context.Context, b *binary) error {
 }
 
 var (
-	isName = regexp.MustCompile(`^\w+$`)
+	failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\w+)`)
 	passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
 )
+
+// firstFailure returns the first test that failed, "" if it was not a test, but a panic or a timeout outside of one.
+func firstFailure(output string) string {
+	match := failed.FindStringSubmatch(output)
+	if match == nil {
+		return ""
+	}
+	return match[1]
+}
 
 // slowTests returns the tests that took longer than the others. output is what a test binary prints with -test.v.
 func slowTests(output string) (names []string) {

@@ -35,3 +35,15 @@ func TestSlowTests(t *testing.T) {
 		t.Errorf("slow tests (-want +got):\n%s", diff)
 	}
 }
+
+func TestFirstFailure(t *testing.T) {
+	for _, test := range []struct{ name, output, want string }{
+		{"the row of a table", "--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/a_row (0.00s)\nFAIL\n", "TestA"},
+		{"the first of several", "--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n", "TestA"},
+		{"a panic in no test", "panic: boom\n\ngoroutine 1:\nFAIL\tp\n", ""},
+	} {
+		if got := firstFailure(test.output); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,12 +26,6 @@ const (
 	notCompiled outcome = "not compiled"
 )
 
-type result struct {
-	outcome outcome
-	// by is the first test that failed, "" if none did.
-	by string
-}
-
 // A runner runs tests in the module at root. With the flag -overlay, Go reads a mutant from dir instead of the original
 // file, so the sources never change.
 type runner struct {
@@ -44,22 +38,22 @@ type runner struct {
 
 // baseline runs the tests of all mutants that are tried alone, without a fault.
 func (r *runner) baseline(ctx context.Context, mutants []mutant, runs []*sharedRun) error {
-	seen := map[string]bool{}
+	var alone []mutant
 	for i, m := range mutants {
-		args := strings.Join(m.tests, " ")
-		if runs[i] != nil || seen[args] {
-			continue
+		if runs[i] == nil {
+			alone = append(alone, m)
 		}
-		seen[args] = true
-		fmt.Fprintln(r.out, "without a fault: go test", args)
-		if output, err := r.goTest(ctx, m.tests); err != nil {
+	}
+	for _, dir := range directories(alone) {
+		fmt.Fprintf(r.out, "without a fault: go test ./%s\n", dir)
+		if output, err := r.goTest(ctx, "./"+dir); err != nil {
 			return fmt.Errorf("the tests fail without any fault: %w\n%s", err, output)
 		}
 	}
 	return nil
 }
 
-func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
+func (r *runner) goTest(ctx context.Context, args ...string) (string, error) {
 	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w",
 		"-timeout=" + r.timeout.String()}
 	if r.parallel > 1 {
@@ -74,55 +68,36 @@ func (r *runner) goTest(ctx context.Context, args []string) (string, error) {
 
 // tryAlone compiles a mutant without any other, and runs its tests. It takes longer than tryShared, but can try every
 // mutant.
-func (r *runner) tryAlone(ctx context.Context, i int, m mutant) (result, error) {
+func (r *runner) tryAlone(ctx context.Context, i int, m mutant) (outcome, error) {
 	src, err := os.ReadFile(filepath.Join(r.root, m.file))
 	if err != nil {
-		return result{}, err
+		return "", err
 	}
 	overlay, err := faults.Overlay(r.root, r.dir, fmt.Sprint("alone-", i), map[string][]byte{m.file: m.apply(src)})
 	if err != nil {
-		return result{}, err
+		return "", err
 	}
-	output, err := r.goTest(ctx, append([]string{"-overlay=" + overlay}, m.tests...))
+	output, err := r.goTest(ctx, "-overlay="+overlay, "./"+path.Dir(m.file))
 	switch {
 	case ctx.Err() != nil:
-		return result{}, ctx.Err()
+		return "", ctx.Err()
 	case err == nil:
-		return result{outcome: survived}, nil
+		return survived, nil
 	case strings.Contains(output, "[build failed]"):
-		return result{outcome: notCompiled}, nil
+		return notCompiled, nil
 	case !strings.Contains("\n"+output, "\nFAIL"):
-		return result{}, fmt.Errorf("go test: %w\n%s", err, output) // No test failed, but go test itself.
+		return "", fmt.Errorf("go test: %w\n%s", err, output) // No test failed, but go test itself.
 	}
-	return result{outcome: killed, by: firstFailure(output)}, nil
-}
-
-var (
-	failure   = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
-	panicLine = regexp.MustCompile(`(?m)^(?:panic: |fatal error: )(.*)$`)
-)
-
-// firstFailure returns the first test that failed, or else the message of the panic. It prefers the innermost subtest.
-func firstFailure(output string) string {
-	name := ""
-	for _, match := range failure.FindAllStringSubmatch(output, -1) {
-		if strings.HasPrefix(match[1], name) {
-			name = match[1]
-		}
-	}
-	if match := panicLine.FindStringSubmatch(output); name == "" && match != nil {
-		return match[1]
-	}
-	return name
+	return killed, nil
 }
 
 func (m *mutant) apply(src []byte) []byte {
 	return slices.Concat(src[:m.from], []byte(m.text), src[m.to:])
 }
 
-// all tries the mutants, several at a time, and returns the results in their order. First it runs the tests without a
+// all tries the mutants, several at a time, and returns the outcomes in their order. First it runs the tests without a
 // mutant.
-func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
+func (r *runner) all(ctx context.Context, mutants []mutant) ([]outcome, error) {
 	started := time.Now()
 	before, err := r.fingerprint(mutants)
 	if err != nil {
@@ -135,7 +110,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 	if err := r.baseline(ctx, mutants, runs); err != nil {
 		return nil, err
 	}
-	results, err := r.tryAll(ctx, mutants, runs)
+	outcomes, err := r.tryAll(ctx, mutants, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -144,26 +119,26 @@ func (r *runner) all(ctx context.Context, mutants []mutant) ([]result, error) {
 		err = errors.New("the sources changed while the tests ran, so the results are invalid: run again")
 	}
 	fmt.Fprintf(r.out, "%d faults in %s\n%s", len(mutants), time.Since(started).Round(time.Second), describe(reasons))
-	return results, err
+	return outcomes, err
 }
 
-func (r *runner) tryAll(ctx context.Context, mutants []mutant, runs []*sharedRun) ([]result, error) {
+func (r *runner) tryAll(ctx context.Context, mutants []mutant, runs []*sharedRun) ([]outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	results := make([]result, len(mutants))
+	outcomes := make([]outcome, len(mutants))
 	next := make(chan int)
 	progress := &progress{out: r.out, total: len(mutants), started: time.Now()}
 	var workers sync.WaitGroup
 	for range r.parallel {
 		workers.Go(func() {
 			for i := range next {
-				res, err := r.try(ctx, i, mutants[i], runs[i])
+				have, err := r.try(ctx, i, mutants[i], runs[i])
 				if err != nil {
 					cancel(fmt.Errorf("%s: %w", mutants[i].key, err)) // Only the first call counts.
 					continue
 				}
-				results[i] = res
-				progress.done(mutants[i].key, res)
+				outcomes[i] = have
+				progress.done(mutants[i].key, have)
 			}
 		})
 	}
@@ -172,10 +147,10 @@ func (r *runner) tryAll(ctx context.Context, mutants []mutant, runs []*sharedRun
 	}
 	close(next)
 	workers.Wait()
-	return results, context.Cause(ctx)
+	return outcomes, context.Cause(ctx)
 }
 
-func (r *runner) try(ctx context.Context, i int, m mutant, run *sharedRun) (result, error) {
+func (r *runner) try(ctx context.Context, i int, m mutant, run *sharedRun) (outcome, error) {
 	if run == nil {
 		return r.tryAlone(ctx, i, m)
 	}
@@ -217,14 +192,14 @@ type progress struct {
 	last   time.Time
 }
 
-func (p *progress) done(key string, res result) {
+func (p *progress) done(key string, have outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
 		p.counts, p.last = map[outcome]int{}, p.started
 	}
-	p.counts[res.outcome]++
-	if res.outcome == survived {
+	p.counts[have]++
+	if have == survived {
 		fmt.Fprintln(p.out, "survived:", key)
 	}
 	n := p.counts[killed] + p.counts[survived] + p.counts[notCompiled]

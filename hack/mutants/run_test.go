@@ -19,13 +19,15 @@ const (
 	survivor       = "tiny/tiny.go | positive | return n > 0 | >= for > in n > 0"
 	listedSurvivor = "# Known.\n" + survivor + "\n\tNobody asks\n\tabout 0.\n"
 	atTheBoundary  = "tiny/tiny.go | positive | return n > 0 | 0 is 1\n\tNobody asks about 1.\n"
-	anotherFault   = "negative numbers are positive\nin tiny/tiny.go\n-n > 0\n+n != 0\n"
+	// alwaysTrue matches the name of the fault with which negative numbers are positive.
+	alwaysTrue = "n > 0 is true"
+	oneKilled  = "1 killed, 0 survived; 0 more did not compile\nno problems\n"
 )
 
 // A commandTest is a run of the command on a module with one function.
 type commandTest struct {
 	name                        string
-	tests, planted, survivors   string
+	source, tests, survivors    string
 	args                        []string
 	wantOut, wantErr, unwantErr string
 	// onlyShared is true if the run with --alone takes too long.
@@ -36,15 +38,13 @@ type commandTest struct {
 func TestRun(t *testing.T) {
 	for _, test := range []commandTest{
 		{
-			name:      "listed survivors and a planted fault that is noticed are no problem",
-			planted:   anotherFault,
+			name:      "listed survivors are no problem",
 			survivors: listedSurvivor + atTheBoundary,
-			wantOut:   "killed: negative numbers are positive (TestPositive)\n",
+			wantOut:   "2 killed, 2 survived; 0 more did not compile\nno problems\n",
 		},
 		{
 			name:      "a survivor that is not listed is shown, and a problem",
 			survivors: atTheBoundary,
-			args:      []string{"--auto"},
 			wantOut:   "survived: " + survivor + "\n    tiny/tiny.go:4\n    -\treturn n > 0\n    +\treturn n >= 0\n",
 			wantErr:   "survives, and is not listed: " + survivor,
 			unwantErr: "0 is 1",
@@ -53,22 +53,21 @@ func TestRun(t *testing.T) {
 			name:      "a listed survivor that is noticed is a problem",
 			tests:     strings.Replace(tinyTests, "positive(-5)", "positive(-5) || positive(0)", 1),
 			survivors: listedSurvivor + atTheBoundary,
-			args:      []string{"--auto"},
 			wantErr:   "listed as a survivor, but now killed: " + survivor,
 			unwantErr: "0 is 1",
 		},
 		{
 			name:      "a listed survivor that is not generated any more is a problem",
 			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
-			args:      []string{"--auto", "--list"},
+			args:      []string{"--list"},
 			wantErr:   "listed as a survivor, but there is no such mutant any more: tiny/tiny.go | gone | gone | gone",
 			unwantErr: "0 is 1",
 		},
 		{
 			name:      "a run of some mutants ignores the other survivors",
 			survivors: listedSurvivor + atTheBoundary + "tiny/tiny.go | gone | gone | gone\n\tIt was here.\n",
-			args:      []string{"--auto", "--only", "for >"},
-			wantOut:   "automatic: 0 killed, 1 survived; 0 more did not compile\n",
+			args:      []string{"--only", "for >"},
+			wantOut:   "0 killed, 1 survived; 0 more did not compile\n",
 		},
 		{
 			name:      "a survivor without a reason is an error",
@@ -76,63 +75,35 @@ func TestRun(t *testing.T) {
 			wantErr:   "no reason, in indented lines below: " + survivor,
 		},
 		{
-			name:    "a planted fault that survives is a problem",
-			planted: "0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
-			args:    []string{"--planted"},
-			wantErr: "planted, but survived: 0 is positive",
-		},
-		{
-			name:    "a planted fault that does not compile is a problem",
-			planted: "no Go\nin tiny/tiny.go\n-n > 0\n+n >\n",
-			args:    []string{"--planted"},
-			wantErr: "planted, but not compiled: no Go",
-		},
-		{
-			name:    "a planted fault whose text is missing is an error before any test runs",
-			planted: "old\nin tiny/tiny.go\n-n > 1\n+n > 2\n\n" + anotherFault,
-			args:    []string{"--planted", "--list"},
-			wantErr: `"old": planted fault no longer fits: tiny/tiny.go has its text 0 times`,
-		},
-		{
-			name:    "a planted fault whose text occurs twice is an error",
-			planted: "twice\nin tiny/tiny.go\n-n\n+m\n",
-			args:    []string{"--planted", "--list"},
-			wantErr: `"twice": planted fault no longer fits: tiny/tiny.go has its text 6 times`,
-		},
-		{
-			name:    "a planted fault may name its tests",
-			planted: strings.Replace(anotherFault, "\n-", "\nseen by ./tiny -run=TestNothing\n-", 1),
-			args:    []string{"--planted"},
-			wantErr: "planted, but survived: negative numbers are positive",
+			name:    "a fault that does not compile does not count",
+			source:  tinySource + "\nfunc double(s string) string {\n\treturn s + s\n}\n",
+			args:    []string{"--only", "- for [+]"},
+			wantOut: "0 killed, 0 survived; 1 more did not compile\nno problems\n",
 		},
 		{
 			name:    "tests that fail without a fault end the run",
 			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(5)", 1),
-			planted: anotherFault,
-			args:    []string{"--planted"},
+			args:    []string{"--only", alwaysTrue},
 			wantErr: "the tests fail without any fault",
 		},
 		{
 			name: "sources that change during the run make it fail",
 			tests: strings.Replace(tinyTests, "\"testing\"", "(\n\t\"os\"\n\t\"testing\"\n)", 1) +
 				"\nfunc init() {\n\tf, _ := os.OpenFile(\"tiny.go\", os.O_APPEND|os.O_WRONLY, 0)\n\tf.WriteString(\"\\n\")\n}\n",
-			planted: anotherFault,
-			args:    []string{"--planted"},
+			args:    []string{"--only", alwaysTrue},
 			wantErr: "the sources changed while the tests ran",
 		},
 		{
 			name:    "a test that hangs counts as a failure",
 			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(-5) && func() bool { select {} }()", 1),
-			planted: anotherFault,
-			args:    []string{"--planted", "--timeout=500ms"},
-			wantOut: "killed: negative numbers are positive (test timed out after 500ms)\n",
+			args:    []string{"--only", alwaysTrue, "--timeout=500ms"},
+			wantOut: oneKilled,
 		},
 		{
 			name:       "a test binary that hangs before its first test is killed",
 			tests:      tinyTests + "\nfunc init() {\n\tfor positive(-5) {\n\t}\n}\n",
-			planted:    anotherFault,
-			args:       []string{"--planted", "--timeout=500ms"},
-			wantOut:    "killed: negative numbers are positive (no end after 1.5s)\n",
+			args:       []string{"--only", alwaysTrue, "--timeout=500ms"},
+			wantOut:    oneKilled,
 			onlyShared: true, // A `go test` waits another minute before it kills a test binary.
 		},
 		{
@@ -141,23 +112,21 @@ func TestRun(t *testing.T) {
 				"func TestFirst(*testing.T) {\n\tfirst = true\n}\n\n" +
 				"func TestSecond(t *testing.T) {\n\tif !first || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n\n" +
 				"func TestSlow(*testing.T) {\n\ttime.Sleep(200 * time.Millisecond)\n}\n",
-			planted: anotherFault + "\n0 is positive\nin tiny/tiny.go\n-n > 0\n+n >= 0\n",
-			args:    []string{"--planted", "--parallel=1"},
-			wantOut: "killed: negative numbers are positive (TestSecond)\n",
-			wantErr: "planted, but survived: 0 is positive",
+			args:    []string{"--only", alwaysTrue + "|for >", "--parallel=1"},
+			wantOut: "1 killed, 1 survived; 0 more did not compile\n",
+			wantErr: "survives, and is not listed: " + survivor,
 		},
 		{
 			name:    "a panic before the first test counts as a failure",
-			tests:   tinyTests + "\nfunc init() {\n\tif positive(-5) {\n\t\tpanic(\"bad\")\n\t}\n}\n",
-			planted: anotherFault,
-			args:    []string{"--planted"},
-			wantOut: "killed: negative numbers are positive (bad)\n",
+			tests:   tinyTests + "\nfunc init() {\n\tif positive(-5) {\n\t\tpanic(1)\n\t}\n}\n",
+			args:    []string{"--only", alwaysTrue},
+			wantOut: oneKilled,
 		},
 		{
 			name:    "a panic in a goroutine counts as a failure",
-			planted: strings.Replace(anotherFault, "+n", "+func() bool { go panic(\"bad\"); select {} }() && n", 1),
-			args:    []string{"--planted"},
-			wantOut: "killed: negative numbers are positive (bad)\n",
+			tests:   strings.Replace(tinyTests, "positive(-5)", "positive(-5) && func() bool { go panic(1); select {} }()", 1),
+			args:    []string{"--only", alwaysTrue},
+			wantOut: oneKilled,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -180,8 +149,8 @@ func TestRun(t *testing.T) {
 
 func (test *commandTest) run(t *testing.T) {
 	root := writeFiles(t, map[string]string{
-		"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": tinySource,
-		"tiny/tiny_test.go": cmp.Or(test.tests, tinyTests), plantedFile: test.planted, survivorsFile: test.survivors,
+		"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": cmp.Or(test.source, tinySource),
+		"tiny/tiny_test.go": cmp.Or(test.tests, tinyTests), survivorsFile: test.survivors,
 	})
 	var out bytes.Buffer
 	err := run(t.Context(), root, slices.Concat(test.args, []string{"tiny"}), &out)
@@ -202,22 +171,10 @@ func (test *commandTest) run(t *testing.T) {
 	}
 }
 
-func TestFirstFailure(t *testing.T) {
-	for _, test := range []struct{ name, output, want string }{
-		{"the row of a table", "--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/a_row (0.00s)\nFAIL\n", "TestA/a_row"},
-		{"the first of several", "--- FAIL: TestA (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\n", "TestA"},
-		{"a panic in no test", "panic: boom\n\ngoroutine 1:\nFAIL\tp\n", "boom"},
-	} {
-		if got := firstFailure(test.output); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
-	}
-}
-
 func TestProgressEstimatesWhatIsLeft(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, total: 8, started: time.Now().Add(-time.Minute), counts: map[outcome]int{killed: 1}}
-	p.done("a fault", result{outcome: survived})
+	p.done("a fault", survived)
 	const want = "survived: a fault\n2 of 8: 1 killed, 1 survived, 0 not compiled; 1m0s so far, about 3m0s to go\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)

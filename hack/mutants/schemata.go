@@ -120,7 +120,6 @@ const (
 	hasRedefined = "with := for a parameter"
 	notBuilt     = "in a shared binary that does not compile"
 	asked        = "because of --alone"
-	otherFlags   = "with other flags of go test than -run and -skip"
 )
 
 // versionOf returns the version that has a mutant, or the reason why the mutant cannot be woven. original and faulty

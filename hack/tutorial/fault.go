@@ -13,20 +13,18 @@ import (
 	"example.com/foo-controller/hack/faults"
 )
 
-// faultFiles describe faults. `make mutants` plants those of the first one.
-var faultFiles = []string{"hack/mutants/planted.txt", stepsDir + "/7-real-life/faults.txt"}
+// faultsFile describes the faults of step 7.
+const faultsFile = stepsDir + "/7-real-life/faults.txt"
 
-// readFaults returns the faults of all files by their names.
+// readFaults returns the faults by their names.
 func readFaults(root string) (map[string]faults.Fault, error) {
+	described, err := faults.Read(filepath.Join(root, faultsFile))
+	if err != nil {
+		return nil, err
+	}
 	named := map[string]faults.Fault{}
-	for _, file := range faultFiles {
-		described, err := faults.Read(filepath.Join(root, file))
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range described {
-			named[f.Name] = f
-		}
+	for _, f := range described {
+		named[f.Name] = f
 	}
 	return named, nil
 }

@@ -39,7 +39,7 @@ func TestEachLessonHasAFaultThatFits(t *testing.T) {
 		numbers[l.number] = true
 		f, found := named[l.fault]
 		if !found {
-			t.Errorf("fault %s, %q, is in none of %v", l.number, l.fault, faultFiles)
+			t.Errorf("fault %s, %q, is not in %s", l.number, l.fault, faultsFile)
 			continue
 		}
 		if _, err := overlay(root, t.TempDir(), f); err != nil {
