@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,8 +61,11 @@ var (
 	webKey        = cache.NewObjectName("default", "web")
 )
 
+// held is the outcome of a sync that has nothing left to do, and wrote or found something that the caches may lack.
+var held = plan.WaitFor(plan.CacheStale, 5*time.Millisecond)
+
 // TestSync syncs one Foo, default/web, and compares all requests that the API server received. Each row also checks
-// that the sync changes no cached object. If the sync is done, the row syncs once more with caches that show the
+// that the sync changes no cached object. If the key is held, the row syncs once more with caches that show the
 // result: that sync must write nothing.
 func TestSync(t *testing.T) {
 	const moved = `Normal Moved Moved to Deployment "web" (3 of 3 replicas available) and deleted previous Deployment ` +
@@ -82,6 +84,8 @@ func TestSync(t *testing.T) {
 		ready   string
 		events  []string
 		outcome plan.Outcome
+		// then is the outcome of the next sync of a key that is held, with caches that have caught up. "" is done.
+		then plan.Kind
 	}{
 		{
 			name:    "a Foo that does not exist needs no request",
@@ -92,7 +96,7 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			want:    []string{"create deployments web", "update foos/status web"},
 			ready:   "False/Creating",
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a Foo that is being deleted gets no new Deployment",
@@ -105,7 +109,7 @@ func TestSync(t *testing.T) {
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
 			events:  []string{"Normal Synced 3 of 3 replicas available"},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a Foo whose status is up to date needs no request",
@@ -118,14 +122,14 @@ func TestSync(t *testing.T) {
 			want:    []string{"patch deployments web", "update foos/status web"},
 			ready:   "False/Progressing",
 			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was 9, must be 3`},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a deleted Deployment is created again if a live read shows the Foo",
 			cached:  objects(newFoo(upToDate)),
 			want:    []string{"get foos web", "create deployments web", "update foos/status web"},
 			ready:   "False/Creating",
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a Foo that was written for is read live although its cached status is empty",
@@ -178,21 +182,22 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(upToDate), newDeployment(writtenFor(8))),
 			want:    []string{"get foos web", "patch deployments web"},
 			events:  []string{"Normal Corrected"},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a paused Foo gets nothing but its status",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }), newDeployment(scaledTo(9))),
 			want:    []string{"update foos/status web"},
 			ready:   "False/Paused",
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "an invalid Foo is reported and not tried again",
 			cached:  objects(newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not A Name" })),
 			want:    []string{"update foos/status web"},
 			ready:   "False/Invalid",
-			outcome: plan.Outcome{Kind: plan.Terminal},
+			outcome: held,
+			then:    plan.Terminal,
 		},
 		{
 			name:    "a Deployment that the Foo does not control is left alone and reported",
@@ -200,48 +205,29 @@ func TestSync(t *testing.T) {
 			want:    []string{"update foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{`Warning ErrResourceExists Deployment "web" exists, but this Foo does not control it`},
-			outcome: plan.Outcome{Kind: plan.Terminal},
+			outcome: held,
+			then:    plan.Terminal,
 		},
 		{
 			name:    "a Deployment that is being deleted is waited for",
 			cached:  objects(newFoo(upToDate), newDeployment(deletingDeployment)),
 			want:    []string{"update foos/status web"},
 			ready:   "False/WaitingForDeletion",
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
-			name:    "a create that finds our own Deployment waits until the cache shows it",
-			cached:  objects(newFoo()),
-			live:    objects(newFoo(), newDeployment()),
-			want:    []string{"create deployments web", "get deployments web"},
-			outcome: plan.Outcome{Kind: plan.Wait, After: 5 * time.Millisecond},
-		},
-		{
-			name:    "a create that finds a foreign Deployment reports it and is tried again: its deletion may bring no event",
+			name:    "a create that finds the name taken is tried again without a report: the next sync reads whose it is",
 			cached:  objects(newFoo()),
 			live:    objects(newFoo(), newDeployment(foreign)),
-			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:   "False/NotOwned",
-			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry},
-		},
-		{
-			name:   "a create that admission refuses reports a foreign Deployment that already has the name",
-			cached: objects(newFoo()),
-			live:   objects(newFoo(), newDeployment(foreign)),
-			fails: map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web",
-				errors.New("exceeded quota"))},
-			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:   "False/NotOwned",
-			events:  []string{"Warning ErrResourceExists"},
-			outcome: plan.Outcome{Kind: plan.Retry},
+			want:    []string{"create deployments web"},
+			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
 			name:   "a create that is refused is reported and tried again",
 			cached: objects(newFoo()),
 			fails: map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web",
 				errors.New("exceeded quota"))},
-			want:    []string{"create deployments web", "get deployments web", "update foos/status web"},
+			want:    []string{"create deployments web", "update foos/status web"},
 			ready:   "False/Refused",
 			events:  []string{"Warning Refused"},
 			outcome: plan.Outcome{Kind: plan.Retry},
@@ -252,14 +238,6 @@ func TestSync(t *testing.T) {
 			fails:   map[string]error{"create deployments web": errBoom},
 			want:    []string{"create deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry},
-		},
-		{
-			name:   "a refused create whose live read fails too is tried again and logged",
-			cached: objects(newFoo()),
-			live:   objects(newFoo(), newDeployment()),
-			fails:  map[string]error{"get deployments web": apierrors.NewInternalError(errBoom)},
-			want:   []string{"create deployments web", "get deployments web", "update foos/status web"},
-			ready:  "False/Refused", events: []string{"Warning Refused"}, outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
 			name:    "a namespace that is being deleted ends the retries and logs nothing",
@@ -307,14 +285,14 @@ func TestSync(t *testing.T) {
 			},
 			ready:   "True/Available",
 			events:  []string{moved, "Normal Synced"},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name:    "a Deployment of an earlier name is deleted when the named one has as many replicas available",
 			cached:  objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
 			want:    []string{"get foos web", "get deployments web", "delete deployments other"},
 			events:  []string{moved},
-			outcome: plan.Outcome{Kind: plan.Done},
+			outcome: held,
 		},
 		{
 			name: "a Deployment of an earlier name is not deleted if the cache has no uid of it",
@@ -350,7 +328,8 @@ func TestSync(t *testing.T) {
 			before := f.cacheContent()
 
 			outcome := f.syncHandler(f.ctx, webKey)
-			if outcome.Kind != test.outcome.Kind || outcome.Kind != plan.Done && outcome.Expected != test.outcome.Expected {
+			if outcome.Kind != test.outcome.Kind || outcome.Reason != test.outcome.Reason && test.outcome.Reason != "" ||
+				outcome.Kind != plan.Done && outcome.Expected != test.outcome.Expected {
 				t.Errorf("outcome = %+v, want %+v", outcome, test.outcome)
 			}
 			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
@@ -363,12 +342,15 @@ func TestSync(t *testing.T) {
 			if test.ready != "" {
 				f.checkReady(test.ready)
 			}
-			if outcome.Kind != plan.Done || countWrites(test.want) == 0 {
+			if outcome.Reason != plan.CacheStale || countWrites(test.want) == 0 {
 				return // Not done yet, or nothing was written that a second sync could repeat.
 			}
 			f.refresh()
-			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
-				t.Errorf("second sync: %+v", got)
+			if test.then == "" {
+				test.then = plan.Done
+			}
+			if got := f.syncHandler(f.ctx, webKey); got.Kind != test.then {
+				t.Errorf("second sync: %+v, want %s", got, test.then)
 			}
 			if got := f.requests(); countWrites(got) > 0 {
 				t.Errorf("the second sync wrote: %v", got)
@@ -377,24 +359,53 @@ func TestSync(t *testing.T) {
 	}
 }
 
-func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
+func TestSyncWaitsUntilTheCachesShowWhatItWroteOrRead(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		cached []runtime.Object
 		live   []runtime.Object
 		behind string // The resource whose cache lags.
+		memory plan.Memory
 	}{
-		{"a created Deployment", objects(newFoo()), objects(newFoo()), deploymentsResource},
-		{"a patched Deployment", objects(newFoo(upToDate), newDeployment(scaledTo(9))),
-			objects(newFoo(upToDate), newDeployment(scaledTo(9))), deploymentsResource},
-		{"a Deployment that a live read found", objects(newFoo()), objects(newFoo(), newDeployment()), deploymentsResource},
-		{"a status", objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()), foosResource},
+		{
+			name: "a created Deployment", behind: deploymentsResource,
+			cached: objects(newFoo()), live: objects(newFoo()),
+		},
+		{
+			name: "a patched Deployment", behind: deploymentsResource,
+			cached: objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+			live:   objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+		},
+		{
+			name: "a Deployment that a live read found", behind: deploymentsResource,
+			cached: objects(newFoo()), live: objects(newFoo(), newDeployment()),
+			memory: plan.Memory{UID: "foo-uid", Generation: 7, Ledger: map[plan.Op]plan.Attempt{
+				{Verb: plan.CreateDeployment, Name: "web"}: {Count: 1, Until: time.Now()},
+			}},
+		},
+		{
+			name: "a Foo that a live read found", behind: foosResource,
+			cached: objects(newFoo(upToDate)),
+			live:   objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation++ }), newDeployment(writtenFor(8))),
+		},
+		{
+			name: "a deletion", behind: deploymentsResource,
+			cached: objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
+			live:   objects(newFoo(upToDate), newDeployment(), newDeployment(writtenFor(6), named("other"))),
+		},
+		{
+			name: "a status", behind: foosResource,
+			cached: objects(newFoo(), newDeployment()), live: objects(newFoo(), newDeployment()),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, test.cached, test.live)
-			_ = f.syncHandler(f.ctx, webKey) // TestSync checks its outcome.
-			f.requests()
+			f.remember(webKey, test.memory)
 			f.stored = map[string]string{test.behind: "1"}
+			if got := f.syncHandler(f.ctx, webKey); got != held {
+				t.Errorf("the first sync: outcome = %+v, want the key to be held", got)
+			}
+			f.requests()
 
 			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Wait || got.After != 5*time.Millisecond {
 				t.Errorf("outcome = %+v, want to wait for 5 ms", got)
@@ -403,6 +414,8 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 				t.Errorf("requests before the cache has caught up: %v", got)
 			}
 			f.stored = map[string]string{test.behind: "1000"}
+			f.refresh()
+			_ = f.syncHandler(f.ctx, webKey) // It may write a status.
 			f.refresh()
 			if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
 				t.Errorf("after the cache has caught up: %+v", got)
@@ -415,7 +428,7 @@ func TestSyncWaitsUntilTheCachesShowItsOwnWrites(t *testing.T) {
 // resourceVersion. A sync that had read the Foo before that would act on one that is older than our own write.
 func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
 	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	if got := f.syncHandler(f.ctx, webKey); got.Kind != plan.Done {
+	if got := f.syncHandler(f.ctx, webKey); got != held {
 		t.Fatalf("outcome = %+v", got)
 	}
 	f.requests()
@@ -428,76 +441,148 @@ func TestSyncReadsTheCacheAfterItHasCaughtUp(t *testing.T) {
 	}
 }
 
-func TestDeploymentEventsQueueTheOwnerAndTheFoosThatNameTheDeployment(t *testing.T) {
-	owner, rival, bystander := newFoo(), newFoo(), newFoo()
-	rival.Name, rival.UID = "rival", "rival-uid"
-	bystander.Name, bystander.UID, bystander.Spec.DeploymentName = "bystander", "bystander-uid", "other"
-	renamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "new-name" })
+// TestEventsQueueTheFoosThatDependOnThem has three Foos: web controls the Deployment "web", duplicate names it too,
+// and bystander names another one.
+func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
+	next := func(edits ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
+		return newFoo(append(edits, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" })...)
+	}
+	moved := func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName, foo.Generation = "new-name", 8 }
+	duplicate := newFoo(fooNamed("duplicate"))
+	bystander := newFoo(fooNamed("bystander"), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" })
+	fooChanged := func(edits ...func(*v1alpha1.Foo)) func(*Controller) {
+		return func(c *Controller) { c.fooChanged(newFoo(), next(edits...)) }
+	}
+	depChanged := func(edit func(*appsv1.Deployment)) func(*Controller) {
+		dep := newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
+		return func(c *Controller) { c.deploymentChanged(newDeployment(), dep) }
+	}
+	depDeleted := func(c *Controller) {
+		c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
+	}
 	for _, test := range []struct {
 		name string
-		foos []runtime.Object
-		dep  *appsv1.Deployment
-		want []string
+		// web is the Foo that the cache has, or nil.
+		web     *v1alpha1.Foo
+		happens func(*Controller)
+		// want are the Foos that are queued at once, later those that are queued within a second.
+		want, later string
 	}{
-		{"one that its owner names", objects(owner, bystander), newDeployment(), []string{"default/web"}},
-		{"one that two Foos name", objects(owner, rival, bystander), newDeployment(),
-			[]string{"default/rival", "default/web"}},
-		{"one that its owner no longer names", objects(renamed, rival), newDeployment(),
-			[]string{"default/rival", "default/web"}},
-		{"one that no Foo controls but a Foo names", objects(owner, bystander), newDeployment(foreign),
-			[]string{"default/web"}},
-		{"one that no Foo names or controls", objects(bystander), newDeployment(foreign), nil},
-		{"one that a former Foo of that name controls", objects(renamed), newDeployment(ownedBy("former-uid")), nil},
+		{name: "a Foo comes", web: newFoo(), want: "duplicate web", happens: func(c *Controller) {
+			c.fooAdded(newFoo(), false)
+		}},
+		{name: "a Foo is in the first list", web: newFoo(), want: "web(initial)", happens: func(c *Controller) {
+			c.fooAdded(newFoo(), true)
+		}},
+		{name: "a Foo is resynced", web: newFoo(), want: "web(initial)", happens: func(c *Controller) {
+			c.fooChanged(newFoo(), newFoo())
+		}},
+		{name: "the status or the labels of a Foo change", web: newFoo(), want: "web", happens: fooChanged()},
+		{name: "a Foo has another number of replicas", web: newFoo(), want: "web",
+			happens: fooChanged(func(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Generation = new(int32(9)), 8 })},
+		{name: "a Foo is paused", web: newFoo(), want: "web",
+			happens: fooChanged(func(foo *v1alpha1.Foo) { foo.Spec.Paused, foo.Generation = true, 8 })},
+		{name: "a Foo begins to be deleted", web: newFoo(), want: "duplicate web", happens: fooChanged(deleting)},
+		{name: "a Foo is replaced by one with another uid", web: newFoo(), want: "duplicate web",
+			happens: fooChanged(func(foo *v1alpha1.Foo) { foo.UID = "another" })},
+		{name: "a Foo names another Deployment", web: newFoo(moved), want: "duplicate web", happens: fooChanged(moved)},
+		{name: "a Foo is deleted", want: "duplicate web", happens: func(c *Controller) {
+			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()})
+		}},
+		{name: "a Foo is deleted, and only its key is known", want: "web", happens: func(c *Controller) {
+			tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
+			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{FinalStateUnknown: &tombstone})
+		}},
+		{name: "a Foo that waits is edited", web: newFoo(), want: "duplicate", happens: func(c *Controller) {
+			c.fooChanged(duplicate, newFoo(fooNamed("duplicate"), moved, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
+		}},
+
+		{name: "a Deployment is in the first list", web: newFoo(), happens: func(c *Controller) {
+			c.deploymentAdded(newDeployment(), true)
+		}},
+		{name: "a Deployment comes", web: newFoo(), want: "web", later: "duplicate web", happens: func(c *Controller) {
+			c.deploymentAdded(newDeployment(), false)
+		}},
+		{name: "a Deployment comes that no Foo controls", web: newFoo(), want: "duplicate web", happens: func(c *Controller) {
+			c.deploymentAdded(newDeployment(foreign), false)
+		}},
+		{name: "a Deployment comes that a former Foo of the name controls", web: newFoo(), want: "duplicate web",
+			happens: func(c *Controller) { c.deploymentAdded(newDeployment(ownedBy("former-uid")), false) }},
+		{name: "a Deployment is resynced", web: newFoo(), happens: func(c *Controller) {
+			c.deploymentChanged(newDeployment(), newDeployment())
+		}},
+		{name: "the status of a Deployment changes", web: newFoo(), want: "web",
+			happens: depChanged(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 1 })},
+		{name: "the status of a Deployment changes that its Foo does not name any more", web: newFoo(moved), want: "web",
+			happens: depChanged(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 1 })},
+		{name: "a Deployment begins to be deleted", web: newFoo(), want: "web", later: "duplicate web",
+			happens: depChanged(deletingDeployment)},
+		{name: "a Deployment has another made-for label", web: newFoo(), want: "web", later: "duplicate web",
+			happens: depChanged(func(dep *appsv1.Deployment) { dep.Labels = nil })},
+		{name: "a Deployment loses its controller", web: newFoo(), want: "duplicate web", later: "duplicate web",
+			happens: depChanged(foreign)},
+		{name: "a Deployment is deleted", web: newFoo(), want: "web", later: "duplicate web", happens: depDeleted},
+		{name: "a Deployment is deleted that its Foo does not name any more", web: newFoo(moved), want: "duplicate web",
+			happens: depDeleted},
+		{name: "a Deployment is deleted whose Foo is gone", want: "duplicate", happens: depDeleted},
+		{name: "a Deployment is deleted, and only its name is known", web: newFoo(), want: "duplicate web",
+			happens: func(c *Controller) {
+				tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
+				c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &tombstone})
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, test.foos, nil)
-			f.handleObject(test.dep, nil)
-			got := map[string]bool{}
-			for f.queue.Len() > 0 {
-				key, _ := f.queue.Get()
-				got[key.String()] = true
-			}
-			want := map[string]bool{}
-			for _, key := range test.want {
-				want[key] = true
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("queued keys (-want +got):\n%s", diff)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				cached := objects(duplicate, bystander, newDeployment())
+				if test.web != nil {
+					cached = append(cached, test.web)
+				}
+				f := newFixture(t, cached, nil)
+				defer f.shutDown()
+				test.happens(f.Controller)
+				if got := f.queued(); got != test.want {
+					t.Errorf("queued at once: %q, want %q", got, test.want)
+				}
+				time.Sleep(ownerFirst) // Virtual time.
+				synctest.Wait()
+				if got := f.queued(); got != test.later {
+					t.Errorf("queued within a second: %q, want %q", got, test.later)
+				}
+			})
 		})
 	}
 }
 
-func TestFooEventsQueueTheFoo(t *testing.T) {
-	another := func(edit func(*v1alpha1.Foo)) *v1alpha1.Foo {
-		return newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }, edit)
+// queued returns the Foos that have been queued since the last call, by name.
+func (f *fixture) queued() string {
+	for f.names.Len() > 0 {
+		f.processNextName(f.ctx)
 	}
-	for _, test := range []struct {
-		name    string
-		happens func(*Controller)
-		queued  int
-	}{
-		{"a Foo is new", func(c *Controller) { c.enqueueFoo(newFoo()) }, 1},
-		{"its status or labels change", func(c *Controller) { c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {})) }, 1},
-		{"nothing changes", func(c *Controller) { c.fooChanged(newFoo(), newFoo()) }, 0},
-		{"our own status update comes back", func(c *Controller) {
-			c.writes.WroteAt(webKey, "foo-uid", foosResource, "11")
-			c.fooChanged(newFoo(), another(func(*v1alpha1.Foo) {}))
-		}, 0},
-		{"a user edits it", func(c *Controller) {
-			c.fooChanged(newFoo(), another(func(foo *v1alpha1.Foo) { foo.Generation++ }))
-		}, 1},
-		{"it is deleted", func(c *Controller) {
-			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()})
-		}, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, nil, nil)
-			test.happens(f.Controller)
-			if got := f.queue.Len(); got != test.queued {
-				t.Errorf("%d keys queued, want %d", got, test.queued)
-			}
-		})
+	var all []string
+	for key, class := range f.added {
+		if class == fairqueue.Initial {
+			key.Name += "(initial)"
+		}
+		all = append(all, key.Name)
+	}
+	clear(f.added)
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// A decision does not depend on where an object comes from: answers are trimmed like the objects in the caches.
+func TestAnswersAreTrimmed(t *testing.T) {
+	foo := newFoo(func(foo *v1alpha1.Foo) { foo.Labels = map[string]string{"team": "blue"} })
+	dep := newDeployment(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} })
+	f := newFixture(t, nil, objects(foo, dep))
+	for _, verb := range []plan.Verb{plan.ReadFoo, plan.ReadDeployment} {
+		answer := f.perform(f.ctx, foo, &plan.Step{Op: plan.Op{Verb: verb, Name: "web"}, Foo: foo})
+		if answer.Foo != nil && answer.Foo.Labels != nil || answer.Deployment != nil && answer.Deployment.Annotations != nil {
+			t.Errorf("%s: the answer has what nobody reads: %+v", verb, answer)
+		}
+		if answer.Foo == nil && answer.Deployment == nil {
+			t.Errorf("%s: no answer: %v", verb, answer.Err)
+		}
 	}
 }
 
@@ -509,45 +594,19 @@ func TestDeploymentsOfOtherNamespacesAreNotPreviousOnes(t *testing.T) {
 	}
 }
 
-// The ledger drops an operation that failed earlier and has succeeded now, even while another operation backs off:
-// here the deletion of a previous Deployment.
-func TestASuccessIsForgottenWhileAnotherOperationBacksOff(t *testing.T) {
-	spare := newDeployment(named("spare"), func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 0 })
-	objs := objects(newFoo(upToDate), newDeployment(named("other")), spare)
-	f := newFixture(t, objs, objs)
-	create, deletion := plan.Op{Verb: plan.CreateDeployment, Name: "web"}, plan.Op{Verb: plan.DeleteDeployment,
-		Name: "spare"}
-	f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, Ledger: map[plan.Op]plan.Attempt{
-		create:   {Count: 3, Until: time.Now().Add(-time.Second)},
-		deletion: {Count: 3, Until: time.Now().Add(time.Minute)},
-	}})
-
-	got := f.syncHandler(f.ctx, webKey)
-	want := []string{"get foos web", "create deployments web", "update foos/status web"}
-	if diff := cmp.Diff(want, f.requests()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
-	if got.Kind != plan.Wait || got.Reason != plan.Backoff {
-		t.Errorf("outcome = %+v, want to wait for the deletion", got)
-	}
-	ledger := f.recall(webKey).Ledger
-	if ledger[create].Count != 0 || ledger[deletion].Count != 3 {
-		t.Errorf("the ledger has %v", ledger)
-	}
-}
-
 // TestEqualEventsAreFolded has a Deployment that becomes available again and again. client-go folds events that
 // differ only in the note and the time.
 func TestEqualEventsAreFolded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()))
-		defer f.queue.ShutDown()
+		defer f.shutDown()
 		ctx, stop := context.WithCancel(f.ctx)
 		scheme := runtime.NewScheme()
 		if err := v1alpha1.Install(scheme); err != nil {
 			t.Fatal(err)
 		}
-		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName)
+		all := func(string) bool { return true }
+		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName, all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -569,202 +628,8 @@ func TestEqualEventsAreFolded(t *testing.T) {
 	})
 }
 
-// TestStatusThatIsNotStoredIsReported has CustomResourceDefinitions that differ from ours.
-func TestStatusThatIsNotStoredIsReported(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		// answer replaces the answer to an update of the status.
-		answer func(r *apisim.Request, foo runtime.Object) (*http.Response, error)
-		// quiet is the number of attempts that count as normal work, and are not logged.
-		quiet int
-	}{
-		{
-			name: "one without the status subresource",
-			answer: func(r *apisim.Request, _ runtime.Object) (*http.Response, error) {
-				return r.Refuse(apierrors.NewNotFound(foosGR, "web"))
-			},
-			quiet: 3,
-		},
-		{
-			name: "one that drops the conditions",
-			answer: func(_ *apisim.Request, foo runtime.Object) (*http.Response, error) {
-				body, err := json.Marshal(foo)
-				header := http.Header{"Content-Type": {"application/json"}}
-				return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(body))}, err
-			},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, objects(newFoo(), newDeployment()), objects(newFoo(), newDeployment()))
-				defer f.queue.ShutDown()
-				f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-					if r.Subresource == "status" {
-						return test.answer(r, f.api.Object(fooResource, "default", "web"))
-					}
-					return next()
-				})
-				for attempt := range 8 {
-					outcome := f.syncHandler(f.ctx, webKey)
-					if outcome.Kind != plan.Retry || outcome.Expected != (attempt < test.quiet) {
-						t.Errorf("attempt %d: outcome = %+v, want a retry, quiet for %d attempts", attempt, outcome, test.quiet)
-					}
-					if early := f.syncHandler(f.ctx, webKey); early.Kind != plan.Wait {
-						t.Errorf("attempt %d: an event during the backoff: outcome = %+v, want to wait", attempt, early)
-					}
-					time.Sleep(outcome.After) // Virtual time.
-				}
-				f.checkEvents([]string{"Warning StatusNotStored"}) // Once.
-			})
-		})
-	}
-}
-
-func TestADeletedFooOfWhichOnlyTheKeyIsKnownQueuesAllFoosOfItsNamespace(t *testing.T) {
-	other := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "other", "other-uid" })
-	elsewhere := newFoo(func(foo *v1alpha1.Foo) { foo.Namespace, foo.UID = "elsewhere", "elsewhere-uid" })
-	f := newFixture(t, objects(other, elsewhere), nil)
-	f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{
-		FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "default/web"},
-	})
-	queued := map[string]bool{}
-	for f.queue.Len() > 0 {
-		key, _ := f.queue.Get()
-		queued[key.String()] = true
-	}
-	if diff := cmp.Diff(map[string]bool{"default/web": true, "default/other": true}, queued); diff != "" {
-		t.Errorf("queued (-want +got):\n%s", diff)
-	}
-}
-
-// A Foo that begins to be deleted, or is replaced by another one of its name, may release a name that other Foos wait
-// for. Our own write of a Deployment concerns the other Foos that name it.
-func TestEventsQueueTheOtherFoosThatTheyConcern(t *testing.T) {
-	rival := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "rival", "rival-uid" })
-	changed := func(edit func(*v1alpha1.Foo)) func(*Controller) {
-		return func(c *Controller) {
-			foo := newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }, edit)
-			c.fooChanged(newFoo(), foo)
-		}
-	}
-	for _, test := range []struct {
-		name    string
-		happens func(*Controller)
-		queued  bool
-	}{
-		{"only the resourceVersion changes", changed(func(*v1alpha1.Foo) {}), false},
-		{"the Foo begins to be deleted", changed(deleting), true},
-		{"another Foo has the name", changed(func(foo *v1alpha1.Foo) { foo.UID = "another" }), true},
-		{"the deletion of a Deployment of which only the key is known", func(c *Controller) {
-			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{
-				FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "default/former"},
-			})
-		}, true},
-		{"our own write of its Deployment", func(c *Controller) {
-			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "20")
-			c.deploymentAdded(newDeployment(), false)
-		}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, objects(newFoo(), rival, newDeployment()), nil)
-			test.happens(f.Controller)
-			queued := false
-			for f.queue.Len() > 0 {
-				key, _ := f.queue.Get()
-				queued = queued || key == cache.MetaObjectToName(rival)
-			}
-			if queued != test.queued {
-				t.Errorf("the other Foo is queued: %t, want %t", queued, test.queued)
-			}
-		})
-	}
-}
-
-// Hundreds of Foos may name one Deployment. An event queues those of them whose reports depend on what has changed.
-func TestAnEventQueuesOnlyTheFoosThatItConcerns(t *testing.T) {
-	const others = 300
-	owner := newFoo(fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(1, 0) })
-	next := func(edit ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
-		return newFoo(append([]func(*v1alpha1.Foo){fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }},
-			edit...)...)
-	}
-	dep := newDeployment(ownedByFoo(owner))
-	changed := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
-		return newDeployment(ownedByFoo(owner), func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
-	}
-	waiting := newFoo(fooNamed("waiting-0"))
-	for _, test := range []struct {
-		name    string
-		free    bool // No Deployment has the name.
-		happens func(*Controller)
-		queued  int
-	}{
-		{name: "an annotation of the Deployment", queued: 1, happens: func(c *Controller) {
-			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} }))
-		}},
-		{name: "the status of the Deployment", queued: 1, happens: func(c *Controller) {
-			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 3 }))
-		}},
-		{name: "the deletion of the Deployment", queued: others + 1, happens: func(c *Controller) {
-			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.DeletionTimestamp = new(metav1.Now()) }))
-		}},
-		{name: "our own write of the label of what it was made for", queued: others, happens: func(c *Controller) {
-			c.writes.WroteAt(cache.MetaObjectToName(owner), owner.UID, deploymentsResource, "21")
-			c.deploymentChanged(dep, changed(func(dep *appsv1.Deployment) { dep.Labels = nil }))
-		}},
-		{name: "another controller of the Deployment", queued: others + 1, happens: func(c *Controller) {
-			c.deploymentChanged(dep, changed(foreign))
-		}},
-		{name: "the owner has another number of replicas", queued: 1, happens: func(c *Controller) {
-			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Generation = new(int32(9)), 2 }))
-		}},
-		{name: "the owner becomes Ready", queued: 1, happens: func(c *Controller) {
-			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) {
-				foo.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Available"}}
-			}))
-		}},
-		{name: "the owner moves to another Deployment", queued: others + 1, happens: func(c *Controller) {
-			c.fooChanged(owner, next(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName, foo.Generation = "other", 2 }))
-		}},
-		{name: "a Foo that waits is edited", queued: 1, happens: func(c *Controller) {
-			c.fooChanged(waiting, newFoo(fooNamed("waiting-0"), func(foo *v1alpha1.Foo) {
-				foo.ResourceVersion, foo.Generation, foo.Spec.Replicas = "11", 2, new(int32(9))
-			}))
-		}},
-		{name: "a Foo that waits is deleted", queued: 1, happens: func(c *Controller) {
-			c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: waiting})
-		}},
-		{name: "one more names the Deployment", queued: 1, happens: func(c *Controller) {
-			c.fooAdded(newFoo(fooNamed("zoo")), false)
-		}},
-		{name: "one more names a Deployment that does not exist", free: true, queued: 1, happens: func(c *Controller) {
-			c.fooAdded(newFoo(fooNamed("zoo"), func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(99, 0) }), false)
-		}},
-		{
-			name: "the first claim to a Deployment that does not exist is deleted", free: true, queued: 2,
-			happens: func(c *Controller) { c.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: owner}) },
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			objs := objects(owner)
-			for i := range others {
-				objs = append(objs, newFoo(fooNamed(fmt.Sprint("waiting-", i)),
-					func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(2, 0) }))
-			}
-			if !test.free {
-				objs = append(objs, dep)
-			}
-			f := newFixture(t, objs, nil)
-			test.happens(f.Controller)
-			if n := f.queue.Len(); n != test.queued {
-				t.Errorf("%d keys are queued, want %d", n, test.queued)
-			}
-		})
-	}
-}
-
 // The handlers of all namespaces share a goroutine. However many Foos an event concerns, its handler queues one or two
-// of them, and a few fanOuts, which are queued once for any number of events.
+// of them, and the name of the Deployment, once for any number of events.
 func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 	owner := newFoo(fooNamed("owner"), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
 	var objs []runtime.Object
@@ -773,345 +638,19 @@ func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 	}
 	shared := newDeployment(ownedByFoo(owner))
 	f := newFixture(t, append(objs, owner, shared), nil)
-	adds, queued := 0, map[cache.ObjectName]bool{}
-	f.add = func(key cache.ObjectName, _ fairqueue.Class) { adds, queued[key] = adds+1, true }
-	f.enqueueFanOut = f.enqueueLater
 	for i := range 10 {
 		labelled := shared.DeepCopy()
 		labelled.ResourceVersion, labelled.Labels = fmt.Sprint(100+i), map[string]string{"made-for": fmt.Sprint(i)}
-		labelled.OwnerReferences = nil
 		f.deploymentChanged(shared, labelled)
-		paused := owner.DeepCopy()
-		paused.ResourceVersion, paused.Spec.Paused = fmt.Sprint(100+i), true
-		f.fooChanged(owner, paused)
+		moved := owner.DeepCopy()
+		moved.ResourceVersion, moved.Spec.DeploymentName = fmt.Sprint(100+i), fmt.Sprint("other-", i)
+		f.fooChanged(owner, moved)
 	}
-	if adds > 2*20 || f.fanOuts.Len() > 3 {
-		t.Errorf("20 events queued %d keys and %d fanOuts", adds, f.fanOuts.Len())
+	if len(f.added) > 1 || f.names.Len() > 1 {
+		t.Errorf("20 events queued %d Foos and %d names, want one of each", len(f.added), f.names.Len())
 	}
-	adds, queued = 0, map[cache.ObjectName]bool{}
-	for f.fanOuts.Len() > 0 {
-		f.processNextFanOut(t.Context())
-	}
-	if len(queued) != 200 || adds > 3*200 {
-		t.Errorf("the fanOuts queued %d Foos with %d adds, want the 200 that wait, each at most thrice", len(queued), adds)
-	}
-}
-
-// Deployments with one owner are deleted. Each deletion must not cost a walk over the others.
-func TestTheDeletionOfManyDeploymentsOfAFooIsFannedOutOnce(t *testing.T) {
-	const n = 100
-	owner := newFoo(fooNamed("owner"))
-	objs := []runtime.Object{owner}
-	var deps []*appsv1.Deployment
-	for i := range n {
-		name := fmt.Sprint("dep-", i)
-		deps = append(deps, newDeployment(ownedByFoo(owner), named(name)))
-		objs = append(objs, deps[i], newFoo(fooNamed("waits-for-"+name), func(foo *v1alpha1.Foo) {
-			foo.Spec.DeploymentName = name
-		}))
-	}
-	f := newFixture(t, objs, nil)
-	adds, queued := 0, map[cache.ObjectName]bool{}
-	f.add = func(key cache.ObjectName, _ fairqueue.Class) { adds, queued[key] = adds+1, true }
-	f.enqueueFanOut = f.enqueueLater
-	for _, dep := range deps {
-		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: dep})
-	}
-	for f.fanOuts.Len() > 0 {
-		f.processNextFanOut(t.Context())
-	}
-	if most := 4 * n; adds > most || len(queued) != n+1 {
-		t.Errorf("%d deletions queued %d Foos with %d adds, want %d Foos with at most %d", n, len(queued), adds, n+1, most)
-	}
-}
-
-// A worker may take a key as soon as it is queued. So one event must not queue the same key twice. The key is one of a
-// change, which needs no token and does not wait behind the initial list.
-func TestAnEventOfAFooQueuesItOnceAsAChange(t *testing.T) {
-	f := newFixture(t, nil, nil)
-	adds := 0
-	f.add = func(_ cache.ObjectName, class fairqueue.Class) {
-		adds++
-		if class != fairqueue.Change {
-			t.Errorf("queued with class %d, want %d", class, fairqueue.Change)
-		}
-	}
-	foo := newFoo()
-	f.fooAdded(foo, false)
-	if adds != 1 {
-		t.Errorf("a Foo that is added is queued %d times", adds)
-	}
-	adds = 0
-	moved := foo.DeepCopy()
-	moved.ResourceVersion, moved.Generation, moved.Spec.DeploymentName = "11", foo.Generation+1, "elsewhere"
-	f.fooChanged(foo, moved)
-	if adds != 1 {
-		t.Errorf("a Foo that moves is queued %d times", adds)
-	}
-}
-
-// A cycle of any length costs each of its Foos no more than a chain of the limit.
-func TestALongCycleIsFollowedUpToTheLimit(t *testing.T) {
-	const n = 3 * plan.MaxChain
-	name := func(i int) string { return fmt.Sprint("foo-", i%n) }
-	var objs []runtime.Object
-	for i := range n {
-		foo := newFoo(fooNamed(name(i)), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = name(i) })
-		dep := newDeployment(ownedByFoo(foo), func(dep *appsv1.Deployment) {
-			dep.Name, dep.Labels = name(i), plan.Deployment(foo).Labels
-		})
-		foo.Spec.DeploymentName = name(i + 1)
-		objs = append(objs, foo, dep)
-	}
-	f := newFixture(t, objs, nil)
-	state := f.observe(cache.NewObjectName("default", name(0)))
-	if got := len(state.OwnerChain); got != plan.MaxChain {
-		t.Errorf("the chain has %d Foos, want %d", got, plan.MaxChain)
-	}
-	if last := state.OwnerChain[plan.MaxChain-1]; last.Name != name(plan.MaxChain) {
-		t.Errorf("the last of the chain is %q, want %q", last.Name, name(plan.MaxChain))
-	}
-}
-
-// A report depends on the whole chain. It must not wait for the status of a Foo on the way, which may stay the same.
-func TestAFooThatMovesOrIsPausedQueuesTheWholeChain(t *testing.T) {
-	chained := func(name, next string) (*v1alpha1.Foo, *appsv1.Deployment) {
-		foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
-		return foo, newDeployment(ownedByFoo(foo), func(dep *appsv1.Deployment) { dep.Name = name })
-	}
-	a, depA := chained("a", "b")
-	b, depB := chained("b", "c")
-	c, depC := chained("c", "elsewhere")
-	for name, edit := range map[string]func(*v1alpha1.Foo){
-		"moves":     func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "a" },
-		"is paused": func(foo *v1alpha1.Foo) { foo.Spec.Paused = true },
-	} {
-		f := newFixture(t, objects(a, b, c, depA, depB, depC), nil)
-		edited := c.DeepCopy()
-		edited.ResourceVersion, edited.Generation = "11", c.Generation+1
-		edit(edited)
-		f.fooChanged(c, edited)
-		if n := f.queue.Len(); n != 3 {
-			t.Errorf("the last of a chain of three %s: %d keys are queued, want 3", name, n)
-		}
-	}
-}
-
-// A Foo that reports what it waits for wakes the next one when its own status changes. A paused or invalid Foo has no
-// such report, so the Foos that wait for it are queued at once.
-func TestAReportQueuesTheChainUpToTheNextFooThatReports(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		edit   func(*v1alpha1.Foo)
-		queued []string
-	}{
-		{"it reports", func(*v1alpha1.Foo) {}, []string{"b", "c"}},
-		{"it is paused", func(foo *v1alpha1.Foo) { foo.Spec.Paused = true }, []string{"a", "b", "c"}},
-		{"it is invalid", func(foo *v1alpha1.Foo) { foo.Spec.Replicas = new(int32(-1)) }, []string{"a", "b", "c"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var objs []runtime.Object
-			foos := map[string]*v1alpha1.Foo{}
-			for name, next := range map[string]string{"a": "b", "b": "c", "c": "elsewhere"} {
-				foo := newFoo(fooNamed(name), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = next })
-				foos[name] = foo
-				objs = append(objs, foo, newDeployment(ownedByFoo(foo), named(name)))
-			}
-			test.edit(foos["b"])
-			f := newFixture(t, objs, nil)
-			stalled := foos["c"].DeepCopy()
-			stalled.ResourceVersion, stalled.Status.ObservedGeneration = "11", stalled.Generation
-			stalled.Status.Conditions = []metav1.Condition{{Type: "Stalled", Status: "True", Reason: "NotOwned"}}
-			f.fooChanged(foos["c"], stalled)
-			var queued []string
-			for f.queue.Len() > 0 {
-				key, _ := f.queue.Get()
-				queued = append(queued, key.Name)
-			}
-			slices.Sort(queued)
-			if diff := cmp.Diff(test.queued, queued); diff != "" {
-				t.Errorf("queued (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// An owner reference counts by its uid. Its name may have been edited.
-func TestAnOwnerIsFoundByItsUID(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), nil)
-	f.handleObject(newDeployment(named("former"), func(dep *appsv1.Deployment) {
-		dep.OwnerReferences[0].Name = "edited"
-	}), nil)
-	if n := f.queue.Len(); n != 1 {
-		t.Errorf("%d keys are queued, want 1: the owner", n)
-	}
-}
-
-// Paused Foos that have each other's Deployments are queued once each.
-func TestACycleOfPausedFoosIsQueuedOnce(t *testing.T) {
-	swapped := func(name, other string) (*v1alpha1.Foo, *appsv1.Deployment) {
-		foo := newFoo(func(foo *v1alpha1.Foo) {
-			foo.Name, foo.UID, foo.Spec.DeploymentName, foo.Spec.Paused = name, types.UID(name), other, true
-		})
-		return foo, newDeployment(named(name), ownedBy(foo.UID))
-	}
-	a, depA := swapped("a", "b")
-	b, depB := swapped("b", "a")
-	f := newFixture(t, objects(a, b, depA, depB), nil)
-	f.enqueueFoosOf(waitingFor(scopeControlled, a))
-	if n := f.queue.Len(); n != 1 {
-		t.Fatalf("%d keys are queued, want 1", n)
-	}
-	if key, _ := f.queue.Get(); key != cache.MetaObjectToName(b) {
-		t.Errorf("%s is queued, want %s", key, cache.MetaObjectToName(b))
-	}
-}
-
-// After a live read, syncs wait until the cache shows the object that was read. But its event is not one of our own
-// writes: it must wake the Foo.
-func TestTheEventOfADeploymentThatWasReadIsNotOurOwn(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo(), newDeployment()))
-	f.syncHandler(f.ctx, webKey)
-	if diff := cmp.Diff([]string{"create deployments web", "get deployments web"}, f.requests()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
-	found := f.api.Object(deploymentResource, "default", "web").(*appsv1.Deployment)
-	if f.writes.IsOwnWrite(webKey, deploymentsResource, found.ResourceVersion) {
-		t.Error("the Deployment that was read counts as our own write")
-	}
-}
-
-func TestNewFooQueuesTheFoosThatNameADeploymentOfItsOwn(t *testing.T) {
-	waiting := newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID = "waiting", "waiting-uid" })
-	holder := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "elsewhere" })
-	f := newFixture(t, objects(waiting, holder, newDeployment()), nil)
-	f.fooAdded(holder, false)
-	queued := map[string]bool{}
-	for f.queue.Len() > 0 {
-		key, _ := f.queue.Get()
-		queued[key.String()] = true
-	}
-	if diff := cmp.Diff(map[string]bool{"default/web": true, "default/waiting": true}, queued); diff != "" {
-		t.Errorf("queued (-want +got):\n%s", diff)
-	}
-}
-
-// TestStaleCachesAreNotActedOn has caches that may be stale: a sync must read live before it writes.
-func TestStaleCachesAreNotActedOn(t *testing.T) {
-	badName := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "Not/A Name" })
-	refused := plan.Attempt{
-		Count: 20, Until: time.Now().Add(time.Minute), Report: plan.ConditionError{Reason: "Refused", Message: "no"},
-	}
-	for _, test := range []struct {
-		name         string
-		cached, live []runtime.Object
-		ledger       map[plan.Op]plan.Attempt
-		want         []string
-	}{
-		{
-			name:   "nothing is written for a Foo that is being deleted",
-			cached: objects(newFoo(), newDeployment(scaledTo(9))),
-			live:   objects(newFoo(deleting), newDeployment(scaledTo(9))),
-			want:   []string{"get foos web"},
-		},
-		{
-			name:   "nothing is read unless something is to be written",
-			cached: objects(newFoo(upToDate), newDeployment()),
-			live:   objects(newFoo(), newDeployment(scaledTo(9))),
-		},
-		{
-			name:   "a Deployment name that is invalid is not read",
-			cached: objects(badName),
-			live:   objects(badName),
-			want:   []string{"get foos web", "update foos/status web"},
-		},
-		{
-			name:   "an operation is not tried while it backs off",
-			cached: objects(newFoo()),
-			live:   objects(newFoo()),
-			ledger: map[plan.Op]plan.Attempt{{Verb: plan.CreateDeployment, Name: "web"}: refused},
-			want:   []string{"get foos web", "get deployments web", "update foos/status web"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, test.cached, test.live)
-			f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 7, StaleFoo: true, Ledger: test.ledger})
-			f.syncHandler(f.ctx, webKey)
-			if diff := cmp.Diff(test.want, f.requests()); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// A cache that lacks one of our own writes for longer than a minute is stale. That holds for both caches.
-func TestACacheThatLagsForAMinuteIsStale(t *testing.T) {
-	for _, resource := range []string{foosResource, deploymentsResource} {
-		t.Run(resource, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, objects(newFoo(), newDeployment()), nil)
-				defer f.queue.ShutDown()
-				f.random = func() float64 { return 0.5 }
-				f.writes.WroteAt(webKey, "foo-uid", resource, "77")
-				f.stored = map[string]string{resource: "76"}
-				for f.writes.CatchUpDelay(webKey) > 0 {
-					time.Sleep(time.Second) // Virtual time.
-				}
-				if state := f.observe(webKey); !state.CacheStale || state.Jitter != 0.5 {
-					t.Errorf("CacheStale = %t, Jitter = %v; want true and 0.5", state.CacheStale, state.Jitter)
-				}
-				f.stored = map[string]string{resource: "77"}
-				if state := f.observe(webKey); state.CacheStale {
-					t.Error("CacheStale although the cache has caught up")
-				}
-			})
-		})
-	}
-}
-
-func TestDeploymentEventsOfAllKindsReachTheFoo(t *testing.T) {
-	later := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
-		return newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
-	}
-	// This Foo names another Deployment, so it is found only by the owner reference.
-	unnamed := newFoo(func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "other" })
-	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
-	for _, test := range []struct {
-		name    string
-		foo     *v1alpha1.Foo
-		happens func(*Controller)
-		queued  int
-	}{
-		{"it changes", newFoo(), func(c *Controller) {
-			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
-		}, 1},
-		{"nothing changes", newFoo(), func(c *Controller) { c.deploymentChanged(newDeployment(), newDeployment()) }, 0},
-		{"the update event of our own write", newFoo(), func(c *Controller) {
-			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
-			c.deploymentChanged(newDeployment(), later(func(*appsv1.Deployment) {}))
-		}, 0},
-		{"the add event of our own write", newFoo(), func(c *Controller) {
-			c.writes.WroteAt(webKey, "foo-uid", deploymentsResource, "21")
-			c.deploymentAdded(later(func(*appsv1.Deployment) {}), false)
-		}, 0},
-		{"the Foo loses it", unnamed, func(c *Controller) { c.deploymentChanged(newDeployment(), later(foreign)) }, 1},
-		{"the Foo gets it", unnamed, func(c *Controller) {
-			c.deploymentChanged(newDeployment(foreign), later(func(*appsv1.Deployment) {}))
-		}, 1},
-		{"it is deleted", unnamed, func(c *Controller) {
-			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
-		}, 1},
-		{"its deletion was missed and only its name is known", newFoo(), func(c *Controller) {
-			c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &tombstone})
-		}, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			f := newFixture(t, objects(test.foo), nil)
-			test.happens(f.Controller)
-			if got := f.queue.Len(); got != test.queued {
-				t.Errorf("%d keys queued, want %d", got, test.queued)
-			}
-		})
+	if got := len(strings.Fields(f.queued())); got != 201 {
+		t.Errorf("%d Foos are queued in the end, want the owner and the 200 that wait", got)
 	}
 }
 
@@ -1130,7 +669,6 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.enqueueFanOut = c.enqueueFoosOf // At once, because no worker runs.
 		synced, err := c.watch(klog.FromContext(ctx))
 		if err != nil {
 			t.Fatal(err)
@@ -1139,6 +677,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		kubeFactory.StartWithContext(ctx)
 		defer func() {
 			c.queue.ShutDown()
+			c.names.ShutDown()
 			stop()
 			samplesFactory.Shutdown()
 			kubeFactory.Shutdown()
@@ -1176,6 +715,9 @@ func TestInformersCallTheHandlers(t *testing.T) {
 				t.Fatalf("%s: %v", step.what, err)
 			}
 			synctest.Wait()
+			for c.names.Len() > 0 {
+				c.processNextName(ctx)
+			}
 			if n := c.queue.Len(); n != 1 {
 				t.Fatalf("%s: %d keys are queued, want 1", step.what, n)
 			}
@@ -1203,7 +745,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // No delay of a key ends.
 		foos := objects(named("good"), named("refused"), named("panics"))
 		f := newFixture(t, foos, foos)
-		defer f.queue.ShutDown()
+		defer f.shutDown()
 		f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
 		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if describe(r) == "create deployments panics" {
@@ -1239,11 +781,10 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 		want := []string{
 			"panics_total: 1",
 			`requests_total code="2xx" request="create Deployment" rule="create": 1`,
-			`requests_total code="2xx" request="get Deployment" rule="read refused name": 1`, // It does not exist.
 			`requests_total code="2xx" request="update status of Foo" rule="update status": 2`,
 			`requests_total code="403" request="create Deployment" rule="create": 1`,
-			`syncs_total outcome="done": 1`,
 			`syncs_total outcome="retry": 2`,
+			`syncs_total outcome="wait": 1`,
 		}
 		if diff := cmp.Diff(want, counted); diff != "" {
 			t.Errorf("counters (-want +got):\n%s", diff)
@@ -1255,7 +796,7 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		defer f.queue.ShutDown()
+		defer f.shutDown()
 		f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
 		work := func(what string, remembers int) {
 			t.Helper()
@@ -1276,55 +817,92 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		work("one that waits for the caches", 1) // The key has come back by itself.
 		f.stored = nil
 		f.refresh()
+		work("one that wrote", 1)
+		f.refresh()
 		work("one that went well", 0)
 		if got := f.queue.Len(); got != 0 {
 			t.Errorf("%d keys are left in the queue", got)
 		}
-		f.fails = map[string]error{"update foos/status web": apierrors.NewForbidden(foosGR, "web", errBoom)}
-		invalid := f.api.Object(fooResource, "default", "web").DeepCopyObject().(*v1alpha1.Foo)
-		invalid.Spec.DeploymentName = "Not A Name"
-		f.fill(objects(invalid))
+		if err := f.kube.AppsV1().Deployments("default").Delete(f.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
+		f.fill(f.api.Objects(fooResource))
 		f.queue.Add(webKey)
 		work("another one that failed", 1)
-		f.fails = nil
+		f.fails = map[string]error{"create deployments web": namespaceTerminating()}
+		f.fill(f.api.Objects(fooResource))
 		work("one that is terminal", 0)
-		f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
+		f.writes.Wrote(webKey, foosResource, newFoo())
 		f.fill(nil)
 		f.queue.Add(webKey)
 		work("a Foo that does not exist any more", 0)
-		if len(f.memories) > 0 || f.writes.IsOwnWrite(webKey, foosResource, "77") {
+		if len(f.memories) > 0 || f.writes.HoldDelay(webKey) > 0 {
 			t.Errorf("a Foo that does not exist any more is remembered: %v", f.memories)
 		}
 	})
 }
 
-// Somebody deletes the Deployment while the watch is interrupted, and the next list shows neither it nor its deletion.
+// A key is held after a write. The caches are not asked whether they have caught up with it until the next sync: they
+// may have, by a list that showed neither the Deployment nor its deletion.
 func TestADeploymentThatTheCacheNeverShowsIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		defer f.queue.ShutDown()
-		work := func(want ...string) {
-			t.Helper()
-			f.log = nil
-			if n := f.queue.Len(); n != 1 {
-				t.Fatalf("%d keys are queued, want 1", n)
-			}
-			if !f.processNextWorkItem(f.ctx, f.ctx) {
-				t.Fatal("the worker ended")
-			}
-			if diff := cmp.Diff(want, f.requests()); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
-		}
+		defer f.shutDown()
+		f.stored = map[string]string{foosResource: "1000", deploymentsResource: "1000"}
 		f.queue.Add(webKey)
-		work("create deployments web", "update foos/status web")
-		if err := f.kube.AppsV1().Deployments("default").Delete(f.ctx, "web", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
+		f.processNextWorkItem(f.ctx, f.ctx)
+		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
 		}
-		f.fill(objects(f.api.Object(fooResource, "default", "web"))) // The cache has our status, and no Deployment.
-		time.Sleep(lookAgainAfter)
+		f.fill(f.api.Objects(fooResource)) // The cache has our status, and no Deployment.
+		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
-		work("get foos web", "create deployments web")
+		if n := f.queue.Len(); n != 1 {
+			t.Fatalf("%d keys are queued, want 1", n)
+		}
+		f.processNextWorkItem(f.ctx, f.ctx)
+		if got := f.requests(); len(got) == 0 || got[0] != "get foos web" {
+			t.Errorf("requests: %v, want those of a sync without a Deployment", got)
+		}
+	})
+}
+
+// After a minute a sync does not wait for a cache any more, and the key comes back once a minute.
+func TestACacheThatLagsDoesNotHoldAKeyForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, objects(newFoo()), objects(newFoo()))
+		defer f.shutDown()
+		f.syncHandler(f.ctx, webKey)
+		f.refresh()
+		f.stored = map[string]string{foosResource: "1"}
+		began := time.Now()
+		outcome := f.syncHandler(f.ctx, webKey)
+		for ; outcome.After < time.Minute && outcome.Kind == plan.Wait; outcome = f.syncHandler(f.ctx, webKey) {
+			time.Sleep(outcome.After) // Virtual time.
+		}
+		if want := plan.WaitFor(plan.CacheStale, time.Minute); outcome != want || time.Since(began) < time.Minute {
+			t.Errorf("after %s: outcome %+v, want %+v", time.Since(began), outcome, want)
+		}
+		time.Sleep(time.Hour)
+		if outcome := f.syncHandler(f.ctx, webKey); outcome.Kind != plan.Done {
+			t.Errorf("an hour later: outcome %+v, want done", outcome)
+		}
+	})
+}
+
+func TestOutagesOfAWatchLoseNothing(t *testing.T) { footest.SimulateOutages(t, newRunner) }
+
+// The other tests run without a resync, and do not need one.
+func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
+	footest.SimulateResync(t, func(ctx context.Context, w footest.Wiring) (func(ctx context.Context), error) {
+		c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
+		if err != nil {
+			return nil, err
+		}
+		add := c.add
+		c.add = func(cache.ObjectName, fairqueue.Class) { c.add = add }
+		return c.Run, nil
 	})
 }
 
@@ -1411,14 +989,14 @@ func grantedBy(t *testing.T, file string) []string {
 	return granted
 }
 
-func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
+func TestPanicCostsItsKeyAMinuteAndNothingElse(t *testing.T) {
 	footest.WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) { // No delay of a key ends.
 		other := newFoo(func(foo *v1alpha1.Foo) {
 			foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other"
 		})
 		f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
-		defer f.queue.ShutDown()
+		defer f.shutDown()
 		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if describe(r) == "create deployments web" {
 				panic("planted")
@@ -1431,34 +1009,19 @@ func TestPanicCostsItsKeyARetryAndNothingElse(t *testing.T) {
 				t.Fatal("the worker ended")
 			}
 		}
-		if got := f.queue.NumRequeues(webKey); got != 1 {
-			t.Errorf("the key that panicked was requeued %d times, want 1", got)
+		time.Sleep(time.Minute - time.Nanosecond)
+		synctest.Wait()
+		if got := f.queue.Len(); got != 1 { // The other one, which was held.
+			t.Errorf("%d keys are queued within a minute, want 1", got)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if got := f.queue.Len(); got != 2 {
+			t.Errorf("%d keys are queued after a minute, want 2", got)
 		}
 		want := []string{"create deployments web", "create deployments other", "update foos/status other"}
 		if diff := cmp.Diff(want, f.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// The delay doubles for a Foo whose sync panics each time.
-func TestPanicsInARowBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		defer f.queue.ShutDown()
-		f.random = func() float64 { return 0 }
-		f.api.Intercept(func(*apisim.Request, func() (*http.Response, error)) (*http.Response, error) { panic("again") })
-		f.remember(webKey, plan.Memory{UID: "foo-uid", Generation: 6}) // An earlier generation than that of the Foo.
-		for attempt := range 4 {
-			want := 5 * time.Millisecond << attempt
-			got := f.syncSafely(f.ctx, webKey)
-			if got.Kind != plan.Retry || got.After != want || got.Expected || !errors.Is(got.Err, errPanic) {
-				t.Errorf("attempt %d: outcome = %+v, want a retry after %v that is logged", attempt, got, want)
-			}
-			if early := f.syncSafely(f.ctx, webKey); early.Kind != plan.Wait {
-				t.Errorf("attempt %d: an event during the backoff: outcome = %+v, want to wait", attempt, early)
-			}
-			time.Sleep(got.After) // Virtual time.
 		}
 	})
 }
@@ -1510,11 +1073,10 @@ func TestWorkReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
 	})
 }
 
-// While the controller runs, a Foo that only a fanOut queues is synced.
-func TestRunQueuesTheFoosOfFanOuts(t *testing.T) {
+// While the controller runs, a Foo is synced that is queued only because of the name of a Deployment.
+func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		f.enqueueFanOut = f.enqueueLater
 		ctx, stop := context.WithCancel(f.ctx)
 		go f.work(ctx) // The caches are as the test filled them.
 		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment(foreign)})
@@ -1576,9 +1138,9 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 			name:   "the API server refuses the same request repeatedly",
 			cached: objects(newFoo()),
 			fails:  map[string]error{"create deployments web": quota},
-			syncs:  5,
+			syncs:  2, // The second one backs off.
 			want: []string{`ERROR Sync failed: create Deployment web: deployments.apps "web" is forbidden: exceeded quota ` +
-				`foo=default/web failures=1`},
+				`foo=default/web`},
 		},
 		{
 			name:   "a patch gets a conflict",
@@ -1589,13 +1151,12 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, test.cached, test.cached)
-				defer f.queue.ShutDown()
+				defer f.shutDown()
 				f.fails = test.fails
 				logger := newLog(0)
 				for range max(test.syncs, 1) {
 					f.queue.Add(webKey)
 					f.processNextWorkItem(klog.NewContext(f.ctx, logger), klog.NewContext(f.ctx, logger))
-					time.Sleep(10 * time.Second) // Virtual time: the next sync tries again.
 				}
 				if diff := cmp.Diff(test.want, linesOf(logger)); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
@@ -1603,78 +1164,6 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 			})
 		})
 	}
-}
-
-// After a failure was logged, the next success is logged too. If the Foo is deleted or becomes Stalled instead, there
-// is no such line.
-func TestRecoveryIsLoggedUnlessTheFooIsDeletedOrStalled(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		then func(*fixture)
-		want string
-	}{
-		{
-			name: "it recovers",
-			then: func(f *fixture) { f.fails = nil },
-			want: "INFO Created Deployment foo=default/web rule=create deployment=default/web\n" +
-				"INFO Sync recovered foo=default/web failures=1",
-		},
-		{name: "the Foo is deleted", then: func(f *fixture) { f.fill(nil) }},
-		{name: "the Foo is being deleted", then: func(f *fixture) { f.fill(objects(newFoo(deleting))) }},
-		{
-			name: "the Foo becomes Stalled",
-			then: func(f *fixture) {
-				invalid := f.api.Object(fooResource, "default", "web").(*v1alpha1.Foo)
-				invalid.Spec.DeploymentName = "Not A Name"
-				f.fill(objects(invalid))
-			},
-			want: "INFO Foo became Stalled foo=default/web reason=Invalid",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, objects(newFoo()), objects(newFoo()))
-				defer f.queue.ShutDown()
-				f.fails = map[string]error{"create deployments web": apierrors.NewForbidden(deploymentsGR, "web", errBoom)}
-				logger := newLog(0)
-				for range 2 {
-					f.queue.Add(webKey)
-					f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
-					time.Sleep(10 * time.Second)
-					test.then(f)
-				}
-				f.failures.Succeeded(logger, webKey) // Logs nothing: the failure is not remembered any more.
-				got := slices.DeleteFunc(linesOf(logger), func(line string) bool { return strings.HasPrefix(line, "ERROR") })
-				if strings.Join(got, "\n") != test.want {
-					t.Errorf("logged %q, want %q", got, test.want)
-				}
-			})
-		})
-	}
-}
-
-// A sync that a stale cache ends has not tried everything, so it is no recovery.
-func TestAStaleCacheIsNoRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), objects(newFoo(deleting)))
-		defer f.queue.ShutDown()
-		refused := apierrors.NewForbidden(deploymentsGR, "web", errBoom)
-		f.fails = map[string]error{"patch deployments web": refused, "update foos/status web": refused}
-		logger := newLog(0)
-		for range 2 {
-			f.queue.Add(webKey)
-			f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
-			time.Sleep(10 * time.Second) // Virtual time.
-			f.fill(objects(newFoo(upToDate)))
-		}
-		want := []string{"patch deployments web", "update foos/status web", "get foos web"}
-		if diff := cmp.Diff(want, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-		if lines := linesOf(logger); len(lines) != 1 || !strings.HasPrefix(lines[0], "ERROR Sync failed") {
-			t.Errorf("logged %q, want only the failure", lines)
-		}
-	})
 }
 
 // All log lines of one sync have the same reconcile id. The next sync has another one.
@@ -1726,7 +1215,7 @@ func linesOf(logger klog.Logger) []string {
 func TestFlagsOfHelpCanBeSet(t *testing.T) {
 	values := map[string]string{
 		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
-		"workers": "3", "kube-api-qps": "20", "kube-api-burst": "50",
+		"workers": "3", "resync": "5m", "kube-api-qps": "20", "kube-api-burst": "50",
 		"namespace": "team", "leader-elect": "true", "leader-elect-namespace": "foo-system",
 		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
 		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
@@ -1791,19 +1280,19 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-				defer f.queue.ShutDown()
+				defer f.shutDown()
 				f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
 				f.add(webKey, fairqueue.Change)
 				f.processNextWorkItem(f.ctx, f.ctx)
 				if test.behind {
 					f.stored = map[string]string{foosResource: "10", deploymentsResource: "20"}
-					f.writes.WroteAt(webKey, "foo-uid", foosResource, "77")
+					f.writes.Wrote(webKey, foosResource, newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "77" }))
 				}
 				if test.behind || test.event {
 					f.add(webKey, fairqueue.Change)
 					f.processNextWorkItem(f.ctx, f.ctx)
 				}
-				if got := f.retries.HasFailed(webKey); got != test.counts {
+				if got := f.retries.Class(webKey) == fairqueue.Failed; got != test.counts {
 					t.Errorf("the retry needs a token: %t, want %t", got, test.counts)
 				}
 			})
@@ -1920,6 +1409,7 @@ func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 		controller, err = New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 		return func(ctx context.Context) {
 			<-ctx.Done()
+			controller.names.ShutDown()
 			controller.queue.ShutDown()
 		}, err
 	}
@@ -1948,14 +1438,13 @@ func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Syn
 		return nil, err
 	}
 	c.random = func() float64 { return 0 }
-	c.enqueueFanOut = c.enqueueFoosOf       // At once, because no other goroutine runs.
-	c.lookAgain = func(cache.ObjectName) {} // A scenario lets the caches see everything.
 	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
 		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
 	}
 	return &footest.Subject{
-		Queue: &c.queue, Add: &c.add, Retries: c.retries,
+		Queue: &c.queue, Add: &c.add, Retries: c.retries, Names: &c.names,
 		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
+		ProcessName: func(ctx context.Context) { c.processNextName(ctx) },
 	}, nil
 }
 
@@ -1985,8 +1474,8 @@ type fixture struct {
 	// whenAsked, unless nil, is called when a cache is asked for that resourceVersion.
 	whenAsked func()
 	log       []string // The requests, in order.
-	// enqueueLater is what enqueueFanOut is outside of tests.
-	enqueueLater func(fanOut)
+	// added are the keys that were queued by handlers, with their last class.
+	added map[cache.ObjectName]fairqueue.Class
 }
 
 // fixtureWorkers is so many that a test can get all keys of a namespace without Done.
@@ -2012,13 +1501,25 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 		t.Fatal(err)
 	}
 	f.Controller = controller
-	f.writes = consistency.New(func(resource, _ string) consistency.Store { return progressOf{f, resource} })
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
+	f.writes = consistency.New(map[string]consistency.Store{
+		foosResource: progressOf{f.foos, f, foosResource}, deploymentsResource: progressOf{f.deps, f, deploymentsResource},
+	})
 	f.fill(f.current(cached, live))
-	f.enqueueLater, f.enqueueFanOut = f.enqueueFanOut, f.enqueueFoosOf // At once, because no other goroutine runs.
-	t.Cleanup(f.queue.ShutDown)
-	t.Cleanup(f.fanOuts.ShutDown)
+	f.added = map[cache.ObjectName]fairqueue.Class{}
+	add := f.add
+	f.add = func(key cache.ObjectName, class fairqueue.Class) {
+		f.added[key] = class
+		add(key, class)
+	}
+	t.Cleanup(f.shutDown)
 	return f
+}
+
+// shutDown ends the goroutines of the queues.
+func (f *fixture) shutDown() {
+	f.queue.ShutDown()
+	f.names.ShutDown()
 }
 
 var (
@@ -2063,6 +1564,7 @@ func (f *fixture) current(cached, live []runtime.Object) []runtime.Object {
 
 // progressOf is a consistency.Store that reports the resourceVersion in fixture.stored.
 type progressOf struct {
+	cache.Store
 	*fixture
 	resource string
 }
@@ -2128,15 +1630,10 @@ func (f *fixture) fill(objs []runtime.Object) {
 	var foos, deps []any
 	for _, obj := range objs {
 		if foo, ok := obj.(*v1alpha1.Foo); ok {
-			foos = append(foos, foo.DeepCopy())
-			f.claims.Update(foo)
+			foos = append(foos, plan.TrimFoo(foo.DeepCopy()))
 			continue
 		}
-		trimmed, err := plan.Trim(obj.DeepCopyObject())
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		deps = append(deps, trimmed)
+		deps = append(deps, plan.TrimDeployment(obj.DeepCopyObject().(*appsv1.Deployment)))
 	}
 	if err := errors.Join(f.foos.Replace(foos, ""), f.deps.Replace(deps, "")); err != nil {
 		f.t.Fatal(err)

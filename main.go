@@ -34,7 +34,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
@@ -47,6 +46,7 @@ import (
 	"example.com/foo-controller/pkg/metrics"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/preflight"
+	"example.com/foo-controller/pkg/ratelimit"
 	"example.com/foo-controller/pkg/recorder"
 	"example.com/foo-controller/pkg/serving"
 	"example.com/foo-controller/pkg/shallow"
@@ -95,7 +95,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	caches, err := newCaches(conns.watch, opts.namespace, reporter)
+	caches, err := newCaches(conns.watch, opts, reporter)
 	if err != nil {
 		return err
 	}
@@ -104,12 +104,11 @@ func run(args []string, stdout io.Writer) error {
 	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
 	reportedBy := v1alpha1.GroupName + "/" + controllerName
-	eventRecorder, err := recorder.New(recordCtx, conns.write.Kube.EventsV1(), scheme, reportedBy)
+	eventRecorder, err := recorder.New(recordCtx, conns.write.Kube.EventsV1(), scheme, reportedBy, ratelimit.New().Allow)
 	if err != nil {
 		return err
 	}
-	noticing := checkingRecorder{eventRecorder, reporter}
-	controller, err := New(ctx, conns.write, noticing, caches.foos, caches.deployments, opts.workers)
+	controller, err := New(ctx, conns.write, eventRecorder, caches.foos, caches.deployments, opts.workers)
 	if err != nil {
 		return err
 	}
@@ -138,23 +137,6 @@ func run(args []string, stdout io.Writer) error {
 		controller.Run(ctx)
 		eventRecorder.Flush(flushTimeout)
 	})
-}
-
-// checkingRecorder has the cluster checked again when a status was not stored: the CustomResourceDefinition may have
-// changed.
-type checkingRecorder struct {
-	events.EventRecorder
-	reporter *preflight.Reporter
-}
-
-// Eventf implements events.EventRecorder.
-func (r checkingRecorder) Eventf(
-	regarding, related runtime.Object, eventType, reason, action, note string, args ...any,
-) {
-	if reason == v1alpha1.EventStatusNotStored {
-		r.reporter.Suspect()
-	}
-	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, note, args...)
 }
 
 // connections are the clients for three purposes. Those of watch have a network connection of their own, so that a
@@ -235,15 +217,16 @@ type caches struct {
 	checks []func(context.Context) error
 }
 
-func newCaches(clients Clients, namespace string, reporter *preflight.Reporter) (*caches, error) {
+func newCaches(clients Clients, opts *options, reporter *preflight.Reporter) (*caches, error) {
 	name, err := cache.NewInformerName(controllerName)
 	if err != nil {
 		return nil, err
 	}
+	namespace := opts.namespace
 	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(clients.Kube, 0,
 		kubeinformers.WithTransform(plan.Trim), kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
-	samplesFactory := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, 0,
-		fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
+	samplesFactory := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, opts.resync,
+		fooinformers.WithTransform(plan.Trim), fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
 	c := &caches{
 		kubeFactory: kubeFactory, samplesFactory: samplesFactory,
 		foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), deployments: kubeFactory.Apps().V1().Deployments(),
@@ -410,6 +393,7 @@ func (e endpoints) listFoos() []*v1alpha1.Foo {
 type options struct {
 	kubeconfig, context, master, namespace      string
 	workers, burst                              int
+	resync                                      time.Duration
 	qps                                         float64
 	leaderElect                                 bool
 	leaseNamespace                              string
@@ -424,7 +408,7 @@ type options struct {
 // flagOrder has the flags in the order in which --help prints them.
 var flagOrder = []string{
 	"kubeconfig", "context", "master", "namespace",
-	"workers", "kube-api-qps", "kube-api-burst",
+	"workers", "resync", "kube-api-qps", "kube-api-burst",
 	"leader-elect", "leader-elect-namespace", "leader-elect-lease-duration", "leader-elect-renew-deadline",
 	"leader-elect-retry-period",
 	"health-probe-bind-address", "metrics-bind-address", "metrics-cert-file", "metrics-key-file", "debug-bind-address",
@@ -441,6 +425,8 @@ func (o *options) flags() (fs *flag.FlagSet, applyLogging func() error) {
 	fs.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use; empty is its current one")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server; overrides the kubeconfig's")
 	fs.IntVar(&o.workers, "workers", 32, "`number` of Foos worked on at a time; one namespace gets at most half of them")
+	fs.DurationVar(&o.resync, "resync", 10*time.Minute,
+		"`time` after which every Foo is synced once more, from the caches, in case an event was lost; 0 turns that off")
 	fs.Float64Var(&o.qps, "kube-api-qps", -1,
 		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
 	fs.IntVar(&o.burst, "kube-api-burst", 0,
@@ -552,6 +538,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 		return nil, fmt.Errorf("--namespace=%s: this is not the name of a namespace", opts.namespace)
 	case opts.workers < 1:
 		return nil, fmt.Errorf("--workers=%d: at least 1 is needed", opts.workers)
+	case opts.resync < 0:
+		return nil, fmt.Errorf("--resync=%v: give a time, or 0 for no resync", opts.resync)
 	case opts.qps >= 0 && opts.qps < 1: // All workers together would wait for longer than a sync may take.
 		return nil, fmt.Errorf("--kube-api-qps=%v: give a rate of at least 1, or -1 for no limit", opts.qps)
 	}

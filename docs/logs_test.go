@@ -14,8 +14,8 @@ import (
 )
 
 // messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
-// Error are those of loggers, the others are in pkg/preflight.
-var messageArgument = map[string]int{"Info": 0, "Error": 1, "resolve": 1, "report": 2, "problem": 0}
+// Error are those of loggers, info is in pkg/logging, the others are in pkg/preflight.
+var messageArgument = map[string]int{"Info": 0, "Error": 1, "info": 2, "resolve": 1, "report": 2, "problem": 0}
 
 // TestOperationsHasTheLinesOfTheDefaultLog compares the tables of log lines in operations.md with the code.
 func TestOperationsHasTheLinesOfTheDefaultLog(t *testing.T) {

@@ -259,9 +259,9 @@ func startController(t *testing.T, flags ...string) *process {
 	return startProcess(t, controllerCommand(flags...))
 }
 
-// controllerCommand returns the command that startController starts.
+// controllerCommand returns the command that startController starts. It turns the resync off: nothing may need one.
 func controllerCommand(flags ...string) *exec.Cmd {
-	return exec.Command(controllerBinary, append([]string{"-v=2"}, flags...)...)
+	return exec.Command(controllerBinary, append([]string{"-v=2", "--resync=0"}, flags...)...)
 }
 
 // startProcess is startController for a binary of the controller, and an environment.

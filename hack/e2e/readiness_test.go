@@ -152,8 +152,8 @@ var contract = []contractRow{
 		in:   placeCommon, how: byCreating("renaming-the-new-one-comes-up"), message: "to move from Deployment",
 	},
 	{
-		line: "waiting for name: its Foo cannot move | False | - | True | WaitingForName | Failed | Degraded | waits",
-		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), message: "cannot move",
+		line: "waiting for name: its Foo cannot move | False | True | - | WaitingForName | InProgress | Progressing | waits",
+		in:   placeCommon, how: byCreating("renaming-the-new-name-is-taken"), message: "to move from Deployment",
 	},
 	{
 		line: "waiting for name: its Foo is deleted | False | True | - | WaitingForName | InProgress | Progressing | waits",
@@ -230,6 +230,11 @@ var contract = []contractRow{
 		line: "renaming: the new one is stuck | False | - | True | ProgressDeadlineExceeded | Failed | Degraded | waits",
 		in:   placeCommon, spec: oneAvailable(), from: v1alpha1.ReasonAvailable,
 		how: byRenamingAndRunningOutOfTime(neverReadyImage), message: keptMeanwhile,
+	},
+	{
+		line: "renaming: the new one is too small | False | - | True | Renaming | Failed | Degraded | waits",
+		in:   placeCommon, spec: &v1alpha1.FooSpec{Image: "nginx:1.29"}, from: v1alpha1.ReasonAvailable,
+		how: byRenamingToLess, message: "is set to 2",
 	},
 	{
 		line: "renaming: the old one is being deleted | True | - | - | Available | Current | Healthy | returns",
@@ -787,6 +792,18 @@ func byRenamingAndHoldingTheOldOne(t *testing.T, e *env, foo string) {
 	t.Helper()
 	e.editDeployment(t, foo, `{"metadata":{"finalizers":["`+heldByTest+`"]}}`)
 	byRenaming("", "nginx:1.29")(t, e, foo)
+}
+
+// byRenamingToLess scales the new Deployment down before it can take over.
+func byRenamingToLess(t *testing.T, e *env, foo string) {
+	t.Helper()
+	e.editDeployment(t, foo, `{"spec":{"replicas":2}}`)
+	byRenaming("", neverReadyImage)(t, e, foo)
+	until(t, "there is a Deployment "+foo+"-new", func(context.Context) (bool, error) {
+		return e.exists(t, foo+"-new"), nil
+	})
+	e.editDeployment(t, foo+"-new", `{"spec":{"replicas":1}}`)
+	e.editFoo(t, foo, `{"spec":{"image":"nginx:1.29"}}`)
 }
 
 func byCreatingAndRunningOutOfTime(t *testing.T, e *env, foo string) {

@@ -51,7 +51,7 @@ func TestRename(t *testing.T) {
 		}
 	})
 
-	run("twice quickly: a Deployment that was never available is deleted at once", func(t *testing.T, e *env) {
+	run("twice quickly: nothing is deleted before the last one can take over", func(t *testing.T, e *env) {
 		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "a", Replicas: new(int32(2))})
 		lowest := e.sampleAvailable(t)
 		e.editFoo(t, "web", `{"spec":{"deploymentName":"b","image":"`+neverReadyImage+`"}}`)
@@ -60,10 +60,14 @@ func TestRename(t *testing.T) {
 			t.Errorf("%d replicas available, want those of the new Deployment, none", foo.Status.AvailableReplicas)
 		}
 		e.editFoo(t, "web", `{"spec":{"deploymentName":"c"}}`)
-		e.waitForFoo(t, "web", func(*v1alpha1.Foo) bool { return e.hasDeployments(t, "a", "c") })
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
-			return strings.Contains(readyCondition(foo).Message, `Deployment "a" keeps serving with 2 until then`)
+			message := readyCondition(foo).Message
+			return strings.Contains(message, `Deployment "a" keeps serving with 2 until then`) &&
+				strings.Contains(message, "you may delete it: kubectl -n "+e.namespace+" delete deployment b")
 		})
+		if !e.hasDeployments(t, "a", "b", "c") {
+			t.Error("a Deployment was deleted before the new one is available")
+		}
 		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "c") })
 		if n := lowest(); n < 2 {
@@ -118,7 +122,7 @@ func TestRename(t *testing.T) {
 		e.waitForReason(t, "one", v1alpha1.ReasonNameCycle)
 		foo := e.waitForReason(t, "two", v1alpha1.ReasonNameCycle)
 		if message := readyCondition(foo).Message; !strings.Contains(message,
-			`Foo "two" waits for Deployment "x" of Foo "one"; Foo "one" waits for Deployment "y" of Foo "two"`) {
+			`This Foo waits for Deployment "x" of Foo "one", which waits for Deployment "y" of this Foo`) {
 			t.Errorf("message = %q, want the cycle in it", message)
 		}
 		e.rename(t, "one", "z")
@@ -130,7 +134,7 @@ func TestRename(t *testing.T) {
 		}
 	})
 
-	run("a cycle of three: all of them report it", func(t *testing.T, e *env) {
+	run("a cycle of three: each reports for which one it waits", func(t *testing.T, e *env) {
 		names := []string{"a", "b", "c"}
 		for _, name := range names {
 			e.createReady(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(1))})
@@ -139,7 +143,7 @@ func TestRename(t *testing.T) {
 			e.rename(t, name, names[(i+1)%3])
 		}
 		for _, name := range names {
-			e.waitForReason(t, name, v1alpha1.ReasonNameCycle)
+			e.waitForReason(t, name, v1alpha1.ReasonWaitingForName)
 		}
 		e.deleteFoo(t, "a", metav1.DeletePropagationBackground)
 		e.waitForReason(t, "b", v1alpha1.ReasonAvailable)

@@ -19,6 +19,7 @@ const (
 	cacheB   = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="b",resource="foos"}`
 	doneA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="done"}`
 	retryA   = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="retry"}`
+	waitA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="wait"}`
 	depthA   = `workqueue_depth{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
 	panicsA  = `foo_controller_panics_total{job="foo-controller",namespace="foo-system",pod="a"}`
 	startedA = `process_start_time_seconds{job="foo-controller",namespace="foo-system",pod="a"}`
@@ -212,12 +213,18 @@ func TestAlerts(t *testing.T) {
 			fires:  []string{"FooControllerSyncsFail foo-system warning"},
 		},
 		{
+			name:   "twenty of 10,000 Foos fail, and the others are resynced",
+			series: timeline{retryA: "0x29 0+20x90", doneA: "0+1000x120"},
+			first:  50,
+			fires:  []string{"FooControllerSyncsFail foo-system warning"},
+		},
+		{
 			name:   "three Foos fail in a cluster where nothing else happens",
 			series: timeline{retryA: "0x29 0+3x90", doneA: "0+60x29 1800x90"},
 		},
 		{
 			name:   "conflicts in a busy cluster",
-			series: timeline{retryA: "0x29 0+100x90", doneA: "0+600x120"},
+			series: timeline{retryA: "0x29 0+100x90", doneA: "0+600x120", waitA: "0+600x120"},
 		},
 		{
 			name:   "the status may not be written",

@@ -29,7 +29,7 @@ import (
 const survivorsFile = "hack/mutants/survivors.txt"
 
 // defaultDirs are the packages that decide, and whose tests are fast.
-var defaultDirs = []string{"pkg/retry", "pkg/consistency", "pkg/plan"}
+var defaultDirs = []string{"pkg/ratelimit", "pkg/consistency", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
 the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]". It does not change the sources.

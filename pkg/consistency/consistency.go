@@ -1,6 +1,9 @@
 // Package consistency lets a controller read its own writes. An informer's cache lags behind the API server, so a
-// sync right after a write may not see it, and would write again. The controller records in a Writes every write that
-// the API server acknowledged, and asks it before the next sync whether the caches have caught up.
+// sync right after a write may not see it, and would write again. The controller records in a Writes every version
+// that a write or a live read returned, and asks it before the next sync whether the caches have caught up.
+//
+// Events are only hints. If a watch breaks, a list follows, and what came and went in between has no event. So a key
+// for which a version was recorded is not done: it comes back until the cache has reached that version.
 //
 // kube-controller-manager handles stale caches in the same way (KEP-5647). Both rely on
 // Store.LastStoreSyncResourceVersion of client-go. It returns the resourceVersion up to which a cache has seen its
@@ -8,9 +11,11 @@
 package consistency
 
 import (
+	"maps"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
@@ -19,161 +24,155 @@ import (
 const (
 	firstDelay = 5 * time.Millisecond
 	maxDelay   = time.Second
-	// maxHold is the longest time for which a key is held. A cache that lags longer has lost its watch. The key is then
-	// synced with live reads instead.
-	maxHold = time.Minute
+	// maxWait is the longest time for which syncs of a key wait for a cache. A cache that lags longer has lost its watch.
+	maxWait = time.Minute
+	// maxAge is when a version is forgotten in any case: after a restore of etcd, no cache ever reaches it.
+	maxAge = time.Hour
 )
 
-// A Store reports the resourceVersion that a cache has reached. Every cache.Store is one.
+// A Store is a cache, and reports the resourceVersion that it has reached. Every cache.Store is one.
 type Store interface {
+	GetByKey(key string) (item any, exists bool, err error)
 	LastStoreSyncResourceVersion() string
 }
 
-// Stores returns the cache that has the objects of a resource in a namespace, or nil.
-type Stores func(resource, namespace string) Store
-
-// Writes remembers the acknowledged writes for each object that a controller reconciles. It may be used concurrently.
-// But only the worker that has a key may call methods with this key, except IsOwnWrite.
+// Writes remembers, for each object that a controller reconciles, the versions that the caches must reach. It may be
+// used concurrently, but only the worker that has a key may call methods with this key.
 type Writes struct {
-	stores Stores
-	now    func() time.Time
+	stores map[string]Store
 
-	mu     sync.Mutex
-	owners map[cache.ObjectName]*ownerRecord
+	mu   sync.Mutex
+	keys map[cache.ObjectName]*expected
 }
 
-// ownerRecord has the writes for one object.
-type ownerRecord struct {
-	uid types.UID
-	// written has, per resource, the resourceVersion of our last write.
-	written map[string]string
-	// pending has, per resource, the newest known resourceVersion that the cache does not show yet.
-	pending map[string]string
-	// overdue has, per resource, a resourceVersion that was pending for longer than maxHold.
-	overdue map[string]string
-	// attempts counts the delays since a version was last recorded. The first of them began at firstAttempt.
-	attempts     int
-	firstAttempt time.Time
+// expected are the versions for one key.
+type expected struct {
+	versions map[named]recorded
+	// attempts counts the delays since a version was recorded.
+	attempts int
 }
+
+// A recorded version, and when it was recorded. Of an object that was deleted only the uid is known.
+type recorded struct {
+	version string
+	deleted types.UID
+	at      time.Time
+}
+
+// A named object has a resource and a name. Its namespace is that of the key.
+type named struct{ resource, name string }
 
 // New returns a Writes for the resources that have a cache in stores.
-func New(stores Stores) *Writes {
-	return &Writes{stores: stores, now: time.Now, owners: map[cache.ObjectName]*ownerRecord{}}
+func New(stores map[string]Store) *Writes {
+	return &Writes{stores: stores, keys: map[cache.ObjectName]*expected{}}
 }
 
-// WroteAt records a write that the API server acknowledged. key and uid are those of the object that is reconciled.
-// The write was to an object of resource, which got this resourceVersion. Records for an earlier uid are dropped.
-func (w *Writes) WroteAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
+// Wrote records what a write returned: obj, of this resource, for the object that has this key.
+func (w *Writes) Wrote(key cache.ObjectName, resource string, obj metav1.Object) {
+	w.record(key, named{resource, obj.GetName()}, recorded{version: obj.GetResourceVersion(), at: time.Now()})
+}
+
+// Deleted records that obj was deleted: the cache must not have it any more, or show that it is being deleted.
+func (w *Writes) Deleted(key cache.ObjectName, resource string, obj metav1.Object) {
+	w.record(key, named{resource, obj.GetName()}, recorded{deleted: obj.GetUID(), at: time.Now()})
+}
+
+func (w *Writes) record(key cache.ObjectName, n named, r recorded) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := w.owner(key, uid)
-	o.written[resource] = resourceVersion
-	o.expect(resource, resourceVersion)
-}
-
-// ObservedAt records the resourceVersion that a live read returned. The next sync waits until the cache reaches it. But
-// its event does not count as our own write.
-func (w *Writes) ObservedAt(key cache.ObjectName, uid types.UID, resource, resourceVersion string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.owner(key, uid).expect(resource, resourceVersion)
-}
-
-// IsOwnWrite reports whether a watch event with this resourceVersion only shows our own last write for the object.
-func (w *Writes) IsOwnWrite(key cache.ObjectName, resource, resourceVersion string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o := w.owners[key]
-	return o != nil && resourceVersion != "" && o.written[resource] == resourceVersion
-}
-
-// owner returns the record of the object, or a new one for a new object or uid.
-func (w *Writes) owner(key cache.ObjectName, uid types.UID) *ownerRecord {
-	o := w.owners[key]
-	if o == nil || o.uid != uid {
-		o = &ownerRecord{uid: uid, written: map[string]string{}, pending: map[string]string{}, overdue: map[string]string{}}
-		w.owners[key] = o
+	e := w.keys[key]
+	if e == nil {
+		e = &expected{versions: map[named]recorded{}}
+		w.keys[key] = e
 	}
-	return o
+	// It may be older than the one before: after a restore of etcd, a live read shows which versions exist.
+	e.versions[n] = r
+	e.attempts = 0
 }
 
-// expect makes the next sync wait until the cache of resource has reached the version. An older version never replaces
-// a newer one that is pending: answers may overtake each other.
-func (o *ownerRecord) expect(resource, resourceVersion string) {
-	order, err := resourceversion.CompareResourceVersion(resourceVersion, o.pending[resource])
-	if err == nil && order < 0 {
+// Read records what a live read returned, unless the cache has the object in this version or a later one, whose event
+// queues the key. That the cache has reached the version is not enough: a list may have come since the sync read the
+// cache, on which obj was gone again, and which brought no event.
+func (w *Writes) Read(key cache.ObjectName, resource string, obj metav1.Object) {
+	name := cache.MetaObjectToName(obj)
+	_, found, _ := w.stores[resource].GetByKey(name.String()) // A cache has no errors.
+	if found && w.reached(resource, obj.GetResourceVersion()) {
 		return
 	}
-	o.pending[resource] = resourceVersion
-	o.attempts = 0
+	w.Wrote(key, resource, obj)
 }
 
-// CatchUpDelay returns how long to wait until the caches may have caught up with all writes for the object. It returns
-// 0 if they have. Call it before you read the caches: an object that was read earlier may be older than the write.
+// CatchUpDelay returns how long to wait before the next sync of key, until the caches may have reached its versions: 0
+// if they have. Call it before you read the caches: an object that was read earlier may be older.
 //
-// The delay doubles from call to call, from 5 ms to 1 s. After a minute it is 0 in any case, and IsStale is true from
-// then on. It is also 0 if the versions cannot be compared: to hold a key for ever would be worse than a write that the
-// API server refuses.
+// The delay doubles from call to call, from 5 ms to 1 s. After a minute it is 0 in any case: preconditions keep the
+// writes of a sync with stale caches harmless, and while one watch is down, the other cache may have changes. It is
+// also 0 if versions cannot be compared.
 func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := w.owners[key]
-	if o == nil {
+	e := w.keys[key]
+	if e == nil {
 		return 0
 	}
-	for resource, version := range o.pending {
-		if w.reached(resource, key.Namespace, version) {
-			delete(o.pending, resource)
+	age := maxAge // Of the youngest version that is not reached.
+	maps.DeleteFunc(e.versions, func(n named, r recorded) bool {
+		if w.shows(key, n, r) {
+			return true
 		}
-	}
-	if len(o.pending) == 0 {
+		age = min(age, time.Since(r.at))
+		return time.Since(r.at) >= maxAge
+	})
+	switch {
+	case len(e.versions) == 0:
+		delete(w.keys, key)
+		return 0
+	case age >= maxWait:
+		e.attempts++
 		return 0
 	}
-	if o.attempts == 0 {
-		o.firstAttempt = w.now()
-	}
-	if w.now().Sub(o.firstAttempt) >= maxHold {
-		for resource, version := range o.pending {
-			o.overdue[resource] = version
-		}
-		clear(o.pending)
-		return 0
-	}
-	delay := min(firstDelay<<min(o.attempts, 10), maxDelay)
-	o.attempts++
+	delay := min(firstDelay<<min(e.attempts, 10), maxDelay)
+	e.attempts++
 	return delay
 }
 
-// IsStale reports whether the cache of resource has lacked a version that is known to exist for more than a minute. If
-// so, read live before you act on its objects.
-func (w *Writes) IsStale(key cache.ObjectName, resource string) bool {
+// HoldDelay returns after how long key must be synced again although its sync has nothing left to do: 5 ms if the sync
+// recorded a version, a minute if it did not wait any longer for an earlier one, and 0 if no version is expected.
+//
+// It does not ask the caches. After a list that has come during the sync they have reached the version, and there may
+// have been no event: a Deployment that was created and deleted since the list before has none.
+func (w *Writes) HoldDelay(key cache.ObjectName) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := w.owners[key]
-	if o == nil || o.overdue[resource] == "" {
-		return false
+	switch e := w.keys[key]; {
+	case e == nil:
+		return 0
+	case e.attempts == 0:
+		return firstDelay
 	}
-	if w.reached(resource, key.Namespace, o.overdue[resource]) {
-		delete(o.overdue, resource)
-		return false
-	}
-	return true
+	return maxWait
 }
 
-// Forget drops the records for key. Call it when the object does not exist any more.
+// Forget drops the versions for key. Call it when the object does not exist any more.
 func (w *Writes) Forget(key cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.owners, key)
+	delete(w.keys, key)
 }
 
-// reached reports whether the cache of resource in namespace has reached version. It returns true if the versions
-// cannot be compared.
-func (w *Writes) reached(resource, namespace, version string) bool {
-	store := w.stores(resource, namespace)
-	if store == nil {
-		return true
+// shows reports whether the cache of an object shows what was recorded.
+func (w *Writes) shows(key cache.ObjectName, n named, r recorded) bool {
+	if r.deleted == "" {
+		return w.reached(n.resource, r.version)
 	}
-	order, err := resourceversion.CompareResourceVersion(version, store.LastStoreSyncResourceVersion())
+	name := cache.NewObjectName(key.Namespace, n.name)
+	cached, _, _ := w.stores[n.resource].GetByKey(name.String())
+	obj, found := cached.(metav1.Object)
+	return !found || obj.GetUID() != r.deleted || obj.GetDeletionTimestamp() != nil
+}
+
+// reached reports whether the cache of a resource has reached version. It returns true if versions cannot be compared.
+func (w *Writes) reached(resource, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, w.stores[resource].LastStoreSyncResourceVersion())
 	return err != nil || order <= 0
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +35,7 @@ type controllerUnderTest struct {
 	// copies has a copy of each cached object, made when it was cached. They show whether a sync changed an object.
 	copies map[object]object
 	queue  *queue
+	names  *names
 	// synced is the result of the last sync.
 	synced Synced
 }
@@ -65,6 +67,8 @@ func (e *env) start(name string) *controllerUnderTest {
 	c.subject = subject
 	c.queue = newQueue(*subject.Queue, *subject.Add, subject.Retries)
 	*subject.Queue, *subject.Add = c.queue, c.queue.add
+	c.names = &names{TypedDelayingInterface: *subject.Names, controller: c, due: map[cache.ObjectName]time.Time{}}
+	*subject.Names = c.names
 	c.caches = map[string]*cacheUnderTest{
 		foosResource:        {store: foos.Informer().GetIndexer(), notify: foos.idle.notify},
 		deploymentsResource: {store: deployments.Informer().GetIndexer(), notify: deployments.idle.notify},
@@ -138,8 +142,13 @@ func (c *controllerUnderTest) apply(cached *cacheUnderTest, change *apisim.Revis
 // notify calls the handlers of a cache. The keys that they queue are added by name, since handlers may add them in the
 // order of a map.
 func (c *controllerUnderTest) notify(cached *cacheUnderTest, n notification) {
+	c.collect(func() { cached.notify(n) })
+}
+
+// collect calls add, and then adds the keys that it has queued.
+func (c *controllerUnderTest) collect(add func()) {
 	c.queue.collecting = true
-	cached.notify(n)
+	add()
 	c.queue.addCollected()
 }
 

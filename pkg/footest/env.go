@@ -67,6 +67,7 @@ func (e *env) startOver() {
 func (e *env) stop() {
 	for _, c := range e.controllers {
 		c.queue.ShutDown()
+		c.names.ShutDown()
 	}
 }
 
@@ -143,10 +144,11 @@ func (e *env) runUntilIdle() {
 // runOnce lets each controller sync once, before any of them sees the writes of the others. It reports whether a key
 // was queued.
 func (e *env) runOnce() bool {
+	synctest.Wait() // For keys whose delay is over.
 	for _, c := range e.controllers {
+		c.names.addDue()
 		c.updateCaches()
 	}
-	synctest.Wait() // For keys whose delay is over.
 	busy := false
 	for _, c := range e.controllers {
 		if c.queue.Len() > 0 {

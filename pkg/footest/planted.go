@@ -27,6 +27,7 @@ var plantedFaults = []struct {
 	{
 		name:      "a status that is acknowledged and not stored, so that it is written again and again",
 		onRequest: loseStatus,
+		differs:   true,
 		problem:   "one more sync of every Foo sends",
 	},
 	{

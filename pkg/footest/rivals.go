@@ -18,6 +18,9 @@ const shared = "shared"
 func (n *neighbourhood) createRivals(foos int) {
 	for i := range foos {
 		n.createFoo(tenant, fooName(i), shared)
+		if i == 0 {
+			time.Sleep(time.Second) // The others come when it has the Deployment.
+		}
 	}
 }
 

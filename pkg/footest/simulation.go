@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -22,6 +23,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	samplesinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/ratelimit"
 	"example.com/foo-controller/pkg/recorder"
 )
 
@@ -33,6 +35,8 @@ type simulation struct {
 	// newRunner makes a controller. It runs with this number of workers.
 	newRunner NewRunner
 	workers   int
+	// resync is the period of the resync of Foos. It is 0 unless a test is about it: nothing else may need one.
+	resync time.Duration
 	// lag is the longest time until the controller sees a change.
 	lag time.Duration
 	// onSynced, unless nil, is called after every sync.
@@ -96,12 +100,14 @@ func (s *simulation) runController(t testing.TB) {
 	config := s.api.Config(controllerName)
 	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0, kubeinformers.WithTransform(plan.Trim))
-	samplesFactory := samplesinformers.NewSharedInformerFactory(samples, 0)
+	samplesFactory := samplesinformers.NewSharedInformerFactoryWithOptions(samples, s.resync,
+		samplesinformers.WithTransform(plan.Trim))
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.Install(scheme); err != nil {
 		t.Fatal(err)
 	}
-	events, err := recorder.New(ctx, kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	reportedBy := v1alpha1.GroupName + "/" + controllerName
+	events, err := recorder.New(ctx, kube.EventsV1(), scheme, reportedBy, ratelimit.New().Allow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +161,7 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 		u.edits[resume]++
 	}
 	time.Sleep(15 * time.Minute)
+	s.followAdvice(t, u)
 	for _, problem := range s.notConverged() {
 		t.Error(problem)
 	}
@@ -169,6 +176,23 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	if after := s.objectWrites(); !maps.Equal(before, after) {
 		t.Errorf("the controller wrote although nothing happened for %s: before %v, after %v", quiet, before, after)
 	}
+}
+
+// followAdvice does what a person must do when a new Deployment was scaled below the previous one, and its Foo sets no
+// number of replicas.
+func (s *simulation) followAdvice(t *testing.T, u *users) {
+	for _, obj := range s.api.Objects(fooResource) {
+		foo := obj.(*v1alpha1.Foo)
+		stalled := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionStalled)
+		if stalled == nil || stalled.Reason != v1alpha1.ReasonRenaming {
+			continue
+		}
+		if err := u.patchFoo(s.ctx, foo.Name, `{"replicas":1}`); err != nil {
+			t.Error(err)
+		}
+		u.edits[scale]++
+	}
+	time.Sleep(15 * time.Minute)
 }
 
 // objectWrites returns the numbers of writes so far, without events, because client-go updates the Event of a series

@@ -47,8 +47,10 @@ type Subject struct {
 	Add *func(cache.ObjectName, fairqueue.Class)
 	// Retries is the rate limiter of the queue.
 	Retries workqueue.TypedRateLimiter[cache.ObjectName]
-	// ProcessNext syncs the next key of the queue.
-	ProcessNext func(ctx context.Context)
+	// Names points to the queue of the names of Deployments about which the Foos that name them must hear.
+	Names *workqueue.TypedDelayingInterface[cache.ObjectName]
+	// ProcessNext syncs the next key of the queue, and ProcessName queues the Foos that name the next Deployment.
+	ProcessNext, ProcessName func(ctx context.Context)
 }
 
 // Synced is the result of one sync.

@@ -1,13 +1,12 @@
 // Package logging keeps the log of a controller short enough to be read.
 //
-// Four things fill a log with lines that nobody needs: an object whose sync fails again and again, an API server that
-// repeats a warning with every write, a stored field that cannot be decoded, and the libraries. [Failures] logs a
-// failing sync once, and then once a minute. [Warnings] logs each warning once, and [Unread] each such field. [Stalled]
-// logs the changes of a status that somebody must act on. [AddFlags] adds the logging flags that have an effect, and
-// prevents client-go from logging its feature gates.
+// Three things fill a log with lines that nobody needs: an API server that repeats a warning with every write, a stored
+// field that cannot be decoded, and the libraries. [Warnings] logs each warning once, and [Unread] each such field.
+// [Stalled] logs the changes of a status that somebody must act on, as many as are allowed. [AddFlags] adds the logging
+// flags that have an effect, and prevents client-go from logging its feature gates.
 //
-// Failures, Warnings, Unread and Stalled log with the logger of the caller. So each line has the object and the
-// reconcile id of its sync. Their memory is bounded. docs/operations.md lists the levels and their lines.
+// Warnings, Unread and Stalled log with the logger of the caller. So each line has the object and the reconcile id of
+// its sync. Their memory is bounded. docs/operations.md lists the levels and their lines.
 package logging
 
 import (

@@ -38,8 +38,29 @@ func TestAFooThatBecomesStalledOrRecoversIsLogged(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			log := newLog(t)
-			logging.Stalled(log.Logger, test.before, test.after)
+			stalled := &logging.Stalled{Allow: func(string) bool { return true }}
+			stalled.Reported(log.Logger, test.before, test.after)
 			log.check(t, test.want...)
 		})
 	}
+}
+
+func TestLinesAboutStalledFoosAreLimited(t *testing.T) {
+	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "busy"}}
+	taken := foo.DeepCopy()
+	taken.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: "True", Reason: "NameTaken"}}
+	allowed := true
+	stalled := &logging.Stalled{Allow: func(namespace string) bool { return allowed && namespace == "busy" }}
+	log := newLog(t)
+	stalled.Reported(log.Logger, foo, taken)
+	allowed = false
+	for range 3 {
+		stalled.Reported(log.Logger, foo, taken)
+	}
+	allowed = true
+	stalled.Reported(log.Logger, taken, foo)
+	stalled.Reported(log.Logger, foo, taken)
+	log.check(t, "INFO Foo became Stalled reason=NameTaken message=",
+		"INFO Foo recovered from Stalled reason=NameTaken linesLeftOut=3",
+		"INFO Foo became Stalled reason=NameTaken message=")
 }

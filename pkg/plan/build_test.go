@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -14,8 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
@@ -58,11 +62,6 @@ func withImage(image string) fooOption { return func(foo *v1alpha1.Foo) { foo.Sp
 func withPaused(foo *v1alpha1.Foo)     { foo.Spec.Paused = true }
 func deletedFoo(foo *v1alpha1.Foo)     { foo.DeletionTimestamp = &metav1.Time{Time: now} }
 
-// createdAt sets when the Foo was created, in seconds of a day long ago.
-func createdAt(second int64) fooOption {
-	return func(foo *v1alpha1.Foo) { foo.CreationTimestamp = metav1.Unix(second, 0) }
-}
-
 // observed is a Foo that a controller has reported on.
 func observed(foo *v1alpha1.Foo) { foo.Status.ObservedGeneration = 1 }
 
@@ -76,9 +75,6 @@ func named(name, deployment string, with ...fooOption) *v1alpha1.Foo {
 		withName(name), withUID(types.UID(name + "-uid")), withDeploymentName(deployment),
 	}, with...)...)
 }
-
-// foos returns Foos that stand by name.
-func foos(foos ...*v1alpha1.Foo) []*v1alpha1.Foo { return foos }
 
 // renamed is a Foo of generation 3 that names web-3; it named web-1 at first, and perhaps web-2 for a moment.
 func renamed(with ...fooOption) *v1alpha1.Foo {
@@ -232,9 +228,6 @@ func op(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: 
 // again returns the entry of an operation that something else keeps undoing.
 func again(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: name, Again: true} }
 
-// wholeSync is the operation that stands for all.
-var wholeSync = plan.Op{Verb: plan.WholeSync}
-
 // until returns an attempt that was refused and whose delay ends so long after now.
 func until(left time.Duration) plan.Attempt {
 	return plan.Attempt{
@@ -249,7 +242,7 @@ func expectedUntil(left time.Duration) plan.Attempt {
 }
 
 // someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the
-// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, copies, and claimants.
+// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, and copies.
 func someStates(t *testing.T, check func(t *testing.T, state plan.State)) {
 	t.Helper()
 	for seed := range int64(250) {
@@ -283,26 +276,24 @@ func someState(r *rand.Rand) plan.State {
 			withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
 		), rollout(n, n, n))...))
 	}
-	claimants := foos(foo)
-	for i := range r.Intn(4) {
-		claimants = append(claimants, named(fmt.Sprint("rival-", i), foo.Spec.DeploymentName,
-			some(r, withPaused, deletedFoo, withReplicas(-1), createdAt(r.Int63n(3)))...))
-	}
-	state.FirstClaimant = firstOf(claimants)
 	if r.Intn(3) == 0 {
 		state.Deployment = nil
+	}
+	if dep := state.Deployment; dep != nil && !plan.Owns(foo, dep) && plan.FooReference(dep) != nil && r.Intn(2) == 0 {
+		names := []string{foo.Spec.DeploymentName, "old-0", "other"}
+		state.Owner = named("web", names[r.Intn(len(names))], append(some(r, deletedFoo), withUID("earlier"))...)
 	}
 	return state
 }
 
-// someMemory returns a random ledger for the operations that state may want, and random flags.
+// someMemory returns a random ledger for the operations that state may want.
 func someMemory(r *rand.Rand, state plan.State) plan.Memory {
 	memory := plan.Memory{
-		Wrote: r.Intn(2) == 0, StaleFoo: r.Intn(8) == 0, StaleDeployment: r.Intn(8) == 0, Ledger: ledger{},
+		UID: state.Foo.UID, Generation: state.Foo.Generation, Wrote: r.Intn(2) == 0, Ledger: ledger{},
 	}
 	name := state.Foo.Spec.DeploymentName
 	ops := []plan.Op{
-		wholeSync, op(plan.CreateDeployment, name), again(plan.CreateDeployment, name), op(plan.PatchDeployment, name),
+		op(plan.CreateDeployment, name), again(plan.CreateDeployment, name), op(plan.PatchDeployment, name),
 		again(plan.PatchDeployment, name), op(plan.UpdateStatus, state.Foo.Name), again(plan.UpdateStatus, state.Foo.Name),
 	}
 	for _, dep := range state.Previous {
@@ -368,7 +359,7 @@ func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 func allUnchanged(t *testing.T, state plan.State) {
 	t.Helper()
 	foos := func() []*v1alpha1.Foo {
-		return append(slices.Clone(state.OwnerChain), state.Foo, state.FirstClaimant)
+		return []*v1alpha1.Foo{state.Foo, state.Owner}
 	}
 	deps := func() []*appsv1.Deployment {
 		return slices.Concat([]*appsv1.Deployment{state.Deployment}, state.Previous)
@@ -396,13 +387,57 @@ func copies[T interface{ DeepCopy() T }](all []T) []T {
 	return copies
 }
 
-// firstOf returns the first of foos that claims its Deployment, or nil.
-func firstOf(foos []*v1alpha1.Foo) *v1alpha1.Foo {
-	var first *v1alpha1.Foo
-	for _, foo := range foos {
-		if plan.Claims(foo) && (first == nil || plan.CompareAge(foo, first) < 0) {
-			first = foo
-		}
+// These are the errors that a request may be answered with.
+var (
+	deployments = appsv1.Resource("deployments")
+
+	forbidden   = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
+	exists      = apierrors.NewAlreadyExists(deployments, "web-1")
+	notFound    = apierrors.NewNotFound(deployments, "web-1")
+	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
+	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
+	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	noResponse  = context.DeadlineExceeded
+	// invalidBare is a 422 without details.
+	invalidBare = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}
+
+	verbs = []plan.Verb{
+		plan.ReadFoo, plan.ReadDeployment, plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment,
+		plan.UpdateStatus,
 	}
-	return first
+)
+
+const (
+	// quota is the message of forbidden, and overQuota the cause that it is reported as.
+	quota     = `deployments.apps "web-1" is forbidden: exceeded quota: small`
+	overQuota = refusedBy + quota
+	refusedBy = "refused by the API server: "
+	// noAnswer is the cause that noResponse is reported as.
+	noAnswer = "no answer from the API server"
+	// triesAgain ends the messages about what is refused.
+	triesAgain = ". The controller tries again at least once a minute"
+	// lasts ends those about a refusal, passes those about a failure of the API server.
+	lasts = ". The refusal lasts until its cause is removed: change this Foo, the quota, the policy or the permission" +
+		triesAgain
+	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
+)
+
+// invalidError is a 422 about fields of a Deployment.
+func invalidError(fields ...string) error {
+	var causes field.ErrorList
+	for _, name := range fields {
+		causes = append(causes, field.Invalid(field.NewPath(name), "x", "field is immutable"))
+	}
+	return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "web-1", causes)
 }
+
+// namespaceTerminating is the 403 for a create in a namespace that is being deleted.
+func namespaceTerminating() error {
+	err := apierrors.NewForbidden(deployments, "web-1", errors.New("namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+func newRandom() *rand.Rand { return rand.New(rand.NewSource(1)) }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

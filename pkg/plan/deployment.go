@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -25,7 +24,7 @@ const (
 	ContainerName = "nginx"
 	// DefaultImage is what that container runs when the Foo names no image.
 	DefaultImage = "nginx:latest"
-	// ManagedBy is the value of the label app.kubernetes.io/managed-by; people read it, nothing else does.
+	// ManagedBy is the value of the label app.kubernetes.io/managed-by. It is for people: no decision depends on it.
 	ManagedBy = "foo-controller"
 
 	labelManagedBy = "app.kubernetes.io/managed-by"
@@ -92,77 +91,46 @@ type Field struct {
 
 func (f Field) String() string { return fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want) }
 
-// patchBody is the part of a Deployment that a Patch may mention, in the form of the wire.
-type patchBody struct {
-	Metadata patchMeta  `json:"metadata"`
-	Spec     *patchSpec `json:"spec,omitempty"`
-}
-
-type patchMeta struct {
-	UID             types.UID               `json:"uid"`
-	ResourceVersion string                  `json:"resourceVersion"`
-	Labels          map[string]string       `json:"labels,omitempty"`
-	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitempty"`
-}
-
-type patchSpec struct {
-	Replicas *int32         `json:"replicas,omitempty"`
-	Template *patchTemplate `json:"template,omitempty"`
-}
-
-type patchTemplate struct {
-	Spec patchPodSpec `json:"spec"`
-}
-
-type patchPodSpec struct {
-	Containers []patchContainer `json:"containers"`
-}
-
-type patchContainer struct {
-	Name  string `json:"name"`
-	Image string `json:"image"`
-}
-
 // Drift returns the patch that gives have the values that foo asks for, or nil when have has them. It reads only the
 // fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets them. All
 // other fields are neither compared nor mentioned in the patch.
 //
 // The patch carries the uid and resourceVersion of have: send it only when CheckPreconditions finds both.
 func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
-	body := patchBody{Metadata: patchMeta{UID: have.UID, ResourceVersion: have.ResourceVersion}}
+	metadata, spec := map[string]any{"uid": have.UID, "resourceVersion": have.ResourceVersion}, map[string]any{}
 	var fields []Field
 	differs := func(path, have, want string) {
 		fields = append(fields, Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
 	}
 
+	labels := map[string]string{}
 	for label, value := range ownLabels(foo) {
-		if have.Labels[label] == value {
-			continue
+		if have.Labels[label] != value {
+			labels[label] = value
+			metadata["labels"] = labels
+			differs("metadata.labels["+label+"]", have.Labels[label], value)
 		}
-		if body.Metadata.Labels == nil {
-			body.Metadata.Labels = map[string]string{}
-		}
-		body.Metadata.Labels[label] = value
-		differs("metadata.labels["+label+"]", have.Labels[label], value)
 	}
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
-		body.Metadata.OwnerReferences = []metav1.OwnerReference{ref}
+		metadata["ownerReferences"] = []metav1.OwnerReference{ref}
 		differs(pathOwner, "another value", "Foo "+ref.Name)
 	}
-	var spec patchSpec
 	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {
-		spec.Replicas = want
-		body.Spec = &spec
+		spec["replicas"] = *want
 		differs(pathReplicas, strconv.Itoa(int(replicasOf(have))), strconv.Itoa(int(*want)))
 	}
 	if want := foo.Spec.Image; want != "" && imageOf(have) != want {
-		spec.Template = &patchTemplate{Spec: patchPodSpec{Containers: []patchContainer{{Name: ContainerName, Image: want}}}}
-		body.Spec = &spec
+		containers := []any{map[string]any{"name": ContainerName, "image": want}}
+		spec["template"] = map[string]any{"spec": map[string]any{"containers": containers}}
 		differs(pathImage, imageOf(have), want)
 	}
 
 	if len(fields) == 0 {
 		return nil
+	}
+	body := map[string]any{"metadata": metadata}
+	if len(spec) > 0 {
+		body["spec"] = spec
 	}
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -199,6 +167,13 @@ func SameOwnership(a, b *appsv1.Deployment) bool {
 	return a.UID == b.UID && a.Labels[v1alpha1.LabelMadeFor] == b.Labels[v1alpha1.LabelMadeFor] &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
+}
+
+// SameToOthers reports whether two versions of a Foo are the same for the Foos that name a Deployment which it
+// controls: they depend on whether it exists, is being deleted, and names another one.
+func SameToOthers(a, b *v1alpha1.Foo) bool {
+	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		a.Spec.DeploymentName == b.Spec.DeploymentName
 }
 
 // FooReference returns the reference to the Foo that controls obj, or nil when no Foo does. It shares

@@ -11,10 +11,11 @@
 //
 // Read it in this order. next.go has the ordered list of rules and which step may be taken now; rules.go has the
 // rules. record.go is what an answer changes, ledger.go what backs off and is remembered between syncs, outcome.go
-// how a sync ends. readiness.go is a second ordered list, for the conditions, and status.go puts it into the
-// status. deployment.go answers the two questions behind the rules: which Deployment should exist, and in which of
-// the fields that the Foo owns does the existing one differ. rename.go, rivals.go and overridden.go are about a
-// changed name, about several Foos with one name, and about somebody who works against the Foo.
+// how a sync ends and what an error means. readiness.go is a second ordered list, for the conditions, and status.go
+// puts it into the status. deployment.go answers the two questions behind the rules: which Deployment should exist,
+// and in which of the fields that the Foo owns does the existing one differ. rename.go, rivals.go and overridden.go are
+// about a changed name, about several Foos with one name, and about somebody who works against the Foo. event.go has
+// the events for people, trim.go the fields that are read at all.
 //
 // A package that decides everything and does nothing follows etcd's raft package and its Ready.
 package plan

@@ -4,21 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-const (
-	// noteLimit is how many bytes of a note the API server takes.
-	noteLimit = 1024
-	// eventBurst events of one Foo may come at once, and one more each eventInterval: at most 20 in a minute.
-	eventBurst    = 10
-	eventInterval = 6 * time.Second
-)
+// noteLimit is how many bytes of a note the API server takes.
+const noteLimit = 1024
 
 // An Event is a change of a Foo that a person acts on. A creation has no event, since EventSynced follows it, and
 // neither has a sync that changes nothing.
@@ -34,13 +29,6 @@ type Event struct {
 	Note string
 }
 
-// statusNotStored is the event of a Foo whose status cannot be stored.
-var statusNotStored = &Event{
-	Type: corev1.EventTypeWarning, Reason: v1alpha1.EventStatusNotStored, Action: "Report",
-	Note: "The API server does not store the status: the CustomResourceDefinition lacks the status subresource or its " +
-		"conditions. Install the one that belongs to this controller",
-}
-
 // statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
 var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonAvailable:                {corev1.EventTypeNormal, v1alpha1.EventSynced},
@@ -54,8 +42,8 @@ var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonFieldsOverridden:         {corev1.EventTypeWarning, v1alpha1.EventFieldsOverridden},
 }
 
-// eventOf returns the event that the change from one status to the next is worth, or nil. A change is reported once:
-// the same reason again, also after a restart of the controller, gives nil.
+// eventOf returns the event that the change from one status to the next is worth, or nil. The same reason
+// twice in a row, also after a restart of the controller, gives nil.
 func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
@@ -86,11 +74,11 @@ func (s *State) corrected(patch *Patch) *Event {
 	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
 		return nil
 	}
-	return s.unlessTooMany(&Event{
+	return &Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
 		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", dep.Name, describeFields(patch.Fields)), noteLimit),
-	})
+	}
 }
 
 // shortNames returns what fields are, each once.
@@ -113,50 +101,13 @@ func shortNames(fields []Field) []string {
 	return slices.Compact(names)
 }
 
-// moved returns the event of step, the deletion of a previous Deployment that the new one replaces.
-func (s *State) moved(step *Step) *Event {
-	previous := step.Deployment
-	return s.unlessTooMany(&Event{
+// moved returns the event of the deletion of a previous Deployment.
+func (s *State) moved(previous *appsv1.Deployment) *Event {
+	return &Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
 			s.Deployment.Name, available(s.Deployment), previous.Name),
-	})
-}
-
-// previousDeleted returns the event of step, the deletion of a previous Deployment that nobody needs.
-func (s *State) previousDeleted(step *Step) *Event {
-	previous := step.Deployment
-	return s.unlessTooMany(&Event{
-		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventPreviousDeleted,
-		Action: "Delete " + labelValue(previous.Name),
-		Note: fmt.Sprintf("Deleted previous Deployment %q (%d available): Deployment %q serves",
-			previous.Name, previous.Status.AvailableReplicas, s.servingPrevious().Name),
-	})
-}
-
-// unlessTooMany returns event, which may be nil, and nil when the Foo has had too many.
-func (s *State) unlessTooMany(event *Event) *Event {
-	if s.Memory.EventsUntil.Sub(s.latest()) > (eventBurst-1)*eventInterval {
-		return nil
 	}
-	return event
-}
-
-// countEvent enters event, unless it is nil, into the memory.
-func (s *State) countEvent(event *Event) {
-	if event == nil {
-		return
-	}
-	if s.Memory.EventsUntil.Before(s.latest()) {
-		s.Memory.EventsUntil = s.latest()
-	}
-	s.Memory.EventsUntil = s.Memory.EventsUntil.Add(eventInterval)
-}
-
-// warn makes the sync end with an event for a person who installed the controller.
-func (s *State) warn(event *Event) {
-	s.warning = s.unlessTooMany(event)
-	s.countEvent(s.warning)
 }
 
 // clip shortens text to at most limit bytes of valid UTF-8. Other bytes, such as those of a proxy, would be stored as

@@ -70,7 +70,7 @@ func ExampleState_Record() {
 	for _, live := range []*v1alpha1.Foo{foo, nil} {
 		state := plan.State{Foo: foo, Now: now}
 		step := state.Next()
-		fmt.Println(step.Op, "for:", step.Prepares)
+		fmt.Println(step.Op, "for:", step.For)
 
 		state.Record(step, plan.Answer{Foo: live}, now)
 		if step = state.Next(); step != nil {
@@ -103,9 +103,8 @@ func ExampleState_Outcome() {
 	fmt.Println(outcome.Err)
 	// Output:
 	// create Deployment example
-	// get Deployment example
 	// update status of Foo example-foo
-	// retry 5ms
+	// retry 1s
 	// create Deployment example: deployments.apps "example" is forbidden: exceeded quota
 }
 
@@ -124,7 +123,7 @@ func ExampleDrift() {
 	// Output:
 	// as created: <nil>
 	// edited: [spec.replicas 9 -> 3]
-	// {"metadata":{"uid":"04cc","resourceVersion":"1200"},"spec":{"replicas":3}}
+	// {"metadata":{"resourceVersion":"1200","uid":"04cc"},"spec":{"replicas":3}}
 }
 
 // The status follows the Deployment. Reconciling is only there while something changes.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,8 +17,8 @@ import (
 const (
 	// firstDelay is the backoff after a first failure. It doubles up to longestDelay.
 	firstDelay = 5 * time.Millisecond
-	// firstLongDelay takes its place where a retry helps only after somebody else has acted: for a deletion that was
-	// refused, and for a change that another client keeps undoing.
+	// firstLongDelay takes its place where a retry helps only after somebody else has acted: after a refusal, and for what
+	// something else keeps undoing, where the free repeats count too.
 	firstLongDelay = time.Second
 	longestDelay   = time.Minute
 	// jitter is the part of a delay that is random, so that keys which failed together do not come back together.
@@ -44,10 +43,6 @@ type Memory struct {
 	Ledger map[Op]Attempt
 	// Wrote means that a write for this Foo was acknowledged, or may have been done.
 	Wrote bool
-	// StaleFoo and StaleDeployment mean that the cache must not be acted on: live reads come first.
-	StaleFoo, StaleDeployment bool
-	// EventsUntil is when the events that were sent are forgotten, each taking eventInterval. It limits their number.
-	EventsUntil time.Time
 	// Reported is the digest of the status that was written last, "" when none was.
 	Reported string
 }
@@ -79,20 +74,6 @@ func (m Memory) For(foo *v1alpha1.Foo, now time.Time) Memory {
 	return m
 }
 
-// Panicked returns m with a failure of the whole sync, and the delay before the retry. random is in [0, 1).
-func (m Memory) Panicked(now time.Time, random float64) (Memory, time.Duration) {
-	attempt := m.Ledger[Op{Verb: WholeSync}]
-	attempt.Count++
-	delay := delayAfter(firstDelay, attempt.Count, random)
-	attempt.Until, attempt.Expected = now.Add(delay), true
-	m.Ledger = maps.Clone(m.Ledger)
-	if m.Ledger == nil {
-		m.Ledger = map[Op]Attempt{}
-	}
-	m.Ledger[Op{Verb: WholeSync}] = attempt
-	return m, delay
-}
-
 // delayAfter returns the delay after a number of attempts: first, doubling to longestDelay, less a random part.
 func delayAfter(first time.Duration, attempts int, random float64) time.Duration {
 	delay := longestDelay
@@ -109,18 +90,12 @@ type failure struct {
 	expected bool
 }
 
-// fail enters a failure of op into the ledger. One sync counts it once, though a live read after it may have a better
-// error.
+// fail enters a failure of op into the ledger. An operation fails at most once in a sync.
 func (s *State) fail(op Op, err error, expected bool) Attempt {
+	s.failures = append(s.failures, failure{op: op, err: err, expected: expected})
 	attempt := s.attempt(op)
-	i := slices.IndexFunc(s.failures, func(f failure) bool { return f.op == op })
-	if i < 0 {
-		i = len(s.failures)
-		s.failures = append(s.failures, failure{op: op})
-		attempt.Count++
-	}
-	s.failures[i].err, s.failures[i].expected = err, expected
-	attempt.Until = s.latest().Add(delayAfter(firstDelayOf(op, expected), attempt.Count, s.Jitter))
+	attempt.Count++
+	attempt.Until = s.latest().Add(delayAfter(firstDelayOf(err, expected), attempt.Count, s.Jitter))
 	attempt.Expected = expected
 	attempt.Report = reportOf(err)
 	s.enter(op, attempt)
@@ -156,7 +131,7 @@ func (s *State) enter(op Op, attempt Attempt) {
 // delay ends last. It compares with the time at which the sync began, so that nothing is tried twice in one sync.
 func (s *State) backingOff(op Op) *Attempt {
 	var last *Attempt
-	for _, entry := range []Op{op, op.again(), {Verb: WholeSync}} {
+	for _, entry := range []Op{op, op.again()} {
 		if entry.Again && op.Verb == UpdateStatus && !s.statusOverwritten() {
 			continue // The status that we wrote last is still there: nobody is undoing it.
 		}
@@ -178,14 +153,8 @@ func (s *State) forgetUnwanted() {
 	for _, dep := range s.Previous {
 		kept[Op{Verb: DeleteDeployment, Name: dep.Name}] = true
 	}
-	maps.DeleteFunc(s.Memory.Ledger, func(op Op, attempt Attempt) bool {
-		switch {
-		case op.Again:
-			return false // It fades with time: a repetition is wanted only now and then.
-		case op.Verb == WholeSync:
-			return !attempt.Until.After(s.Now)
-		}
-		return !kept[op]
+	maps.DeleteFunc(s.Memory.Ledger, func(op Op, _ Attempt) bool {
+		return !op.Again && !kept[op] // A repetition fades with time: it is wanted only now and then.
 	})
 }
 
@@ -205,12 +174,6 @@ func (s *State) statusOverwritten() bool {
 	return s.Memory.Reported != "" && (s.Memory.Reported != digest(&s.Foo.Status) || hasUnreadStatus(s.Foo))
 }
 
-// isStored reports whether the API server stored the status that it was sent. A policy, or an old
-// CustomResourceDefinition, may drop a part.
-func isStored(sent, stored *v1alpha1.Foo) bool {
-	return equality.Semantic.DeepEqual(sent.Status, stored.Status) || digest(&sent.Status) == digest(&stored.Status)
-}
-
 // digest returns a few bytes that stand for the controller's part of status. The conditions of others are not in it.
 func digest(status *v1alpha1.FooStatus) string {
 	ours := *status
@@ -225,10 +188,10 @@ func digest(status *v1alpha1.FooStatus) string {
 	return string(hash[:])
 }
 
-// firstDelayOf returns the first delay after op failed. That of a refused deletion is long: nothing waits for it.
-func firstDelayOf(op Op, expected bool) time.Duration {
-	if op.Verb == DeleteDeployment && !expected {
-		return firstLongDelay
+// firstDelayOf returns the first delay after err. A refusal lasts until somebody removes its cause.
+func firstDelayOf(err error, expected bool) time.Duration {
+	if expected || outcomeUnknown(err) {
+		return firstDelay
 	}
-	return firstDelay
+	return firstLongDelay
 }

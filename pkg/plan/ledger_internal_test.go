@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -41,25 +40,25 @@ func TestDelayAfter(t *testing.T) {
 	}
 }
 
+// A refusal lasts until somebody removes its cause. What is normal work, or was not answered, passes soon.
 func TestFirstDelayOf(t *testing.T) {
 	for _, tc := range []struct {
-		verb  Verb
-		quiet bool
-		want  time.Duration
+		name     string
+		err      error
+		expected bool
+		want     time.Duration
 	}{
-		{verb: CreateDeployment, want: firstDelay},
-		{verb: PatchDeployment, want: firstDelay},
-		{verb: UpdateStatus, want: firstDelay},
-		{verb: WholeSync, want: firstDelay},
-		{verb: DeleteDeployment, want: firstLongDelay},
-		{verb: DeleteDeployment, quiet: true, want: firstDelay},
-		{verb: CreateDeployment, quiet: true, want: firstDelay},
+		{name: "a policy or quota refuses", err: forbidden, want: firstLongDelay},
+		{name: "the server is busy", err: withCode(429), want: firstLongDelay},
+		{name: "an object cannot be written", err: &ConditionError{}, want: firstDelay},
+		{name: "a conflict", err: withCode(409), expected: true, want: firstDelay},
+		{name: "a conflict that is no normal work any more", err: withCode(409), want: firstLongDelay},
+		{name: "the server fails", err: withCode(500), want: firstDelay},
+		{name: "there is no answer", err: dial, want: firstDelay},
 	} {
-		t.Run(fmt.Sprintf("%s quiet %t", tc.verb, tc.quiet), func(t *testing.T) {
-			if got := firstDelayOf(Op{Verb: tc.verb, Name: "x"}, tc.quiet); got != tc.want {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
-		})
+		if got := firstDelayOf(tc.err, tc.expected); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -5,41 +5,35 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// State is one sync of one Foo: what was observed, what is remembered of earlier syncs, and what this sync has
-// learned so far. Fill the exported fields, then alternate between Next and Record; Outcome ends it. The objects are
-// shared with caches and never changed. One State is for one goroutine.
+// State is one sync of one Foo. Fill the exported fields, then alternate between Next and Record; Outcome ends it. The
+// objects are shared with caches and never changed. One State is for one goroutine.
 type State struct {
-	// Foo is the cached Foo, which has no deletionTimestamp. A live read replaces it.
+	// Observed: what the caches have. Live reads and writes of this sync replace it.
+
+	// Foo is the Foo, which has no deletionTimestamp.
 	Foo *v1alpha1.Foo
-	// Deployment is the one that Foo names, or nil. Live reads and writes replace it.
+	// Deployment is the one that Foo names, or nil.
 	Deployment *appsv1.Deployment
+	// Owner is the Foo that controls Deployment, nil if no Foo does, or if the cache does not have it.
+	Owner *v1alpha1.Foo
 	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
-	// its Deployment. A sync considers MaxPrevious of them.
+	// its Deployment.
 	Previous []*appsv1.Deployment
-	// OwnerChain explains a naming conflict. Its first Foo controls Deployment. Each next Foo controls the Deployment that
-	// the Foo before it names. If the last one is Foo itself, the Foos form a cycle. The chain is empty if Deployment is
-	// Foo's own, or its owner is gone.
-	OwnerChain []*v1alpha1.Foo
-	// FirstClaimant is the first, by CompareAge, of the Foos that name the same Deployment and for which Claims is true.
-	// It may be Foo itself, or nil.
-	FirstClaimant *v1alpha1.Foo
-	// CacheStale means that a cache lacks, for longer than a minute, a version that is known to exist. Live reads of the
-	// Foo and its Deployment come before the first write.
-	CacheStale bool
-	// Now is when this sync began.
-	Now time.Time
-	// Jitter is the random part of the delays of this sync, in [0, 1).
+	// Now is when this sync began. Jitter is the random part of its delays, in [0, 1).
+	Now    time.Time
 	Jitter float64
-	// Memory is what is remembered of the Foo, as Memory.For returned it. Keep it for the next sync after Outcome.
+
+	// Remembered: what earlier syncs of the Foo have left, as Memory.For returned it. Keep it for the next one after
+	// Outcome.
+
 	Memory Memory
 
-	// choice is what this sync considers of Previous. Ask considered for it.
-	choice choice
+	// Learned: what Next and Record have found in this sync.
+
 	// answeredAt is when the last answer came.
 	answeredAt time.Time
 	// fresh has the objects that were read live after the last write.
@@ -48,16 +42,11 @@ type State struct {
 	// change of an object can help. The last call of Next has set both.
 	blocked  []Op
 	terminal bool
-	// failures are the operations that failed in this sync.
+	// done are the writes that succeeded, failures the operations that failed.
+	done     []Op
 	failures []failure
-	// readErr is the error of a live read that the API server refused. Nothing else is read then.
+	// readErr is the error of a live read. Nothing else is read then: each read may hang.
 	readErr error
-	// createRefused means that a create was refused, and that its name has not been read since.
-	createRefused bool
-	// warning is an event for a person who installed the controller, or nil.
-	warning *Event
-	// done are the writes of this sync that succeeded.
-	done []Op
 	// reported means that the status was written.
 	reported bool
 	// end is set when the sync ends early, before all rules were considered.
@@ -69,8 +58,6 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
-	// event, unless nil, returns the event of a step. Only the step that is sent needs one.
-	event func(*State, *Step) *Event
 	// terminal means that only a change of an object, not a retry, can take the Foo beyond this rule.
 	terminal bool
 }
@@ -81,54 +68,44 @@ var rules = []rule{
 	{name: "paused", wants: (*State).paused},
 	{name: "invalid", wants: (*State).invalid, terminal: true},
 
-	{name: "read refused name", wants: (*State).readRefusedName},
-	{name: "delete not serving", wants: (*State).deleteNotServing, event: (*State).previousDeleted},
-
 	// No Deployment has the name.
-	{name: "name reserved", wants: (*State).nameReserved, terminal: true},
 	{name: "create", wants: (*State).create},
 	// One has it that is not the Foo's, or that is about to be gone.
 	{name: "name conflict", wants: (*State).nameConflict, terminal: true},
 	{name: "wait for deletion", wants: (*State).waitForDeletion},
 	// It is the Foo's.
 	{name: "patch drift", wants: (*State).patchDrift},
-	{name: "delete replaced", wants: (*State).deleteReplaced, event: (*State).moved},
+	{name: "delete replaced", wants: (*State).deleteReplaced},
 }
 
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
-// Next again: Next decides on the answers, and enters what it finds about backoffs into the State.
+// Next again. Each call begins with the first rule, and decides on the answers so far: after a live read the same write
+// is wanted again, or no longer. Next also enters what it finds about backoffs into the State.
 func (s *State) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
 	}
 	s.blocked, s.terminal = nil, false
-	stopped := false
 	for _, rule := range rules {
 		steps, final := rule.wants(s)
-		if step := s.firstRequest(&rule, steps); step != nil || s.end != nil {
+		if step := s.firstRequest(rule.name, steps); step != nil || s.end != nil {
 			return step
 		}
-		if stopped = final; stopped {
+		if final {
 			s.terminal = rule.terminal
 			break
 		}
 	}
-	if !stopped && len(s.blocked) == 0 {
-		s.Memory.StaleDeployment = false // The Deployment needs no write: the one without an answer was done.
-	}
-	return s.firstRequest(&rule{name: "update status"}, s.updateStatus())
+	return s.firstRequest("update status", s.updateStatus())
 }
 
 // firstRequest returns the request for the first of steps that does not back off, or nil. It is nil too when the sync
 // has ended, see requestFor.
-func (s *State) firstRequest(rule *rule, steps []*Step) *Step {
+func (s *State) firstRequest(rule string, steps []*Step) *Step {
 	for _, step := range steps {
 		request := s.requestFor(step)
 		if request != nil {
-			request.Rule = rule.name
-		}
-		if request == step && rule.event != nil {
-			request.Event = rule.event(s, step)
+			request.Rule = rule
 		}
 		if request != nil || s.end != nil {
 			return request
@@ -187,36 +164,37 @@ func (s *State) obstacle(step, read *Step) *Attempt {
 	return &attempt
 }
 
-// nextLiveRead returns the live read that must come before step, or nil. Steps that would do harm if the cache were
-// stale need live reads.
+// nextLiveRead returns the live read that must come before step, or nil.
 func (s *State) nextLiveRead(step *Step) *Step {
 	foo, deployment := s.liveReadsNeeded(step)
 	switch {
 	case foo && !s.fresh.foo:
-		return &Step{Op: Op{Verb: ReadFoo, Name: s.Foo.Name}, Prepares: step.Op, Foo: s.Foo}
-	case deployment && !s.fresh.deployment && validName(s.Foo): // No Deployment can have an invalid name.
-		return &Step{Op: Op{Verb: ReadDeployment, Name: s.Foo.Spec.DeploymentName}, Prepares: step.Op, Foo: s.Foo}
+		return &Step{Op: Op{Verb: ReadFoo, Name: s.Foo.Name}, For: step.Op, Foo: s.Foo}
+	case deployment && !s.fresh.deployment:
+		return &Step{Op: Op{Verb: ReadDeployment, Name: s.Foo.Spec.DeploymentName}, For: step.Op, Foo: s.Foo}
 	}
 	return nil
 }
 
-// liveReadsNeeded reports which objects must be read live before step.
+// liveReadsNeeded reports which objects must be read live before step: those of which a stale version would do harm,
+// and, if the write has failed before, the object that it writes. It may have been done, or the cache lags, or
+// admission has answered before the API server has checked the name. Everything else rests on uid and
+// resourceVersion, and may be repeated.
 func (s *State) liveReadsNeeded(step *Step) (foo, deployment bool) {
-	switch {
-	case step.isRead():
-		return false, false
-	case s.CacheStale, s.Memory.StaleFoo, s.Memory.StaleDeployment:
-		return true, step.Verb != UpdateStatus || s.readErr == nil // A status reports the read that failed.
-	case step.Verb == DeleteDeployment:
-		return true, s.Deployment != nil // The replacement may have lost replicas since it was cached.
-	case step.Verb == CreateDeployment:
+	failed := s.attempt(step.Op).Count > 0
+	switch step.Verb {
+	case CreateDeployment:
 		// If the Foo is gone, the garbage collector would delete what we create, and we would create it again, in a
 		// loop. Only a Foo that never had a Deployment needs no read.
-		return s.hadDeployment(), false
-	case step.Verb == PatchDeployment:
-		// The Deployment was written for a newer spec than the cached one, and a patch would undo that. If the live
-		// Foo has no newer spec, the label with the generation is wrong, and is patched.
-		return max(generationOf(s.Deployment), s.newestWrittenGeneration()) > s.Foo.Generation, false
+		return s.hadDeployment(), failed
+	case PatchDeployment:
+		// If the Deployment was written for a newer spec than the cached one, a patch would undo that. If the live Foo has
+		// no newer spec, the label with the generation is wrong, and is patched.
+		return s.newestWrittenGeneration() > s.Foo.Generation, failed
+	case DeleteDeployment:
+		return true, true // The new Deployment may have lost replicas since it was cached.
+	case UpdateStatus:
+		return failed, false
 	}
 	return false, false
 }
@@ -229,7 +207,89 @@ func (s *State) latest() time.Time {
 	return s.Now
 }
 
-// validName reports whether a Deployment can have the name that foo gives it.
-func validName(foo *v1alpha1.Foo) bool {
-	return len(validation.IsDNS1123Subdomain(foo.Spec.DeploymentName)) == 0
+// A Verb is a kind of request. Logs and error messages use the same words.
+type Verb string
+
+const (
+	// ReadFoo and ReadDeployment are live reads: they go to the API server, not to a cache.
+	ReadFoo          Verb = "get Foo"
+	ReadDeployment   Verb = "get Deployment"
+	CreateDeployment Verb = "create Deployment"
+	PatchDeployment  Verb = "patch Deployment"
+	DeleteDeployment Verb = "delete Deployment"
+	UpdateStatus     Verb = "update status of Foo"
+)
+
+// An Op is an operation on one object of the Foo's namespace: what backs off after a failure.
+type Op struct {
+	Verb Verb
+	Name string
+	// Again marks the second ledger entry of an operation. It counts how often the operation succeeded, and was needed
+	// again later.
+	Again bool
+}
+
+// again returns the op under which the ledger counts repetitions of op.
+func (op Op) again() Op {
+	op.Again = true
+	return op
+}
+
+func (op Op) String() string { return string(op.Verb) + " " + op.Name }
+
+// A Step is one request to the API server.
+type Step struct {
+	Op
+	// Rule is the name of the rule that asked for the request, for the log.
+	Rule string
+	// For is the write that a live read comes before. When the read fails, that write has failed.
+	For Op
+	// Foo is the Foo of this sync. For UpdateStatus it is a copy with the status to write.
+	Foo *v1alpha1.Foo
+	// Deployment is the one to create, or the version of it to patch or delete.
+	Deployment *appsv1.Deployment
+	// Patch is set for PatchDeployment only.
+	Patch *Patch
+	// Event, unless nil, is to be sent when the write has had its effect, see EventAfter.
+	Event *Event
+}
+
+// EventAfter returns the event to send after the answer to step, or nil. An event is about something that has
+// happened, and admission may have changed a Deployment on its way in.
+func (step *Step) EventAfter(answer Answer) *Event {
+	switch {
+	case step.Event == nil, answer.Err != nil:
+		return nil
+	case step.Verb == PatchDeployment && Drift(answer.Deployment, step.Foo) != nil:
+		return nil
+	}
+	return step.Event
+}
+
+// isRead reports whether step is a live read.
+func (step *Step) isRead() bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
+
+// missingPrecondition returns an error unless the object that step writes to has the uid and resourceVersion that the
+// request must carry.
+func (step *Step) missingPrecondition() error {
+	switch step.Verb {
+	case PatchDeployment, DeleteDeployment:
+		return CheckPreconditions("Deployment", step.Deployment)
+	case UpdateStatus:
+		return CheckPreconditions("Foo", step.Foo)
+	}
+	return nil
+}
+
+// An Answer is what the API server returned for a Step. Its objects are as Trim returns them.
+type Answer struct {
+	// Foo is the object that ReadFoo found, or that UpdateStatus wrote. It is nil when ReadFoo found nothing.
+	Foo *v1alpha1.Foo
+	// Deployment is the object that ReadDeployment found, or that a create or patch wrote. It is nil when
+	// ReadDeployment found nothing.
+	Deployment *appsv1.Deployment
+	// Owner belongs to Deployment in the answer to ReadDeployment, see State.Owner.
+	Owner *v1alpha1.Foo
+	// Err is nil when the request was answered with success. A live read that finds nothing is a success.
+	Err error
 }

@@ -2,12 +2,13 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
@@ -19,18 +20,14 @@ const stampGeneration = "patch " + inGeneration
 func TestNext(t *testing.T) {
 	foo, before := newFoo(), newFoo(observed)
 	wrote := plan.Memory{Wrote: true, UID: foo.UID, Generation: foo.Generation}
-	gone := finds(nil)
-	live := func(with ...fooOption) reply { return finds(newFoo(with...)) }
-	replies := func(replies ...reply) []reply { return replies }
 	newer := newDeployment(foo, withFence("3"))
 	three := newFoo(withReplicas(3))
 	twelve := newFoo(withGeneration(12))
 
 	for _, tc := range []struct {
-		name    string
-		state   plan.State
-		replies []reply
-		want    string
+		name  string
+		state plan.State
+		want  string
 	}{
 		{
 			name:  "a new Foo gets its Deployment without a live read",
@@ -43,30 +40,6 @@ func TestNext(t *testing.T) {
 		{
 			name:  "a Foo we wrote for is read even when the cache has no status yet",
 			state: plan.State{Foo: foo, Memory: wrote}, want: "get Foo, create web-1",
-		},
-		{
-			name:  "a Foo that is still the same gets its Deployment again",
-			state: plan.State{Foo: before}, replies: replies(live()), want: "get Foo, create web-1",
-		},
-		{
-			name:  "a Foo that is gone gets no Deployment",
-			state: plan.State{Foo: before}, replies: replies(gone), want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that we wrote for and that is gone gets no Deployment",
-			state: plan.State{Foo: foo, Memory: wrote}, replies: replies(gone), want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that another of the name replaced gets no Deployment",
-			state: plan.State{Foo: before}, replies: replies(live(withUID("new"))), want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that is being deleted gets no Deployment",
-			state: plan.State{Foo: before}, replies: replies(live(deletedFoo)), want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo with a newer spec than the cache has waits for the cache",
-			state: plan.State{Foo: before}, replies: replies(live(withGeneration(3))), want: "get Foo, no report",
 		},
 
 		{
@@ -105,25 +78,6 @@ func TestNext(t *testing.T) {
 		{
 			name:  "so it is when we wrote it ourselves",
 			state: plan.State{Foo: foo, Deployment: newer, Memory: wrote}, want: "get Foo, " + stampGeneration,
-		},
-		{
-			name:  "a newer Foo waits for the cache",
-			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(withGeneration(3))),
-			want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that is gone corrects nothing",
-			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(gone), want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that was replaced corrects nothing",
-			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(withUID("new"))),
-			want: "get Foo, no report",
-		},
-		{
-			name:  "a Foo that is being deleted corrects nothing",
-			state: plan.State{Foo: foo, Deployment: newer}, replies: replies(live(deletedFoo)),
-			want: "get Foo, no report",
 		},
 		{
 			name:  "an older generation on the Deployment is brought up to date at once",
@@ -208,7 +162,7 @@ func TestNext(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, tc.state, tc.replies...)
+			c := play(t, tc.state)
 			checkSent(t, tc.want, c.result())
 			if step := c.step(plan.CreateDeployment); step != nil {
 				if diff := cmp.Diff(plan.Deployment(tc.state.Foo), step.Deployment); diff != "" {
@@ -222,9 +176,8 @@ func TestNext(t *testing.T) {
 // The rules are read from top to bottom, and those behind a final one do not count. The log has the name of the rule.
 func TestTheOrderOfTheRules(t *testing.T) {
 	foo := renamed()
-	serving, never := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
-	foreign, deletedOwn := newDeployment(foo, ownedBy()), newDeployment(foo, deleted, scaled(9))
-	rival := named("api", "web-3")
+	serving := earlier(foo, "web-1")
+	deletedOwn := newDeployment(foo, deleted, scaled(9))
 	differs := newDeployment(foo, scaled(9))
 	for _, tc := range []struct {
 		name    string
@@ -235,39 +188,12 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	}{
 		{
 			name:  "paused is final, before invalid and all others",
-			state: plan.State{Foo: renamed(withPaused, withReplicas(-1)), Previous: all(serving, never)},
+			state: plan.State{Foo: renamed(withPaused, withReplicas(-1)), Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Done,
 		},
 		{
 			name:  "invalid is final and terminal, before all that writes",
-			state: plan.State{Foo: renamed(withReplicas(-1)), Previous: all(serving, never)},
-			want:  []string{"update status: report"}, kind: plan.Terminal,
-		},
-		{
-			name:    "a refused name is read before anything else is done",
-			state:   plan.State{Foo: newFoo()},
-			replies: []reply{fails(plan.CreateDeployment, forbidden)},
-			want:    []string{"create: create web-1", "read refused name: get web-1", "update status: report"},
-			kind:    plan.Retry,
-		},
-		{
-			name:  "what never served is deleted before a reserved name ends the rules",
-			state: plan.State{Foo: foo, Previous: all(serving, never), FirstClaimant: rival},
-			want:  []string{"delete not serving: get Foo", "delete not serving: delete web-2", "update status: report"},
-			kind:  plan.Terminal,
-		},
-		{
-			name:  "what never served is deleted before a create",
-			state: plan.State{Foo: foo, Previous: all(serving, never)},
-			want: []string{
-				"delete not serving: get Foo", "delete not serving: delete web-2", "create: get Foo",
-				"create: create web-3", "update status: report",
-			},
-			kind: plan.Done,
-		},
-		{
-			name:  "a reserved name is final and terminal, before a create",
-			state: plan.State{Foo: foo, Previous: all(serving), FirstClaimant: rival},
+			state: plan.State{Foo: renamed(withReplicas(-1)), Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Terminal,
 		},
 		{
@@ -281,15 +207,6 @@ func TestTheOrderOfTheRules(t *testing.T) {
 			want:  []string{"update status: report"}, kind: plan.Terminal,
 		},
 		{
-			name:  "what never served is deleted before a name conflict ends the rules",
-			state: plan.State{Foo: foo, Deployment: foreign, Previous: all(serving, never)},
-			want: []string{
-				"delete not serving: get Foo", "delete not serving: get web-3", "delete not serving: delete web-2",
-				"update status: report",
-			},
-			kind: plan.Terminal,
-		},
-		{
 			name:  "a deletion is waited for before drift is patched, and is not terminal",
 			state: plan.State{Foo: foo, Deployment: deletedOwn, Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Done,
@@ -299,16 +216,6 @@ func TestTheOrderOfTheRules(t *testing.T) {
 			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: all(serving)},
 			want: []string{
 				"patch drift: patch " + inGeneration, "delete replaced: get Foo", "delete replaced: get web-3",
-				"delete replaced: delete web-1", "update status: report",
-			},
-			kind: plan.Done,
-		},
-		{
-			name:  "what never served is deleted before drift is patched",
-			state: plan.State{Foo: foo, Deployment: differs, Previous: all(serving, never)},
-			want: []string{
-				"delete not serving: get Foo", "delete not serving: get web-3", "delete not serving: delete web-2",
-				"patch drift: patch spec.replicas", "delete replaced: get Foo", "delete replaced: get web-3",
 				"delete replaced: delete web-1", "update status: report",
 			},
 			kind: plan.Done,
@@ -351,107 +258,18 @@ func TestTheOrderOfTheRules(t *testing.T) {
 // The log and the messages of errors have these texts.
 func TestOpString(t *testing.T) {
 	for want, op := range map[string]plan.Op{
-		"get Foo web":               op(plan.ReadFoo, "web"),
-		"get Deployment web-1":      op(plan.ReadDeployment, "web-1"),
-		"create Deployment web-1":   op(plan.CreateDeployment, "web-1"),
-		"patch Deployment web-1":    op(plan.PatchDeployment, "web-1"),
-		"delete Deployment web-1":   again(plan.DeleteDeployment, "web-1"),
-		"update status of Foo web":  op(plan.UpdateStatus, "web"),
-		"sync " /* of the whole */ : wholeSync,
+		"get Foo web":              op(plan.ReadFoo, "web"),
+		"get Deployment web-1":     op(plan.ReadDeployment, "web-1"),
+		"create Deployment web-1":  op(plan.CreateDeployment, "web-1"),
+		"patch Deployment web-1":   op(plan.PatchDeployment, "web-1"),
+		"delete Deployment web-1":  again(plan.DeleteDeployment, "web-1"),
+		"update status of Foo web": op(plan.UpdateStatus, "web"),
 	} {
 		if got := op.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
-
-// Group, kind, uid and the flag decide who owns a Deployment; everything else may be equal.
-func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
-	foo := newFoo()
-	ours := *metav1.NewControllerRef(foo, plan.FooKind)
-	ref := func(change func(*metav1.OwnerReference)) metav1.OwnerReference {
-		changed := *ours.DeepCopy()
-		change(&changed)
-		return changed
-	}
-	version := func(version string) []metav1.OwnerReference {
-		return []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = version })}
-	}
-	noController := ref(func(ref *metav1.OwnerReference) { ref.Controller = nil })
-	replicaSet := *metav1.NewControllerRef(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "rs-uid"}},
-		appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-
-	for _, tc := range []struct {
-		name  string
-		refs  []metav1.OwnerReference
-		owner string // "" when the Deployment is the Foo's.
-	}{
-		{name: "the Foo's own", refs: []metav1.OwnerReference{ours}},
-		{name: "the Foo's own of another version", refs: version(v1alpha1.GroupName + "/v1")},
-		{
-			name: "the Foo's own beside an owner that is not the controller",
-			refs: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}, ours},
-		},
-		{name: "no owner", owner: "it has no controller"},
-		{name: "controller not set", refs: []metav1.OwnerReference{noController}, owner: "it has no controller"},
-		{
-			name:  "controller false",
-			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })},
-			owner: "it has no controller",
-		},
-		{
-			name: "another controller beside the Foo", refs: []metav1.OwnerReference{noController, replicaSet},
-			owner: `its controller is apps/v1 ReplicaSet "rs"`,
-		},
-		{
-			name: "another group", refs: version("example.com/v1alpha1"),
-			owner: `its controller is example.com/v1alpha1 Foo "web"`,
-		},
-		{name: "no group", refs: version("v1alpha1"), owner: `its controller is v1alpha1 Foo "web"`},
-		{name: "a group that cannot be read", refs: version("a/b/c"), owner: `its controller is a/b/c Foo "web"`},
-		{
-			name:  "another kind",
-			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" })},
-			owner: `its controller is samplecontroller.k8s.io/v1alpha1 Bar "web"`,
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dep := newDeployment(foo, ownedBy(tc.refs...))
-			if own := plan.Owns(foo, dep); own != (tc.owner == "") {
-				t.Errorf("Owns = %t", own)
-			}
-			elsewhere := newDeployment(foo, ownedBy(tc.refs...))
-			elsewhere.Namespace = "elsewhere"
-			if plan.Owns(foo, elsewhere) {
-				t.Error("it owns a Deployment of another namespace")
-			}
-			c := play(t, plan.State{Foo: foo, Deployment: dep})
-			if tc.owner == "" {
-				if c.reason() == v1alpha1.ReasonNotOwned || c.outcome.Kind == plan.Terminal {
-					t.Errorf("not owned: %s", c.report())
-				}
-				return
-			}
-			want := "False Stalled NotOwned: " + notOwned("web-1", tc.owner)
-			if diff := cmp.Diff([]any{want, plan.Terminal}, []any{c.report(), c.outcome.Kind}); diff != "" {
-				t.Errorf("wrong report (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// notOwned returns the message about a Deployment that is not the Foo's.
-func notOwned(deployment, owner string) string {
-	return notOwnedReport(deployment, owner) + handOver
-}
-
-// notOwnedReport is the part of it before what to do.
-func notOwnedReport(deployment, owner string) string {
-	return `Deployment "` + deployment + `" exists, but this Foo does not control it (` + owner + "), so it is not changed"
-}
-
-// handOver is what to do about it.
-const handOver = yields + ". To make this Foo the controller of that Deployment, see NotOwned in docs/operations.md"
 
 // The API server checks these rules too; here they are for what was stored before it did.
 func TestAnInvalidFoo(t *testing.T) {
@@ -500,19 +318,6 @@ func TestAnInvalidFoo(t *testing.T) {
 	}
 }
 
-func TestAnEarlierFooOfTheNameIsWaitedForWithoutAnEvent(t *testing.T) {
-	foo := newFoo()
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
-	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "WaitingForName",
-		strings.ReplaceAll(ownerGone, `"api"`, `"web"`)), c.conditions())
-	if event := c.event(); event != nil {
-		t.Errorf("an event for what ends by itself: %+v", event)
-	}
-	if want := (plan.Outcome{Kind: plan.Terminal}); c.outcome != want {
-		t.Errorf("outcome %+v, want %+v: its deletion is an event", c.outcome, want)
-	}
-}
-
 // Whatever is observed and remembered: one write at a time, each at most once, reads only before writes, and an end.
 // Nothing that was given is changed. All of that is checked in play.
 func TestAConversationEnds(t *testing.T) {
@@ -528,7 +333,6 @@ func TestAConversationEnds(t *testing.T) {
 		for range 8 {
 			replies := replies[r.Intn(len(replies))]
 			state.Memory = someMemory(r, state)
-			state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
 			steps += len(play(t, state, replies...).steps)
 		}
 	})
@@ -543,7 +347,8 @@ func TestDoneMeansThatNothingIsLeft(t *testing.T) {
 	done := 0
 	someStates(t, func(t *testing.T, state plan.State) {
 		c := play(t, state)
-		if c.status() == nil || c.outcome.Kind != plan.Done && c.outcome.Kind != plan.Terminal {
+		if c.status() == nil || c.outcome.Kind != plan.Done && c.outcome.Kind != plan.Terminal ||
+			c.step(plan.DeleteDeployment) != nil { // Its event brings the key back.
 			return
 		}
 		done++
@@ -566,7 +371,6 @@ func TestEveryFooSettles(t *testing.T) {
 	r := newRandom()
 	someStates(t, func(t *testing.T, state plan.State) {
 		state.Memory = someMemory(r, state)
-		state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
 		errs := []error{forbidden, exists, conflict, notFound, tooMany, serverFails, noResponse}
 		var lines []string
 		for i := range 20 {
@@ -584,4 +388,364 @@ func TestEveryFooSettles(t *testing.T) {
 		}
 		t.Errorf("it does not settle:\n%s", strings.Join(lines, "\n"))
 	})
+}
+
+// What follows is about live reads: which steps need them, and what follows from the answers.
+
+// The cached Foo may be one that has got its old name back, or is gone: nothing that would do harm is written on what a
+// cache has of it.
+func TestWritesThatNeedALiveFoo(t *testing.T) {
+	foo := renamed()
+	other := func(foo *v1alpha1.Foo) {
+		foo.Status.ObservedGeneration, foo.ResourceVersion = 3, "99"
+	}
+	for _, write := range []struct {
+		name  string
+		state plan.State
+		// sent is what is sent for a Foo that is as the cache has it.
+		sent string
+	}{
+		{
+			name:  "create again",
+			state: plan.State{Foo: foo},
+			sent:  "get Foo, create web-3",
+		},
+		{
+			name:  "patch across a newer generation",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("4"))},
+			sent:  "get Foo, " + stampGeneration,
+		},
+		{
+			name:  "delete what is replaced",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))},
+			sent:  "get Foo, get web-3, delete web-1",
+		},
+		{
+			name:  "status that has failed",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
+			sent:  "get Foo",
+		},
+		{
+			name: "delete while a field is overridden",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1")),
+				Memory: overriddenMemory(foo),
+			},
+			sent: "get Foo, get web-3, delete web-1",
+		},
+	} {
+		t.Run(write.name, func(t *testing.T) {
+			for _, tc := range []struct {
+				name string
+				live *v1alpha1.Foo
+				want bool
+			}{
+				{name: "is the same", live: renamed(), want: true},
+				{name: "is the same, with another status", live: renamed(other), want: true},
+				{name: "is gone"},
+				{name: "is another of the name", live: renamed(withUID("new"))},
+				{name: "is being deleted", live: renamed(deletedFoo)},
+				{name: "has a newer spec", live: renamed(withGeneration(4))},
+				{name: "has an older spec, which cannot be", live: renamed(withGeneration(2))},
+			} {
+				c := play(t, write.state, finds(tc.live))
+				if tc.want {
+					checkSent(t, write.sent, c.result())
+					continue
+				}
+				if diff := cmp.Diff("get Foo; no report; done, stale", c.line()); diff != "" {
+					t.Errorf("the Foo %s (-want +got):\n%s", tc.name, diff)
+				}
+			}
+		})
+	}
+}
+
+// The Deployment that is to replace a previous one may have lost replicas since the cache saw it: what a live read
+// finds is decided on again.
+func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
+	foo := renamed()
+	old := earlier(foo, "web-1")
+	ready := plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(old)}
+	api := named("api", "web-3")
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		found reply
+		want  string
+	}{
+		{
+			name: "it has lost a replica", state: ready, found: findsDeployment(newDeployment(foo, available(2))),
+			want: "get Foo, get web-3; Renaming; done",
+		},
+		{
+			name: "it does not differ any more, so the patch that backs off is not wanted",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x")), Previous: all(old),
+				Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+					op(plan.PatchDeployment, "web-3"): until(seconds(1)),
+				}},
+			},
+			found: findsDeployment(newDeployment(foo)), want: "get Foo, get web-3, delete web-1; Available; done",
+		},
+		{
+			name: "it is being deleted", state: ready, found: findsDeployment(newDeployment(foo, deleted)),
+			want: "get Foo, get web-3; WaitingForDeletion; done",
+		},
+		{
+			name: "it is gone", state: ready, found: findsDeployment(nil),
+			want: "get Foo, get web-3, create web-3; Renaming; done",
+		},
+		{
+			name: "it is foreign", state: ready, found: findsDeployment(newDeployment(foo, ownedBy())),
+			want: "get Foo, get web-3; NotOwned; terminal",
+		},
+		{
+			name: "it is another Foo's", state: ready, found: found(earlier(api, "web-3"), api),
+			want: "get Foo, get web-3; NameTaken; terminal",
+		},
+		{
+			name: "it differs, and again after it was patched: that is for the next sync", state: ready,
+			found: slowly(findsDeployment(newDeployment(foo, scaled(5), rollout(5, 5, 5))), time.Millisecond),
+			want:  "get Foo, get web-3, patch spec.replicas, get Foo, get web-3; no report; wait in 5ms",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, tc.state, tc.found)
+			if diff := cmp.Diff(tc.want, c.line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Nothing is sent twice in one sync, also when no time passes between two answers, as in a simulation.
+func TestNothingIsSentTwiceWhenTheClockStandsStill(t *testing.T) {
+	foo := renamed()
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1")), Now: now,
+	}
+	undone := newDeployment(foo, scaled(5), rollout(5, 5, 5)) // Something else has set the number again.
+	var patches int
+	for step := state.Next(); step != nil && patches < 9; step = state.Next() {
+		answer := plan.Answer{Foo: step.Foo}
+		switch step.Verb {
+		case plan.ReadDeployment:
+			answer = plan.Answer{Deployment: undone}
+		case plan.PatchDeployment:
+			patches++
+			answer = plan.Answer{Deployment: newDeployment(foo)}
+		}
+		state.Record(step, answer, now)
+	}
+	if patches != 1 {
+		t.Errorf("the patch is sent %d times in one sync, want once", patches)
+	}
+}
+
+// failed is what is remembered of a Foo after an operation has failed whose delay has ended.
+func failed(foo *v1alpha1.Foo, verb plan.Verb, name string) plan.Memory {
+	return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{op(verb, name): until(0)}}
+}
+
+// found is the answer to a live read of a Deployment that is another Foo's.
+func found(dep *appsv1.Deployment, owner *v1alpha1.Foo) reply {
+	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep, Owner: owner}}
+}
+
+// A write that has failed may have been done, or the cache lags, or admission has answered before the API server has
+// checked the name. So it is repeated only after a live read of what it writes, whatever the failure was.
+func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
+	three, moved := newFoo(withReplicas(3), observed), renamed()
+	differs := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
+	stored := three.DeepCopy()
+	stored.Status = *play(t, plan.State{Foo: three, Deployment: newDeployment(three)}).status()
+	api := named("api", "web-1")
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		verb  plan.Verb
+		first string
+		again string
+		// done is the next sync when the live read finds what makes the write unnecessary.
+		found reply
+		done  string
+	}{
+		{
+			name: "a create", state: plan.State{Foo: three}, verb: plan.CreateDeployment,
+			first: "get Foo, create web-1", again: "get Foo, get web-1, create web-1",
+			found: findsDeployment(newDeployment(three)), done: "get Foo, get web-1; Available; done",
+		},
+		{
+			name: "a create, and another Foo has the name", state: plan.State{Foo: three}, verb: plan.CreateDeployment,
+			first: "get Foo, create web-1", again: "get Foo, get web-1, create web-1",
+			found: found(earlier(api, "web-1"), api), done: "get Foo, get web-1; NameTaken; terminal",
+		},
+		{
+			name: "a patch", state: differs, verb: plan.PatchDeployment,
+			first: "patch spec.replicas", again: "get web-1, patch spec.replicas",
+			found: findsDeployment(newDeployment(three)), done: "get web-1; Available; done",
+		},
+		{
+			name: "a patch, and the Deployment is gone", state: differs, verb: plan.PatchDeployment,
+			first: "patch spec.replicas", again: "get web-1, patch spec.replicas",
+			found: findsDeployment(nil), done: "get web-1, get Foo, create web-1; Creating; done",
+		},
+		{
+			name:  "a deletion, which needs both reads in any case",
+			state: plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))},
+			verb:  plan.DeleteDeployment, first: deleteOld, again: deleteOld,
+			found: findsDeployment(newDeployment(moved, available(2))), done: "get Foo, get web-3; Renaming; done",
+		},
+		{
+			name: "a status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus,
+			first: "nothing", again: "get Foo", found: finds(stored), done: "get Foo; no report; done",
+		},
+	} {
+		for _, err := range []error{forbidden, tooMany, conflict, noResponse, serverFails} {
+			t.Run(fmt.Sprint(tc.name, ": ", err), func(t *testing.T) {
+				c := play(t, tc.state, fails(tc.verb, err))
+				checkSent(t, tc.first, c.sent())
+				state := tc.state
+				state.Memory, state.Now = c.end.Memory, c.endedAt.Add(time.Minute)
+				again := play(t, state)
+				checkSent(t, tc.again, again.sent())
+				if _, found := again.end.Memory.Ledger[op(tc.verb, c.last().Name)]; found {
+					t.Errorf("after a success the ledger has %v", again.end.Memory.Ledger)
+				}
+				if diff := cmp.Diff(tc.done, play(t, state, tc.found).line()); diff != "" {
+					t.Errorf("wrong next sync when it is not needed any more (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// A live read has the name of the write that it comes before: when the read fails, that write has failed. Nothing else
+// is read in that sync, so what else needs a read fails with it, and what needs none is done.
+func TestAReadThatFails(t *testing.T) {
+	foo := renamed()
+	old := all(earlier(foo, "web-1"))
+	create, remove := op(plan.CreateDeployment, "web-3"), op(plan.DeleteDeployment, "web-1")
+	patch, status := op(plan.PatchDeployment, "web-3"), op(plan.UpdateStatus, "web")
+	both := failed(foo, plan.PatchDeployment, "web-3")
+	both.Ledger[status] = until(0)
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		verb  plan.Verb
+		want  string
+		fails []plan.Op
+	}{
+		{
+			name: "of the Foo before a create", state: plan.State{Foo: foo, Previous: old}, verb: plan.ReadFoo,
+			want: "get Foo; Refused", fails: []plan.Op{create},
+		},
+		{
+			name:  "of the Deployment before a create",
+			state: plan.State{Foo: foo, Memory: failed(foo, plan.CreateDeployment, "web-3")}, verb: plan.ReadDeployment,
+			want: "get Foo, get web-3; Refused", fails: []plan.Op{create},
+		},
+		{
+			name: "of the Foo before a patch", state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9"))},
+			verb: plan.ReadFoo, want: "get Foo; Refused", fails: []plan.Op{patch},
+		},
+		{
+			name: "of the Deployment before a patch: the deletion fails with it, and the status needs no read",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x")), Previous: old,
+				Memory: failed(foo, plan.PatchDeployment, "web-3"),
+			},
+			verb: plan.ReadDeployment, want: "get web-3; Refused", fails: []plan.Op{remove, patch},
+		},
+		{
+			name: "of the Foo before a deletion: the patch before it was done",
+			state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: old,
+			},
+			verb: plan.ReadFoo, want: stampGeneration + ", get Foo; Available", fails: []plan.Op{remove},
+		},
+		{
+			name:  "of the Deployment before a deletion",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: old}, verb: plan.ReadDeployment,
+			want: "get Foo, get web-3; Available", fails: []plan.Op{remove},
+		},
+		{
+			name:  "of the Foo before the second of two deletions: only one is tried",
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: append(old, earlier(foo, "web-2"))},
+			verb:  plan.ReadFoo, want: "get Foo; Available", fails: []plan.Op{remove},
+		},
+		{
+			name: "of the Foo before a status", verb: plan.ReadFoo,
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
+			want:  "get Foo; no report", fails: []plan.Op{status},
+		},
+		{
+			name: "of the Deployment before a patch, and the status needs a read too", verb: plan.ReadDeployment,
+			state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: both},
+			want:  "get web-3; no report", fails: []plan.Op{patch, status},
+		},
+	} {
+		for err, first := range map[error]time.Duration{forbidden: time.Second, noResponse: 5 * time.Millisecond} {
+			t.Run(fmt.Sprint(tc.name, ": ", err), func(t *testing.T) {
+				c := play(t, tc.state, fails(tc.verb, err))
+				if got := strings.Join(strings.Split(c.line(), "; ")[:2], "; "); got != tc.want {
+					t.Errorf("%s, want %s", got, tc.want)
+				}
+				if c.outcome.Kind != plan.Retry || c.outcome.Expected {
+					t.Errorf("outcome %+v, want a retry that is logged", c.outcome)
+				}
+				if step := c.step(tc.verb); !slices.Contains(tc.fails, step.For) {
+					t.Errorf("the read is for %s", step.For)
+				}
+				before := tc.state.Memory.Ledger
+				for _, op := range tc.fails {
+					attempt := c.end.Memory.Ledger[op]
+					delay := first << before[op].Count
+					if attempt.Count != before[op].Count+1 || attempt.Expected || !attempt.Until.Equal(now.Add(delay)) {
+						t.Errorf("the ledger has %+v of %s, want a delay of %s", attempt, op, delay)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A write makes old what was read before it: after a patch both are read again, and may have changed.
+func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
+	foo := renamed()
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo, withFence("9")), Previous: all(earlier(foo, "web-1")),
+		Memory: failed(foo, plan.PatchDeployment, "web-3"),
+	}
+	const first = "get Foo, get web-3, " + stampGeneration
+	drifted := findsDeployment(newDeployment(foo, withFence("9")))
+	for _, tc := range []struct {
+		name    string
+		replies []reply
+		want    string
+	}{
+		{
+			name: "nothing has changed", replies: []reply{drifted, findsDeployment(newDeployment(foo))},
+			want: first + ", get Foo, get web-3, delete web-1; Available; done",
+		},
+		{
+			name:    "the Deployment has lost its replicas",
+			replies: []reply{drifted, findsDeployment(newDeployment(foo, available(0)))},
+			want:    first + ", get Foo, get web-3; Renaming; done",
+		},
+		{
+			name: "the Foo is gone", replies: []reply{finds(foo), finds(nil)}, want: first + ", get Foo; no report; done, stale",
+		},
+		{
+			name: "a refused patch is a write too", replies: []reply{fails(plan.PatchDeployment, forbidden)},
+			want: first + "; Refused; retry in 2s",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, play(t, state, tc.replies...).line()); diff != "" {
+				t.Errorf("wrong sync (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

@@ -2,7 +2,13 @@ package plan
 
 import (
 	"errors"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -37,14 +43,12 @@ const (
 // written after the retry.
 type Outcome struct {
 	Kind Kind
-	// After is the delay of Wait and Retry. A shared limit on retries may make that of Retry longer.
+	// After is the delay of Wait and Retry. A limit that all Foos share may make that of Retry longer.
 	After time.Duration
 	// Reason is what the key waits for. Done has one when the sync ended early: a watch event brings the key back.
 	Reason WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
-	// Event is to be sent about the Foo, or nil. The events that go with a status are those of its Step.
-	Event *Event
 	// Expected means that Err is part of normal work, such as a conflict, and not logged as an error.
 	Expected bool
 }
@@ -64,22 +68,17 @@ func (s *State) Outcome() Outcome {
 	switch {
 	case len(s.failures) > 0:
 		// An expected failure has ended the sync early, so these are not expected.
-		return Outcome{Kind: Retry, After: s.left(next), Reason: Backoff, Err: s.failure(), Event: s.warning}
+		return Outcome{Kind: Retry, After: s.left(next), Reason: Backoff, Err: s.failure()}
 	case next != nil:
-		return s.waitUntil(next)
+		outcome := WaitFor(Backoff, s.left(next))
+		if next.Report.Reason != "" {
+			outcome.Err = &next.Report
+		}
+		return outcome
 	case s.terminal:
 		return Outcome{Kind: Terminal}
 	}
 	return Outcome{Kind: Done}
-}
-
-// waitUntil returns the outcome of a sync that does not try an operation again yet.
-func (s *State) waitUntil(attempt *Attempt) Outcome {
-	outcome := WaitFor(Backoff, s.left(attempt))
-	if attempt.Report.Reason != "" {
-		outcome.Err = &attempt.Report
-	}
-	return outcome
 }
 
 // left returns how much is left of the delay of attempt, which may be nil: 0 when it has ended during this sync.
@@ -93,9 +92,9 @@ func (s *State) left(attempt *Attempt) time.Duration {
 // firstRetry returns the attempt whose delay ends first: of those that keep something wanted from being done, and of
 // the one that the status reports. It may return nil.
 func (s *State) firstRetry() *Attempt {
-	first := s.overridden()
+	first := s.undone(PatchDeployment)
 	if first == nil {
-		first = s.keepsBeingDeleted()
+		first = s.undone(CreateDeployment)
 	}
 	for _, op := range s.waiting() {
 		if attempt := s.backingOff(op); attempt != nil && (first == nil || attempt.Until.Before(first.Until)) {
@@ -113,4 +112,78 @@ func reportOf(err error) ConditionError {
 		return *report
 	}
 	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: causeOf(err), Advice: adviceOn(err)}
+}
+
+// What follows sorts the errors that the API server answers with.
+
+// isConflict reports whether err means that the cache was behind when the write was made. The next sync sees more.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
+}
+
+// anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's: it takes the uid
+// for a change of an immutable field, so the answer is 422 and not 409.
+func anotherUID(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
+}
+
+// outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
+// answer, or one that means that something broke on the way.
+func outcomeUnknown(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Code >= 500
+}
+
+// isGone reports whether err is the API server's answer that there is no Deployment of this name. An admission webhook
+// may answer 404 too, but does not name it.
+func isGone(err error, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return status.Status().Details.Name == name
+}
+
+// versions are the resourceVersions in the message of a conflict. They are others at each try.
+var versions = regexp.MustCompile(`\b: \d+\b`)
+
+// ports are the addresses of the client's side of a connection. The port is another one at each try.
+var ports = regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+\]):\d+->`)
+
+// causeOf returns what the status reports about err: the API server's own message when it gave an answer, and
+// otherwise a constant, since addresses and ports change from try to try.
+func causeOf(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return "no answer from the API server"
+	}
+	cause := "refused by the API server"
+	if status.Status().Code >= 500 {
+		cause = "the API server failed"
+	}
+	message := ports.ReplaceAllString(strings.TrimRight(status.Status().Message, ". "), "")
+	if apierrors.IsConflict(err) {
+		cause = "the API server reports a conflict"
+		message = versions.ReplaceAllString(message, "")
+	}
+	if message != "" {
+		cause += ": " + message
+	}
+	return clip(cause, messageLimit)
+}
+
+// adviceOn returns what to do about err, the answer to a write.
+func adviceOn(err error) string {
+	passes := outcomeUnknown(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
+	if passes {
+		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
+	}
+	return "The refusal lasts until its cause is removed: change this Foo, the quota, the policy or the permission. " +
+		triesAgain
 }

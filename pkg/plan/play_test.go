@@ -35,8 +35,8 @@ func finds(foo *v1alpha1.Foo) reply {
 }
 
 // findsDeployment is the answer to a live read of the Deployment; nil is "not found".
-func findsDeployment(dep *appsv1.Deployment, chain ...*v1alpha1.Foo) reply {
-	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep, OwnerChain: chain}}
+func findsDeployment(dep *appsv1.Deployment) reply {
+	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep}}
 }
 
 // returns is the answer to a create or patch that something on the server's side has changed.
@@ -58,7 +58,7 @@ type server struct {
 	t          *testing.T
 	foo        *v1alpha1.Foo
 	deployment *appsv1.Deployment
-	chain      []*v1alpha1.Foo
+	owner      *v1alpha1.Foo
 	replies    []reply
 	now        time.Time
 }
@@ -91,7 +91,7 @@ func (s *server) answer(step *plan.Step) plan.Answer {
 		if s.deployment == nil {
 			return plan.Answer{}
 		}
-		return plan.Answer{Deployment: s.deployment.DeepCopy(), OwnerChain: s.chain}
+		return plan.Answer{Deployment: s.deployment.DeepCopy(), Owner: s.owner}
 	case plan.CreateDeployment:
 		s.deployment = step.Deployment.DeepCopy()
 		s.deployment.UID, s.deployment.ResourceVersion, s.deployment.Generation = "created-uid", "21", 1
@@ -121,8 +121,27 @@ type conversation struct {
 }
 
 // play plays a sync: state is what was observed, the replies are what the API server answers where that is not as the
-// caches have it. What must be true of every conversation is checked here.
+// caches have it. All objects pass Trim, as they do in the controller.
 func play(t *testing.T, state plan.State, replies ...reply) conversation {
+	t.Helper()
+	allUnchanged(t, state)
+	return playUntrimmed(t, trimmed(state), replies...)
+}
+
+// trimmed returns state as the caches have it.
+func trimmed(state plan.State) plan.State {
+	state.Foo, state.Owner = plan.TrimFoo(state.Foo), plan.TrimFoo(state.Owner)
+	state.Deployment = plan.TrimDeployment(state.Deployment)
+	state.Previous = slices.Clone(state.Previous)
+	for i, dep := range state.Previous {
+		state.Previous[i] = plan.TrimDeployment(dep)
+	}
+	return state
+}
+
+// playUntrimmed plays a sync of objects that have not passed Trim. What must be true of every conversation is checked
+// here.
+func playUntrimmed(t *testing.T, state plan.State, replies ...reply) conversation {
 	t.Helper()
 	if state.Now.IsZero() {
 		state.Now = now
@@ -131,20 +150,20 @@ func play(t *testing.T, state plan.State, replies ...reply) conversation {
 		state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
 	}
 	allUnchanged(t, state)
-	limit := 5 + 3*min(len(state.Previous), plan.MaxPrevious)
 	state.Memory = state.Memory.For(state.Foo, state.Now)
 	server := server{
-		t: t, foo: state.Foo, deployment: state.Deployment, chain: state.OwnerChain, replies: slices.Clone(replies),
+		t: t, foo: state.Foo, deployment: state.Deployment, owner: state.Owner, replies: slices.Clone(replies),
 		now: state.Now,
 	}
 	var c conversation
 	for step := next(t, &state); step != nil; step = next(t, &state) {
 		checkStep(t, &state, step, c.steps)
 		c.steps = append(c.steps, step)
-		if len(c.steps) > limit {
-			t.Fatalf("more than %d requests: %s", limit, c.sent())
+		if len(c.steps) > 8 {
+			t.Fatalf("too many requests: %s", c.sent())
 		}
 		answer := server.answer(step)
+		answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(answer.Deployment)
 		if event := step.EventAfter(answer); event != nil {
 			c.events = append(c.events, event)
 		}
@@ -191,6 +210,9 @@ func checkStep(t *testing.T, state *plan.State, step *plan.Step, before []*plan.
 		subject = body.ObjectMeta
 	case plan.DeleteDeployment:
 		subject = step.Deployment.ObjectMeta
+		if !slices.Contains(state.Previous, step.Deployment) {
+			t.Errorf("%s is not about the version that was observed", step.Op)
+		}
 	case plan.UpdateStatus:
 		subject = step.Foo.ObjectMeta
 		if step.Foo == state.Foo {
@@ -207,8 +229,8 @@ func checkStep(t *testing.T, state *plan.State, step *plan.Step, before []*plan.
 	if step.Rule == "" || step.Foo == nil || step.Name == "" || step.Again {
 		t.Errorf("%s of rule %q, Foo %v, again %t", step.Op, step.Rule, step.Foo, step.Again)
 	}
-	if read != (step.Prepares != plan.Op{}) {
-		t.Errorf("%s is for %q", step.Op, step.Prepares)
+	if read != (step.For != plan.Op{}) {
+		t.Errorf("%s is for %q", step.Op, step.For)
 	}
 }
 
@@ -349,8 +371,8 @@ func (c conversation) report() string {
 // nextSync returns the State of the next sync, which begins so long after the last answer. The caches have caught up.
 func (c conversation) nextSync(after time.Duration) plan.State {
 	state := plan.State{
-		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, OwnerChain: c.end.OwnerChain,
-		FirstClaimant: c.end.FirstClaimant, Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
+		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, Owner: c.end.Owner,
+		Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
 	}
 	if status := c.status(); status != nil {
 		state.Foo = c.step(plan.UpdateStatus).Foo
@@ -387,4 +409,80 @@ func conditionsOf(foo *v1alpha1.Foo, ready metav1.ConditionStatus, second, reaso
 		conditions = append(conditions, condition(second, metav1.ConditionTrue))
 	}
 	return conditions
+}
+
+// ending returns how the sync ended in a few words.
+func (c conversation) ending() string {
+	text := string(c.outcome.Kind)
+	if c.outcome.Kind == plan.Retry || c.outcome.Kind == plan.Wait {
+		text += fmt.Sprintf(" in %s", c.outcome.After)
+	}
+	if c.outcome.Expected {
+		text += " as expected"
+	}
+	if c.outcome.Kind == plan.Done && c.outcome.Reason == plan.CacheStale {
+		text += ", stale"
+	}
+	return text
+}
+
+// line returns the whole conversation in one line.
+func (c conversation) line() string {
+	report := "no report"
+	if c.status() != nil {
+		report = c.reason()
+	}
+	return fmt.Sprintf("%s; %s; %s", c.sent(), report, c.ending())
+}
+
+// rounds plays n syncs. Each begins when the delay of the one before has ended; the caches always have the same.
+func rounds(t *testing.T, n int, state plan.State, replies ...reply) []string {
+	t.Helper()
+	var lines []string
+	state.Now = now
+	for range n {
+		c := play(t, state, replies...)
+		lines = append(lines, c.line())
+		state.Now, state.Memory = c.endedAt.Add(c.outcome.After), c.end.Memory
+	}
+	return lines
+}
+
+func checkLines(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong syncs (-want +got):\n%s", diff)
+	}
+}
+
+// delays plays syncs until a request of this verb was sent n+1 times, and returns how long it took from each to the
+// next. The caches always have the same.
+func delays(t *testing.T, n int, state plan.State, verb plan.Verb, replies ...reply) []time.Duration {
+	t.Helper()
+	var waits []time.Duration
+	var last time.Time
+	state.Now = now
+	for range 10 * n {
+		c := play(t, state, replies...)
+		if c.step(verb) != nil {
+			if !last.IsZero() {
+				waits = append(waits, state.Now.Sub(last))
+			}
+			last = state.Now
+		}
+		if len(waits) == n {
+			return waits
+		}
+		state.Now, state.Memory = c.endedAt.Add(c.outcome.After), c.end.Memory
+	}
+	t.Fatalf("%s was sent only %d times", verb, len(waits))
+	return nil
+}
+
+func milliseconds(ns ...int) []time.Duration {
+	var all []time.Duration
+	for _, n := range ns {
+		all = append(all, time.Duration(n)*time.Millisecond)
+	}
+	return all
 }

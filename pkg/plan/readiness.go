@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,34 +22,34 @@ type ConditionError struct {
 
 func (e *ConditionError) Error() string { return e.Reason + ": " + e.Message }
 
-func (e *ConditionError) readiness() *readiness {
-	r := &readiness{
-		secondary: v1alpha1.ConditionReconciling, reason: e.Reason, message: e.Message, advice: e.Advice,
-	}
-	if e.Stalled {
-		r.secondary = v1alpha1.ConditionStalled
-	}
-	return r
-}
+func (e *ConditionError) readiness() *readiness { return &readiness{ConditionError: *e} }
 
-// readiness is what the conditions of a Foo report.
+// readiness is what the conditions of a Foo report. A report on previous Deployments follows its message, and then the
+// advice.
 type readiness struct {
 	ready bool
-	// secondary is the type of the condition that an unready Foo has too: Reconciling, Stalled, or "".
-	secondary string
-	reason    string
-	// message reports the present state and its cause. A report on previous Deployments follows it, and then the advice.
-	message, advice string
+	ConditionError
+}
+
+// secondary returns the type of the condition that an unready Foo has too, or "".
+func (r *readiness) secondary() string {
+	switch {
+	case r.ready, r.Reason == v1alpha1.ReasonPaused:
+		return ""
+	case r.Stalled:
+		return v1alpha1.ConditionStalled
+	}
+	return v1alpha1.ConditionReconciling
 }
 
 func reconciling(reason, message, advice string) *readiness {
-	return &readiness{
-		secondary: v1alpha1.ConditionReconciling, reason: reason, message: message, advice: advice,
-	}
+	return &readiness{ConditionError: ConditionError{Reason: reason, Message: message, Advice: advice}}
 }
 
 func stalled(reason, message, advice string) *readiness {
-	return &readiness{secondary: v1alpha1.ConditionStalled, reason: reason, message: message, advice: advice}
+	r := reconciling(reason, message, advice)
+	r.Stalled = true
+	return r
 }
 
 // kubectl returns a command about objects in the namespace of the Foo.
@@ -71,7 +73,7 @@ type readyRule func(*State) *readiness
 // nothing changes: no times, no names of pods, nothing in the order of a map.
 var readyRules = []readyRule{
 	readyPaused, readyInvalid,
-	readyNameConflict, readyNameReserved, // The name is not the Foo's.
+	readyNameConflict, // The name is not the Foo's.
 	readyOverridden, readyRefused,
 	readyBeingDeleted, readyKeepsBeingDeleted, readyCreating,
 	rollout,
@@ -80,7 +82,7 @@ var readyRules = []readyRule{
 // rolloutRules follow readyRules. They are about a Deployment that is the Foo's and is not being deleted.
 var rolloutRules = []readyRule{
 	readyReplicaSetRefused, readyNotObserved, readyDeploymentPaused, readyReplicaFailure, readyDeadlineExceeded,
-	readyUpdating, readySurplus, readyAvailable,
+	readyUpdating, readySurplus, readyTooSmall, readyAvailable,
 }
 
 // firstReady returns the answer of the first rule that applies. The last one always does.
@@ -101,11 +103,7 @@ func readyPaused(s *State) *readiness {
 		return nil
 	}
 	name, dep := s.Foo.Spec.DeploymentName, s.Deployment
-	r := &readiness{
-		reason: v1alpha1.ReasonPaused,
-		advice: "To resume: " + s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, s.Foo.Name),
-	}
-	observed := ""
+	isReady, observed := false, ""
 	switch {
 	case dep == nil:
 		observed = fmt.Sprintf("Deployment %q does not exist", name)
@@ -113,9 +111,12 @@ func readyPaused(s *State) *readiness {
 		observed = fmt.Sprintf("Deployment %q is not controlled by this Foo", name)
 	default:
 		observed = fmt.Sprintf("Deployment %q has %s", name, available(dep))
-		r.ready = dep.DeletionTimestamp == nil && rollout(s).ready
+		isReady = dep.DeletionTimestamp == nil && rollout(s).ready
 	}
-	r.message = "No Deployment is created, changed or deleted for this Foo while spec.paused is true. " + observed
+	r := reconciling(v1alpha1.ReasonPaused,
+		"No Deployment is created, changed or deleted for this Foo while spec.paused is true. "+observed,
+		"To resume: "+s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, s.Foo.Name))
+	r.ready = isReady
 	return r
 }
 
@@ -134,23 +135,15 @@ func readyNameConflict(s *State) *readiness {
 	return s.nameConflictReport().readiness()
 }
 
-// readyNameReserved: an older Foo names the Deployment too and creates it.
-func readyNameReserved(s *State) *readiness {
-	if s.Deployment != nil || s.firstClaimant() == nil {
-		return nil
-	}
-	return s.reserved().readiness()
-}
-
 // readyOverridden: another client keeps changing fields that the Foo sets. Ready follows the rollout all the same.
 func readyOverridden(s *State) *readiness {
-	attempt := s.overridden()
+	attempt := s.undone(PatchDeployment)
 	if attempt == nil {
 		return nil
 	}
-	r := *rollout(s)
-	r.reason, r.message, r.advice = attempt.Report.Reason, attempt.Report.Message, attempt.Report.Advice
-	return &r
+	r := rollout(s)
+	r.Reason, r.Message, r.Advice = attempt.Report.Reason, attempt.Report.Message, attempt.Report.Advice
+	return r
 }
 
 // readyRefused: the API server refused to create or patch the Deployment, or failed.
@@ -184,7 +177,7 @@ func readyBeingDeleted(s *State) *readiness {
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
 func readyKeepsBeingDeleted(s *State) *readiness {
-	if attempt := s.keepsBeingDeleted(); attempt != nil {
+	if attempt := s.undone(CreateDeployment); attempt != nil {
 		return attempt.Report.readiness()
 	}
 	return nil
@@ -211,7 +204,7 @@ func readyReplicaSetRefused(s *State) *readiness {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its ReplicaSet (%s)%s",
-		dep.Name, available(dep), causeIn(cond, dep.Name)), s.seeConditions())
+		dep.Name, available(dep), causeIn(cond)), s.seeConditions())
 }
 
 func readyNotObserved(s *State) *readiness {
@@ -242,10 +235,10 @@ func readyReplicaFailure(s *State) *readiness {
 		return nil
 	}
 	r := stalled(v1alpha1.ReasonReplicaFailure,
-		fmt.Sprintf("Deployment %q cannot create pods (%s)%s", dep.Name, available(dep), causeIn(cond, dep.Name)),
+		fmt.Sprintf("Deployment %q cannot create pods (%s)%s", dep.Name, available(dep), causeIn(cond)),
 		s.seeConditions())
 	if s.servingPrevious() != nil && !deadlineExceeded(dep) {
-		r.secondary = v1alpha1.ConditionReconciling
+		r.Stalled = false
 	}
 	return r
 }
@@ -281,15 +274,33 @@ func readySurplus(s *State) *readiness {
 	return reconciling(v1alpha1.ReasonProgressing, message, "")
 }
 
+// readyTooSmall: the Deployment is complete, but a previous one is set to more replicas than it has, and the Foo sets
+// no number. Only a person knows how many are needed.
+func readyTooSmall(s *State) *readiness {
+	largest := s.largestPrevious()
+	if largest == nil || s.Deployment.Status.AvailableReplicas >= s.neededReplicas() {
+		return nil
+	}
+	name, needed := s.Deployment.Name, s.neededReplicas()
+	return stalled(v1alpha1.ReasonRenaming,
+		fmt.Sprintf("Moving to Deployment %q when it has %d replicas available, because previous Deployment %q is set to "+
+			"%d. It is complete with %s", name, needed, largest.Name, replicasOf(largest), available(s.Deployment)),
+		fmt.Sprintf("To have %d: %s. To go on with another number N: %s", needed,
+			s.kubectl("scale deployment %s --replicas=%d", name, needed),
+			s.kubectl("scale foo %s --replicas=N", s.Foo.Name)))
+}
+
 func readyAvailable(s *State) *readiness {
-	return &readiness{ready: true, reason: v1alpha1.ReasonAvailable, message: available(s.Deployment)}
+	r := reconciling(v1alpha1.ReasonAvailable, available(s.Deployment), "")
+	r.ready = true
+	return r
 }
 
 // comingUp returns that the Deployment comes up. After a change of the name the message names it. While a previous one
 // serves, that is no outage, and has a reason of its own.
 func (s *State) comingUp(reason, message string) *readiness {
 	serving := s.servingPrevious()
-	if serving == nil || s.canReplace(serving) {
+	if serving == nil || s.canReplace() {
 		return reconciling(reason, message, "")
 	}
 	if serving.Status.AvailableReplicas > 0 {
@@ -329,11 +340,6 @@ func deadlineExceeded(dep *appsv1.Deployment) bool {
 	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded") != nil
 }
 
-// wasComplete reports whether all replicas of dep were available once, of its present pod template.
-func wasComplete(dep *appsv1.Deployment) bool {
-	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable") != nil
-}
-
 // findCondition returns the condition of dep with this type, status and reason; an empty reason stands for any.
 func findCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType,
 	value corev1.ConditionStatus, reason string) *appsv1.DeploymentCondition {
@@ -344,4 +350,67 @@ func findCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentCondit
 		}
 	}
 	return nil
+}
+
+// What follows is about why a Deployment cannot create pods: the message of its own condition, made stable. The names
+// of pods that it may have differ from try to try, and each would cost a write.
+
+// causeLimit is how many bytes of a Deployment's message are reported.
+const causeLimit = 1024
+
+const (
+	// randomLength is the length of the random end of a pod's name.
+	randomLength = 5
+	// randomAlphabet has the characters of that end, and of the hash before it.
+	randomAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+	// longestPodName is the length to which the API server cuts a pod's name.
+	longestPodName = 63
+)
+
+var (
+	quotedPod  = regexp.MustCompile(`\b([Pp]ods?) "[^"]*"`)
+	objectName = regexp.MustCompile(`[a-z0-9][-.a-z0-9]*[a-z0-9]`)
+)
+
+// isFailure reports whether the message of cond is reported: it has the cause of a ReplicaFailure.
+func isFailure(cond *appsv1.DeploymentCondition) bool {
+	return cond.Type == appsv1.DeploymentReplicaFailure && cond.Status == corev1.ConditionTrue ||
+		cond.Reason == "ReplicaSetCreateError"
+}
+
+// causeIn returns the message of cond, a failing condition of a Deployment, as the end of a sentence: "" when it has
+// none. Trim has made it stable.
+func causeIn(cond *appsv1.DeploymentCondition) string {
+	message := strings.TrimRight(cond.Message, ". ")
+	if message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+// withoutPodNames returns message without the names of pods of the Deployment.
+func withoutPodNames(message, deployment string) string {
+	message = quotedPod.ReplaceAllString(message, "$1")
+	return objectName.ReplaceAllStringFunc(message, func(name string) string {
+		if isPodName(name, deployment) {
+			return deployment + "-*"
+		}
+		return name
+	})
+}
+
+// isPodName reports whether name can be that of a pod of the Deployment: its name, a hash, and a random end. The API
+// server cuts what is too long before it appends the random end.
+func isPodName(name, deployment string) bool {
+	end := len(name) - randomLength
+	if end <= 0 || strings.Trim(name[end:], randomAlphabet) != "" {
+		return false
+	}
+	base, prefix := name[:end], deployment+"-"
+	if len(name) == longestPodName && len(prefix) >= len(base) {
+		return strings.HasPrefix(prefix, base)
+	}
+	hash, isPrefixed := strings.CutPrefix(base, prefix)
+	hash, isWhole := strings.CutSuffix(hash, "-")
+	return isPrefixed && (isWhole || len(name) == longestPodName) && hash != "" && strings.Trim(hash, randomAlphabet) == ""
 }

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	appsv1 "k8s.io/api/apps/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -18,27 +17,16 @@ import (
 func (s *State) Record(step *Step, answer Answer, now time.Time) {
 	s.answeredAt = now
 	switch {
-	case step.isRead() && answer.Err != nil:
-		s.recordFailedRead(step, answer.Err)
+	case step.isRead() && answer.Err != nil: // The write that it was for cannot be sent.
+		s.readErr = withContext(step.Op, answer.Err)
+		s.fail(step.For, s.readErr, false)
 	case step.Verb == ReadFoo:
 		s.recordFoo(answer.Foo)
 	case step.Verb == ReadDeployment:
-		s.recordDeployment(answer)
+		s.Deployment, s.Owner, s.fresh.deployment = answer.Deployment, answer.Owner, true
 	default:
 		s.recordWrite(step, answer)
 	}
-}
-
-// recordFailedRead: a refused read counts as a failure of the write that needed it. When the API server does not answer
-// at all, no other request would help either, so the whole sync backs off.
-func (s *State) recordFailedRead(step *Step, err error) {
-	if noAnswer(err) {
-		attempt := s.fail(Op{Verb: WholeSync}, withContext(step.Op, err), true)
-		s.end = &Outcome{Kind: Retry, After: s.left(&attempt), Reason: Backoff, Err: s.failure()}
-		return
-	}
-	s.readErr, s.createRefused = withContext(step.Op, err), false
-	s.fail(step.Prepares, s.readErr, false)
 }
 
 // recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and
@@ -52,47 +40,12 @@ func (s *State) recordFoo(live *v1alpha1.Foo) {
 		return
 	}
 	s.Foo, s.fresh.foo = live, true
-	s.clearStale()
-}
-
-// recordDeployment: what a live read found replaces what the cache has.
-func (s *State) recordDeployment(answer Answer) {
-	refused := s.createRefused
-	s.Deployment, s.OwnerChain, s.fresh.deployment, s.createRefused = answer.Deployment, answer.OwnerChain, true, false
-	s.clearStale()
-	if refused {
-		s.recordRefusedName()
-	}
-}
-
-// clearStale: once both live reads are done, the cache's versions no longer matter to this sync.
-func (s *State) clearStale() {
-	if s.fresh.foo && (s.fresh.deployment || !validName(s.Foo)) {
-		s.Memory.StaleFoo, s.Memory.StaleDeployment, s.CacheStale = false, false, false
-	}
-}
-
-// recordRefusedName: a create was refused, and a live read has now found the Deployment of that name, or none.
-func (s *State) recordRefusedName() {
-	op := Op{Verb: CreateDeployment, Name: s.Foo.Spec.DeploymentName}
-	switch {
-	case s.Deployment == nil:
-		s.endIfExpected(s.attempt(op))
-	case Owns(s.Foo, s.Deployment): // The cache does not have it yet.
-		s.end = new(WaitFor(CacheStale, firstDelay))
-	default: // The create has failed: no event comes when that Deployment is deleted before the cache has it.
-		s.Memory.StaleDeployment = false // The state has the live one.
-		s.fail(op, s.nameConflictReport(), false)
-	}
 }
 
 // recordWrite takes the answer to a write. A write ends the freshness of what was read before it.
 func (s *State) recordWrite(step *Step, answer Answer) {
 	s.fresh.foo, s.fresh.deployment = false, false
-	s.countEvent(step.EventAfter(answer))
 	switch err := answer.Err; {
-	case err == nil && step.Verb == UpdateStatus && !isStored(step.Foo, answer.Foo):
-		s.recordDroppedStatus(step)
 	case err == nil, step.Verb == DeleteDeployment && isGone(err, step.Name):
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
@@ -113,12 +66,15 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		report := s.overriddenReport(step.Patch.Fields)
 		s.repeat(step.Op, report.Reason != "", report)
 	case DeleteDeployment:
-		s.removePrevious(step.Deployment)
+		s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
+			return dep.UID == step.Deployment.UID
+		})
 	case UpdateStatus:
 		if s.statusOverwritten() {
 			s.repeat(step.Op, s.repeats(step.Op) >= freeRepeats, ConditionError{})
 		}
-		s.Memory.Reported = digest(&answer.Foo.Status)
+		// What was sent: if the API server stores something else, the status is overwritten from the beginning.
+		s.Memory.Reported = digest(&step.Foo.Status)
 		s.reported = true
 	}
 	s.Memory.Wrote = true
@@ -128,65 +84,31 @@ func (s *State) recordDone(step *Step, answer Answer) {
 // recordCreated takes a new Deployment. Something may have changed it on its way in, or may keep deleting it.
 func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
 	if s.hadDeployment() {
-		limited := s.repeats(op) >= freeRepeats
-		s.repeat(op, limited, s.recreatedReport(created.Name, limited))
+		limited, report := s.repeats(op) >= freeRepeats, ConditionError{}
+		if limited {
+			report = recreatedReport(created.Name)
+		}
+		s.repeat(op, limited, report)
 	}
-	s.Deployment, s.OwnerChain = created, nil
+	s.Deployment, s.Owner = created, s.Foo
 	if report := s.overriddenReport(nil); report.Reason != "" {
 		s.repeat(Op{Verb: PatchDeployment, Name: created.Name}, true, report)
 	}
 }
 
-// recordFailedWrite: after a conflict, or when the outcome is unknown, the sync ends without a report. After a
-// refusal the rest is still done. A refused create is followed by a read of its name.
+// recordFailedWrite: after a conflict the sync ends without a report. After a refusal the rest is still done. When the
+// outcome of a write to a Deployment is unknown, the sync ends too, and the key comes back at once, however long the
+// write backs off: the next sync reports what the caches then have.
 func (s *State) recordFailedWrite(step *Step, err error) {
 	err = withContext(step.Op, err)
 	unknown := outcomeUnknown(err)
-	expected := isConflict(err) && s.attempt(step.Op).Count < freeConflicts
-	attempt := s.fail(step.Op, err, expected)
+	attempt := s.fail(step.Op, err, isConflict(err) && s.attempt(step.Op).Count < freeConflicts)
 	s.Memory.Wrote = s.Memory.Wrote || unknown
-	if step.Verb == UpdateStatus {
-		s.recordFailedStatus(err, attempt)
-		return
-	}
-	if step.Verb != DeleteDeployment && (unknown || expected && attempt.Count > 1) { // The cache is not catching up.
-		s.Memory.StaleDeployment = true
-	}
-	s.createRefused = step.Verb == CreateDeployment && nameMayExist(err)
 	switch {
-	case unknown:
-		s.endEarly(NextStep, firstDelay)
-	case !s.createRefused:
-		s.endIfExpected(attempt)
-	}
-}
-
-// recordFailedStatus: the Foo is read live before the next attempt when it may be gone, or the cache does not catch
-// up. A status that is not found although the Foo exists cannot be stored at all.
-func (s *State) recordFailedStatus(err error, attempt Attempt) {
-	notFound := apierrors.IsNotFound(err)
-	if outcomeUnknown(err) || notFound || attempt.Expected && attempt.Count > 1 {
-		s.Memory.StaleFoo = true
-	}
-	if notFound && attempt.Count == freeConflicts+1 {
-		s.warn(statusNotStored)
-	}
-	s.endIfExpected(attempt)
-}
-
-// recordDroppedStatus: the API server stored another status than it was sent. It would be written again in every sync.
-func (s *State) recordDroppedStatus(step *Step) {
-	attempt := s.fail(step.Op, withContext(step.Op, errors.New(statusNotStored.Note)), false)
-	if attempt.Count == 1 {
-		s.warn(statusNotStored)
-	}
-	s.reported, s.Memory.Wrote = true, true
-}
-
-// endIfExpected ends the sync without a report when attempt was a conflict.
-func (s *State) endIfExpected(attempt Attempt) {
-	if attempt.Expected {
+	case attempt.Expected:
 		s.endEarly(Backoff, s.left(&attempt))
+	case unknown && step.Verb != UpdateStatus:
+		s.endEarly(NextStep, firstDelay)
 	}
 }
 

@@ -16,16 +16,15 @@ import (
 
 const (
 	kept        = `. Previous Deployment "web-1" (3 available) is kept until its replacement is available`
-	kept2       = `. Previous Deployment "web-2" (2 available) is kept until its replacement is available`
 	movingTo3   = reconciling + `Renaming: Moving to Deployment "web-3": `
 	serves      = `. Previous Deployment "web-1" keeps serving with 3 until then`
 	waitingGone = `. Previous Deployment "web-1" is being deleted`
 	undeleted   = `. Cannot delete previous Deployment "web-1": `
-	undeleted2  = `. Cannot delete previous Deployment "web-2": `
-	notMade     = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
+	quota2      = `. Previous Deployment "web-2" has nothing available. If it takes up a quota, you may delete it: ` +
+		"kubectl -n default delete deployment web-2"
+	notMade = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
 		"under this name (it may be a copy), so it is neither changed nor deleted"
-	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api", which also names it`
-	older3    = stalled + `NameTaken: Deployment "web-3" does not exist and is left to an older Foo, which also names it`
+	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
 	describe3 = ". See its conditions: kubectl -n default get deployment web-3 -o yaml"
 	tooLate3  = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
 	seePods3  = ". To see why its pods do not become available: kubectl -n default describe pods " +
@@ -45,10 +44,9 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 	foo := renamed()
 	old := earlier(foo, "web-1")
 	now3 := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
-	between := earlier(foo, "web-2", available(0))
+	between := earlier(foo, "web-2", scaled(1), available(0))
 	rival := newFoo(withName("api"), withUID("api-uid"), withDeploymentName("web-3"))
 	rivals := newDeployment(rival)
-	progressing := withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated")
 	deletedCopy := copied(old, "web-1-copy")
 	deleted(deletedCopy)
 	refusedDelete := []reply{fails(plan.DeleteDeployment, forbidden)}
@@ -68,7 +66,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "there is no room for another one",
 			state: plan.State{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
-			sent:   "get Foo, create web-3, get web-3",
+			sent:   "get Foo, create web-3",
 			report: reconciling + `Refused: Cannot create Deployment "web-3": ` + overQuota + kept + lasts,
 		},
 		{
@@ -98,8 +96,14 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "the new one does as well as the previous one, which had fewer",
-			state: plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", available(2)))},
+			state: plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
 			sent:  deleteOld, report: reconciling + "Progressing: 2 of 3 replicas available",
+		},
+		{
+			name:    "the new one does as well as the previous one, which had fewer and must not be deleted",
+			state:   plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
+			replies: refusedDelete, sent: deleteOld,
+			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + triesAgain,
 		},
 		{
 			name:  "the previous one must not be deleted",
@@ -127,25 +131,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(0, 0, 0)), Previous: all(earlier(foo, "web-1", available(0))),
 			},
-			sent: deleteOld, report: noRoom(stalled, 0) + describe3,
-		},
-		{
-			name: "the new one's pods find no room, and the previous one's were still coming",
-			state: plan.State{
-				Deployment: now3(replicaFailure, rollout(0, 0, 0)),
-				Previous:   all(earlier(foo, "web-1", available(0), progressing)),
-			},
-			sent: deleteOld, report: noRoom(stalled, 0) + describe3,
-		},
-		{
-			name: "the new one's pods find no room, and the previous one's did serve",
-			state: plan.State{
-				Deployment: now3(replicaFailure, rollout(0, 0, 0)),
-				Previous:   all(earlier(foo, "web-1", available(0), wasComplete)),
-			},
-			sent: "nothing",
-			report: noRoom(reconciling, 0) +
-				strings.ReplaceAll(kept, "3", "0") + describe3,
+			sent: "nothing", report: noRoom(reconciling, 0) + strings.ReplaceAll(kept, "3", "0") + describe3,
 		},
 		{
 			name: "the new one's pods find no room for too long",
@@ -177,7 +163,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 
 		{
 			name:  "the new name is taken by another Foo",
-			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(old)},
+			state: plan.State{Deployment: rivals, Owner: rival, Previous: all(old)},
 			sent:  "nothing", report: taken3 + kept + yields,
 		},
 		{
@@ -185,11 +171,6 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			state:  plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
 			sent:   "nothing",
 			report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver,
-		},
-		{
-			name:  "an older Foo names the new Deployment too",
-			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(old)},
-			sent:  "nothing", report: older3 + kept + yields + seeNaming + "web-3",
 		},
 		{
 			name:  "the new one is being deleted by a user",
@@ -200,21 +181,10 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 
 		{
-			name:  "the name was changed twice",
-			state: plan.State{Previous: all(between, old)},
-			sent:  "get Foo, delete web-2, get Foo, create web-3", report: movingTo3 + "0 of 3 replicas available" + serves,
-		},
-		{
-			name:  "the one of the name between must not be deleted",
-			state: plan.State{Previous: all(between, old)}, replies: refusedDelete,
-			sent:   "get Foo, delete web-2, get Foo, create web-3",
-			report: movingTo3 + "0 of 3 replicas available" + serves + undeleted2 + overQuota + triesAgain,
-		},
-		{
-			name:    "the one of the name between must not be deleted, and the last name is another Foo's",
-			state:   plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
-			replies: refusedDelete, sent: readBoth + "delete web-2",
-			report: taken3 + kept + undeleted2 + overQuota + triesAgain + yields,
+			name:   "the name was changed twice",
+			state:  plan.State{Previous: all(between, earlier(foo, "web-1", available(1)))},
+			sent:   "get Foo, create web-3",
+			report: movingTo3 + "0 of 3 replicas available" + strings.ReplaceAll(serves, "with 3", "with 1") + quota2,
 		},
 		{
 			name:  "the previous one has lost all replicas but one",
@@ -226,25 +196,22 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name: "the name was changed twice, and both previous ones serve",
 			state: plan.State{
-				Deployment: now3(available(1)), Previous: all(earlier(foo, "web-2", available(2)), old),
+				Deployment: now3(available(1)),
+				Previous:   all(earlier(foo, "web-2"), earlier(foo, "web-1", available(2))),
 			},
-			sent:   "nothing",
-			report: movingTo3 + "1 of 3 replicas available" + serves + kept2,
+			sent: "nothing",
+			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(kept, "(3", "(2") +
+				strings.ReplaceAll(serves, "web-1", "web-2"),
 		},
 		{
 			name:  "the new one does as well as both previous ones",
 			state: plan.State{Deployment: now3(), Previous: all(earlier(foo, "web-2", available(2)), old)},
-			sent:  deleteOld + ", " + readBoth + "delete web-2", report: available3,
+			sent:  deleteOld, report: available3,
 		},
 		{
 			name:  "the name was changed twice, and the last one is another Foo's",
-			state: plan.State{Deployment: rivals, OwnerChain: foos(rival), Previous: all(between, old)},
-			sent:  readBoth + "delete web-2", report: taken3 + kept + yields,
-		},
-		{
-			name:  "the name was changed twice, and an older Foo has the last one",
-			state: plan.State{FirstClaimant: newFoo(withName("api")), Previous: all(between, old)},
-			sent:  "get Foo, delete web-2", report: older3 + kept + yields + seeNaming + "web-3",
+			state: plan.State{Deployment: rivals, Owner: rival, Previous: all(between, old)},
+			sent:  "nothing", report: taken3 + kept + quota2 + yields,
 		},
 		{
 			name: "the name was changed back",
@@ -303,357 +270,202 @@ func unanswered(names ...string) plan.Memory {
 	return memory
 }
 
-// When is the previous one deleted, and when does nothing happen? The live objects are the cached ones.
-func TestDeletionsAfterARename(t *testing.T) {
-	foo, unset, zero := renamed(), renamed(unsetReplicas), renamed(withReplicas(0))
-	old := func(n int32, with ...deploymentOption) []*appsv1.Deployment {
-		return all(earlier(foo, "web-1", append([]deploymentOption{available(n)}, with...)...))
-	}
-	of := func(foo *v1alpha1.Foo, with ...deploymentOption) *appsv1.Deployment {
-		return newDeployment(foo, with...)
-	}
-	overridden := func(foo *v1alpha1.Foo) plan.Memory { return overriddenMemory(foo) }
-	foreignMark := plan.Deployment(newFoo(withUID("other"), withDeploymentName("web-1"))).Labels[v1alpha1.LabelMadeFor]
-	newMark := plan.Deployment(foo).Labels[v1alpha1.LabelMadeFor]
-	edited := []deploymentOption{scaled(7), running("nginx:0"), withFence("0")}
-	first := renamed(withGeneration(1))
-	state := func(dep *appsv1.Deployment, previous []*appsv1.Deployment) plan.State {
-		return plan.State{Foo: foo, Deployment: dep, Previous: previous}
-	}
+// replicas returns a number that is set.
+func replicas(n int32) *int32 { return &n }
 
+// conditions are what the Deployment controller may have put on a previous Deployment: it is in the middle of a
+// rollout, good or bad, or paused, or has no deadline.
+var conditions = map[string]deploymentOption{
+	"no condition":     func(*appsv1.Deployment) {},
+	"it was complete":  wasComplete,
+	"it progresses":    withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated"),
+	"a user paused it": func(dep *appsv1.Deployment) { pausedByUser(dep); pausedRollout(dep) },
+	"it was resumed":   withCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed"),
+	"it is too late":   deadlineExceeded,
+	"its pods are refused": func(dep *appsv1.Deployment) {
+		replicaFailure(dep)
+		noReplicaSet(dep)
+	},
+	"it is not observed": observedAt(1, 2),
+}
+
+var pausedRollout = withCondition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentPaused")
+
+// A previous Deployment is deleted when the new one has at least one replica available, and as many as the smaller of
+// what the Foo asks for and what the previous one is set to, or when the Foo asks for none. Without spec.replicas it
+// asks for what the previous one is set to. Whether the previous one serves at the moment, and what its conditions are,
+// makes no difference.
+func TestWhenAPreviousDeploymentIsDeleted(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		state plan.State
-		want  string
+		name string
+		// asked is spec.replicas of the Foo, set that of the previous Deployment. have is what the new one has available.
+		asked, set *int32
+		have       int32
+		deleted    bool
 	}{
-		{name: "as many as the previous one has, and as wanted", state: state(of(foo), old(3)), want: deleteOld},
-		{
-			name:  "one fewer than the previous one has, and than wanted",
-			state: state(of(foo, available(2)), old(3)), want: "nothing",
-		},
-		{
-			name:  "as many as the previous one has, which are fewer than wanted",
-			state: state(of(foo, available(2)), old(2)), want: deleteOld,
-		},
-		{
-			name:  "fewer than the previous one has, which are fewer than wanted",
-			state: state(of(foo, available(1)), old(2)), want: "nothing",
-		},
-		{name: "more than the previous one has", state: state(of(foo, available(2)), old(1)), want: deleteOld},
-		{
-			name:  "as many as wanted, which are fewer than the previous one has",
-			state: state(of(foo), old(5)), want: deleteOld,
-		},
-		{
-			name:  "fewer than wanted, and the previous one has more",
-			state: state(of(foo, available(2)), old(5)), want: "nothing",
-		},
-		{
-			name: "enough for the second previous one and not for the first",
-			state: state(of(foo, available(2)), all(earlier(foo, "web-1", available(3)),
-				earlier(foo, "web-2", available(1)))),
-			want: readBoth + "delete web-2",
-		},
-		{
-			name:  "nothing available here or there: the previous one may come back",
-			state: state(of(foo, available(0)), old(0)), want: "nothing",
-		},
-		{name: "something available here, nothing there", state: state(of(foo, available(1)), old(0)), want: deleteOld},
-		{name: "nothing available here, something there", state: state(of(foo, available(0)), old(1)), want: "nothing"},
-		{
-			name:  "none wanted, and nothing available there either",
-			state: plan.State{Foo: zero, Deployment: of(zero), Previous: old(0)}, want: deleteOld,
-		},
-		{name: "none wanted", state: plan.State{Foo: zero, Deployment: of(zero), Previous: old(3)}, want: deleteOld},
-		{
-			name: "absent replicas are one, and it is there",
-			state: plan.State{
-				Foo: unset, Deployment: of(unset, withoutReplicas, available(1)), Previous: old(3),
-			},
-			want: deleteOld,
-		},
-		{
-			name: "absent replicas are one, and it is not there",
-			state: plan.State{
-				Foo: unset, Deployment: of(unset, withoutReplicas, available(0)), Previous: old(3),
-			},
-			want: "nothing",
-		},
-		{
-			name:  "the Deployment's number counts when the Foo sets none",
-			state: plan.State{Foo: unset, Deployment: of(unset, scaled(2), available(2)), Previous: old(3)}, want: deleteOld,
-		},
-		{
-			name:  "pods of an earlier template count too",
-			state: state(of(foo, rollout(3, 0, 3)), old(3)), want: deleteOld,
-		},
-		{
-			name:  "foreign data on either does not count",
-			state: state(of(foo, foreignData), old(3, foreignData)), want: deleteOld,
-		},
+		{name: "as many as both numbers", asked: replicas(3), set: replicas(3), have: 3, deleted: true},
+		{name: "one less than both numbers", asked: replicas(3), set: replicas(3), have: 2},
+		{name: "none", asked: replicas(3), set: replicas(3), have: 0},
+		{name: "as many as the previous one is set to", asked: replicas(3), set: replicas(2), have: 2, deleted: true},
+		{name: "less than the previous one is set to", asked: replicas(3), set: replicas(2), have: 1},
+		{name: "as many as the Foo asks for", asked: replicas(3), set: replicas(5), have: 3, deleted: true},
+		{name: "less than the Foo asks for", asked: replicas(3), set: replicas(5), have: 2},
+		{name: "one, and the previous one is set to none", asked: replicas(3), set: replicas(0), have: 1, deleted: true},
+		{name: "none, and the previous one is set to none", asked: replicas(3), set: replicas(0), have: 0},
+		{name: "one, and the previous one sets no number", asked: replicas(3), have: 1, deleted: true},
+		{name: "none, and the previous one sets no number", asked: replicas(3), have: 0},
+		{name: "none, and the Foo asks for none", asked: replicas(0), set: replicas(3), have: 0, deleted: true},
+		{name: "none, and both ask for none", asked: replicas(0), set: replicas(0), have: 0, deleted: true},
 
-		{name: "numbers of before the last change", state: state(of(foo, observedAt(1, 2)), old(3)), want: "nothing"},
-		{
-			name:  "numbers of before the last change do not count against it either",
-			state: state(of(foo, observedAt(1, 2)), old(0)), want: "nothing",
-		},
-		{name: "numbers of the last change", state: state(of(foo, observedAt(2, 2)), old(3)), want: deleteOld},
-		{
-			name:  "numbers of a change that the cache has not seen",
-			state: state(of(foo, observedAt(3, 2)), old(3)), want: deleteOld,
-		},
-		{
-			name:  "numbers of an older spec: it is stamped first",
-			state: state(of(foo, withFence("2")), old(3)), want: stampGeneration + ", " + deleteOld,
-		},
-		{
-			name: "numbers of an older spec that may not be stamped yet",
-			state: plan.State{
-				Foo: foo, Deployment: of(foo, withFence("2")), Previous: old(3), Memory: overridden(foo),
-			},
-			want: "nothing",
-		},
-		{
-			name: "numbers of an unknown spec",
-			state: plan.State{
-				Foo: foo, Deployment: of(foo, withFence("x")), Previous: old(3), Memory: overridden(foo),
-			},
-			want: "nothing",
-		},
-		{
-			name: "numbers of an unknown spec, for the first one there is",
-			state: plan.State{
-				Foo: first, Deployment: of(first, withFence("x")), Previous: old(3, withFence("0")),
-				Memory: overridden(first),
-			},
-			want: "nothing",
-		},
-		{
-			name: "a field is overridden, and the previous one is deleted all the same",
-			state: plan.State{
-				Foo: foo, Deployment: of(foo, scaled(5)), Previous: old(3), Memory: overridden(foo),
-			},
-			want: deleteOld,
-		},
-		{
-			name: "a field is overridden, and fewer than that are there",
-			state: plan.State{
-				Foo: foo, Deployment: of(foo, scaled(5)), Previous: old(5), Memory: overridden(foo),
-			},
-			want: "nothing",
-		},
-
-		{
-			name:  "the previous one is not corrected while the new one is made",
-			state: state(nil, old(3, edited...)), want: "get Foo, create web-3",
-		},
-		{
-			name:  "the previous one is not corrected while the new one comes up",
-			state: state(of(foo, available(1)), old(3, edited...)), want: "nothing",
-		},
-		{name: "an edited previous one is deleted as any other", state: state(of(foo), old(3, edited...)), want: deleteOld},
-		{
-			name:  "the new one is corrected before the previous one is deleted",
-			state: state(of(foo, scaled(2)), old(3)), want: "patch spec.replicas, " + deleteOld,
-		},
-		{
-			name: "a new one without a uid is not corrected, and blocks no deletion", want: deleteOld,
-			state: state(of(foo, scaled(2), withoutUID), old(3)),
-		},
-		{
-			name:  "a previous one that is being deleted is not deleted again",
-			state: state(of(foo), old(3, deleted)), want: "nothing",
-		},
-		{
-			name:  "the made-for label of another Foo",
-			state: state(of(foo), old(3, withLabel(v1alpha1.LabelMadeFor, foreignMark))), want: "nothing",
-		},
-		{
-			name:  "the made-for label of the new name",
-			state: state(of(foo), old(3, withLabel(v1alpha1.LabelMadeFor, newMark))), want: "nothing",
-		},
-		{name: "no made-for label", state: state(of(foo), old(3, withoutLabels)), want: "nothing"},
-		{
-			name: "a copy stays, whatever it has available",
-			state: state(of(foo), all(copied(of(foo, available(0)), "a-copy"),
-				copied(old(3)[0], "z-copy"))),
-			want: "nothing",
-		},
-
-		{
-			name:  "a paused Foo's previous one stays",
-			state: plan.State{Foo: renamed(withPaused), Deployment: of(foo), Previous: old(3)}, want: "nothing",
-		},
-		{
-			name:  "an invalid Foo's previous one stays",
-			state: plan.State{Foo: renamed(withReplicas(-1)), Deployment: of(foo), Previous: old(3)}, want: "Invalid",
-		},
-		{
-			name:  "the previous one stays while the new one is being deleted",
-			state: state(of(foo, deleted), old(3)), want: "nothing",
-		},
-		{
-			name:  "the previous one stays while the new name is no Foo's",
-			state: state(of(foo, ownedBy()), old(3)), want: "NotOwned",
-		},
-		{
-			name:  "the previous one stays while the new name is another Foo's",
-			state: state(of(newFoo(withUID("other"), withDeploymentName("web-3"))), old(3)), want: "WaitingForName",
-		},
-
-		{
-			name:  "changed back: what was written for an older spec is stamped first, then the other one is deleted",
-			state: state(of(foo, withFence("1")), all(earlier(foo, "web-2"))),
-			want:  stampGeneration + ", " + readBoth + "delete web-2",
-		},
-		{
-			name:  "changed back, and it is stamped",
-			state: state(of(foo), all(earlier(foo, "web-2", withFence("2")))), want: readBoth + "delete web-2",
-		},
-		{
-			name:  "changed back before the other one had anything available",
-			state: state(of(foo), all(earlier(foo, "web-2", withFence("2"), available(0)))),
-			want:  readBoth + "delete web-2",
-		},
-		{
-			name:  "changed back while the other one serves and this one has lost its pods",
-			state: state(of(foo, available(0)), all(earlier(foo, "web-2", withFence("2"), available(3)))), want: "nothing",
-		},
+		{name: "the Foo sets no number: as many", set: replicas(9), have: 9, deleted: true},
+		{name: "the Foo sets no number: one less", set: replicas(9), have: 8},
+		{name: "the Foo sets no number: one of nine", set: replicas(9), have: 1},
+		{name: "the Foo sets no number: none of none", set: replicas(0), have: 0, deleted: true},
+		{name: "no number at all: one", have: 1, deleted: true},
+		{name: "no number at all: none", have: 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			checkSent(t, tc.want, play(t, tc.state).result())
-		})
+		foo := renamed(func(foo *v1alpha1.Foo) { foo.Spec.Replicas = tc.asked })
+		for condition, with := range conditions {
+			for _, serving := range []int32{0, 1, 9} {
+				t.Run(fmt.Sprintf("%s; %s, %d available", tc.name, condition, serving), func(t *testing.T) {
+					old := earlier(foo, "web-1", with, rollout(9, 4, serving))
+					old.Spec.Replicas = tc.set
+					next := newDeployment(foo, rollout(9, 9, tc.have))
+					want := "nothing"
+					if tc.deleted {
+						want = deleteOld
+					}
+					checkSent(t, want, play(t, plan.State{Foo: foo, Deployment: next, Previous: all(old)}).sent())
+				})
+			}
+		}
 	}
 }
 
-// Of several previous ones, the one that serves best is kept until the new one can take over. One that has nothing
-// available is deleted at once, whatever state the new one is in.
-func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
-	foo := renamed()
-	dep := func(name string, with ...deploymentOption) *appsv1.Deployment { return earlier(foo, name, with...) }
-	none, some := available(0), available(1)
-	serves, never := dep("web-1"), dep("web-2", none)
-	both := all(serves, never)
+// What else keeps a previous Deployment, or does not keep it, when the numbers are as they should be.
+func TestWhatKeepsAPreviousDeployment(t *testing.T) {
+	foo, unset := renamed(), renamed(unsetReplicas)
+	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-1", with...)) }
+	of := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
+	web2 := func(with ...deploymentOption) *appsv1.Deployment { return earlier(foo, "web-2", with...) }
+	foreignMark := plan.Deployment(newFoo(withUID("other"), withDeploymentName("web-1"))).Labels[v1alpha1.LabelMadeFor]
+	newMark := plan.Deployment(foo).Labels[v1alpha1.LabelMadeFor]
+	edited := []deploymentOption{scaled(7), running("nginx:0"), withFence("0")}
+	overridden := overriddenMemory(foo)
 	rival := newFoo(withName("api"), withUID("api-uid"), withDeploymentName("web-3"))
-	const (
-		then   = ", get Foo, create web-3"
-		delete = readBoth + "delete web-2"
-	)
 
 	for _, tc := range []struct {
 		name  string
 		state plan.State
 		want  string
 	}{
+		{name: "nothing", state: plan.State{Deployment: of(), Previous: old()}, want: deleteOld},
+		{name: "foreign data", state: plan.State{Deployment: of(foreignData), Previous: old(foreignData)}, want: deleteOld},
 		{
-			name:  "the new Deployment does not exist",
-			state: plan.State{Previous: both}, want: "get Foo, delete web-2" + then,
+			name:  "pods of an earlier template count",
+			state: plan.State{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: deleteOld,
 		},
 		{
-			name:  "the new one comes up",
-			state: plan.State{Previous: both, Deployment: newDeployment(foo, some)}, want: delete,
+			name:  "some pods of the new one are refused, and it has enough",
+			state: plan.State{Deployment: of(replicaFailure, deadlineExceeded), Previous: old()}, want: deleteOld,
 		},
 		{
-			name:  "the new one could take over",
-			state: plan.State{Previous: both, Deployment: newDeployment(foo)}, want: delete + ", " + deleteOld,
+			name:  "pods of the new one are refused, and it has too few",
+			state: plan.State{Deployment: of(replicaFailure, available(2)), Previous: old(available(0))}, want: "nothing",
+		},
+		{name: "edits of it", state: plan.State{Deployment: of(), Previous: old(edited...)}, want: deleteOld},
+		{
+			name:  "the new one is set to less than the Foo asks for, and that may not be corrected yet",
+			state: plan.State{Deployment: of(scaled(1), rollout(1, 1, 1)), Previous: old(), Memory: overridden},
+			want:  "nothing",
 		},
 		{
-			name:  "the new one differs",
-			state: plan.State{Previous: both, Deployment: newDeployment(foo, scaled(9))},
-			want:  delete + ", patch spec.replicas, " + deleteOld,
+			name:  "the new one is set to more than the Foo asks for, and that may not be corrected yet",
+			state: plan.State{Deployment: of(scaled(5)), Previous: old(), Memory: overridden}, want: deleteOld,
 		},
-		{
-			name:  "the new one is being deleted",
-			state: plan.State{Previous: both, Deployment: newDeployment(foo, deleted)}, want: delete,
-		},
-		{
-			name:  "the new name is no Foo's",
-			state: plan.State{Previous: both, Deployment: newDeployment(foo, ownedBy())}, want: delete + ", NotOwned",
-		},
-		{
-			name:  "the new name is another Foo's",
-			state: plan.State{Previous: both, Deployment: newDeployment(rival), OwnerChain: foos(rival)},
-			want:  delete + ", NameTaken",
-		},
-		{
-			name:  "an older Foo names the new Deployment too",
-			state: plan.State{Previous: both, FirstClaimant: rival}, want: "get Foo, delete web-2, NameTaken",
-		},
-		{
-			name: "the whole sync backs off",
-			state: plan.State{Previous: both, Memory: plan.Memory{UID: foo.UID, Generation: 3,
-				Ledger: ledger{wholeSync: expectedUntil(1)}}},
-			want: "nothing, no report",
-		},
-		{name: "the Foo is paused", state: plan.State{Foo: renamed(withPaused), Previous: both}, want: "nothing"},
-		{name: "the Foo is invalid", state: plan.State{Foo: renamed(withReplicas(-1)), Previous: both}, want: "Invalid"},
 
 		{
-			name:  "one that has nothing available is kept when it is the only one",
-			state: plan.State{Previous: all(never)}, want: "get Foo, create web-3",
+			name:  "the status of the new one is not up to date",
+			state: plan.State{Deployment: of(observedAt(1, 2)), Previous: old()}, want: "nothing",
 		},
 		{
-			name:  "one that serves is kept beside one that serves better",
-			state: plan.State{Previous: all(dep("web-1", some), dep("web-2"))}, want: "get Foo, create web-3",
+			name:  "the status of the new one is of a version that the cache lacks",
+			state: plan.State{Deployment: of(observedAt(3, 2)), Previous: old()}, want: deleteOld,
 		},
 		{
-			name:  "the one between may be first by name",
-			state: plan.State{Previous: all(dep("web-1", none), dep("web-2", some))}, want: "get Foo, delete web-1" + then,
+			name:  "the new one is of an older generation: it is patched first",
+			state: plan.State{Deployment: of(withFence("2")), Previous: old()}, want: stampGeneration + ", " + deleteOld,
 		},
 		{
-			name:  "one after the other, by name",
-			state: plan.State{Previous: all(dep("web-5", none), dep("web-4", none), serves)},
-			want:  "get Foo, delete web-4, get Foo, delete web-5" + then,
+			name:  "the new one is of an older generation, and may not be patched yet",
+			state: plan.State{Deployment: of(withFence("2")), Previous: old(), Memory: overridden}, want: "nothing",
 		},
 		{
-			name:  "when none has anything, the first that was made is kept",
-			state: plan.State{Previous: all(dep("web-1", none, madeAt(2)), dep("web-2", none, madeAt(1)))},
-			want:  "get Foo, delete web-1" + then,
+			name:  "the new one is of an unknown generation, and may not be patched yet",
+			state: plan.State{Deployment: of(withFence("x")), Previous: old(), Memory: overridden}, want: "nothing",
 		},
 		{
-			name:  "it was not made first because it is first in the list",
-			state: plan.State{Previous: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(2)))},
-			want:  "get Foo, delete web-1" + then,
+			name:  "the new one differs: it is patched first, and its status is not up to date then",
+			state: plan.State{Deployment: of(scaled(2), rollout(2, 2, 2)), Previous: old()}, want: "patch spec.replicas",
 		},
 		{
-			name:  "when all were made at once, the first by name is kept",
-			state: plan.State{Previous: all(dep("web-2", none, madeAt(1)), dep("web-1", none, madeAt(1)))},
-			want:  "get Foo, delete web-2" + then,
+			name: "the new one has no uid, so it is not patched", want: deleteOld,
+			state: plan.State{Deployment: of(scaled(2), withoutUID), Previous: old()},
+		},
+		{name: "the new one does not exist", state: plan.State{Previous: old(edited...)}, want: "get Foo, create web-3"},
+		{name: "the new one is being deleted", state: plan.State{Deployment: of(deleted), Previous: old()}, want: "nothing"},
+		{name: "the new one is no Foo's", state: plan.State{Deployment: of(ownedBy()), Previous: old()}, want: "NotOwned"},
+		{
+			name:  "the new one is another Foo's",
+			state: plan.State{Deployment: newDeployment(rival), Owner: rival, Previous: old()}, want: "NameTaken",
 		},
 		{
-			name:  "what it has available comes before when it was made",
-			state: plan.State{Previous: all(dep("web-1", none, madeAt(1)), dep("web-2", some, madeAt(2)))},
-			want:  "get Foo, delete web-1" + then,
+			name:  "the Foo is paused",
+			state: plan.State{Foo: renamed(withPaused), Deployment: of(), Previous: old()}, want: "nothing",
 		},
 		{
-			name:  "when none has anything, one that was complete is kept",
-			state: plan.State{Previous: all(dep("web-1", none, madeAt(1)), dep("web-2", none, wasComplete, madeAt(2)))},
-			want:  "get Foo, delete web-1" + then,
+			name:  "the Foo is invalid",
+			state: plan.State{Foo: renamed(withReplicas(-1)), Deployment: of(), Previous: old()}, want: "Invalid",
+		},
+
+		{name: "it is being deleted", state: plan.State{Deployment: of(), Previous: old(deleted)}, want: "nothing"},
+		{
+			name:  "its made-for label is of another Foo",
+			state: plan.State{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, foreignMark))}, want: "nothing",
 		},
 		{
-			name:  "when none has anything, all that were complete are kept",
-			state: plan.State{Previous: all(dep("web-1", none, wasComplete), dep("web-2", none, wasComplete))},
-			want:  "get Foo, create web-3",
+			name:  "its made-for label is of the new name",
+			state: plan.State{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, newMark))}, want: "nothing",
+		},
+		{name: "it has no label", state: plan.State{Deployment: of(), Previous: old(withoutLabels)}, want: "nothing"},
+		{
+			name:  "a copy is kept, and keeps nothing",
+			state: plan.State{Deployment: of(), Previous: append(old(), copied(of(scaled(9)), "a-copy"))}, want: deleteOld,
 		},
 		{
-			name:  "one that was complete is not deleted: the cached one that serves may be gone",
-			state: plan.State{Previous: all(serves, dep("web-2", none, wasComplete))}, want: "get Foo, create web-3",
+			name:  "the name was changed back",
+			state: plan.State{Deployment: of(withFence("1")), Previous: all(web2(withFence("2"), available(0)))},
+			want:  stampGeneration + ", " + readBoth + "delete web-2",
+		},
+
+		{
+			name:  "of several the one that is set to most counts: it has as many",
+			state: plan.State{Deployment: of(), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: deleteOld,
 		},
 		{
-			name:  "one that is being deleted is not deleted again",
-			state: plan.State{Previous: all(serves, dep("web-2", none, deleted))}, want: "get Foo, create web-3",
+			name:  "of several the one that is set to most counts: it has fewer",
+			state: plan.State{Deployment: of(available(2)), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: "nothing",
 		},
 		{
-			name:  "one that is being deleted does not serve",
-			state: plan.State{Previous: all(dep("web-1", deleted), never)}, want: "get Foo, create web-3",
+			name: "of several the one that is set to most counts, when the Foo sets no number",
+			state: plan.State{
+				Foo: unset, Deployment: of(rollout(4, 4, 4)), Previous: append(old(scaled(4)), web2(scaled(5), available(0))),
+			},
+			want: "nothing",
 		},
 		{
-			name:  "a copy is not deleted",
-			state: plan.State{Previous: all(serves, copied(never, "web-4"))}, want: "get Foo, create web-3",
-		},
-		{
-			name:  "a copy does not serve",
-			state: plan.State{Previous: all(copied(serves, "web-4"), never)}, want: "get Foo, create web-3",
+			name:  "one that is being deleted does not count",
+			state: plan.State{Deployment: of(available(1)), Previous: append(old(scaled(1)), web2(deleted))}, want: deleteOld,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -665,17 +477,137 @@ func TestWhatNeverServedIsDeletedFirst(t *testing.T) {
 	}
 }
 
-// The delete carries the uid and resourceVersion that were observed, so the step has the object itself.
-func TestADeletionHasTheVeryDeployment(t *testing.T) {
+// A sync deletes one, by name, and its event brings the key back. Those whose deletion was refused come last, so they
+// keep no other one.
+func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 	foo := renamed()
-	old := earlier(foo, "web-2", available(0))
-	for name, state := range map[string]plan.State{
-		"replaced":     {Foo: foo, Deployment: newDeployment(foo), Previous: all(copied(old, "copy"), old)},
-		"never served": {Foo: foo, Previous: all(earlier(foo, "web-1"), old, earlier(foo, "web-4"))},
-	} {
-		if step := play(t, state).step(plan.DeleteDeployment); step == nil || step.Deployment != old {
-			t.Errorf("%s: %s, want the very Deployment that was observed", name, wordsOf(step))
+	var previous []*appsv1.Deployment
+	for i := range 30 {
+		previous = append(previous, earlier(foo, fmt.Sprintf("old-%02d", 29-i)))
+	}
+	refused := func(count int, left time.Duration) plan.Attempt {
+		attempt := until(left)
+		attempt.Count = count
+		return attempt
+	}
+	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(plan.DeleteDeployment, "old-00"): refused(2, 0), op(plan.DeleteDeployment, "old-01"): refused(1, 0),
+		op(plan.DeleteDeployment, "old-02"): refused(3, seconds(1)),
+	}}
+	state := plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: previous, Memory: memory}
+	var names []string
+	for range len(previous) {
+		c := play(t, state)
+		if len(c.steps) > 4 {
+			t.Fatalf("one sync sends %s", c.sent())
 		}
+		names = append(names, c.step(plan.DeleteDeployment).Name)
+		state = c.nextSync(time.Second)
+	}
+	var want []string
+	for i := range len(previous) {
+		want = append(want, fmt.Sprintf("old-%02d", (i+3)%len(previous)))
+	}
+	want = append(want[:len(want)-3], "old-01", "old-00", "old-02")
+	checkLines(t, want, names)
+	if c := play(t, state); c.sent() != "nothing" || c.outcome.Kind != plan.Done {
+		t.Errorf("at the end: %s", c.line())
+	}
+}
+
+// A refused deletion is the one of its sync: another one is tried by the next sync.
+func TestARefusedDeletionKeepsNoOtherOne(t *testing.T) {
+	foo := renamed()
+	state := plan.State{
+		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
+	}
+	refused := play(t, state, fails(plan.DeleteDeployment, forbidden))
+	if diff := cmp.Diff(deleteOld+"; Available; retry in 1s", refused.line()); diff != "" {
+		t.Errorf("wrong first sync (-want +got):\n%s", diff)
+	}
+	next := play(t, refused.nextSync(refused.outcome.After))
+	if diff := cmp.Diff(readBoth+"delete web-2; no report; done", next.line()); diff != "" {
+		t.Errorf("wrong second sync (-want +got):\n%s", diff)
+	}
+}
+
+// A complete Deployment that is too small for its previous one does not become larger by itself. A person must act.
+func TestADeploymentThatIsTooSmall(t *testing.T) {
+	moving := func(needed, has int) string {
+		return fmt.Sprintf(`%sRenaming: Moving to Deployment "web-3" when it has %d replicas available, because previous `+
+			`Deployment "web-1" is set to %[2]d. It is complete with %[3]d of %[3]d replicas available`, stalled, needed, has)
+	}
+	advice := func(needed int) string {
+		return fmt.Sprintf(". To have %d: kubectl -n default scale deployment web-3 --replicas=%d. To go on with another "+
+			"number N: kubectl -n default scale foo web --replicas=N", needed, needed)
+	}
+	serves := func(n int) string {
+		return fmt.Sprintf(`. Previous Deployment "web-1" keeps serving with %d until then`, n)
+	}
+	unset, three := renamed(unsetReplicas), renamed()
+	old := func(n int32, with ...deploymentOption) []*appsv1.Deployment {
+		return all(earlier(three, "web-1", append([]deploymentOption{scaled(n), rollout(n, n, n)}, with...)...))
+	}
+	complete := func(n int32) *appsv1.Deployment { return newDeployment(unset, scaled(n), rollout(n, n, n)) }
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		want  string
+	}{
+		{
+			name:  "an autoscaler or a policy has set one",
+			state: plan.State{Deployment: complete(1), Previous: old(9)},
+			want:  moving(9, 1) + serves(9) + advice(9),
+		},
+		{
+			name:  "somebody has set none",
+			state: plan.State{Deployment: complete(0), Previous: old(9, available(2))},
+			want:  moving(9, 0) + serves(2) + advice(9),
+		},
+		{
+			name:  "the previous one has lost its pods",
+			state: plan.State{Deployment: complete(1), Previous: old(9, available(0))},
+			want: moving(9, 1) + `. Previous Deployment "web-1" (0 available) is kept until its replacement is available` +
+				advice(9),
+		},
+		{
+			name: "of several the one that is set to most counts",
+			state: plan.State{Deployment: complete(4), Previous: append(
+				old(5), earlier(three, "web-2", scaled(2), available(0)))},
+			want: moving(5, 4) + serves(5) + quota2 + advice(5),
+		},
+		{
+			name:  "it has as many",
+			state: plan.State{Deployment: complete(9), Previous: old(9)}, want: "True Available: 9 of 9 replicas available",
+		},
+		{
+			name:  "the Foo sets the number",
+			state: plan.State{Foo: renamed(withReplicas(1)), Deployment: complete(1), Previous: old(9)},
+			want:  "True Available: 1 of 1 replicas available",
+		},
+		{
+			name:  "it is not complete: then it comes up",
+			state: plan.State{Deployment: newDeployment(unset, scaled(2), rollout(2, 2, 1)), Previous: old(9)},
+			want:  movingTo3 + "1 of 2 replicas available" + serves(9),
+		},
+		{
+			name:  "a previous one that is being deleted needs no replacement",
+			state: plan.State{Deployment: complete(1), Previous: old(9, deleted)},
+			want:  "True Available: 1 of 1 replicas available" + waitingGone,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.state.Foo == nil {
+				tc.state.Foo = unset
+			}
+			c := play(t, tc.state)
+			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
+				t.Errorf("wrong report (-want +got):\n%s", diff)
+			}
+			if c.outcome.Kind != plan.Done {
+				t.Errorf("outcome %+v, want done: what changes is an event", c.outcome)
+			}
+		})
 	}
 }
 
@@ -757,18 +689,6 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(withGeneration(4)), want: end,
 		},
 		{
-			name:  "the Foo is gone",
-			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: []reply{finds(nil)}, want: end,
-		},
-		{
-			name:  "the Foo is being deleted",
-			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(deletedFoo), want: end,
-		},
-		{
-			name:  "the Foo is another",
-			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(withUID("new")), want: end,
-		},
-		{
 			name:  "the label is wrong, and there is something to create",
 			state: plan.State{Previous: all(old("4"))}, want: read + "create web-1",
 		},
@@ -815,16 +735,8 @@ func TestACreateHasTheReplicasOfThePreviousDeployment(t *testing.T) {
 		{name: "the Foo sets the number", foo: renamed(withReplicas(2)), previous: all(dep("web-1", scaled(5))), want: 2},
 		{name: "the Foo sets none", foo: renamed(withReplicas(0)), previous: all(dep("web-1", scaled(5)))},
 		{
-			name:     "of several the one with most available",
-			previous: all(dep("web-1", scaled(5), available(2)), dep("web-2", scaled(4), available(3))), want: 4,
-		},
-		{
-			name:     "of equal ones the first that was made",
-			previous: all(dep("web-1", scaled(5), madeAt(2)), dep("web-2", scaled(4), madeAt(1))), want: 4,
-		},
-		{
-			name:     "of those made at once the first by name",
-			previous: all(dep("web-2", scaled(4), madeAt(1)), dep("web-1", scaled(5), madeAt(1))), want: 5,
+			name:     "of several the one that is set to most",
+			previous: all(dep("web-1", scaled(4), available(3)), dep("web-2", scaled(5), available(0))), want: 5,
 		},
 		{name: "one that is being deleted does not count", previous: all(dep("web-1", scaled(5), deleted)), want: 1},
 		{name: "a copy does not count", previous: all(copied(dep("web-1", scaled(5)), "copy")), want: 1},
@@ -881,17 +793,6 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 				t.Errorf("wrong status (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// A paused Foo keeps what it would replace otherwise.
-func TestAPausedFooReportsThePreviousDeploymentAsKept(t *testing.T) {
-	foo := renamed(withPaused)
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))})
-	want := "True " + strings.ReplaceAll(pausedPrefix, "web-1", "web-3") + "has 3 of 3 replicas available" +
-		`. Previous Deployment "web-1" (3 available) is kept while this Foo is paused` + unpause
-	if diff := cmp.Diff(want, c.report()); diff != "" {
-		t.Errorf("wrong report (-want +got):\n%s", diff)
 	}
 }
 
@@ -959,7 +860,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 		},
 		{
 			name:  "it waits for a name",
-			state: plan.State{Foo: foo, Deployment: earlier(api, "web-3"), OwnerChain: foos(api)},
+			state: plan.State{Foo: foo, Deployment: earlier(api, "web-3"), Owner: api},
 			want: reconciling + `WaitingForName: Waiting for Foo "api" to move from Deployment "web-3" to "api-2"` +
 				kept + ". See: kubectl -n default describe foo api",
 		},
@@ -1038,40 +939,21 @@ func TestTheRequestsOfARename(t *testing.T) {
 	}, got)
 }
 
-// A policy may give the Deployment fewer replicas than the Foo sets: they do not replace what the previous one has.
-func TestADeploymentThatIsKeptSmallReplacesNothing(t *testing.T) {
-	foo := renamed()
-	c := play(t, plan.State{
-		Foo: foo, Deployment: newDeployment(foo, scaled(1), rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1")),
-		Memory: overriddenMemory(foo),
-	})
-	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 1s", c.line()); diff != "" {
-		t.Errorf("wrong sync (-want +got):\n%s", diff)
-	}
-}
-
-// Whatever is observed: what is deleted was made for the Foo under its name, is not the last that serves, and the Foo
-// and the Deployment that replaces it were read just before.
+// Whatever is observed: what is deleted was made for the Foo under its name, nobody can miss it, and the Foo and the
+// Deployment that replaces it were read just before.
 func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	deletes := 0
 	someStates(t, func(t *testing.T, state plan.State) {
 		c := play(t, state)
-		left := append(all(c.end.Deployment), state.Previous...)
-		var read []string
-		for _, step := range c.steps {
-			switch step.Verb {
-			case plan.ReadFoo, plan.ReadDeployment:
-				read = append(read, wordsOf(step))
+		for i, step := range c.steps {
+			if step.Verb != plan.DeleteDeployment {
 				continue
-			case plan.DeleteDeployment:
-				deletes++
-				checkDeletion(t, state, step.Deployment, left)
-				named := c.end.Deployment != nil && state.Deployment != nil
-				if len(read) == 0 || read[0] != "get Foo" || named && len(read) != 2 {
-					t.Errorf("before %s: %s", wordsOf(step), read)
-				}
 			}
-			read = nil
+			deletes++
+			checkDeletion(t, state, step.Deployment, c.end.Deployment)
+			if i < 2 || c.steps[i-2].Verb != plan.ReadFoo || c.steps[i-1].Verb != plan.ReadDeployment {
+				t.Errorf("%s is not sent after two reads: %s", wordsOf(step), c.sent())
+			}
 		}
 	})
 	if deletes < 20 {
@@ -1079,30 +961,42 @@ func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	}
 }
 
-// checkDeletion checks that dep was the Foo's to delete, and that of the others one has as much available, or as much
-// as is wanted.
-func checkDeletion(t *testing.T, state plan.State, dep *appsv1.Deployment, others []*appsv1.Deployment) {
+// checkDeletion checks that dep was the Foo's to delete, and that the one that replaces it has what is needed.
+func checkDeletion(t *testing.T, state plan.State, dep, replacement *appsv1.Deployment) {
 	t.Helper()
-	made := state.Foo.DeepCopy()
-	made.Spec.DeploymentName = dep.Name
-	madeFor := plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]
-	if dep.Name == state.Foo.Spec.DeploymentName || state.Foo.Spec.Paused || !plan.Owns(state.Foo, dep) ||
-		dep.DeletionTimestamp != nil || dep.Labels[v1alpha1.LabelMadeFor] != madeFor {
+	madeFor := func(dep *appsv1.Deployment) bool {
+		made := state.Foo.DeepCopy()
+		made.Spec.DeploymentName = dep.Name
+		return plan.Owns(state.Foo, dep) && dep.DeletionTimestamp == nil &&
+			dep.Labels[v1alpha1.LabelMadeFor] == plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]
+	}
+	if dep.Name == state.Foo.Spec.DeploymentName || state.Foo.Spec.Paused || !madeFor(dep) {
 		t.Errorf("%s was deleted", dep.Name)
 	}
-	for i, other := range others {
-		if other == nil || other == dep || !plan.Owns(state.Foo, other) || other.DeletionTimestamp != nil {
-			continue
+	number := func(replicas *int32) int32 {
+		if replicas == nil {
+			return 1
 		}
-		has, wanted := other.Status.AvailableReplicas, int32(1)
-		if other.Spec.Replicas != nil {
-			wanted = *other.Spec.Replicas
-		}
-		if has >= dep.Status.AvailableReplicas || i == 0 && has >= wanted {
-			return
+		return *replicas
+	}
+	most := int32(0)
+	for _, previous := range state.Previous {
+		if madeFor(previous) {
+			most = max(most, number(previous.Spec.Replicas))
 		}
 	}
-	t.Errorf("%s had %d available, and nothing else has", dep.Name, dep.Status.AvailableReplicas)
+	asked := most
+	if state.Foo.Spec.Replicas != nil {
+		asked = *state.Foo.Spec.Replicas
+	}
+	has := replacement.Status.AvailableReplicas
+	if !plan.Owns(state.Foo, replacement) || replacement.DeletionTimestamp != nil ||
+		replacement.Labels[v1alpha1.LabelFooGeneration] != fmt.Sprint(state.Foo.Generation) ||
+		replacement.Status.ObservedGeneration < replacement.Generation ||
+		asked > 0 && (has == 0 || has < min(asked, most)) {
+		t.Errorf("%s was deleted for one with %d available: %d are asked for, previous ones are set to %d",
+			dep.Name, has, asked, most)
+	}
 }
 
 // What could not be deleted is left alone until its delay ends, and then the key comes back, whatever else there is to
@@ -1110,7 +1004,6 @@ func checkDeletion(t *testing.T, state plan.State, dep *appsv1.Deployment, other
 func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
 	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
-	none := available(0)
 	web3 := newDeployment(foo)
 	lastly := ledger{op(plan.CreateDeployment, "web-3"): until(time.Minute)}
 
@@ -1122,12 +1015,12 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	}{
 		{
 			name:  "the new one is to be created",
-			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; wait in 1s",
+			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; done",
 		},
 		{
 			name:  "the new one differs",
 			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
-			want:  "patch spec.replicas; Renaming; wait in 1s",
+			want:  "patch spec.replicas; Renaming; done",
 		},
 		{
 			name:  "the new one can take over",
@@ -1136,32 +1029,22 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		{
 			name:  "there is another one that is to be deleted",
 			state: plan.State{Previous: all(old, between), Deployment: web3},
-			want:  deleteOld + "; Available; wait in 1s",
-		},
-		{
-			name:  "there is another one that is to be deleted, behind it",
-			state: plan.State{Previous: all(between, earlier(foo, "web-5")), Deployment: web3},
-			want:  readBoth + "delete web-5; Available; wait in 1s",
-		},
-		{
-			name:  "there is another one that could not be deleted, before it",
-			state: plan.State{Previous: all(earlier(foo, "web-0", none), between), Deployment: web3},
-			want:  "nothing; Available; wait in 1ms",
+			want:  deleteOld + "; Available; done", // Its event brings the key back.
 		},
 		{
 			name:  "there is another one that could not be deleted",
-			state: plan.State{Previous: all(earlier(foo, "web-4", none), between), Deployment: web3},
+			state: plan.State{Previous: all(earlier(foo, "web-4"), between), Deployment: web3},
 			want:  "nothing; Available; wait in 1ms",
 		},
 		{
 			name:  "it is needed again",
-			state: plan.State{Previous: all(between), Deployment: newDeployment(foo, none)},
+			state: plan.State{Previous: all(between), Deployment: newDeployment(foo, available(0))},
 			want:  "nothing; Progressing; done",
 		},
 		{
 			name:  "the new name is no Foo's",
 			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
-			want:  "nothing; NotOwned; wait in 1s",
+			want:  "nothing; NotOwned; terminal",
 		},
 		{
 			name:  "the Foo is paused",
@@ -1175,7 +1058,7 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		},
 		{
 			name:  "a create backs off, too",
-			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1s",
+			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1m0s",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -1185,7 +1068,6 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			tc.state.Memory = plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
 				op(plan.DeleteDeployment, "web-2"): until(time.Second),
 				op(plan.DeleteDeployment, "web-4"): until(time.Millisecond),
-				op(plan.DeleteDeployment, "web-0"): until(time.Millisecond),
 				op(plan.DeleteDeployment, "web-9"): until(1), // It is not there.
 			}}
 			for op, attempt := range tc.more {
@@ -1224,22 +1106,5 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 		}
 		checkSent(t, "nothing", c.sent())
 		memory = c.end.Memory
-	}
-}
-
-// A deletion that was a conflict backs off without a report.
-func TestADeletionThatWasAConflictIsNotReported(t *testing.T) {
-	foo := renamed()
-	c := play(t, plan.State{
-		Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1")),
-		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-			op(plan.DeleteDeployment, "web-1"): expectedUntil(seconds(1)),
-		}},
-	})
-	if want := movingTo3 + "1 of 3 replicas available" + serves; c.report() != want {
-		t.Errorf("got %q, want %q", c.report(), want)
-	}
-	if condition := c.ready(); condition.Status != "False" {
-		t.Errorf("ready is %s", condition.Status)
 	}
 }

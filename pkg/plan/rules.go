@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -19,31 +21,7 @@ func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Pa
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
 
-// readRefusedName: after a refused create it is not known whether the name is free, since admission answers before the
-// name is checked, and the cache may lag. A live read decides.
-func (s *State) readRefusedName() (steps []*Step, final bool) {
-	if !s.createRefused {
-		return nil, false
-	}
-	name := s.Foo.Spec.DeploymentName
-	return []*Step{{
-		Op:       Op{Verb: ReadDeployment, Name: name},
-		Prepares: Op{Verb: CreateDeployment, Name: name},
-		Foo:      s.Foo,
-	}}, true
-}
-
-// deleteNotServing: a previous Deployment with nothing available, while another one serves, only takes up quota.
-func (s *State) deleteNotServing() (steps []*Step, final bool) {
-	return s.deletions(s.notServing()), false
-}
-
-// nameReserved: no Deployment has the name, but an older Foo names it too and creates it.
-func (s *State) nameReserved() (steps []*Step, final bool) {
-	return nil, s.Deployment == nil && s.firstClaimant() != nil
-}
-
-// create: no Deployment has the name.
+// create: no Deployment has the name. When several Foos name it, the API server decides: the first create gets it.
 func (s *State) create() (steps []*Step, final bool) {
 	if s.Deployment != nil {
 		return nil, false
@@ -72,18 +50,26 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Event: s.corrected(patch)}}, false
 }
 
-// deleteReplaced: the Deployment can take over from a previous one.
+// deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
+// its deletion brings the key back for the next one.
 func (s *State) deleteReplaced() (steps []*Step, final bool) {
-	return s.deletions(s.replaced()), false
+	if !s.canReplace() || s.tried(DeleteDeployment) {
+		return nil, false
+	}
+	for _, dep := range s.previous() {
+		op := Op{Verb: DeleteDeployment, Name: dep.Name}
+		steps = append(steps, &Step{Op: op, Foo: s.Foo, Deployment: dep, Event: s.moved(dep)})
+	}
+	slices.SortStableFunc(steps, func(a, b *Step) int { // Those that were refused come last.
+		return cmp.Compare(s.attempt(a.Op).Count, s.attempt(b.Op).Count)
+	})
+	return steps, false
 }
 
-// deletions returns the steps that delete previous Deployments.
-func (s *State) deletions(obsolete []*appsv1.Deployment) []*Step {
-	var steps []*Step
-	for _, dep := range obsolete {
-		steps = append(steps, &Step{Op: Op{Verb: DeleteDeployment, Name: dep.Name}, Foo: s.Foo, Deployment: dep})
-	}
-	return steps
+// tried reports whether an operation with this verb was done in this sync, or has failed in it.
+func (s *State) tried(verb Verb) bool {
+	return slices.ContainsFunc(s.done, func(op Op) bool { return op.Verb == verb }) ||
+		slices.ContainsFunc(s.failures, func(f failure) bool { return f.op.Verb == verb })
 }
 
 // updateStatus comes after all rules: the status is written when it differs.
@@ -94,7 +80,7 @@ func (s *State) updateStatus() []*Step {
 	}
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
-	event := s.unlessTooMany(eventOf(&s.Foo.Status, &want))
+	event := eventOf(&s.Foo.Status, &want)
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 
@@ -107,7 +93,7 @@ func (s *State) hadDeployment() bool {
 // not set a number.
 func (s *State) desired() *appsv1.Deployment {
 	want := Deployment(s.Foo)
-	if previous := s.servingPrevious(); previous != nil && s.Foo.Spec.Replicas == nil {
+	if previous := s.largestPrevious(); previous != nil && s.Foo.Spec.Replicas == nil {
 		want.Spec.Replicas = new(replicasOf(previous))
 	}
 	return want
@@ -141,7 +127,7 @@ func invalidReason(foo *v1alpha1.Foo) string {
 			unread.Path, unread.Value, unread.Want)
 	case spec.DeploymentName == "":
 		return "spec.deploymentName is missing. Set the name of the Deployment to create"
-	case !validName(foo):
+	case len(validation.IsDNS1123Subdomain(spec.DeploymentName)) > 0:
 		return fmt.Sprintf("spec.deploymentName is %q, which is not a name that a Deployment can have. Use up to 253 "+
 			"lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit", clip(spec.DeploymentName, 70))
 	case spec.Replicas != nil && *spec.Replicas < 0:

@@ -2,12 +2,14 @@ package plan_test
 
 import (
 	"math/rand"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -17,30 +19,50 @@ import (
 // Trim is what informers take.
 var _ cache.TransformFunc = plan.Trim
 
-func trim(t *testing.T, dep *appsv1.Deployment) *appsv1.Deployment {
-	t.Helper()
-	trimmed, err := plan.Trim(dep)
+// Nobody reads what users write into the metadata of a Foo. A status that is written without it keeps it: the API
+// server takes only the status of such a request.
+func TestTrimOfAFoo(t *testing.T) {
+	foo := newFoo(withReplicas(3), withImage("nginx:1.29"), withPaused, deletedFoo, withUnread("spec.replicas"),
+		reports(metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", Message: "by a person"}))
+	foo.CreationTimestamp = metav1.Unix(7, 0)
+	want := foo.DeepCopy()
+	foo.Labels, foo.Annotations = map[string]string{"team": "a"}, map[string]string{"note": "long"}
+	foo.Finalizers, foo.GenerateName = []string{"example.com/keep"}, "web-"
+	foo.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}}
+	foo.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit"}}
+	unchanged(t, foo, nil)
+	got, err := plan.Trim(foo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return trimmed.(*appsv1.Deployment)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong rest (-want +got):\n%s", diff)
+	}
+	if plan.TrimFoo(nil) != nil || plan.TrimDeployment(nil) != nil {
+		t.Error("of nothing something is left")
+	}
 }
 
-func TestTrim(t *testing.T) {
+func TestTrimOfADeployment(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	dep := newDeployment(foo, foreignData, deleted, pausedByUser, deadlineExceeded, rollout(4, 3, 2), observedAt(5, 6),
-		madeAt(7))
+	ours := plan.Deployment(foo).OwnerReferences[0]
+	bill := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}
+	dep := newDeployment(foo, foreignData, deleted, pausedByUser, rollout(4, 3, 2), observedAt(5, 6),
+		ownedBy(bill, ours, bill), deadlineExceeded, withCondition("Available", corev1.ConditionTrue, "Minimum"))
+	dep.CreationTimestamp = metav1.Unix(7, 0)
 	stub := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 		Name: "web-1", Namespace: "default", UID: "dep-uid", ResourceVersion: "20",
 	}}
-	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, madeAt(7),
-		ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "bill", UID: "bill-uid"}))
+	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, func(dep *appsv1.Deployment) {
+		bill.Controller = new(true)
+		dep.OwnerReferences = []metav1.OwnerReference{{Kind: "Foo", Name: "x"}, bill}
+	})
 	foreignStub := stub.DeepCopy()
-	foreignStub.OwnerReferences = foreign.OwnerReferences
+	foreignStub.OwnerReferences = []metav1.OwnerReference{bill}
 
 	kept := stub.DeepCopy()
 	kept.Labels = plan.Deployment(foo).Labels // And not team=a.
-	kept.OwnerReferences = dep.OwnerReferences
+	kept.OwnerReferences = []metav1.OwnerReference{ours}
 	kept.CreationTimestamp, kept.DeletionTimestamp = dep.CreationTimestamp, dep.DeletionTimestamp
 	kept.Generation = 6
 	kept.Spec = appsv1.DeploymentSpec{Replicas: new(int32(3)), Paused: true, Selector: dep.Spec.Selector}
@@ -65,21 +87,108 @@ func TestTrim(t *testing.T) {
 		{name: "of a Foo's Deployment all that decisions read is kept", dep: dep, want: kept},
 		{name: "so is it of another Foo's, which may be an earlier Foo of the name", dep: another, want: anotherKept},
 		{
-			name: "of a Deployment without owner the names are kept",
-			dep:  newDeployment(foo, foreignData, madeAt(7), ownedBy()), want: stub,
+			name: "of a Deployment without controller the names are kept",
+			dep:  newDeployment(foo, foreignData, ownedBy(metav1.OwnerReference{Kind: "Foo", Name: "x"})), want: stub,
 		},
-		{name: "of a foreign Deployment its owner is kept too", dep: foreign, want: foreignStub},
+		{name: "of a foreign Deployment its controller is kept too", dep: foreign, want: foreignStub},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			unchanged(t, foo, tc.dep)
-			got := trim(t, tc.dep)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			got := plan.TrimDeployment(tc.dep)
+			transformed, err := plan.Trim(tc.dep)
+			if diff := cmp.Diff([]any{tc.want, tc.want, nil}, []any{got, transformed, err}); diff != "" {
 				t.Errorf("wrong rest (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(got, trim(t, got)); diff != "" {
+			if diff := cmp.Diff(got, plan.TrimDeployment(got)); diff != "" {
 				t.Errorf("a second time changes more:\n%s", diff)
 			}
 		})
+	}
+}
+
+// What is read has a limit. What is longer is absent, or cannot be equal to what a Foo sets.
+func TestTrimLimitsWhatIsRead(t *testing.T) {
+	foo := newFoo()
+	long := strings.Repeat("x", 100_000)
+	selector := func(size int) *metav1.LabelSelector {
+		s := &metav1.LabelSelector{MatchLabels: map[string]string{"k": ""}}
+		for s.Size() < size {
+			s.MatchLabels["k"] += "x"
+		}
+		return s
+	}
+	for size, kept := range map[int]bool{4096: true, 4097: false} {
+		dep := newDeployment(foo)
+		dep.Spec.Selector = selector(size)
+		if got := plan.TrimDeployment(dep).Spec.Selector != nil; got != kept {
+			t.Errorf("a selector of %d bytes is kept: %t", size, got)
+		}
+	}
+	for image, want := range map[string]string{
+		strings.Repeat("é", 1024): strings.Repeat("é", 1024), strings.Repeat("é", 1025): "an image of 1025 characters",
+	} {
+		got := plan.TrimDeployment(newDeployment(foo, running(image))).Spec.Template.Spec.Containers[0].Image
+		if got != want {
+			t.Errorf("an image of %d bytes becomes %q", len(image), got)
+		}
+	}
+	patch := plan.Drift(plan.TrimDeployment(newDeployment(foo, running(long))), newFoo(withImage("nginx:1.29")))
+	if diff := cmp.Diff([]string{inImage}, paths(patch.Fields)); diff != "" {
+		t.Errorf("an image that is too long is not corrected (-want +got):\n%s", diff)
+	}
+	for _, kind := range []string{"Foo", long} {
+		ref := metav1.OwnerReference{
+			APIVersion: plan.FooKind.GroupVersion().String(), Kind: kind, Name: long, UID: types.UID(long),
+			Controller: new(true),
+		}
+		if kind == long {
+			ref.APIVersion = long
+		}
+		got := plan.TrimDeployment(newDeployment(foo, ownedBy(ref))).OwnerReferences[0]
+		for text, want := range map[string]string{
+			got.APIVersion: ref.APIVersion, got.Kind: kind, got.Name: long, string(got.UID): long,
+		} {
+			if len(text) != min(len(want), 256) {
+				t.Errorf("of %d bytes of an owner %d are kept", len(want), len(text))
+			}
+		}
+	}
+}
+
+// The messages of other conditions name a ReplicaSet. No decision reads them, and the cache has one of each Deployment.
+func TestTrimKeepsTheMessagesOfFailuresOnly(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		kind   appsv1.DeploymentConditionType
+		status corev1.ConditionStatus
+		reason string
+		want   string
+	}{
+		{
+			name: "pods are refused", kind: appsv1.DeploymentReplicaFailure, status: corev1.ConditionTrue,
+			reason: "FailedCreate", want: "the cause",
+		},
+		{
+			name: "pods were refused", kind: appsv1.DeploymentReplicaFailure, status: corev1.ConditionFalse,
+			reason: "FailedCreate",
+		},
+		{
+			name: "a rollout is complete", kind: appsv1.DeploymentProgressing, status: corev1.ConditionTrue,
+			reason: "NewReplicaSetAvailable",
+		},
+		{
+			name: "a ReplicaSet is refused", kind: appsv1.DeploymentProgressing, status: corev1.ConditionFalse,
+			reason: "ReplicaSetCreateError", want: "the cause",
+		},
+	} {
+		have := appsv1.DeploymentCondition{Type: tc.kind, Status: tc.status, Reason: tc.reason, Message: "the cause"}
+		want := have
+		want.Message = tc.want
+		dep := newDeployment(newFoo())
+		dep.Status.Conditions = []appsv1.DeploymentCondition{have}
+		if diff := cmp.Diff([]appsv1.DeploymentCondition{want}, plan.TrimDeployment(dep).Status.Conditions); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
 	}
 }
 
@@ -110,7 +219,7 @@ func TestTrimChangesNoDecision(t *testing.T) {
 			Outcome plan.Outcome
 		}
 		decide := func(state plan.State) decisions {
-			c := play(t, state)
+			c := playUntrimmed(t, state)
 			d := decisions{Sent: c.result(), Status: c.status(), Outcome: c.outcome}
 			if step := c.step(plan.CreateDeployment); step != nil {
 				d.Create = step.Deployment
@@ -120,19 +229,16 @@ func TestTrimChangesNoDecision(t *testing.T) {
 			}
 			return d
 		}
+		for _, dep := range append(state.Previous, state.Deployment) { // Trim makes their messages stable.
+			for i := 0; dep != nil && i < len(dep.Status.Conditions); i++ {
+				dep.Status.Conditions[i].Message = "the cause"
+			}
+		}
 		want := decide(state)
 		if diff := cmp.Diff(want, decide(shuffled(state, r)), sameError); diff != "" {
 			t.Errorf("in another order it is decided differently (-first +other):\n%s", diff)
 		}
-		trimmed := state
-		if trimmed.Deployment != nil {
-			trimmed.Deployment = trim(t, state.Deployment)
-		}
-		trimmed.Previous = nil
-		for _, dep := range state.Previous {
-			trimmed.Previous = append(trimmed.Previous, trim(t, dep))
-		}
-		if diff := cmp.Diff(want, decide(trimmed), sameError); diff != "" {
+		if diff := cmp.Diff(want, decide(trimmed(state)), sameError); diff != "" {
 			t.Errorf("trimmed, it is decided differently (-whole +trimmed):\n%s", diff)
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
@@ -137,44 +136,4 @@ func TestAStatusThatCannotBeReadAgainAndAgainIsWrittenWithADelay(t *testing.T) {
 func TestAFooWhoseStatusCannotBeReadIsReadLiveBeforeACreate(t *testing.T) {
 	c := play(t, plan.State{Foo: newFoo(withUnread("status.observedGeneration"))})
 	checkSent(t, "get Foo, create web-1", c.sent())
-}
-
-func TestAFooThatCannotBeReadClaimsNoName(t *testing.T) {
-	older := named("older", "web-1", createdAt(1), withUnread("spec.paused"))
-	if plan.Claims(older) {
-		t.Error("it claims its name")
-	}
-	foo := newFoo(createdAt(2))
-	checkSent(t, "create web-1", play(t, plan.State{Foo: foo, FirstClaimant: firstOf(foos(older, foo))}).sent())
-}
-
-// Times are sent in UTC. The API server refuses a year that has no four digits, and null for the zero time.
-func TestConditionsWithATimeThatCannotBeSentAreDropped(t *testing.T) {
-	for _, tc := range []struct {
-		time string
-		kept bool
-	}{
-		{"9999-12-31T23:59:59Z", true},
-		{"9999-12-31T23:59:59-00:01", false},
-		{"9999-12-31T23:59:59+00:01", true},
-		{"0000-01-01T00:00:00Z", true},
-		{"0000-01-01T00:00:00+00:01", false},
-		{"0001-01-01T00:00:00Z", false},
-		{"0001-01-01T00:00:01Z", true},
-	} {
-		at, err := time.Parse(time.RFC3339, tc.time)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := play(t, plan.State{Foo: newFoo(withConditions(metav1.Condition{
-			Type: "Other", Status: metav1.ConditionTrue, Reason: "X", LastTransitionTime: metav1.NewTime(at),
-		}))})
-		kept := false
-		for _, condition := range c.conditions() {
-			kept = kept || condition.Type == "Other"
-		}
-		if kept != tc.kept {
-			t.Errorf("a condition of %s: kept %t, want %t", tc.time, kept, tc.kept)
-		}
-	}
 }

@@ -1,16 +1,15 @@
 package plan
 
 import (
-	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -23,17 +22,20 @@ import (
 // maxChain is how many syncs may follow. Each step of the other controllers begins a few.
 const maxChain = 20
 
-const walkNeverQuiet = "syncs come to an end"
+const walkNeverQuiet = "syncs come to an end, and one for which no event is due sends nothing"
 
 // follow plays the syncs after a conversation that ended with outcome.
 func (walk *walker) follow(c *walkTalk, outcome Outcome) {
-	server, memory, at := c.server, c.state.Memory, c.at
+	server, at := c.server, c.at
 	server.capped, server.undeletable = false, false // Obstacles are removed.
-	done := !comesBack(outcome)
 	for syncs := 0; ; syncs++ {
 		at = at.Add(outcome.After)
-		world := walkCaughtUp(c.world, server, memory)
-		if world == nil || world.unwritable() || walk.met(world, at, done && !c.server.eventDue) {
+		quiet := !c.isDue(outcome)
+		if quiet {
+			at = at.Add(2 * time.Minute) // Every delay has ended.
+		}
+		world := walkCaughtUp(c.world, server, c.state.Memory)
+		if world == nil || world.unwritable() || walk.met(world, at, quiet) {
 			return
 		}
 		next := newTalk(world, at, nil)
@@ -47,25 +49,21 @@ func (walk *walker) follow(c *walkTalk, outcome Outcome) {
 		}
 		sent := len(next.lines) > next.first
 		outcome = next.state.Outcome()
-		switch {
-		case syncs == maxChain, sent && done && !c.server.eventDue, !delayIsReasonable(next, outcome):
+		if syncs == maxChain || sent && quiet || !delayIsReasonable(next, outcome) {
 			walk.note(walkNeverQuiet, next, outcome)
 			return
 		}
-		c, server, memory, at = next, next.server, next.state.Memory, next.at
-		done = !comesBack(outcome)
-		if !done {
+		c, server, at = next, next.server, next.at
+		if !quiet {
 			continue
 		}
-		at = at.Add(2 * time.Minute) // Every delay has ended.
-		if !sent && !server.progress(world) {
+		if !server.progress(world) {
 			if !walkSettled(world) {
-				c.later = true
 				walk.note("in the end the Foo has what it asks for, or its status gives the reason", c, outcome)
 			}
 			return
 		}
-		c.server.eventDue = c.server.eventDue || !sent
+		c.server.eventDue = true
 	}
 }
 
@@ -96,7 +94,6 @@ func (server *walkServer) progress(w *walkWorld) bool {
 		}
 		dep := have.DeepCopy()
 		walkRollout(replicasOf(dep))(dep)
-		walkProgressing(corev1.ConditionTrue, "NewReplicaSetAvailable")(dep)
 		dep.ResourceVersion = server.version()
 		server.store(dep)
 		changed = true
@@ -108,7 +105,7 @@ func (server *walkServer) progress(w *walkWorld) bool {
 func walkComplete(dep *appsv1.Deployment) bool {
 	wanted, status := replicasOf(dep), &dep.Status
 	return status.ObservedGeneration >= dep.Generation && status.UpdatedReplicas == wanted &&
-		status.AvailableReplicas == wanted && status.Replicas == wanted && walkServedOnce(dep)
+		status.AvailableReplicas == wanted && status.Replicas == wanted
 }
 
 // unwritable reports whether a Deployment lacks what a write to it must carry. It is never written then.
@@ -126,128 +123,60 @@ func walkSettled(w *walkWorld) bool {
 	if ready == nil || foo.Status.ObservedGeneration != foo.Generation {
 		return false
 	}
-	blocked := dep == nil && len(w.rivals) > 0 || dep != nil && !walkControls(foo, dep) || w.stuck ||
-		foo.Spec.Replicas != nil && *foo.Spec.Replicas < 0
+	blocked := dep != nil && !walkControls(foo, dep) || w.stuck
+	left := len(w.server.previous()) > 0
 	switch {
 	case foo.Spec.Paused:
 		return ready.Reason == v1alpha1.ReasonPaused
+	case foo.Spec.Replicas != nil && *foo.Spec.Replicas < 0:
+		return ready.Reason == v1alpha1.ReasonInvalid
+	case left && w.server.nobodyMissesPrevious():
+		return false
 	case blocked:
 		return ready.Status == "False" || walkIsReady(&talk, foo, ready.Reason)
+	case left: // The Foo sets no number, and the Deployment has fewer than the previous one is set to.
+		return ready.Status == "False" && ready.Reason == v1alpha1.ReasonRenaming && foo.Spec.Replicas == nil
 	}
-	left := slices.ContainsFunc(w.cached.previous, isNoCopy)
-	return !left && ready.Status == "True" && ready.Reason == v1alpha1.ReasonAvailable &&
+	return ready.Status == "True" && ready.Reason == v1alpha1.ReasonAvailable &&
 		len(foo.Status.Conditions) == 1 && walkIsReady(&talk, foo, ready.Reason) &&
 		foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
 }
 
 // met reports whether a sync in w was followed before, and notes that it is now.
-func (walk *walker) met(w *walkWorld, at time.Time, done bool) bool {
-	walk.encoder = encodeWorld(walk.encoder[:0], w, at, done)
-	hash := fnv.New64a()
-	hash.Write(walk.encoder)
-	key := hash.Sum64()
-	if walk.visited[key] {
-		return true
-	}
+func (walk *walker) met(w *walkWorld, at time.Time, quiet bool) bool {
+	key := sha256.Sum256(encodeWorld(w, at, quiet))
+	met := walk.visited[key]
 	walk.visited[key] = true
-	return false
+	return met
 }
 
-// A walkEncoder appends values, each so that its end can be seen.
-type walkEncoder []byte
-
-func (e *walkEncoder) text(values ...string) {
-	for _, value := range values {
-		*e = append(append(*e, value...), 0)
-	}
-}
-
-func (e *walkEncoder) numbers(values ...int64) {
-	for _, value := range values {
-		*e = append(strconv.AppendInt(*e, value, 10), 0)
-	}
-}
-
-func (e *walkEncoder) flags(values ...bool) {
-	for _, value := range values {
-		*e = strconv.AppendBool(*e, value)
-	}
-}
-
-// encodeWorld appends all that decides what follows from w at this time. Versions, and times that have passed, do not
+// encodeWorld returns all that decides what follows from w at this time. Versions, and times that have passed, do not
 // count.
-func encodeWorld(e walkEncoder, w *walkWorld, at time.Time, done bool) walkEncoder {
-	e.flags(done, w.stuck)
-	rivals := slices.Clone(w.rivals)
-	slices.SortFunc(rivals, func(a, b *v1alpha1.Foo) int { return cmp.Compare(a.Name, b.Name) })
-	for _, rival := range rivals {
-		e.text(rival.Name)
-		e.flags(rival.DeletionTimestamp != nil, rival.Spec.Paused, *rival.Spec.Replicas < 0)
+func encodeWorld(w *walkWorld, at time.Time, quiet bool) []byte {
+	const version = "some"
+	foo := *w.cached.foo
+	foo.ResourceVersion, foo.Status.Conditions = version, slices.Clone(foo.Status.Conditions)
+	for i := range foo.Status.Conditions {
+		foo.Status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	e.foo(w.cached.foo)
-	deployments := slices.Clone(w.server.deployments)
-	slices.SortFunc(deployments, func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
-	for _, dep := range deployments {
-		e.deployment(dep)
-	}
-	memory := &w.memory
-	e.flags(memory.UID == w.cached.foo.UID, memory.Generation == w.cached.foo.Generation, memory.Wrote,
-		memory.StaleFoo, memory.StaleDeployment)
-	e.text(memory.Reported)
-	for _, op := range walkOps(memory.Ledger) {
-		attempt := memory.Ledger[op]
-		e.text(string(op.Verb), op.Name, attempt.Report.Reason, attempt.Report.Message)
-		e.numbers(int64(attempt.Count), int64(max(attempt.Until.Sub(at), 0)))
-		e.flags(op.Again, attempt.Expected, attempt.Report.Stalled)
-	}
-	return e
-}
-
-// walkOps returns the operations in ledger in a fixed order.
-func walkOps(ledger map[Op]Attempt) []Op {
-	ops := make([]Op, 0, len(ledger))
-	for op := range ledger {
-		ops = append(ops, op)
-	}
-	slices.SortFunc(ops, func(a, b Op) int {
-		again := 0
-		if a.Again != b.Again {
-			again = -1
-			if a.Again {
-				again = 1
-			}
+	deployments := map[string]appsv1.Deployment{}
+	for _, have := range w.server.deployments {
+		dep := *have
+		if dep.UID != "" && dep.ResourceVersion != "" {
+			dep.UID, dep.ResourceVersion = version, version
 		}
-		return cmp.Or(cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Name, b.Name), again)
+		deployments[dep.Name] = dep
+	}
+	memory, ledger := &w.memory, map[string]Attempt{}
+	for op, attempt := range memory.Ledger {
+		attempt.Until = walkStart.Add(max(attempt.Until.Sub(at), 0))
+		ledger[fmt.Sprint(op, op.Again)] = attempt
+	}
+	text, err := json.Marshal([]any{
+		quiet, w.stuck, foo, deployments, ledger, memory.UID, memory.Generation, memory.Wrote, []byte(memory.Reported),
 	})
-	return ops
-}
-
-func (e *walkEncoder) foo(foo *v1alpha1.Foo) {
-	spec, status := &foo.Spec, &foo.Status
-	e.text(string(foo.UID), spec.DeploymentName, spec.Image, status.Selector)
-	e.flags(spec.Paused, spec.Replicas == nil)
-	if spec.Replicas != nil {
-		e.numbers(int64(*spec.Replicas))
+	if err != nil {
+		panic(err)
 	}
-	e.numbers(foo.Generation, status.ObservedGeneration, int64(status.Replicas), int64(status.AvailableReplicas))
-	for _, condition := range status.Conditions {
-		e.text(condition.Type, string(condition.Status), condition.Reason, condition.Message)
-		e.numbers(condition.ObservedGeneration)
-	}
-}
-
-func (e *walkEncoder) deployment(dep *appsv1.Deployment) {
-	status := &dep.Status
-	e.text(dep.Name, imageOf(dep))
-	e.text(dep.Labels[labelManagedBy], dep.Labels[v1alpha1.LabelMadeFor], dep.Labels[v1alpha1.LabelFooGeneration])
-	e.flags(dep.UID == "", dep.ResourceVersion == "", dep.DeletionTimestamp != nil)
-	e.numbers(dep.Generation, int64(replicasOf(dep)), status.ObservedGeneration, int64(status.Replicas),
-		int64(status.UpdatedReplicas), int64(status.AvailableReplicas))
-	for _, ref := range dep.OwnerReferences {
-		e.text(ref.APIVersion, ref.Kind, string(ref.UID))
-		e.flags(isSet(ref.Controller), isSet(ref.BlockOwnerDeletion))
-	}
-	for _, condition := range status.Conditions {
-		e.text(string(condition.Type), string(condition.Status), condition.Reason)
-	}
+	return text
 }

@@ -1,13 +1,13 @@
 package plan
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,19 +25,22 @@ type walkStepOracle struct {
 }
 
 var walkStepOracles = []walkStepOracle{
-	{"at most 5 requests, and 3 for each previous Deployment", fewRequests},
+	{"at most 8 requests", fewRequests},
 	{"a write carries uid and resourceVersion", carriesPreconditions},
 	{"nothing is written for a Foo that is gone, recreated, being deleted or renamed", respectsLiveFoo},
 	{"nothing but the status is written for a Foo that is paused or invalid", respectsPause},
 	{"nothing is written after a write with an unknown outcome", stopsWhenUnknown},
-	{"a create waits for a live read of the Foo, and for older claimants", createsForLiveFoo},
+	{"a create for a Foo that may have had a Deployment comes after a live read of the Foo", createsForLiveFoo},
+	{"a write that has failed is repeated only after a live read of what it writes", readsBeforeRepeating},
 	{"a patch changes a Deployment of the Foo that was not written for a newer spec", patchesItsOwn},
 	{"a patch mentions only fields that the Foo owns", mentionsOwnFields},
 	{"a delete comes after live reads of the Foo and of the replacement", deletesAfterReads},
 	{"a delete removes a previous Deployment that was made for the Foo", deletesItsOwn},
-	{"a delete takes away no replica that is needed", keepsServing},
+	{"a previous Deployment is deleted only when nobody can miss it", deletesWhatNobodyMisses},
+	{"at most one previous Deployment is deleted", deletesOne},
 	{"no write is sent twice", notTwice},
 	{"no live read is sent twice without a write between", readsOnce},
+	{"nothing is read after a live read that failed", readsUpToAFailure},
 	{"Ready is True only when it is", readyIsTrue},
 	{"the status is about the newest generation", reportsGeneration},
 }
@@ -55,22 +58,20 @@ var walkEndOracles = []walkEndOracle{
 	{"what was refused is logged", failuresAreLogged},
 	{"what backs off comes back", backoffsComeBack},
 	{"what backs off is in the condition", backoffsAreReported},
-	{"when it is done another sync sends nothing", staysDone},
 	{"when all answers are good another sync sends nothing", repeatsNothing},
-	{"the objects of caches are not changed", leavesInputsAlone},
 }
 
 func isRead(step *Step) bool { return step.Verb == ReadFoo || step.Verb == ReadDeployment }
 
 func fewRequests(c *walkTalk, _ *Step) bool {
-	return len(c.lines)-c.first < 5+3*len(c.world.cached.previous)
+	return len(c.lines)-c.first < 8
 }
 
 func carriesPreconditions(_ *walkTalk, step *Step) bool {
 	switch step.Verb {
 	case PatchDeployment:
-		sent := walkParse(step.Patch).Metadata
-		return sent.UID != "" && sent.ResourceVersion != "" &&
+		sent := metav1.PartialObjectMetadata{}
+		return json.Unmarshal(step.Patch.Body, &sent) == nil && sent.UID != "" && sent.ResourceVersion != "" &&
 			sent.UID == step.Deployment.UID && sent.ResourceVersion == step.Deployment.ResourceVersion
 	case DeleteDeployment:
 		return step.Deployment.UID != "" && step.Deployment.ResourceVersion != ""
@@ -97,11 +98,20 @@ func createsForLiveFoo(c *walkTalk, step *Step) bool {
 	w := c.world
 	wrote := w.memory.Wrote && w.memory.UID == w.cached.foo.UID
 	had := wrote || w.cached.foo.Status.ObservedGeneration != 0 || slices.ContainsFunc(w.cached.previous, isNoCopy)
-	older := slices.ContainsFunc(w.rivals, func(rival *v1alpha1.Foo) bool {
-		free := rival.DeletionTimestamp != nil || rival.Spec.Paused || *rival.Spec.Replicas < 0
-		return !free && rival.CreationTimestamp.Before(&w.cached.foo.CreationTimestamp)
-	})
-	return (c.readFoo || !had) && !older
+	return c.readFoo || !had
+}
+
+// readsBeforeRepeating: a deletion has an oracle of its own, and comes after live reads in any case.
+func readsBeforeRepeating(c *walkTalk, step *Step) bool {
+	memory := c.world.memory.For(c.world.cached.foo, walkStart)
+	failed := slices.ContainsFunc(c.failures, func(failure walkFailure) bool { return failure.op == step.Op })
+	switch {
+	case memory.Ledger[step.Op].Count == 0 && !failed:
+		return true
+	case step.Verb == UpdateStatus:
+		return c.readFoo
+	}
+	return c.readDeployment
 }
 
 func patchesItsOwn(c *walkTalk, step *Step) bool {
@@ -141,18 +151,28 @@ func mentionsOwnFields(c *walkTalk, step *Step) bool {
 	if c.world.cached.foo.Spec.Image != "" {
 		own = append(own, "spec.template.spec.containers")
 	}
-	patch := walkParse(step.Patch)
-	for _, path := range patch.paths {
-		if !slices.Contains(own, path) {
-			return false
+	fields := map[string]any{}
+	err := json.Unmarshal(step.Patch.Body, &fields)
+	isForeign := func(path string) bool { return !slices.Contains(own, path) }
+	containers := walkPatched(step.Deployment, step.Patch).Spec.Template.Spec.Containers
+	return err == nil && !slices.ContainsFunc(walkPaths("", fields), isForeign) && len(containers) == 1
+}
+
+// walkPaths returns where the values in fields are. A list counts as one value.
+func walkPaths(prefix string, fields map[string]any) []string {
+	var paths []string
+	for name, value := range fields {
+		if inner, ok := value.(map[string]any); ok {
+			paths = append(paths, walkPaths(prefix+name+".", inner)...)
+			continue
 		}
+		paths = append(paths, prefix+name)
 	}
-	containers := patch.Spec.Template.Spec.Containers
-	return len(containers) == 0 || len(containers) == 1 && containers[0].Name == ContainerName
+	return paths
 }
 
 func deletesAfterReads(c *walkTalk, step *Step) bool {
-	return step.Verb != DeleteDeployment || c.readFoo && (c.readDeployment || c.world.cached.deployment == nil)
+	return step.Verb != DeleteDeployment || c.readFoo && c.readDeployment
 }
 
 func deletesItsOwn(c *walkTalk, step *Step) bool {
@@ -165,41 +185,46 @@ func deletesItsOwn(c *walkTalk, step *Step) bool {
 		dep.DeletionTimestamp == nil
 }
 
-// keepsServing: the rest must have as many replicas available as the deleted Deployment had, or as the Foo wants. One
-// that served once counts as if a replica were available: it may have lost its pods for a moment.
-func keepsServing(c *walkTalk, step *Step) bool {
-	if step.Verb != DeleteDeployment {
-		return true
-	}
-	had := step.Deployment.Status.AvailableReplicas
-	if walkServedOnce(step.Deployment) {
-		had = max(had, 1)
-	}
-	wanted, rest := had, int32(0)
-	if c.deployment != nil && walkControls(c.world.cached.foo, c.deployment) {
-		if c.deployment.Spec.Replicas != nil {
-			wanted = *c.deployment.Spec.Replicas
-		}
-		if c.deployment.DeletionTimestamp == nil {
-			rest = c.deployment.Status.AvailableReplicas
-		}
-	}
-	if c.world.cached.foo.Spec.Replicas != nil {
-		wanted = *c.world.cached.foo.Spec.Replicas
-	}
-	for _, dep := range c.left {
-		if dep.UID != step.Deployment.UID && dep.DeletionTimestamp == nil {
-			rest += dep.Status.AvailableReplicas
-		}
-	}
-	return rest >= min(wanted, had)
+// deletesWhatNobodyMisses asks the API server, and not the cache.
+func deletesWhatNobodyMisses(c *walkTalk, step *Step) bool {
+	return step.Verb != DeleteDeployment || c.server.nobodyMissesPrevious()
 }
 
-func walkServedOnce(dep *appsv1.Deployment) bool {
-	return slices.ContainsFunc(dep.Status.Conditions, func(condition appsv1.DeploymentCondition) bool {
-		return condition.Type == appsv1.DeploymentProgressing && condition.Status == corev1.ConditionTrue &&
-			condition.Reason == "NewReplicaSetAvailable"
+// nobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at the
+// current generation and observed, must have at least one replica available, and at least as many as the smaller of two
+// numbers: what the Foo asks for, and what the previous one is set to; of several the one that is set to most counts. A
+// Foo without a number asks for what the previous one is set to. Nothing is needed for a Foo that asks for none.
+func (server *walkServer) nobodyMissesPrevious() bool {
+	foo := server.foo
+	if foo == nil || server.find(foo.Spec.DeploymentName) == nil {
+		return false
+	}
+	dep, set := server.find(foo.Spec.DeploymentName), int32(0)
+	for _, previous := range server.previous() {
+		set = max(set, *previous.Spec.Replicas)
+	}
+	asked := set
+	if foo.Spec.Replicas != nil {
+		asked = *foo.Spec.Replicas
+	}
+	isCurrent := dep.Labels[v1alpha1.LabelFooGeneration] == strconv.FormatInt(foo.Generation, 10) &&
+		dep.Status.ObservedGeneration >= dep.Generation
+	available := dep.Status.AvailableReplicas
+	return walkControls(foo, dep) && dep.DeletionTimestamp == nil && isCurrent &&
+		(asked == 0 || available >= 1 && available >= min(asked, set))
+}
+
+// previous returns the previous Deployments: made for the Foo under another name, and not being deleted.
+func (server *walkServer) previous() []*appsv1.Deployment {
+	return slices.DeleteFunc(slices.Clone(server.deployments), func(dep *appsv1.Deployment) bool {
+		return server.foo == nil || dep.Name == server.foo.Spec.DeploymentName || dep.DeletionTimestamp != nil ||
+			!isNoCopy(dep) || !walkControls(server.foo, dep)
 	})
+}
+
+func deletesOne(c *walkTalk, step *Step) bool {
+	deletion := func(line walkLine) bool { return line.op.Verb == DeleteDeployment }
+	return step.Verb != DeleteDeployment || !slices.ContainsFunc(c.lines[c.first:], deletion)
 }
 
 func notTwice(c *walkTalk, step *Step) bool {
@@ -210,6 +235,9 @@ func notTwice(c *walkTalk, step *Step) bool {
 func readsOnce(c *walkTalk, step *Step) bool {
 	return !(step.Verb == ReadFoo && c.readFoo || step.Verb == ReadDeployment && c.readDeployment)
 }
+
+// readsUpToAFailure: each read may hang.
+func readsUpToAFailure(c *walkTalk, step *Step) bool { return !isRead(step) || !c.readFailed }
 
 func readyIsTrue(c *walkTalk, step *Step) bool {
 	if step.Verb != UpdateStatus {
@@ -270,7 +298,7 @@ func failuresComeBack(c *walkTalk, outcome Outcome) bool {
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live Foo reports nothing. The
 // next one does.
 func failuresAreReported(c *walkTalk, outcome Outcome) bool {
-	if c.quiet || c.fooChanged || outcome.Reason == NextStep {
+	if c.quiet || c.fooChanged {
 		return true
 	}
 	for op, attempt := range c.state.Memory.Ledger {
@@ -302,10 +330,10 @@ func failuresAreLogged(c *walkTalk, outcome Outcome) bool {
 }
 
 // reports returns whether the status that was sent last, or is stored, has the message of the failure of op. Something
-// else is reported when the name is taken, or when the Deployment to patch is gone or not the Foo's any more.
+// else is reported when the name is taken, or when the Deployment to patch is gone, changed or not the Foo's any more.
 func (c *walkTalk) reports(op Op, message string) bool {
 	dep := c.deployment
-	patchable := dep != nil && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil
+	patchable := dep != nil && walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && !c.surprised
 	if op.Verb == CreateDeployment && dep != nil || op.Verb == PatchDeployment && !patchable {
 		return true
 	}
@@ -317,15 +345,15 @@ func (c *walkTalk) reports(op Op, message string) bool {
 	return ready != nil && strings.Contains(ready.Message, message)
 }
 
-// backingOff returns the operations of the ledger that would be sent if they did not back off, and nothing when
-// an answer is bad.
+// backingOff returns the operations of the ledger that would be sent if they did not back off. It returns nothing when
+// an answer is bad, or when a live read may have shown that they are not wanted any more.
 func (c *walkTalk) backingOff() []Op {
-	if c.bad > 0 || c.server.eventDue {
+	if c.bad > 0 || c.server.eventDue || c.surprised {
 		return nil
 	}
 	var ops []Op
-	for _, op := range walkOps(c.world.memory.Ledger) {
-		wanted := func(want Op) bool { return op.Verb == WholeSync || want.Verb == op.Verb && want.Name == op.Name }
+	for op := range c.world.memory.Ledger {
+		wanted := func(want Op) bool { return want.Verb == op.Verb && want.Name == op.Name }
 		if slices.ContainsFunc(c.wanted, wanted) && c.world.memory.Ledger[op].Until.After(walkStart) {
 			ops = append(ops, op)
 		}
@@ -336,13 +364,15 @@ func (c *walkTalk) backingOff() []Op {
 // alone reports whether nothing else backs off on which it depends whether op is wanted.
 func alone(op Op, backingOff []Op) bool { return op.Verb != DeleteDeployment || len(backingOff) == 1 }
 
-// backoffsComeBack: the key comes back when a delay is over, if not earlier, and nothing is sent before.
+// backoffsComeBack: the key comes back when a delay is over, if not earlier, and nothing is sent before. The event of a
+// deletion brings it back too.
 func backoffsComeBack(c *walkTalk, outcome Outcome) bool {
 	ops := c.backingOff()
 	for _, op := range ops {
 		sent := func(line walkLine) bool { return line.op.Verb == op.Verb && line.op.Name == op.Name }
 		late := outcome.After > max(c.world.memory.Ledger[op].Until.Sub(c.at), 0)
-		if slices.ContainsFunc(c.lines, sent) || !comesBack(outcome) || late && alone(op, ops) {
+		lost := !comesBack(outcome) && !c.deleted
+		if slices.ContainsFunc(c.lines, sent) || lost || late && alone(op, ops) {
 			return false
 		}
 	}
@@ -355,47 +385,42 @@ func backoffsAreReported(c *walkTalk, _ Outcome) bool {
 	for _, op := range ops {
 		attempt := c.world.memory.Ledger[op]
 		switch {
-		case op.Verb == WholeSync, !alone(op, ops):
-			continue
-		case op.Verb == UpdateStatus, attempt.Expected:
+		case statusBacksOff, attempt.Expected:
 			return c.status == nil
-		case !c.reports(op, attempt.Report.Message) && !statusBacksOff:
+		case alone(op, ops) && !c.reports(op, attempt.Report.Message):
 			return false
 		}
 	}
 	return true
 }
 
-// staysDone: no event is due, so what another sync would send is not sent before something else happens.
-func staysDone(c *walkTalk, outcome Outcome) bool {
-	return comesBack(outcome) || c.server.eventDue || c.sendsNothing(2*time.Minute)
+// isDue reports whether the key comes back by itself after a sync that ended with outcome, or because of an event.
+func (c *walkTalk) isDue(outcome Outcome) bool {
+	return comesBack(outcome) || c.server.eventDue || c.server.held
 }
 
-// repeatsNothing: a conflict, or a cache that lags, does not end the work.
+// repeatsNothing: a conflict, or a cache that lags, does not end the work, and of several previous Deployments a sync
+// deletes one.
 func repeatsNothing(c *walkTalk, outcome Outcome) bool {
-	behind := c.world.memory.StaleFoo || c.world.memory.StaleDeployment
+	behind := c.world.server.held || c.deleted && len(c.server.previous()) > 0
 	for _, attempt := range c.state.Memory.Ledger {
 		behind = behind || attempt.Expected
 	}
-	return c.bad > 0 || c.quiet || c.server.eventDue || behind && comesBack(outcome) || c.sendsNothing(time.Millisecond)
+	return c.bad > 0 || c.quiet || c.server.eventDue || behind && c.isDue(outcome) || c.sendsNothing()
 }
 
-// sendsNothing reports whether a sync sends nothing that begins later, when the caches have caught up. If it does, that
+// sendsNothing reports whether a sync a moment later, when the caches have caught up, sends nothing. If it does, that
 // is added to the conversation.
-func (c *walkTalk) sendsNothing(later time.Duration) bool {
+func (c *walkTalk) sendsNothing() bool {
 	world := walkCaughtUp(c.world, c.server, c.state.Memory)
 	if world == nil {
 		return true
 	}
-	step := world.state(c.at.Add(later)).Next()
+	step := world.state(c.at.Add(time.Millisecond)).Next()
 	if step != nil {
-		c.lines = append(c.lines, walkLine{step.Op, step.Rule, "another sync, " + later.String() + " later"})
+		c.lines = append(c.lines, walkLine{step.Op, step.Rule, "another sync"})
 	}
 	return step == nil
-}
-
-func leavesInputsAlone(c *walkTalk, _ Outcome) bool {
-	return slices.Equal(c.previousAtStart, c.world.cached.previous)
 }
 
 // A walkFailure is a write that was not done, or that a failed read was for.
@@ -418,10 +443,13 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 			live.Spec.DeploymentName != have.Spec.DeploymentName
 		c.fooPaused = live != nil && live.Spec.Paused
 		c.fooChanged = c.fooLost || live.Generation != have.Generation
+		c.server.held = c.server.held || live != nil && live.ResourceVersion != have.ResourceVersion
 		return
 	case ReadDeployment:
-		c.readDeployment = true
-		c.deployment = answer.Deployment
+		have, live := c.deployment, answer.Deployment
+		c.surprised = live != nil && (have == nil || live.ResourceVersion != have.ResourceVersion)
+		c.server.held = c.server.held || c.surprised
+		c.deployment, c.readDeployment = live, true
 		return
 	case CreateDeployment:
 		c.deployment = answer.Deployment
@@ -429,9 +457,9 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 	case PatchDeployment:
 		c.deployment = answer.Deployment
 	case DeleteDeployment:
-		c.left = slices.DeleteFunc(slices.Clone(c.left), named(step.Name))
+		c.deleted = true
 	}
-	c.readFoo, c.readDeployment = false, false
+	c.readFoo, c.readDeployment, c.server.held = false, false, true
 	c.dropFailures(step.Op)
 }
 
@@ -439,18 +467,19 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 func (c *walkTalk) noteFailure(step *Step, err error) {
 	op := step.Op
 	if isRead(step) {
-		op = step.Prepares
+		op, c.readFailed = step.For, true
 	} else {
 		c.readFoo, c.readDeployment = false, false
 	}
 	switch status, answered := err.(apierrors.APIStatus); {
 	case err == walkNamespaceTerminating:
 		c.quiet = true
-	case !answered, status.Status().Code >= 500 && !isRead(step):
-		c.unknown, c.quiet = !isRead(step), true
+	case isRead(step): // It is reported like a refusal of the write.
+	case !answered, status.Status().Code >= 500:
+		c.unknown, c.quiet = true, true
 	case step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
 		return // It is gone.
-	case !isRead(step) && walkIsConflict(err):
+	case walkIsConflict(err):
 		c.quiet = true
 	}
 	message := ""

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -26,40 +26,47 @@ type walkServer struct {
 	foo         *v1alpha1.Foo // Nil when it is gone.
 	deployments []*appsv1.Deployment
 	writes      int
+	// cached is the Foo in the cache, and owners are the other Foos: an answer to a read names the owner.
+	cached *v1alpha1.Foo
+	owners []*v1alpha1.Foo
 	// capped means that a policy sets replicas to 1 on the way in, undeletable that deletions are refused.
 	capped, undeletable bool
-	// ahead means that the caches lack for long what the controller wrote.
-	ahead bool
-	// eventDue means that the caches lack a change that the controller does not know to be its own. Its event will
-	// bring the key back.
+	// eventDue means that the caches lack a change that somebody else has made, or that is of a write without an answer.
+	// Its event will bring the key back.
 	eventDue bool
+	// held means that the caches lack a version which the controller has written or read live: it does not leave the key
+	// to an event. It counts a deletion too, whose event brings the key back.
+	held bool
 }
 
 // find returns the Deployment of this name, or nil.
 func (server *walkServer) find(name string) *appsv1.Deployment {
-	for _, dep := range server.deployments {
-		if dep.Name == name {
-			return dep
+	if i := slices.IndexFunc(server.deployments, named(name)); i >= 0 {
+		return server.deployments[i]
+	}
+	return nil
+}
+
+// owner returns the Foo that controls dep, or nil, as the cache of Foos has it.
+func (server *walkServer) owner(dep *appsv1.Deployment) *v1alpha1.Foo {
+	for _, foo := range append(server.owners[:len(server.owners):len(server.owners)], server.cached) {
+		if dep != nil && walkControls(foo, dep) {
+			return foo
 		}
 	}
 	return nil
 }
 
-// store puts dep in the place of the one of its name.
+// store puts dep in the place of the one of its name. It keeps what the controller reads.
 func (server *walkServer) store(dep *appsv1.Deployment) *appsv1.Deployment {
+	dep = TrimDeployment(dep)
 	server.remove(dep.Name)
 	server.deployments = append(server.deployments, dep)
 	return dep
 }
 
 func (server *walkServer) remove(name string) {
-	rest := make([]*appsv1.Deployment, 0, len(server.deployments)+1)
-	for _, dep := range server.deployments {
-		if dep.Name != name {
-			rest = append(rest, dep)
-		}
-	}
-	server.deployments = rest
+	server.deployments = slices.DeleteFunc(slices.Clone(server.deployments), named(name))
 }
 
 // version returns the next resourceVersion.
@@ -69,13 +76,13 @@ func (server *walkServer) version() string {
 }
 
 // answer does what step asks for and returns the answer of a server for which all is well.
-func (server *walkServer) answer(step *Step, cached *walkCaches) Answer {
+func (server *walkServer) answer(step *Step) Answer {
 	switch step.Verb {
 	case ReadFoo:
 		return Answer{Foo: server.foo}
 	case ReadDeployment:
 		dep := server.find(step.Name)
-		return Answer{Deployment: dep, OwnerChain: walkOwnerChain(dep, cached)}
+		return Answer{Deployment: dep, Owner: server.owner(dep)}
 	case CreateDeployment:
 		return server.create(step)
 	case PatchDeployment:
@@ -104,41 +111,37 @@ func (server *walkServer) admit(dep *appsv1.Deployment) {
 }
 
 func (server *walkServer) patch(step *Step) Answer {
-	patch, have := walkParse(step.Patch), server.find(step.Name)
-	switch {
-	case have == nil:
+	have := server.find(step.Name)
+	if have == nil {
 		return Answer{Err: walkNotFound}
-	case patch.Metadata.UID != "" && patch.Metadata.UID != have.UID:
+	}
+	dep := walkPatched(have, step.Patch)
+	switch {
+	case dep.UID != have.UID:
 		return Answer{Err: walkOtherUID}
-	case patch.Metadata.ResourceVersion != "" && patch.Metadata.ResourceVersion != have.ResourceVersion:
+	case dep.ResourceVersion != have.ResourceVersion:
 		return Answer{Err: walkConflict}
 	}
-	dep := *have
 	dep.ResourceVersion = server.version()
-	if len(patch.Metadata.Labels) > 0 {
-		dep.Labels = maps.Clone(dep.Labels)
-		if dep.Labels == nil {
-			dep.Labels = map[string]string{}
-		}
-		maps.Copy(dep.Labels, patch.Metadata.Labels)
-	}
-	for _, ref := range patch.Metadata.OwnerReferences { // They are merged by uid.
-		others := slices.DeleteFunc(slices.Clone(dep.OwnerReferences), func(have metav1.OwnerReference) bool {
-			return have.UID == ref.UID
-		})
-		dep.OwnerReferences = append(others, ref)
-	}
-	if patch.Spec.Replicas != nil {
-		dep.Spec.Replicas = patch.Spec.Replicas
-	}
-	if containers := patch.Spec.Template.Spec.Containers; len(containers) > 0 {
-		dep.Spec.Template.Spec.Containers = containers
-	}
-	server.admit(&dep)
-	if replicasOf(&dep) != replicasOf(have) || imageOf(&dep) != imageOf(have) {
+	server.admit(dep)
+	if replicasOf(dep) != replicasOf(have) || imageOf(dep) != imageOf(have) {
 		dep.Generation++
 	}
-	return Answer{Deployment: server.store(&dep)}
+	return Answer{Deployment: server.store(dep)}
+}
+
+// walkPatched returns have with the fields of patch, its uid and resourceVersion too.
+func walkPatched(have *appsv1.Deployment, patch *Patch) *appsv1.Deployment {
+	dep := &appsv1.Deployment{}
+	before, err := json.Marshal(have)
+	if err != nil {
+		panic(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch.Body, dep)
+	if err = errors.Join(err, json.Unmarshal(after, dep)); err != nil {
+		panic(err)
+	}
+	return dep
 }
 
 func (server *walkServer) delete(step *Step) Answer {
@@ -153,9 +156,6 @@ func (server *walkServer) delete(step *Step) Answer {
 		return Answer{Err: walkForbidden}
 	}
 	server.remove(step.Name)
-	// The event of the deletion brings the Foo back. That matters when another Foo waits for the name.
-	inCycle := func(owner *v1alpha1.Foo) bool { return owner.Spec.DeploymentName == step.Name }
-	server.eventDue = server.eventDue || slices.ContainsFunc(walkOwners, inCycle)
 	return Answer{}
 }
 
@@ -170,53 +170,6 @@ func (server *walkServer) updateStatus(step *Step) Answer {
 	foo.Status, foo.ResourceVersion = step.Foo.Status, server.version()
 	server.foo = &foo
 	return Answer{Foo: &foo}
-}
-
-// A walkPatch is the body of a patch.
-type walkPatch struct {
-	Metadata struct {
-		UID             types.UID
-		ResourceVersion string
-		Labels          map[string]string
-		OwnerReferences []metav1.OwnerReference
-	}
-	Spec struct {
-		Replicas *int32
-		Template struct {
-			Spec struct{ Containers []corev1.Container }
-		}
-	}
-	// paths are the fields that the body mentions.
-	paths []string
-}
-
-// walkPatches has the patches that were parsed already. There are few that differ.
-var walkPatches = map[string]*walkPatch{}
-
-func walkParse(patch *Patch) *walkPatch {
-	if known := walkPatches[string(patch.Body)]; known != nil {
-		return known
-	}
-	parsed, fields := &walkPatch{}, map[string]any{}
-	if err := errors.Join(json.Unmarshal(patch.Body, parsed), json.Unmarshal(patch.Body, &fields)); err != nil {
-		panic(err)
-	}
-	parsed.paths = walkPaths("", fields)
-	walkPatches[string(patch.Body)] = parsed
-	return parsed
-}
-
-// walkPaths returns where the values in fields are. An owner reference and a container count as one value each.
-func walkPaths(prefix string, fields map[string]any) []string {
-	var paths []string
-	for name, value := range fields {
-		if inner, ok := value.(map[string]any); ok {
-			paths = append(paths, walkPaths(prefix+name+".", inner)...)
-			continue
-		}
-		paths = append(paths, prefix+name)
-	}
-	return paths
 }
 
 var (
@@ -254,7 +207,7 @@ func walkInvalidField(field string) error {
 type walkReply struct {
 	name string
 	// give returns the answer, and does to the server what comes with it.
-	give func(server *walkServer, step *Step, cached *walkCaches) Answer
+	give func(server *walkServer, step *Step) Answer
 }
 
 // walkGood is the answer of a server for which all is well.
@@ -262,13 +215,13 @@ var walkGood = walkReply{name: "good", give: (*walkServer).answer}
 
 // failsWith: the request is not done.
 func failsWith(name string, err error) walkReply {
-	return walkReply{name, func(*walkServer, *Step, *walkCaches) Answer { return Answer{Err: err} }}
+	return walkReply{name, func(*walkServer, *Step) Answer { return Answer{Err: err} }}
 }
 
 // doneBut: the request is done and the answer is lost.
 func doneBut(name string, err error) walkReply {
-	return walkReply{name, func(server *walkServer, step *Step, cached *walkCaches) Answer {
-		if done := server.answer(step, cached); done.Err != nil {
+	return walkReply{name, func(server *walkServer, step *Step) Answer {
+		if done := server.answer(step); done.Err != nil {
 			return done
 		}
 		server.eventDue = true // The controller does not know that this write is its own.
@@ -278,10 +231,10 @@ func doneBut(name string, err error) walkReply {
 
 // after: somebody else changes something before the request comes.
 func after(name string, change func(server *walkServer, step *Step)) walkReply {
-	return walkReply{"good, but first " + name, func(server *walkServer, step *Step, cached *walkCaches) Answer {
+	return walkReply{"good, but first " + name, func(server *walkServer, step *Step) Answer {
 		server.eventDue = true
 		change(server, step)
-		return server.answer(step, cached)
+		return server.answer(step)
 	}}
 }
 
@@ -324,10 +277,10 @@ func appears(name string, change func(*appsv1.Deployment)) walkReply {
 
 // changedOnItsWay: what is written is not stored as it was written.
 func changedOnItsWay() walkReply {
-	give := func(server *walkServer, step *Step, cached *walkCaches) Answer {
+	give := func(server *walkServer, step *Step) Answer {
 		before := server.capped
 		server.capped = true
-		answer := server.answer(step, cached)
+		answer := server.answer(step)
 		server.capped = before
 		return answer
 	}
@@ -335,11 +288,11 @@ func changedOnItsWay() walkReply {
 }
 
 func statusDropped() walkReply {
-	give := func(server *walkServer, step *Step, cached *walkCaches) Answer {
+	give := func(server *walkServer, step *Step) Answer {
 		pruned := *step
 		pruned.Foo = step.Foo.DeepCopy()
 		pruned.Foo.Status.Conditions = nil
-		return server.answer(&pruned, cached)
+		return server.answer(&pruned)
 	}
 	return walkReply{"good, but the conditions are dropped", give}
 }
@@ -349,7 +302,7 @@ func fooDeletedFirst() walkReply {
 }
 
 func namespaceTerminates() walkReply {
-	return walkReply{"namespace terminating", func(server *walkServer, _ *Step, _ *walkCaches) Answer {
+	return walkReply{"namespace terminating", func(server *walkServer, _ *Step) Answer {
 		server.eventDue = true // The Foo will be deleted too.
 		return Answer{Err: walkNamespaceTerminating}
 	}}
@@ -362,36 +315,24 @@ var walkFailures = []walkReply{
 	failsWith("no answer, not done", errWalkNoAnswer), doneBut("no answer, done", errWalkNoAnswer),
 }
 
+var walkReadFailures = []walkReply{
+	failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
+	failsWith("no answer", errWalkNoAnswer),
+}
+
 // walkBad has, for each kind of request, every bad answer.
 var walkBad = map[Verb][]walkReply{
-	ReadFoo: {
-		failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
-		failsWith("no answer", errWalkNoAnswer),
-		{"an older state", func(server *walkServer, _ *Step, cached *walkCaches) Answer {
-			if server.ahead { // A live read is never older than a write that was acknowledged.
-				return Answer{Foo: server.foo}
-			}
-			return Answer{Foo: cached.foo}
-		}},
+	ReadFoo: append([]walkReply{
 		fooDeletedFirst(), afterFoo("recreated", walkRecreated), afterFoo("deleted", walkDeletedFoo),
 		afterFoo("renamed", walkRenamed), afterFoo("paused", walkPausedNow),
 		afterFoo("given another status", walkOtherStatus),
-	},
-	ReadDeployment: {
-		failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
-		failsWith("no answer", errWalkNoAnswer),
-		{"an older state", func(server *walkServer, step *Step, cached *walkCaches) Answer {
-			if server.ahead {
-				dep := server.find(step.Name)
-				return Answer{Deployment: dep, OwnerChain: walkOwnerChain(dep, cached)}
-			}
-			return Answer{Deployment: cached.deployment, OwnerChain: walkOwnerChain(cached.deployment, cached)}
-		}},
+	}, walkReadFailures...),
+	ReadDeployment: append([]walkReply{
 		after("the Deployment is gone", func(server *walkServer, step *Step) { server.remove(step.Name) }),
 		afterDeployment("loses its pods", walkAvailable(0)), afterDeployment("is scaled", walkScaled(7)),
 		afterDeployment("loses its owner", walkUnowned), afterDeployment("is deleted", walkTerminating),
 		appears("an unowned", walkUnowned), appears("our own", walkNotObserved),
-	},
+	}, walkReadFailures...),
 	CreateDeployment: append([]walkReply{
 		failsWith("exists", walkExists), failsWith("invalid", walkInvalidSpec), failsWith("not found", walkNotFound),
 		namespaceTerminates(), changedOnItsWay(),

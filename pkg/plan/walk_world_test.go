@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file has the worlds of the walk: the product of six lists. An option of such a list changes one part of a plain
+// This file has the worlds of the walk: the product of five lists. An option of such a list changes one part of a plain
 // world. The objects of a world are shared by all conversations in it, and nobody changes them.
 
 // walkStart is when every first sync begins.
@@ -26,9 +27,7 @@ type walkWorld struct {
 	options []string // One from each list.
 	cached  walkCaches
 	server  walkServer
-	// rivals are the other Foos that name the Deployment.
-	rivals []*v1alpha1.Foo
-	memory Memory
+	memory  Memory
 	// stuck means that the Deployments make no progress by themselves.
 	stuck bool
 }
@@ -40,48 +39,24 @@ type walkCaches struct {
 	previous   []*appsv1.Deployment
 }
 
+// clone returns a copy of all objects.
+func (c walkCaches) clone() walkCaches {
+	previous := slices.Clone(c.previous)
+	for i := range previous {
+		previous[i] = previous[i].DeepCopy()
+	}
+	return walkCaches{c.foo.DeepCopy(), c.deployment.DeepCopy(), previous}
+}
+
 func (w *walkWorld) String() string { return strings.Join(w.options, " | ") }
 
 // state returns the State of a sync in w, as the controller's observe does.
 func (w *walkWorld) state(now time.Time) *State {
 	foo := w.cached.foo
 	return &State{
-		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous,
-		OwnerChain:    walkOwnerChain(w.cached.deployment, &w.cached),
-		FirstClaimant: w.firstClaimant(),
-		CacheStale:    w.server.ahead,
-		Now:           now, Jitter: 0.5, Memory: w.memory.For(foo, now),
+		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous, Owner: w.server.owner(w.cached.deployment),
+		Now: now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
-}
-
-// firstClaimant returns the first Foo that claims the Deployment, as pkg/claims does.
-func (w *walkWorld) firstClaimant() *v1alpha1.Foo {
-	claimants := slices.DeleteFunc(append([]*v1alpha1.Foo{w.cached.foo}, w.rivals...), func(foo *v1alpha1.Foo) bool {
-		return !Claims(foo)
-	})
-	if len(claimants) == 0 {
-		return nil
-	}
-	return slices.MinFunc(claimants, CompareAge)
-}
-
-// walkOwnerChain returns the Foos that keep dep from the cached Foo, see State.OwnerChain.
-func walkOwnerChain(dep *appsv1.Deployment, cached *walkCaches) []*v1alpha1.Foo {
-	if dep == nil {
-		return nil
-	}
-	ref := FooReference(dep)
-	for _, owner := range walkOwners {
-		if ref == nil || ref.UID != owner.UID {
-			continue
-		}
-		chain := []*v1alpha1.Foo{owner}
-		if slices.ContainsFunc(cached.previous, named(owner.Spec.DeploymentName)) {
-			chain = append(chain, cached.foo)
-		}
-		return chain
-	}
-	return nil
 }
 
 // walkCaughtUp returns the world in which the caches show what server has. It is nil when there is no sync, because the
@@ -91,14 +66,11 @@ func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
 	if foo == nil || foo.DeletionTimestamp != nil {
 		return nil
 	}
-	server.eventDue, server.ahead = false, false
-	next := &walkWorld{options: w.options, server: server, rivals: w.rivals, memory: memory, stuck: w.stuck}
-	if foo.Spec.DeploymentName != walkName {
-		next.rivals = nil
-	}
+	server.eventDue, server.held, server.cached = false, false, foo
+	next := &walkWorld{options: w.options, server: server, memory: memory, stuck: w.stuck}
 	next.cached = walkCaches{foo: foo, deployment: server.find(foo.Spec.DeploymentName)}
 	for _, dep := range server.deployments {
-		if dep.Name != foo.Spec.DeploymentName && Owns(foo, dep) {
+		if dep.Name != foo.Spec.DeploymentName && walkControls(foo, dep) {
 			next.cached.previous = append(next.cached.previous, dep)
 		}
 	}
@@ -106,11 +78,8 @@ func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
 }
 
 const (
-	walkName     = "web-3" // The Deployment that the Foo names.
-	walkReplicas = 3
-	walkImage    = "nginx:1.29"
-	// walkReport is the text of all failures in a ledger.
-	walkReport = "the quota is used up"
+	walkName   = "web-3"                // The Deployment that the Foo names.
+	walkReport = "the quota is used up" // The text of all failures in a ledger.
 )
 
 // walkFoo returns the Foo at its third generation, with all fields set, as nobody has reported on it.
@@ -118,9 +87,8 @@ func walkFoo(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: "web", UID: "foo-uid", ResourceVersion: "10", Generation: 3,
-			CreationTimestamp: metav1.Unix(100, 0),
 		},
-		Spec: v1alpha1.FooSpec{DeploymentName: walkName, Replicas: new(int32(walkReplicas)), Image: walkImage},
+		Spec: v1alpha1.FooSpec{DeploymentName: walkName, Replicas: new(int32(3)), Image: "nginx:1.29"},
 	}
 	for _, change := range changes {
 		change(foo)
@@ -128,12 +96,11 @@ func walkFoo(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	return foo
 }
 
-// walkRival returns another Foo.
-func walkRival(name, deployment string, second int64, changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
-	return walkFoo(append([]func(*v1alpha1.Foo){func(foo *v1alpha1.Foo) {
+// walkOwner returns another Foo.
+func walkOwner(name, deployment string) *v1alpha1.Foo {
+	return walkFoo(func(foo *v1alpha1.Foo) {
 		foo.Name, foo.UID, foo.Spec.DeploymentName = name, types.UID(name+"-uid"), deployment
-		foo.CreationTimestamp = metav1.Unix(second, 0)
-	}}, changes...)...)
+	})
 }
 
 func walkReported(foo *v1alpha1.Foo) {
@@ -145,6 +112,7 @@ func walkReported(foo *v1alpha1.Foo) {
 }
 
 func walkAbsentFields(foo *v1alpha1.Foo) { foo.Spec.Replicas, foo.Spec.Image = nil, "" }
+func walkNone(foo *v1alpha1.Foo)         { foo.Spec.Replicas = new(int32(0)) }
 func walkPaused(foo *v1alpha1.Foo)       { foo.Spec.Paused = true }
 func walkInvalid(foo *v1alpha1.Foo)      { foo.Spec.Replicas = new(int32(-1)) }
 func walkDeletedFoo(foo *v1alpha1.Foo)   { foo.DeletionTimestamp = &metav1.Time{Time: walkStart} }
@@ -179,10 +147,20 @@ func walkOtherStatus(foo *v1alpha1.Foo) {
 // Foos that own a Deployment of the name: one names it too, one names another and leaves, and one waits for a previous
 // Deployment of the Foo, so that neither can move.
 var (
-	walkHolder = walkRival("holder", walkName, 50)
-	walkMover  = walkRival("mover", "elsewhere", 50)
-	walkRing   = walkRival("ring", "web-1", 50)
+	walkHolder = walkOwner("holder", walkName)
+	walkMover  = walkOwner("mover", "elsewhere")
+	walkRing   = walkOwner("ring", "web-1")
 	walkOwners = []*v1alpha1.Foo{walkHolder, walkMover, walkRing}
+	// walkOwnersReported are the same Foos with another status.
+	walkOwnersReported = func() []*v1alpha1.Foo {
+		var reported []*v1alpha1.Foo
+		for _, owner := range walkOwners {
+			owner = owner.DeepCopy()
+			walkReported(owner)
+			reported = append(reported, owner)
+		}
+		return reported
+	}()
 )
 
 // walkDeployment returns foo's Deployment as it is stored when its rollout is complete.
@@ -194,15 +172,14 @@ func walkDeployment(foo *v1alpha1.Foo, changes ...func(*appsv1.Deployment)) *app
 	for _, change := range changes {
 		change(dep)
 	}
-	return dep
+	return TrimDeployment(dep)
 }
 
 // walkPrevious returns the Deployment that was made for foo at generation 1, when it had that name.
 func walkPrevious(foo *v1alpha1.Foo, name string, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	was := foo.DeepCopy()
-	was.Spec.DeploymentName, was.Generation, was.Spec.Replicas = name, 1, new(int32(walkReplicas))
-	dep := walkDeployment(was, changes...)
-	return dep
+	was.Spec.DeploymentName, was.Generation, was.Spec.Replicas = name, 1, new(int32(3))
+	return walkDeployment(was, changes...)
 }
 
 // walkRollout sets how many replicas are updated and available.
@@ -225,16 +202,19 @@ func walkProgressing(value corev1.ConditionStatus, reason string) func(*appsv1.D
 	}
 }
 
+func walkSurplus(dep *appsv1.Deployment)      { dep.Status.Replicas++ }
+func walkNoConditions(dep *appsv1.Deployment) { dep.Status.Conditions = nil }
+
+// walkStopped: somebody has paused the rollout.
+func walkStopped(dep *appsv1.Deployment) {
+	dep.Spec.Paused = true
+	walkProgressing(corev1.ConditionUnknown, "DeploymentPaused")(dep)
+}
+
 func walkNoRoom(dep *appsv1.Deployment) {
 	dep.Status.Conditions = []appsv1.DeploymentCondition{{
 		Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
 	}}
-}
-
-// walkNeverServed: no replica has been available so far.
-func walkNeverServed(dep *appsv1.Deployment) {
-	dep.Status.AvailableReplicas = 0
-	walkProgressing(corev1.ConditionTrue, "ReplicaSetUpdated")(dep)
 }
 
 func walkScaled(n int32) func(*appsv1.Deployment) {
@@ -272,8 +252,15 @@ type walkOption struct {
 	fits func(*walkWorld) bool
 }
 
+// and returns option with one more change.
+func (option walkOption) and(change func(*walkWorld)) walkOption {
+	set := option.set
+	option.set = func(w *walkWorld) { set(w); change(w) }
+	return option
+}
+
 // walkLists are the independent parts of a world. The Foo comes first, as all others depend on it.
-var walkLists = [][]walkOption{walkFoos(), walkNamed(), walkEarlier(), walkClaimants(), walkOwnWrites(), walkLedgers()}
+var walkLists = [][]walkOption{walkFoos(), walkNamed(), walkEarlier(), walkOwnWrites(), walkLedgers()}
 
 // walkFoos: the Foo in the cache, and what the API server has instead.
 func walkFoos() []walkOption {
@@ -285,19 +272,15 @@ func walkFoos() []walkOption {
 			live(newest)
 		}
 		return walkOption{name: name, set: func(w *walkWorld) {
-			w.cached.foo, w.server.foo, w.server.eventDue = cached, newest, live != nil
+			w.cached.foo, w.server.cached, w.server.owners = cached, cached, walkOwners
+			w.server.foo, w.server.eventDue = newest, live != nil
 		}}
-	}
-	gone := foo("Foo gone", walkEdited, walkReported)
-	setGone := gone.set
-	gone.set = func(w *walkWorld) {
-		setGone(w)
-		w.server.foo = nil
 	}
 	return []walkOption{
 		foo("new Foo", nil),
 		foo("Foo", nil, walkReported),
 		foo("Foo with absent fields", nil, walkReported, walkAbsentFields),
+		foo("Foo that asks for no replicas", nil, walkReported, walkNone),
 		foo("paused Foo", nil, walkReported, walkPaused),
 		foo("invalid Foo", nil, walkReported, walkInvalid),
 		foo("renamed Foo", walkRenamed, walkReported),
@@ -305,37 +288,20 @@ func walkFoos() []walkOption {
 		foo("Foo of an older generation than cached", walkRestored, walkReported),
 		foo("recreated Foo", walkRecreated, walkReported),
 		foo("Foo being deleted", walkDeletedFoo, walkReported),
-		gone,
+		foo("Foo gone", walkEdited, walkReported).and(func(w *walkWorld) { w.server.foo = nil }),
 	}
 }
 
 // walkNamed: the Deployment that has the name.
 func walkNamed() []walkOption {
 	named := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
-		byFoo := map[*v1alpha1.Foo]*appsv1.Deployment{}
-		return walkOption{name: name, set: func(w *walkWorld) {
-			if byFoo[w.cached.foo] == nil {
-				byFoo[w.cached.foo] = walkDeployment(w.cached.foo, changes...)
-			}
-			w.setNamed(byFoo[w.cached.foo])
-		}}
+		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(walkDeployment(w.cached.foo, changes...)) }}
 	}
 	others := func(name string, owner *v1alpha1.Foo) walkOption {
-		dep := walkPrevious(owner, walkName)
-		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(dep) }}
+		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(walkPrevious(owner, walkName)) }}
 	}
-	stuck := named("stuck", walkNeverServed, walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded"))
-	noRoom := named("no room for pods", walkNeverServed, walkNoRoom)
-	for _, option := range []*walkOption{&stuck, &noRoom} {
-		set := option.set
-		option.set = func(w *walkWorld) { set(w); w.stuck = true }
-	}
-	capped := named("capped by a policy", walkScaled(1))
-	setCapped := capped.set
-	capped.set = func(w *walkWorld) {
-		setCapped(w)
-		w.server.capped = true
-	}
+	stuck := func(w *walkWorld) { w.stuck = true }
+	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	return []walkOption{
 		{name: "no Deployment", set: func(*walkWorld) {}},
 		named("as wanted"), named("scaled", walkScaled(9)), named("another image", walkNewImage),
@@ -345,7 +311,11 @@ func walkNamed() []walkOption {
 		named("owner of another group", walkOtherGroup), named("owner gone", walkEarlierOwner),
 		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
 		named("terminating", walkTerminating), named("not observed", walkNotObserved),
-		named("coming up", walkAvailable(1)), stuck, noRoom, capped,
+		named("coming up", walkAvailable(1)), named("with an old replica", walkSurplus),
+		named("stuck", walkAvailable(0), late).and(stuck),
+		named("no room for pods", walkAvailable(0), walkNoRoom).and(stuck),
+		named("room for one pod", walkAvailable(1), walkNoRoom).and(stuck),
+		named("capped by a policy", walkScaled(1)).and(func(w *walkWorld) { w.server.capped = true }),
 		named("scaled, without uid", walkScaled(9), walkWithoutUID),
 	}
 }
@@ -368,88 +338,64 @@ func walkEarlier() []walkOption {
 		return func(foo *v1alpha1.Foo) *appsv1.Deployment { return walkPrevious(foo, name, changes...) }
 	}
 	previous := func(name string, makers ...maker) walkOption {
-		byFoo := map[*v1alpha1.Foo][]*appsv1.Deployment{}
 		return walkOption{name: name, set: func(w *walkWorld) {
-			if byFoo[w.cached.foo] == nil {
-				for _, make := range makers {
-					byFoo[w.cached.foo] = append(byFoo[w.cached.foo], make(w.cached.foo))
-				}
+			for _, make := range makers {
+				w.cached.previous = append(slices.Clip(w.cached.previous), make(w.cached.foo))
 			}
-			w.cached.previous = byFoo[w.cached.foo]
 			w.server.deployments = append(slices.Clip(w.server.deployments), w.cached.previous...)
 		}}
 	}
-	undeletable := previous("an undeletable one", made("web-1"))
-	setUndeletable := undeletable.set
-	undeletable.set = func(w *walkWorld) {
-		setUndeletable(w)
-		w.server.undeletable = true
-	}
-	lost := walkAvailable(0) // It has the condition of a complete rollout.
-	return []walkOption{
+	options := []walkOption{
 		previous("no previous"), previous("a serving one", made("web-1")),
-		previous("one that never served", made("web-1", walkNeverServed)),
-		previous("one that lost its pods", made("web-1", lost)), previous("a copy", made("web-1", walkCopied)),
-		previous("a terminating one", made("web-1", walkTerminating)), undeletable,
-		previous("a serving one and one that never served", made("web-1"), made("web-2", walkNeverServed)),
-		previous("one that never served and one that lost its pods",
-			made("web-1", walkNeverServed), made("web-2", lost)),
+		previous("a copy", made("web-1", walkCopied)), previous("a terminating one", made("web-1", walkTerminating)),
+		previous("an undeletable one", made("web-1")).and(func(w *walkWorld) { w.server.undeletable = true }),
 		previous("one with a newer label", made("web-1", walkGeneration("9"))),
 		previous("one without resourceVersion", made("web-1", walkUnversioned)),
 	}
+	none, one := walkAvailable(0), walkAvailable(1)
+	never := walkProgressing(corev1.ConditionTrue, "ReplicaSetUpdated")
+	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	// What matters only while the Deployment is the Foo's: until then no previous one is deleted, whatever its state.
+	for _, option := range []walkOption{
+		previous("one that lost its pods", made("web-1", none)), // Its rollout was complete.
+		previous("one in its first rollout", made("web-1", none, never)),
+		previous("one in a rollout", made("web-1", one, never)),
+		previous("one in a bad rollout", made("web-1", one, late)),
+		previous("one in a bad rollout that lost its pods", made("web-1", none, late)),
+		previous("one without a deadline that lost its pods", made("web-1", none, walkNoConditions)),
+		previous("a paused one that lost its pods", made("web-1", none, walkStopped)),
+		previous("one scaled to none", made("web-1", walkScaled(0))),
+		previous("a serving one and one in its first rollout", made("web-1"), made("web-2", none, never)),
+		previous("a small one that serves and a larger one that lost its pods",
+			made("web-1", walkScaled(1)), made("web-2", none)),
+	} {
+		option.fits = (*walkWorld).ours
+		options = append(options, option)
+	}
+	return options
 }
 
-// walkClaimants: the other Foos that name the Deployment. They count only while nobody has it.
-func walkClaimants() []walkOption {
-	free := func(w *walkWorld) bool { return w.cached.deployment == nil }
-	claimed := func(name string, rivals ...*v1alpha1.Foo) walkOption {
-		return walkOption{name: name, set: func(w *walkWorld) { w.rivals = rivals }, fits: free}
-	}
-	older := func(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo { return walkRival("api", walkName, 1, changes...) }
-	younger := walkRival("late", walkName, 1000)
-	return []walkOption{
-		{name: "no claimant", set: func(*walkWorld) {}},
-		claimed("an older claimant", older(), younger), claimed("a younger claimant", younger),
-		claimed("an older claimant being deleted", older(walkDeletedFoo)),
-		claimed("an older claimant paused", older(walkPaused)),
-		claimed("an older claimant invalid", older(walkInvalid)),
-	}
-}
-
-// walkOwnWrites: writes of earlier syncs that the caches do not show.
+// walkOwnWrites: writes of earlier syncs. The caches lack them longer than the controller waits.
 func walkOwnWrites() []walkOption {
 	mayWrite := func(w *walkWorld) bool { return w.cached.deployment == nil || w.ours() }
 	current := func(w *walkWorld) bool { return w.server.foo == w.cached.foo }
 	return []walkOption{
 		{name: "all writes seen", set: func(*walkWorld) {}},
 		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walkWorld) {
-			w.memory.Wrote, w.server.ahead = true, true
-			w.server.deployments = slices.DeleteFunc(slices.Clone(w.server.deployments), named(walkName))
-			w.server.deployments = append(w.server.deployments, walkWritten(w.cached.foo))
+			w.memory.Wrote, w.server.held = true, true
+			written := walkDeployment(w.cached.foo, walkNotObserved)
+			written.ResourceVersion = "30"
+			w.server.store(written)
 		}},
-		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walkWorld) {
-			w.memory.Wrote, w.memory.StaleDeployment = true, true
-		}},
+		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walkWorld) { w.memory.Wrote = true }},
 		{name: "a write of the status unseen", fits: current, set: func(w *walkWorld) {
-			w.server.ahead = true
+			w.server.held = true
 			foo := w.server.foo.DeepCopy()
 			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
 			w.server.foo = foo
 		}},
 	}
 }
-
-// walkWritten returns the Deployment that was written for foo a moment ago, always the same.
-var walkWritten = func() func(*v1alpha1.Foo) *appsv1.Deployment {
-	byFoo := map[*v1alpha1.Foo]*appsv1.Deployment{}
-	return func(foo *v1alpha1.Foo) *appsv1.Deployment {
-		if byFoo[foo] == nil {
-			byFoo[foo] = walkDeployment(foo, walkNotObserved)
-			byFoo[foo].ResourceVersion = "30"
-		}
-		return byFoo[foo]
-	}
-}()
 
 func named(name string) func(*appsv1.Deployment) bool {
 	return func(dep *appsv1.Deployment) bool { return dep.Name == name }
@@ -487,7 +433,6 @@ func walkLedgers() []walkOption {
 	add(Op{Verb: DeleteDeployment, Name: "web-1"}, v1alpha1.ReasonRefused, failed, past)
 	add(Op{Verb: DeleteDeployment, Name: "web-2"}, v1alpha1.ReasonRefused, failed)
 	add(Op{Verb: UpdateStatus, Name: "web"}, v1alpha1.ReasonRefused, failed)
-	add(Op{Verb: WholeSync}, v1alpha1.ReasonRefused, failed)
 	add(Op{Verb: CreateDeployment, Name: walkName, Again: true}, v1alpha1.ReasonCreating, failed, past)
 	add(Op{Verb: PatchDeployment, Name: walkName, Again: true}, v1alpha1.ReasonFieldsOverridden, failed, past)
 	writable := func(w *walkWorld) bool {
@@ -498,13 +443,13 @@ func walkLedgers() []walkOption {
 
 // enter puts an attempt into the ledger.
 func (w *walkWorld) enter(op Op, attempt Attempt) {
-	w.memory.UID, w.memory.Generation = w.cached.foo.UID, w.cached.foo.Generation
-	w.memory.Ledger = map[Op]Attempt{op: attempt}
+	ledger := map[Op]Attempt{op: attempt}
+	maps.Copy(ledger, w.memory.Ledger)
+	w.memory.Generation, w.memory.Ledger = w.cached.foo.Generation, ledger
 }
 
 // enterAll puts all operations that a sync might do into the ledger, with different delays.
 func (w *walkWorld) enterAll() {
-	all := map[Op]Attempt{}
 	report := ConditionError{Reason: v1alpha1.ReasonRefused, Message: walkReport}
 	for i, op := range []Op{
 		{Verb: CreateDeployment, Name: walkName}, {Verb: PatchDeployment, Name: walkName},
@@ -512,18 +457,15 @@ func (w *walkWorld) enterAll() {
 		{Verb: DeleteDeployment, Name: "web-1"}, {Verb: DeleteDeployment, Name: "web-2"},
 	} {
 		if w.mayWant(op) {
-			until := walkStart.Add(time.Duration(20-i) * time.Second)
-			w.enter(op, Attempt{Count: 4, Until: until, Report: report})
-			all[op] = w.memory.Ledger[op]
+			w.enter(op, Attempt{Count: 4, Until: walkStart.Add(time.Duration(20-i) * time.Second), Report: report})
 		}
 	}
-	w.memory.Ledger = all
 }
 
 // mayWant reports whether a sync in w might do op: the ledger has no entry of any other.
 func (w *walkWorld) mayWant(op Op) bool {
 	if w.cached.foo.Spec.Paused || w.cached.foo.Spec.Replicas != nil && *w.cached.foo.Spec.Replicas < 0 {
-		return op.Verb == UpdateStatus || op.Verb == WholeSync
+		return op.Verb == UpdateStatus
 	}
 	switch op.Verb {
 	case CreateDeployment:

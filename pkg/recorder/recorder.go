@@ -1,5 +1,6 @@
-// Package recorder adds a Flush to the event recorder of client-go. That recorder sends events in the background, so a
-// process that ends without Flush loses the events that are not sent yet.
+// Package recorder adds a limit and a Flush to the event recorder of client-go. That recorder keeps each event in
+// memory for minutes, so users who create and delete objects could fill it. And it sends events in the background, so a
+// process that ends without Flush loses those that are not sent yet.
 package recorder
 
 import (
@@ -11,22 +12,27 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 )
 
-// Recorder is an events.EventRecorder that counts its unsent events. It may be used concurrently.
+// Recorder is an events.EventRecorder that drops events beyond a limit, and counts its unsent ones. It may be used
+// concurrently.
 type Recorder struct {
 	recorder events.EventRecorder
+	allow    func(namespace string) bool
 	pending  *atomic.Int64
 }
 
 // New returns a Recorder that sends events through client until ctx ends. name is the reporting controller of the
-// events. The scheme must know the kinds of the objects that events are about.
+// events. The scheme must know the kinds of the objects that events are about. allow reports whether one more event
+// about an object of this namespace may be sent now.
 func New(
 	ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string,
+	allow func(namespace string) bool,
 ) (*Recorder, error) {
 	pending := new(atomic.Int64)
 	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, pending: pending})
@@ -34,11 +40,14 @@ func New(
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
 	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), pending: pending}, nil
+	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), allow: allow, pending: pending}, nil
 }
 
 // Eventf implements events.EventRecorder. It does not block.
 func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	if obj, err := meta.Accessor(regarding); err == nil && !r.allow(obj.GetNamespace()) {
+		return
+	}
 	r.pending.Add(1)
 	r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...)
 }

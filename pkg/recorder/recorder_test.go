@@ -27,11 +27,12 @@ var _ events.EventRecorder = &Recorder{} // The controller takes this interface.
 // eventually is a timeout that no test here should reach.
 const eventually = time.Minute
 
-// newRecorder returns a Recorder and the clientset that it uses.
+// newRecorder returns a Recorder that sends all events, and the clientset that it uses.
 func newRecorder(t *testing.T) (*Recorder, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()
-	recorder, err := New(t.Context(), client.EventsV1(), scheme.Scheme, "example.com/foo-controller")
+	all := func(string) bool { return true }
+	recorder, err := New(t.Context(), client.EventsV1(), scheme.Scheme, "example.com/foo-controller", all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +70,26 @@ func TestFlushReturnsWhenAllEventsAreSent(t *testing.T) {
 	recorder.Flush(eventually)
 	if diff := cmp.Diff(want, sent(t, client)); diff != "" {
 		t.Errorf("wrong events (-want +got):\n%s", diff)
+	}
+}
+
+// client-go keeps events for minutes, so one that is not allowed must not reach it.
+func TestAnEventThatIsNotAllowedIsDropped(t *testing.T) {
+	recorder, client := newRecorder(t)
+	var asked []string
+	recorder.allow = func(namespace string) bool {
+		asked = append(asked, namespace)
+		return len(asked) == 1
+	}
+	for i := range 3 {
+		recorder.Eventf(pod(fmt.Sprint("web-", i)), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+	}
+	recorder.Flush(eventually)
+	if n := len(sent(t, client)); n != 1 || recorder.pending.Load() != 0 {
+		t.Errorf("%d events are sent, %d are pending; want 1 and 0", n, recorder.pending.Load())
+	}
+	if diff := cmp.Diff([]string{"default", "default", "default"}, asked); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 }
 

@@ -26,16 +26,14 @@ const (
 	ReasonCreating = "Creating"
 	// ReasonWaitingForDeletion means that the named Deployment is being deleted and is created again afterwards.
 	ReasonWaitingForDeletion = "WaitingForDeletion"
-	// ReasonWaitingForName means that the named Deployment belongs to another Foo that is leaving it: that Foo moves
-	// to another name, is being deleted, or does not exist any more.
+	// ReasonWaitingForName means that the named Deployment belongs to another Foo that is leaving it: that Foo names
+	// another one now, is being deleted, or does not exist any more.
 	ReasonWaitingForName = "WaitingForName"
-	// ReasonNameTaken means that the name belongs to another Foo, which also names it: it has the Deployment, or is
-	// older and gets it.
+	// ReasonNameTaken means that another Foo has the named Deployment, and keeps it.
 	ReasonNameTaken = "NameTaken"
-	// ReasonNameCycle means that Foos wait for each other's Deployments, so that none of them can move.
+	// ReasonNameCycle means that two Foos name each other's Deployments, so that neither can move.
 	ReasonNameCycle = "NameCycle"
-	// ReasonNotOwned means that this Foo does not control the named Deployment and no other Foo will release it. The
-	// Deployment is not changed.
+	// ReasonNotOwned means that the named Deployment exists and no Foo controls it. It is not changed.
 	ReasonNotOwned = "NotOwned"
 	// ReasonRefused means that the API server refused to create or change the Deployment, failed, or did not answer;
 	// the message has the cause.
@@ -45,8 +43,8 @@ const (
 	ReasonFieldsOverridden = "FieldsOverridden"
 	// ReasonProgressing means that replicas are coming up or terminating.
 	ReasonProgressing = "Progressing"
-	// ReasonRenaming means that spec.deploymentName was changed and the new Deployment is coming up, while the
-	// previous one keeps serving.
+	// ReasonRenaming means that spec.deploymentName was changed, and the previous Deployment is kept: the new one is
+	// coming up, or it is complete with fewer replicas than the previous one is set to.
 	ReasonRenaming = "Renaming"
 	// ReasonProgressDeadlineExceeded means that the rollout of the Deployment did not progress within its deadline.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
@@ -60,7 +58,7 @@ const (
 )
 
 // Reasons of the events that the controller records for a Foo. A creation has no event. Equal events are counted in one
-// object, and one Foo gets at most 20 in a minute.
+// object. The Foos of one namespace get at most 30 at once and one more a second.
 const (
 	// EventSynced is the Normal event of a Foo whose Deployment became available: for a new generation, or
 	// again after it was not.
@@ -71,9 +69,6 @@ const (
 	// EventMoved is the Normal event of a Foo that has moved to another Deployment: the new one is available, and the
 	// previous one was deleted.
 	EventMoved = "Moved"
-	// EventPreviousDeleted is the Normal event of a Foo whose name was changed again before a Deployment of a name
-	// between was available: that Deployment was deleted, while another one serves.
-	EventPreviousDeleted = "PreviousDeleted"
 	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
 	EventResourceExists = "ErrResourceExists"
 	// EventRefused is the Warning event of a Foo whose Deployment the API server refuses to create or change.
@@ -86,9 +81,6 @@ const (
 	EventDeploymentPaused = "DeploymentPaused"
 	// EventFieldsOverridden is the Warning event of a Foo whose Deployment keeps being changed.
 	EventFieldsOverridden = "FieldsOverridden"
-	// EventStatusNotStored is the Warning event of a Foo whose status the API server does not store: the
-	// CustomResourceDefinition is not the one that belongs to this controller.
-	EventStatusNotStored = "StatusNotStored"
 )
 
 // Labels that the controller sets: made-for and foo-generation on the Deployment, deployment on its pods.

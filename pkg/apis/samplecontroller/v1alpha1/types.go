@@ -55,8 +55,10 @@ type FooSpec struct {
 	// that this Foo does not control is never changed.
 	//
 	// You may change the name. The Deployment of the new name is created first.
-	// The previous one keeps serving, and is deleted when the new one has as
-	// many replicas available as it, or as are specified.
+	// The previous one keeps serving, and is deleted when the new one has at
+	// least one replica available, and as many as replicas asks for, or as the
+	// previous one is set to if that is less or replicas is absent. None are
+	// needed if replicas is 0.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="deploymentName must be a name that a Deployment can have: lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit, for example \"web-1\""

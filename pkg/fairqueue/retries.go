@@ -1,6 +1,4 @@
-// Package retry is the rate limiter of a workqueue whose delays are decided elsewhere. client-go's rate limiters
-// count the failures of a key and derive the delay from the count. Here the plan decides the delay of each operation.
-package retry
+package fairqueue
 
 import (
 	"sync"
@@ -11,7 +9,8 @@ import (
 
 var _ workqueue.TypedRateLimiter[string] = (*Limiter[string])(nil)
 
-// A Limiter has the delays of the keys that are retried. It may be used concurrently.
+// A Limiter is the rate limiter of a workqueue whose delays are decided elsewhere. Those of client-go count the
+// failures of a key and derive the delay from the count. It may be used concurrently.
 type Limiter[K comparable] struct {
 	mu sync.Mutex
 	// keys has those that failed and were not forgotten since.
@@ -23,6 +22,8 @@ type failed struct {
 	count int
 	// expected means that the retry is part of normal work, such as a conflict, and needs no token.
 	expected bool
+	// forOther means that the key comes back for something else, such as a cache that has caught up.
+	forOther bool
 }
 
 // NewLimiter returns a Limiter.
@@ -38,22 +39,26 @@ func (l *Limiter[K]) Failed(key K, after time.Duration, expected bool) {
 	l.keys[key] = failed{after: after, expected: expected, count: l.keys[key].count + 1}
 }
 
-// Waits records that key comes back although its last sync did not fail. Earlier failures still count.
-func (l *Limiter[K]) Waits(key K) {
+// Waits records that key comes back although its last sync did not fail: for the end of the backoff after the failure
+// before, or for something else. Earlier failures still count.
+func (l *Limiter[K]) Waits(key K, forBackoff bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f, found := l.keys[key]; found {
-		f.expected = true
+		f.forOther = !forBackoff
 		l.keys[key] = f
 	}
 }
 
-// HasFailed reports whether key comes back because of a failure that is no normal work.
-func (l *Limiter[K]) HasFailed(key K) bool {
+// Class returns the class of key when its delay has ended: Failed if it comes back because of a failure that is no
+// normal work. It is for Config.Class.
+func (l *Limiter[K]) Class(key K) Class {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, found := l.keys[key]
-	return found && !f.expected
+	if f, found := l.keys[key]; found && !f.expected && !f.forOther {
+		return Failed
+	}
+	return Retry
 }
 
 // When returns the delay before key is retried.

@@ -56,24 +56,24 @@ func TestErrorsAreSorted(t *testing.T) {
 		name string
 		err  error
 		// What the functions return about it.
-		conflict, unknown, noAnswer, nameMayExist bool
+		conflict, unknown bool
 	}{
 		{name: "a conflict", err: apierrors.NewConflict(resource, "web-1", errors.New("modified")), conflict: true},
 		{
 			name: "the object exists already", err: apierrors.NewAlreadyExists(resource, "web-1"),
-			conflict: true, nameMayExist: true,
+			conflict: true,
 		},
 		{name: "the object is not found", err: apierrors.NewNotFound(resource, "web-1"), conflict: true},
-		{name: "the object has another uid", err: invalidFields("metadata.uid"), conflict: true, nameMayExist: true},
+		{name: "the object has another uid", err: invalidFields("metadata.uid"), conflict: true},
 		{
 			name: "the object has another uid and more", err: invalidFields("spec", "metadata.uid"),
-			conflict: true, nameMayExist: true,
+			conflict: true,
 		},
-		{name: "a field is invalid", err: invalidFields("spec.selector"), nameMayExist: true},
-		{name: "something is invalid, without details", err: noMore, nameMayExist: true},
+		{name: "a field is invalid", err: invalidFields("spec.selector")},
+		{name: "something is invalid, without details", err: noMore},
 		{name: "a bad request about the uid", err: badUID},
-		{name: "a policy or quota refuses", err: forbidden, nameMayExist: true},
-		{name: "the namespace is being deleted", err: terminating(), nameMayExist: true},
+		{name: "a policy or quota refuses", err: forbidden},
+		{name: "the namespace is being deleted", err: terminating()},
 		{name: "the server is busy and did nothing", err: apierrors.NewTooManyRequests("slow down", 1)},
 		{name: "the last code after which nothing was done", err: withCode(499)},
 		{name: "the first code that leaves it open", err: withCode(500), unknown: true},
@@ -84,17 +84,15 @@ func TestErrorsAreSorted(t *testing.T) {
 			err:     apierrors.NewGenericServerResponse(503, "patch", resource, "web-1", "", 1, true),
 			unknown: true,
 		},
-		{name: "time is up", err: context.DeadlineExceeded, unknown: true, noAnswer: true},
-		{name: "the connection is gone", err: errors.New("connection reset by peer"), unknown: true, noAnswer: true},
-		{name: "there is no connection", err: dial, unknown: true, noAnswer: true},
+		{name: "time is up", err: context.DeadlineExceeded, unknown: true},
+		{name: "the connection is gone", err: errors.New("connection reset by peer"), unknown: true},
+		{name: "there is no connection", err: dial, unknown: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for wrapped, err := range map[string]error{"": tc.err, " when wrapped": fmt.Errorf("patch: %w", tc.err)} {
 				for name, got := range map[string][2]bool{
 					"isConflict":     {isConflict(err), tc.conflict},
 					"outcomeUnknown": {outcomeUnknown(err), tc.unknown},
-					"noAnswer":       {noAnswer(err), tc.noAnswer},
-					"nameMayExist":   {nameMayExist(err), tc.nameMayExist},
 				} {
 					if got[0] != got[1] {
 						t.Errorf("%s = %t%s, want %t", name, got[0], wrapped, got[1])
@@ -102,13 +100,6 @@ func TestErrorsAreSorted(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNoErrorIsNoRefusal(t *testing.T) {
-	if isConflict(nil) || noAnswer(nil) || nameMayExist(nil) {
-		t.Errorf("without an error: conflict %t, no answer %t, name may exist %t",
-			isConflict(nil), noAnswer(nil), nameMayExist(nil))
 	}
 }
 
@@ -167,5 +158,63 @@ func TestCauseOf(t *testing.T) {
 	own := ConditionError{Reason: "NotOwned", Message: "not ours", Stalled: true}
 	if diff := cmp.Diff(own, reportOf(fmt.Errorf("create: %w", &own))); diff != "" {
 		t.Errorf("an error that is for the status (-want +got):\n%s", diff)
+	}
+}
+
+// A proxy may answer 404 with nothing but the code. It is not known what was not found then.
+func TestANotFoundWithoutDetailsIsNotAboutTheDeployment(t *testing.T) {
+	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}}
+	if isGone(bare, "web-1") {
+		t.Error("the Deployment counts as gone")
+	}
+	if !isGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
+		t.Error("the Deployment does not count as gone")
+	}
+}
+
+func TestWhoFailedAccordingToTheCause(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		code    int32
+		reason  metav1.StatusReason
+		message string
+		want    string
+	}{
+		{
+			name: "the last code of a refusal", code: 499, message: "closed",
+			want: "refused by the API server: closed",
+		},
+		{
+			name: "the first code of a failure", code: 500, message: "closed",
+			want: "the API server failed: closed",
+		},
+		{
+			name: "a number in a refusal stays", code: 403, reason: metav1.StatusReasonForbidden,
+			message: "the most replicas that are allowed: 3",
+			want:    "refused by the API server: the most replicas that are allowed: 3",
+		},
+		{
+			name: "the resourceVersion in a conflict is left out", code: 409, reason: metav1.StatusReasonConflict,
+			message: "the object is at resourceVersion: 17 now",
+			want:    "the API server reports a conflict: the object is at resourceVersion now",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := &apierrors.StatusError{ErrStatus: metav1.Status{Code: tc.code, Reason: tc.reason, Message: tc.message}}
+			if got := causeOf(err); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The port is another one at each try, and would cost a write each.
+func TestPortsAreNotReported(t *testing.T) {
+	for _, from := range []string{"10.0.0.1:40007", "[fd00::1]:40008"} {
+		err := apierrors.NewInternalError(errors.New("read tcp " + from + "->10.96.0.9:443: connection reset by peer"))
+		want := "the API server failed: Internal error occurred: read tcp 10.96.0.9:443: connection reset by peer"
+		if got := causeOf(err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package retry
+package fairqueue
 
 import (
 	"sync"
@@ -45,7 +45,7 @@ func TestNumRequeuesAndForget(t *testing.T) {
 		if got := l.When("a"); got != 0 {
 			t.Errorf("a key that was forgotten is delayed by %s", got)
 		}
-		l.Waits("d")
+		l.Waits("d", false)
 		if len(l.keys) != 1 { // One that waits and never failed is not one of them.
 			t.Errorf("%d keys are remembered, want 1", len(l.keys))
 		}
@@ -53,7 +53,7 @@ func TestNumRequeuesAndForget(t *testing.T) {
 }
 
 // A key whose last sync did not fail is no failed one, though its failures still count.
-func TestHasFailed(t *testing.T) {
+func TestTheClassOfAKey(t *testing.T) {
 	l := NewLimiter[string]()
 	steps := []struct {
 		name string
@@ -62,18 +62,21 @@ func TestHasFailed(t *testing.T) {
 		n    int
 	}{
 		{name: "nothing is recorded", do: func() {}},
-		{name: "it waits", do: func() { l.Waits("a") }},
+		{name: "it waits", do: func() { l.Waits("a", false) }},
 		{name: "it failed", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 1},
-		{name: "it waits after the failure", do: func() { l.Waits("a") }, n: 1},
+		{name: "it waits for something else after the failure", do: func() { l.Waits("a", false) }, n: 1},
+		{name: "it waits for the backoff after that", do: func() { l.Waits("a", true) }, want: true, n: 1},
+		{name: "it waits for something else again", do: func() { l.Waits("a", false) }, n: 1},
 		{name: "it failed again", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 2},
 		{name: "a failure was expected", do: func() { l.Failed("a", time.Second, true) }, n: 3},
+		{name: "it waits for the backoff of that", do: func() { l.Waits("a", true) }, n: 3},
 		{name: "another key failed", do: func() { l.Failed("b", time.Second, false) }, n: 3},
 		{name: "it failed once more", do: func() { l.Failed("a", time.Second, false) }, want: true, n: 4},
 		{name: "it is forgotten", do: func() { l.Forget("a") }},
 	}
 	for _, step := range steps {
 		step.do()
-		if got, n := l.HasFailed("a"), l.NumRequeues("a"); got != step.want || n != step.n {
+		if got, n := l.Class("a") == Failed, l.NumRequeues("a"); got != step.want || n != step.n {
 			t.Errorf("%s: failed %t, %d requeues; want %t, %d", step.name, got, n, step.want, step.n)
 		}
 	}
