@@ -110,7 +110,7 @@ type Controller struct {
 	goroutines int
 	// retries is the queue's rate limiter.
 	retries *fairqueue.Limiter[cache.ObjectName]
-	// writes has the versions, written or read live, that the caches do not have yet.
+	// writes has the versions, written or read live, and the deletions that the caches do not have yet.
 	writes *consistency.Writes
 	// stalled logs which Foos became Stalled.
 	stalled *logging.Stalled
@@ -534,13 +534,17 @@ func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 	c.enqueueWaiting(foo)
 }
 
-// fooChanged queues a Foo that has changed, or that is resynced.
+// fooChanged queues a Foo that has changed, or that is resynced. When only its status has changed, mostly by a report
+// of our own, what has failed still needs a token.
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
-	if have.ResourceVersion == foo.ResourceVersion {
+	switch {
+	case have.ResourceVersion == foo.ResourceVersion:
 		c.add(cache.MetaObjectToName(foo), fairqueue.Initial)
-		return
+	case have.UID == foo.UID && have.Generation == foo.Generation:
+		c.add(cache.MetaObjectToName(foo), fairqueue.Retry)
+	default:
+		c.enqueueFoo(foo)
 	}
-	c.enqueueFoo(foo)
 	if !plan.SameToOthers(have, foo) {
 		c.enqueueWaiting(have) // It may be another Foo, with another uid.
 		c.enqueueWaiting(foo)

@@ -8,11 +8,11 @@ type Class int
 const (
 	// Change is the class of a key whose object, or another that concerns it, was changed.
 	Change Class = iota
-	// Retry is the class of a key that comes back after a delay.
+	// Retry is the class of a key that comes back although nothing that it asks for has changed.
 	Retry
 	// Failed is the class of a Retry of an operation that failed. It needs a token of the common limiter.
 	Failed
-	// Initial is the class of a key of the initial list, when the controller starts.
+	// Initial is the class of a key of a list of all objects: when the controller starts, and at a resync.
 	Initial
 )
 
@@ -26,21 +26,24 @@ func (c Class) handicap() time.Duration {
 
 // A claim is what the classes give to a key with which it was added since it was last handed out.
 type claim struct {
-	made       bool
-	handicap   time.Duration // The smallest one.
-	needsToken bool          // Each of them was Failed.
-	initial    bool          // Each of them was Initial.
+	made     bool
+	handicap time.Duration // The smallest one.
+	changed  bool          // One of them was Change.
+	failed   bool          // One of them was Failed.
+	initial  bool          // Each of them was Initial.
 }
 
 // and returns the claim of a key that is added once more.
 func (c claim) and(class Class) claim {
 	if !c.made {
-		return claim{
-			made: true, handicap: class.handicap(), needsToken: class == Failed, initial: class == Initial,
-		}
+		c = claim{made: true, handicap: class.handicap(), initial: true}
 	}
 	c.handicap = min(c.handicap, class.handicap())
-	c.needsToken = c.needsToken && class == Failed
+	c.changed = c.changed || class == Change
+	c.failed = c.failed || class == Failed
 	c.initial = c.initial && class == Initial
 	return c
 }
+
+// needsToken reports whether the key comes back because of a failure, and not because of a change.
+func (c claim) needsToken() bool { return c.failed && !c.changed }

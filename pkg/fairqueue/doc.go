@@ -26,7 +26,7 @@
 // A retry of what failed needs a token of a limiter that all namespaces share. The token is taken at the moment when
 // the key is handed out, and not before: nothing is reserved. Without a token the namespace gives another key, or keeps
 // its turn until there is a token. So a namespace that has keys in hand up to its limit takes no token, and n keys that
-// failed come back within n/rate. A key that is added again in another class, by an event, needs no token any more.
+// failed come back within n/rate. A key that is added again because of a change needs no token any more.
 //
 // # How many keys are in hand
 //

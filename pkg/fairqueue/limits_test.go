@@ -325,31 +325,50 @@ func TestWhatDidNotFailNeedsNoToken(t *testing.T) {
 	})
 }
 
-// An event brings a key that failed back at once, and takes nothing from the others.
-func TestAnEventMakesTheTokenUnnecessary(t *testing.T) {
-	for _, class := range []Class{Change, Retry, Initial} {
+// A change brings a key that failed back at once, and takes nothing from the others.
+func TestAChangeMakesTheTokenUnnecessary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, tokens(4, 1), quick)
+		addMany(p.Queue, "a", 10, Failed)
+		time.Sleep(500 * time.Millisecond)
+		if delay := p.delay("a/9", Change, time.Hour); delay != 0 {
+			t.Errorf("it waits for %s", delay)
+		}
+		for range 100 { // No debt is built up.
+			p.AddAs("a/8", Change)
+			p.AddAs("a/8", Failed)
+			synctest.Wait()
+		}
+		time.Sleep(7500 * time.Millisecond)
+		if got := p.Len(); got != 0 {
+			t.Errorf("%d keys wait, want none", got)
+		}
+	})
+}
+
+// A key that failed waits for its token, even if it is also added because of a report or a resync, before or after.
+func TestWithoutAChangeAFailedKeyWaitsForItsToken(t *testing.T) {
+	for _, classes := range [][]Class{{Failed, Retry}, {Retry, Failed}, {Failed, Initial}, {Initial, Failed}} {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPool(t, tokens(4, 1), quick)
-			addMany(p.Queue, "a", 10, Failed)
-			time.Sleep(500 * time.Millisecond)
-			if delay := p.delay("a/9", class, time.Hour); delay != 0 {
-				t.Errorf("it waits for %s", delay)
+			q := New(Config[string]{Workers: 4, Namespace: keyNamespace, Retries: tokens(4, 1).Retries})
+			defer q.ShutDown()
+			q.AddAs("a/1", Failed)
+			mustGet(t, q, "a/1") // Takes the only token.
+			q.Done("a/1")
+			for _, class := range classes {
+				q.AddAs("a/2", class)
 			}
-			for range 100 { // No debt is built up.
-				p.AddAs("a/8", class)
-				p.AddAs("a/8", Failed)
-				synctest.Wait()
-			}
-			time.Sleep(7500 * time.Millisecond)
-			if got := p.Len(); got != 0 {
-				t.Errorf("%d keys wait, want none", got)
+			began := time.Now()
+			mustGet(t, q, "a/2")
+			if waited := time.Since(began); waited != time.Second {
+				t.Errorf("classes %v: it waits for %s, want a second", classes, waited)
 			}
 		})
 	}
 }
 
-// A key that is in hand and added in another class as well needs no token either.
-func TestAnEventWhileInHandMakesTheTokenUnnecessary(t *testing.T) {
+// A key that is in hand and changes as well needs no token either.
+func TestAChangeWhileInHandMakesTheTokenUnnecessary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := tokens(2, 1)
 		config.Retries.Allow()

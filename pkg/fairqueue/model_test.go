@@ -42,11 +42,15 @@ type modelTurns struct {
 }
 
 type queuedKey struct {
-	key        string
-	due        time.Time // When it was added, plus the handicap.
-	number     int
-	needsToken bool
-	initial    bool // It was added as nothing else.
+	key     string
+	due     time.Time // When it was added, plus the handicap.
+	number  int
+	classes []Class // In which it was added.
+}
+
+// initial reports whether the key was added as nothing else.
+func (k queuedKey) initial() bool {
+	return !slices.ContainsFunc(k.classes, func(class Class) bool { return class != Initial })
 }
 
 type heldKey struct {
@@ -73,16 +77,9 @@ func (m *model) add(key string, class Class) {
 	case held >= 0:
 		m.hand[held].again = append(m.hand[held].again, class)
 	case queued >= 0:
-		k := &m.queue[queued]
-		if due := time.Now().Add(handicapOf(class)); due.Before(k.due) {
-			k.due = due
-		}
-		k.needsToken = k.needsToken && m.needsToken(class)
-		k.initial = k.initial && class == Initial
+		m.queue[queued].claim(class)
 	default:
-		m.added++
-		due := time.Now().Add(handicapOf(class))
-		m.queue = append(m.queue, queuedKey{key, due, m.added, m.needsToken(class), class == Initial})
+		m.enqueue(key, class)
 	}
 	m.order()
 }
@@ -109,7 +106,27 @@ func (m *modelTurns) join(namespace string) {
 	m.newcomers++
 }
 
-func (m *model) needsToken(class Class) bool { return class == Failed && m.tokens != nil }
+func (m *model) needsToken(k queuedKey) bool {
+	return m.tokens != nil && slices.Contains(k.classes, Failed) && !slices.Contains(k.classes, Change)
+}
+
+// enqueue queues a key that was added in these classes.
+func (m *model) enqueue(key string, classes ...Class) {
+	m.added++
+	k := queuedKey{key: key, due: time.Now().Add(time.Hour), number: m.added}
+	for _, class := range classes {
+		k.claim(class)
+	}
+	m.queue = append(m.queue, k)
+}
+
+// claim notes that the key was added in a class.
+func (k *queuedKey) claim(class Class) {
+	if due := time.Now().Add(handicapOf(class)); due.Before(k.due) {
+		k.due = due
+	}
+	k.classes = append(k.classes, class)
+}
 
 func (m *model) done(key string) {
 	held := slices.IndexFunc(m.hand, func(k heldKey) bool { return k.key == key })
@@ -122,16 +139,7 @@ func (m *model) done(key string) {
 	if len(k.again) == 0 {
 		return
 	}
-	m.added++
-	again := queuedKey{key, time.Now().Add(time.Hour), m.added, true, true}
-	for _, class := range k.again {
-		if due := time.Now().Add(handicapOf(class)); due.Before(again.due) {
-			again.due = due
-		}
-		again.needsToken = again.needsToken && m.needsToken(class)
-		again.initial = again.initial && class == Initial
-	}
-	m.queue = append(m.queue, again)
+	m.enqueue(key, k.again...)
 	m.order()
 }
 
@@ -140,7 +148,7 @@ func (m *model) order() {
 	for _, turns := range []*modelTurns{&m.changes, &m.initial} {
 		var waiting []string
 		for _, k := range m.queue {
-			if namespace := keyNamespace(k.key); k.initial == turns.initial && !slices.Contains(waiting, namespace) {
+			if namespace := keyNamespace(k.key); k.initial() == turns.initial && !slices.Contains(waiting, namespace) {
 				waiting = append(waiting, namespace)
 			}
 		}
@@ -231,8 +239,8 @@ func (m *model) next() int {
 		return -1
 	}
 	i := m.find(func(queuedKey) bool { return true })
-	if i >= 0 && m.queue[i].needsToken && !m.tokens.Allow() {
-		return m.find(func(k queuedKey) bool { return !k.needsToken })
+	if i >= 0 && m.needsToken(m.queue[i]) && !m.tokens.Allow() {
+		return m.find(func(k queuedKey) bool { return !m.needsToken(k) })
 	}
 	return i
 }
@@ -241,7 +249,7 @@ func (m *model) next() int {
 func (m *model) take(i int) {
 	key := m.queue[i].key
 	switch {
-	case m.queue[i].initial:
+	case m.queue[i].initial():
 		m.passed = 0
 		m.initial.take(keyNamespace(key))
 	case m.hasCandidate(m.initial):
@@ -295,7 +303,7 @@ func (m *model) findIn(turns modelTurns, ok func(queuedKey) bool) int {
 		}
 		first := -1
 		for i, k := range m.queue {
-			if keyNamespace(k.key) != namespace || k.initial != turns.initial || !ok(k) {
+			if keyNamespace(k.key) != namespace || k.initial() != turns.initial || !ok(k) {
 				continue
 			}
 			if first < 0 || k.isBefore(m.queue[first]) {
@@ -412,7 +420,7 @@ func (tr *trial) checkInvariant(what string) {
 		return
 	}
 	for _, k := range m.queue {
-		hasToken := !k.needsToken || tr.tokens.Tokens() >= 1
+		hasToken := !tr.model.needsToken(k) || tr.tokens.Tokens() >= 1
 		if hasToken && m.held(keyNamespace(k.key)) < m.limit() {
 			tr.t.Fatalf("%s: %q is queued, and a goroutine waits", what, k.key)
 		}

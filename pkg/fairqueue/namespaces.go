@@ -74,7 +74,7 @@ func (it *item[K]) lane() *lane[K] {
 
 // heap returns the heap in which the key belongs, or nil if it is not queued.
 func (it *item[K]) heap() *minHeap[*item[K]] {
-	if it.claim.needsToken {
+	if it.claim.needsToken() {
 		return only(it.queued, &it.lane().retries)
 	}
 	return only(it.queued, &it.lane().free)

@@ -117,7 +117,7 @@ func (s *schedule[K]) choose() bool {
 		return false
 	}
 	s.chosen = s.best(true)
-	if s.chosen != nil && s.chosen.claim.needsToken && !s.takeToken() {
+	if s.chosen != nil && s.chosen.claim.needsToken() && !s.takeToken() {
 		s.chosen = s.best(false)
 	}
 	return s.chosen != nil

@@ -62,9 +62,7 @@ func (n *neighbourhood) refuseMany(foos int, d time.Duration) {
 	const rate, burst = 50, 300 // The tokens that all retries share.
 	for time.Since(began) < d && !n.t.Failed() {
 		n.probe(atOnce)
-		// The first attempts need no token, nor does the sync after the event of the status that they write. When many wait,
-		// the first delay may be over by then.
-		most := 2*foos + burst + rate*int(time.Since(began).Seconds()+1)
+		most := foos + burst + rate*int(time.Since(began).Seconds()+1) // The first attempts need no token.
 		if all := n.count(n.creates, tenant); all > most {
 			n.t.Errorf("%d Foos were tried %d times within %s, want at most %d", foos, all, time.Since(began), most)
 		}

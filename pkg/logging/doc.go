@@ -28,13 +28,10 @@ var (
 // kilobytes. Two messages with the same hash count as one, but that is too rare to matter in a log.
 func hash(message string) uint64 { return maphash.String(seed, message) }
 
-// withoutNumbers returns message without its words that have a digit, so that messages which differ only in these words
-// become equal.
-func withoutNumbers(message string) string { return numbers.ReplaceAllLiteralString(message, "#") }
-
-// withoutNames returns message without quoted words and without numbers.
+// withoutNames returns message without quoted words and without words that have a digit, so that messages which differ
+// only in these become equal.
 func withoutNames(message string) string {
-	return withoutNumbers(quoted.ReplaceAllLiteralString(message, "#"))
+	return numbers.ReplaceAllLiteralString(quoted.ReplaceAllLiteralString(message, "#"), "#")
 }
 
 // List returns values as one string. klog writes a list as JSON, also in the text format, and escapes every "->".

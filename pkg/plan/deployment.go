@@ -24,8 +24,8 @@ const (
 	ContainerName = "nginx"
 	// DefaultImage is what that container runs when the Foo names no image.
 	DefaultImage = "nginx:latest"
-	// ManagedBy is the value of the label app.kubernetes.io/managed-by. It is for people: no decision depends on it.
-	ManagedBy = "foo-controller"
+	// managedBy is the value of the label app.kubernetes.io/managed-by. It is for people: no decision depends on it.
+	managedBy = "foo-controller"
 
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
@@ -193,7 +193,7 @@ func FooReference(obj metav1.Object) *metav1.OwnerReference {
 // a label because the Deployment controller copies annotations to ReplicaSets, a write each.
 func ownLabels(foo *v1alpha1.Foo) map[string]string {
 	return map[string]string{
-		labelManagedBy:              ManagedBy,
+		labelManagedBy:              managedBy,
 		v1alpha1.LabelMadeFor:       madeFor(foo, foo.Spec.DeploymentName),
 		v1alpha1.LabelFooGeneration: strconv.FormatInt(foo.Generation, 10),
 	}

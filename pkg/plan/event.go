@@ -66,7 +66,7 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 func (s *State) corrected(patch *Patch) *Event {
 	dep := s.Deployment
 	written := generationOf(dep)
-	unlabelled := written == 0 && IsMadeFor(s.Foo, dep) // Somebody has removed the label with the generation.
+	unlabelled := written == 0 && isMadeFor(s.Foo, dep) // Somebody has removed the label with the generation.
 	if written < s.Foo.Generation && !unlabelled {
 		return nil
 	}

@@ -19,16 +19,17 @@ import (
 // previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name.
 func (s *State) previous() []*appsv1.Deployment {
 	return slices.DeleteFunc(byName(s.Previous), func(dep *appsv1.Deployment) bool {
-		return dep.DeletionTimestamp != nil || !IsMadeFor(s.Foo, dep)
+		return dep.DeletionTimestamp != nil || !isMadeFor(s.Foo, dep)
 	})
 }
 
+// byName returns deps in the order of their names, so that messages do not depend on the order of a cache.
 func byName(deps []*appsv1.Deployment) []*appsv1.Deployment {
 	return slices.SortedFunc(slices.Values(deps), func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// IsMadeFor reports whether dep was made for foo under its present name, and is no copy.
-func IsMadeFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
+// isMadeFor reports whether dep was made for foo under its present name, and is no copy.
+func isMadeFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
 	return dep.Labels[v1alpha1.LabelMadeFor] == madeFor(foo, dep.Name)
 }
 
@@ -105,7 +106,7 @@ func (s *State) describeOther(dep, serving *appsv1.Deployment, replaced bool, re
 	switch {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
-	case !IsMadeFor(s.Foo, dep):
+	case !isMadeFor(s.Foo, dep):
 		return fmt.Sprintf("Deployment %q has an owner reference to this Foo, but the controller did not create it under "+
 			"this name (it may be a copy), so it is neither changed nor deleted", dep.Name)
 	case s.Foo.Spec.Paused:

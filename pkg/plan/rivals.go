@@ -32,7 +32,7 @@ func (s *State) nameConflictReport() *ConditionError {
 			fmt.Sprintf("Waiting until Foo %q, which is being deleted, and its Deployment %q no longer exist",
 				owner.Name, dep.Name),
 			s.checkFinalizers("Foo", owner.Name))
-	case owner.Spec.DeploymentName == dep.Name, !IsMadeFor(owner, dep): // A copy is not deleted when its owner moves.
+	case owner.Spec.DeploymentName == dep.Name, !isMadeFor(owner, dep): // A copy is not deleted when its owner moves.
 		return s.nameTaken()
 	case s.isPrevious(owner.Spec.DeploymentName):
 		return s.nameCycle()
