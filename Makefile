@@ -8,10 +8,7 @@ SHELL := bash
 # count them.
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
-# k8s.io/apiserver imports grpc. Without this tag, grpc imports a package that keeps the linker from removing unused
-# methods, and the binary has 100 MB instead of 57.
-TAGS := grpcnotrace
-TOOL := go tool -modfile=hack/tools/go.mod
+TOOL := go tool -modfile=hack/tools/tools.mod
 
 .PHONY: help
 help: ## show this list
@@ -41,27 +38,29 @@ test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all te
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -p 4 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
-	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/leader -phases 2000
-	@cd hack/e2e && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -race -count=1 -parallel 100 -timeout 30m ./...
-	@cd hack/conformance && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
-	@cd hack/localcluster && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
-	@cd hack/image && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
+	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
+	@cd hack/e2e && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -race -count=1 -parallel 100 -timeout 30m ./...
+	@cd hack/cluster/podrunner && go test -race -count=1 ./...
+	@cd hack/conformance && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
+	@cd hack/cluster/localcluster && go tool -modfile=../../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
+	@cd hack/image && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
 
 # What takes too long for every day, once for each larger change.
 .PHONY: test-all
 test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules, phases and handovers; two hours
+	@cd hack/mutants && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
-	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/leader -phases 100000
+	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
 	@$(MAKE) --no-print-directory test-monitoring
 
 .PHONY: test-monitoring
 test-monitoring: ## test the alerts with Prometheus' rule engine; the first build takes minutes
-	@cd hack/monitoring && go tool -modfile=../tools/go.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./...
+	@cd hack/monitoring && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./...
 
 .PHONY: unit
 unit: ## run the tests that need no control plane, about a minute
@@ -71,13 +70,9 @@ unit: ## run the tests that need no control plane, about a minute
 conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
-.PHONY: neighbours
-neighbours: build ## measure how long users wait while something is wrong in another namespace, about 10 minutes
-	@go run ./hack/neighbours
-
 .PHONY: mutants
 mutants: ## make small faults in the code, one at a time, and check that tests fail; about 20 minutes on two cores
-	@go run ./hack/mutants
+	@go run -C hack/mutants .
 
 .PHONY: verify
 verify: ## check generated code, format, vet, lint, imports, modules, docs, about a minute; changes nothing
@@ -90,22 +85,13 @@ generate: ## generate the files derived from pkg/apis: deep copies, CRD, clients
 .PHONY: build
 build: bin/foo-controller bin/localcluster ## build the controller and the local control plane in bin/
 
-# With the settings of `make image`, so that the packages are compiled once for both.
-.PHONY: bin/foo-controller
+.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner
 bin/foo-controller: ## build the controller
-	@CGO_ENABLED=0 go build -trimpath -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
-
-.PHONY: bin/foo-controller-race
 bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests
-	@go build -race -tags $(TAGS) -ldflags "-X main.buildVersion=$(VERSION)" -o $@ .
-
-.PHONY: bin/localcluster
 bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
-	@hack/build-localcluster.sh
-
-.PHONY: bin/podrunner
 bin/podrunner: ## build the node that runs pods on a local control plane
-	@CGO_ENABLED=0 go build -C hack/e2e -o ../../$@ ./podrunner
+bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner:
+	@VERSION=$(VERSION) hack/build.sh $(@F)
 
 .PHONY: bin/image-native
 bin/image-native: ## build the container image for this machine, for the end-to-end tests

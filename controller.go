@@ -25,16 +25,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/consistency"
-	"example.com/foo-controller/pkg/fairqueue"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/logging"
-	"example.com/foo-controller/pkg/metrics"
+	"example.com/foo-controller/pkg/kit/consistency"
+	"example.com/foo-controller/pkg/kit/fairqueue"
+	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/ratelimit"
+	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/ratelimit"
-	"example.com/foo-controller/pkg/serving"
+	"example.com/foo-controller/pkg/report"
 )
 
 const (
@@ -112,15 +113,13 @@ type Controller struct {
 	retries *fairqueue.Limiter[cache.ObjectName]
 	// writes has the versions, written or read live, and the deletions that the caches do not have yet.
 	writes *consistency.Writes
-	// stalled logs which Foos became Stalled.
-	stalled *logging.Stalled
-	// unread logs fields of Foos that could not be decoded.
-	unread logging.Unread
 
 	mu sync.Mutex
 	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
 	memories map[cache.ObjectName]plan.Memory
 
+	// Reports logs what happens to Foos, and observes it in a metric.
+	Reports *report.Foos
 	// Metrics counts syncs and requests. Set it before Run; nil counts nothing.
 	Metrics *metrics.Metrics
 	// Busy has the keys that are being synced, and notices one that takes too long.
@@ -162,7 +161,7 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		writes: consistency.New(map[string]consistency.Store{
 			foosResource: fooInformer.GetIndexer(), deploymentsResource: deploymentInformer.GetIndexer(),
 		}),
-		stalled:  &logging.Stalled{Allow: ratelimit.New().Allow},
+		Reports:  report.New(ratelimit.New().Allow),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
 		Busy:     serving.NewBusy(stuckAfter),
@@ -325,7 +324,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 	if state == nil {
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
-	c.unread.Observed(klog.FromContext(ctx), state.Foo)
+	c.Reports.Read(klog.FromContext(ctx), state.Foo)
 	for step := state.Next(); step != nil; step = state.Next() {
 		answer := c.perform(ctx, state.Foo, step)
 		state.Record(step, answer, time.Now())
@@ -394,8 +393,7 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 		c.writes.Deleted(key, deploymentsResource, step.Deployment)
 	case plan.UpdateStatus:
 		c.writes.Wrote(key, foosResource, answer.Foo)
-		c.stalled.Reported(klog.FromContext(ctx), foo, answer.Foo)
-		c.Metrics.Reported(foo, answer.Foo)
+		c.Reports.Written(klog.FromContext(ctx), foo, answer.Foo)
 	}
 	c.sendEvent(step.Foo, step.EventAfter(answer))
 	return answer

@@ -42,17 +42,17 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/apisim"
-	"example.com/foo-controller/pkg/consistency"
-	"example.com/foo-controller/pkg/fairqueue"
-	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
-	"example.com/foo-controller/pkg/leader"
-	foometrics "example.com/foo-controller/pkg/metrics"
+	"example.com/foo-controller/pkg/kit/consistency"
+	"example.com/foo-controller/pkg/kit/fairqueue"
+	"example.com/foo-controller/pkg/kit/leader"
+	foometrics "example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/preflight"
-	"example.com/foo-controller/pkg/recorder"
+	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/footest"
 )
 
 var (
@@ -754,7 +754,8 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 			return next()
 		})
 		registry := metrics.NewKubeRegistry()
-		f.Metrics = foometrics.New(registry.MustRegister)
+		f.Metrics = foometrics.New("foo_controller", registry.MustRegister)
+		f.Reports.Register(registry.MustRegister)
 		for _, foo := range foos {
 			f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))
 			if !f.processNextWorkItem(f.ctx, f.ctx) {

@@ -41,15 +41,16 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/leader"
-	"example.com/foo-controller/pkg/logging"
-	"example.com/foo-controller/pkg/metrics"
+	"example.com/foo-controller/pkg/kit/leader"
+	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/ratelimit"
+	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/serving"
+	"example.com/foo-controller/pkg/kit/shallow"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/preflight"
-	"example.com/foo-controller/pkg/ratelimit"
-	"example.com/foo-controller/pkg/recorder"
-	"example.com/foo-controller/pkg/serving"
-	"example.com/foo-controller/pkg/shallow"
+	"example.com/foo-controller/pkg/report"
 )
 
 const (
@@ -112,7 +113,8 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	controller.Metrics = metrics.New(legacyregistry.MustRegister)
+	controller.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
+	controller.Reports.Register(legacyregistry.MustRegister)
 	stopServing, err := serve(ctx, endpoints{
 		opts: opts, config: noticed, reviews: conns.review, controller: controller, caches: caches, reporter: reporter,
 		elector: elector,
@@ -309,7 +311,7 @@ func serve(ctx context.Context, e endpoints) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--debug-bind-address: %w", err)
 	}
-	legacyregistry.CustomMustRegister(metrics.Foos(v1alpha1.ReadyReasons, e.listFoos))
+	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, e.listFoos))
 	return e.run(ctx, health, scrapes, debugging), nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/foo-controller/hack/markdown"
+	"example.com/foo-controller/hack/tools/markdown"
 )
 
 // TestCommandsAreExecutedOrHaveAReason checks every block of commands in every document. The line before the block is

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/foo-controller/hack/declared"
+	"example.com/foo-controller/hack/tools/declared"
 )
 
 const root = ".."

@@ -14,7 +14,7 @@ import (
 )
 
 // messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
-// Error are those of loggers, info is in pkg/logging, the others are in pkg/preflight.
+// Error are those of loggers, info is in pkg/kit/logging, the others are in pkg/kit/preflight.
 var messageArgument = map[string]int{"Info": 0, "Error": 1, "info": 2, "resolve": 1, "report": 2, "problem": 0}
 
 // TestOperationsHasTheLinesOfTheDefaultLog compares the tables of log lines in operations.md with the code.
@@ -56,7 +56,7 @@ func documentedLines(text string) []string {
 func defaultLines(t *testing.T) []string {
 	t.Helper()
 	var messages []string
-	for _, pattern := range []string{"*.go", "pkg/*/*.go"} {
+	for _, pattern := range []string{"*.go", "pkg/*/*.go", "pkg/*/*/*.go"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -2,8 +2,8 @@
 # `make cluster`: a local control plane in .cluster, with a node that really runs pods, for `make image deploy` in
 # another terminal. Ctrl-C stops everything and removes .cluster.
 #
-# The nodes of the control plane are simulated, except one: the pod runner (hack/e2e/podrunner) starts the containers of
-# the pods that select its node. hack/deploy-local makes the pods of the controller do so.
+# The nodes of the control plane are simulated, except one: the pod runner (hack/cluster/podrunner) starts the containers of
+# the pods that select its node. hack/cluster/deploy-local makes the pods of the controller do so.
 #
 # With CLUSTER_UNTIL_READY=1 it ends as soon as it is ready, for scripts.
 set -o errexit -o nounset -o pipefail

@@ -104,7 +104,7 @@ check_crd() {
 # the other nodes of a local cluster are simulated.
 base() {
 	if [[ -n $(kubectl get nodes -l foo-controller.example/pods=run -o name) ]]; then
-		echo hack/deploy-local
+		echo hack/cluster/deploy-local
 	else
 		echo artifacts/deploy
 	fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Generates all files that are derived from pkg/apis, with the tools pinned in go.mod and hack/tools/go.mod. It works
+# Generates all files that are derived from pkg/apis, with the tools pinned in go.mod and hack/tools/tools.mod. It works
 # without a network once the modules of the tools are cached.
 #
 #   hack/generate.sh           writes into this tree
@@ -19,10 +19,10 @@ generate() { # in the current directory
 	go tool deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "$api"
 	go tool register-gen --go-header-file "$header" --output-file zz_generated.register.go "$api"
 	echo "generate: CustomResourceDefinition and apply configurations"
-	go tool -modfile=hack/tools/go.mod controller-gen \
+	go tool -modfile=hack/tools/tools.mod controller-gen \
 		crd:crdVersions=v1,generateEmbeddedObjectMeta=false "output:crd:artifacts:config=$crd_dir" \
 		"applyconfiguration:headerFile=$header" "paths=./$api_dir/..."
-	go run ./hack/crd-times "$crd_dir"/*.yaml
+	go run ./hack/tools/crd-times "$crd_dir"/*.yaml
 	echo "generate: clientset, listers, informers"
 	go tool client-gen --go-header-file "$header" --output-dir "$generated/clientset" --output-pkg "$out/clientset" \
 		--clientset-name versioned --apply-configuration-package "$out/applyconfiguration" \
@@ -31,7 +31,7 @@ generate() { # in the current directory
 	go tool informer-gen --go-header-file "$header" --output-dir "$generated/informers" --output-pkg "$out/informers" \
 		--versioned-clientset-package "$out/clientset/versioned" --listers-package "$out/listers" "$api"
 	echo "generate: API reference"
-	go run ./hack/api-docs "$api_dir" "$crd_dir"/*.yaml artifacts/examples/example-foo.yaml "$api_page"
+	go run ./hack/tools/api-docs "$api_dir" "$crd_dir"/*.yaml artifacts/examples/example-foo.yaml "$api_page"
 }
 
 case "${1-}" in
@@ -42,7 +42,7 @@ case "${1-}" in
 	mkdir -p "$copy"/{pkg,hack,artifacts/crd,docs}
 	cp -R go.mod go.sum "$copy/"
 	cp -R pkg/apis "$copy/pkg/"
-	cp -R hack/tools hack/api-docs hack/crd-times hack/boilerplate.go.txt "$copy/hack/"
+	cp -R hack/tools hack/tools/api-docs hack/tools/crd-times hack/boilerplate.go.txt "$copy/hack/"
 	cp -R artifacts/examples "$copy/artifacts/"
 	cp "$crd_dir/Kustomization" "$copy/$crd_dir/" # Not generated.
 	(cd "$copy" && generate)

@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
-# Imports point one way: main -> controller -> packages under pkg -> apis. Packages under pkg do not import each other.
-# Packages named *test are exempt: they are helpers for tests, and the program does not contain them. pkg/plan decides and
-# does nothing else, so it must not import a client, a clock or a logger.
+# Imports point one way:
+#
+#   main.go, controller.go -> pkg/plan, pkg/report -> pkg/apis, pkg/generated
+#
+# All of them may use pkg/kit. The packages of the kit are for any controller: they know nothing of Foos, and each can be
+# left out, so they do not import each other. pkg/sim is for tests, and so the program does not contain it; the simulated
+# API server in it is for tests of any controller. pkg/plan decides and does nothing else, so it must not import a client,
+# a clock or a logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -13,22 +18,20 @@ complain() {
 }
 
 while read -r package import; do
-	case $package in "$module"/pkg/generated/*) continue ;; esac
-	case $import in
-	"$module"/pkg/*test) complain "$package imports $import: only tests may" ;;
-	"$module"/pkg/apis/* | "$module"/pkg/generated/*)
-		[[ $package != "$module"/pkg/apis/* ]] || complain "$package imports $import: the API must not depend on its users"
-		[[ $package != "$module"/pkg/apisim ]] || complain "$package imports $import: it is for all controllers, not only for ours"
-		[[ $package != "$module"/pkg/plan || $import != */generated/* ]] || complain "pkg/plan imports $import: it must not use a client"
-		;;
-	"$module"/pkg/*test)
-		[[ $package == *test ]] || complain "$package imports $import: it is only for tests"
-		;;
-	"$module"/pkg/*)
-		[[ $package == "$module" || $package == *test ]] || complain "$package imports $import: packages under pkg must not import each other"
-		;;
+	from=${package#"$module"} to=${import#"$module"}
+	case $from:$to in
+	/pkg/generated/*:*) ;;
+	*:/hack/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: it is a tool" ;;
+	/pkg/sim/footest:*) ;; # It plays scenarios on Foos.
+	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
+	/pkg/kit/*:* | /pkg/sim/apisim:*) complain "$from imports $to: it is for all controllers, and can be left out or used alone" ;;
+	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
+	/pkg/plan:/pkg/apis/*) ;;
+	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;
+	/pkg/report:/pkg/apis/* | /pkg/report:/pkg/kit/*) ;;
+	/pkg/report:*) complain "$from imports $to: it only reports" ;;
 	esac
-done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep .)
+done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep " $module/")
 
 while read -r import; do
 	case $import in
@@ -44,6 +47,6 @@ if grep -nE '\btime\.(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTimer|NewTic
 fi
 
 while read -r dir; do
-	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/leader/leak_internal_test.go"
+	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/kit/leader/leak_internal_test.go"
 done < <(git ls-files 'pkg/*.go' | grep -v -e _test.go -e /generated/ | xargs grep -lE 'go func|\.Go\(|AfterFunc\(' | xargs -n1 dirname | sort -u)
 exit $bad

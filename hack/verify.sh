@@ -4,6 +4,7 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 failed=()
+readarray -t modules < <(git ls-files '*go.mod' | xargs -n1 dirname)
 
 check() { # NAME COMMAND...
 	local name=$1 started=$SECONDS
@@ -25,29 +26,31 @@ format() {
 # Those of hack/monitoring are left to `make test-monitoring`: compiling Prometheus takes minutes.
 vet() {
 	local module
-	for module in . docs/tutorial/6-controller-runtime hack/conformance hack/e2e hack/image hack/localcluster; do
+	for module in "${modules[@]}"; do
+		[[ $module != hack/monitoring ]] || continue
 		go vet -C "$module" ./... || return 1
 	done
 }
 
 staticcheck() {
-	local module tools=$PWD/hack/tools/go.mod
-	for module in . docs/tutorial/6-controller-runtime hack/conformance hack/e2e hack/image; do
+	local module tools=$PWD/hack/tools/tools.mod
+	for module in "${modules[@]}"; do
+		[[ $module != hack/monitoring && $module != hack/cluster/localcluster ]] || continue
 		(cd "$module" && go tool -modfile="$tools" staticcheck $(go list ./... | grep -v /pkg/generated/)) || return 1
 	done
 }
 
-modules() {
-	local module
-	for module in . docs/tutorial/6-controller-runtime hack/conformance hack/e2e hack/image hack/localcluster \
-		hack/monitoring hack/tools; do
-		go mod tidy -C "$module" -diff || { echo "$module/go.mod is not tidy: run 'go mod tidy' there" >&2 && return 1; }
+tidy() {
+	local module bad=0
+	for module in "${modules[@]}"; do
+		go mod tidy -C "$module" -diff || { echo "$module/go.mod is not tidy: run 'go mod tidy' there" >&2 && bad=1; }
 	done
+	return $bad
 }
 
 scripts() {
 	local script
-	for script in hack/*.sh hack/localcluster/*.sh docs/tutorial/*/*.sh .ci/run; do
+	for script in hack/*.sh hack/cluster/*/*.sh docs/tutorial/*/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
 }
@@ -64,22 +67,23 @@ root_files() {
 	return $bad
 }
 
-# shape: no function is too large, and no line is too long.
-shape() { go run ./hack/shape; }
-
-# words: comments, messages and test names have no phrase for which there is a plainer word.
-words() { go run ./hack/words; }
+# lint: no line has more than 120 columns, and hack/tools/revive.toml has the limits for functions of the program.
+lint() {
+	! git grep -nE '^.{121,}$' -- '*.go' ':!*_test.go' ':!pkg/generated' | grep -v '// +' &&
+		go tool -modfile=hack/tools/tools.mod revive -config hack/tools/revive.toml -set_exit_status \
+			-exclude pkg/generated/... -exclude pkg/sim/... . ./pkg/...
+}
 
 check "generated code" hack/generate.sh --verify
 check format format
 check vet vet
 check staticcheck staticcheck
 check imports hack/imports.sh
-check modules modules
+check tidy tidy
+check versions hack/versions.sh
 check "root files" root_files
 check scripts scripts
-check shape shape
-check words words
+check lint lint
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2

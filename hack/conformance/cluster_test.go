@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"example.com/foo-controller/hack/controlplane"
+	"example.com/foo-controller/hack/cluster/controlplane"
 )
 
 // A cluster is a running local control plane with our CRD.

@@ -1,4 +1,4 @@
-// Package conformance compares pkg/apisim with a real API server. It has only tests, which play random sequences of
+// Package conformance compares pkg/sim/apisim with a real API server. It has only tests, which play random sequences of
 // operations against both servers. All their answers must be the same.
 //
 //	go test -timeout 20m .                            5,000 operations, the same ones every time

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"example.com/foo-controller/pkg/apisim"
+	"example.com/foo-controller/pkg/sim/apisim"
 )
 
 // TestAnExpiredVersion starts watches at the first version of all. The cache of the real server for Foos begins later,

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.com/foo-controller/pkg/apisim"
+	"example.com/foo-controller/pkg/sim/apisim"
 )
 
 const (

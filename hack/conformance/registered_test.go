@@ -3,8 +3,8 @@ package conformance
 import (
 	"time"
 
-	"example.com/foo-controller/pkg/apisim"
-	"example.com/foo-controller/pkg/footest"
+	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/footest"
 )
 
 // simulated returns a new simulated server with all kinds.

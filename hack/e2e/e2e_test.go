@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"example.com/foo-controller/hack/controlplane"
+	"example.com/foo-controller/hack/cluster/controlplane"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 )
 

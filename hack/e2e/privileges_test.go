@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"example.com/foo-controller/hack/controlplane"
+	"example.com/foo-controller/hack/cluster/controlplane"
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 

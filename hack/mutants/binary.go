@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/foo-controller/hack/faults"
+	"example.com/foo-controller/hack/tools/faults"
 )
 
 // A binary is the test binary of one package. It has many mutants, see weave.

@@ -29,10 +29,10 @@ import (
 const survivorsFile = "hack/mutants/survivors.txt"
 
 // defaultDirs are the packages that decide, and whose tests are fast.
-var defaultDirs = []string{"pkg/ratelimit", "pkg/consistency", "pkg/plan"}
+var defaultDirs = []string{"pkg/kit/ratelimit", "pkg/kit/consistency", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
-the root of the repository, as "go run ./hack/mutants [flags] [DIRECTORY...]". It does not change the sources.
+hack/mutants, as "go run . [flags] [DIRECTORY...]"; directories begin at the root. It does not change the sources.
 
 Faults are generated for all files in the directories, by default ` + "%s" + `.
 ` + survivorsFile + ` lists those that are known to survive, and why. Faults that do not compile
@@ -51,7 +51,7 @@ func main() {
 	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory})
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, ".", os.Args[1:], os.Stdout)
+	err := run(ctx, "../..", os.Args[1:], os.Stdout)
 	stop()
 	switch {
 	case errors.Is(err, flag.ErrHelp):

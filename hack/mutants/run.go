@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/foo-controller/hack/faults"
+	"example.com/foo-controller/hack/tools/faults"
 )
 
 type outcome string

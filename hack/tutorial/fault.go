@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"example.com/foo-controller/hack/faults"
+	"example.com/foo-controller/hack/tools/faults"
 )
 
 // faultsFile describes the faults of step 7.

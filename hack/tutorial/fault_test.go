@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/foo-controller/hack/faults"
+	"example.com/foo-controller/hack/tools/faults"
 )
 
 // allFaults makes TestEachFaultTurnsItsScenarioRed plant all faults. Each of them needs a build.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/foo-controller/hack/declared"
+	"example.com/foo-controller/hack/tools/declared"
 )
 
 // pages returns the steps of the tutorial.
@@ -161,11 +161,13 @@ func identifiers(t *testing.T, step step) map[string]bool {
 	files := []string{filepath.Join(root, step.dir, "main.go")}
 	if _, found := sourceOf(t, step); !found {
 		files = []string{filepath.Join(root, "controller.go")}
-		more, err := filepath.Glob(filepath.Join(root, "pkg/*/*.go"))
-		if err != nil {
-			t.Fatal(err)
+		for _, pattern := range []string{"pkg/*/*.go", "pkg/*/*/*.go"} {
+			more, err := filepath.Glob(filepath.Join(root, pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, more...)
 		}
-		files = append(files, more...)
 	}
 	names := map[string]bool{}
 	for _, file := range files {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/foo-controller/hack/controlplane"
+	"example.com/foo-controller/hack/cluster/controlplane"
 )
 
 // patience is how long a play waits for lines that do not come, and readersPatience how long if it is not strict.
