@@ -193,10 +193,8 @@ func (s *State) liveReadsNeeded(step *Step) (foo, deployment bool) {
 		return s.newestWrittenGeneration() > s.Foo.Generation, failed
 	case DeleteDeployment:
 		return true, true // The new Deployment may have lost replicas since it was cached.
-	case UpdateStatus:
-		return failed, false
 	}
-	return false, false
+	return failed, false // A status.
 }
 
 // latest returns the time of the last answer, or of the beginning of the sync.

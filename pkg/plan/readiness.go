@@ -103,7 +103,8 @@ func readyPaused(s *State) *readiness {
 		return nil
 	}
 	name, dep := s.Foo.Spec.DeploymentName, s.Deployment
-	isReady, observed := false, ""
+	isReady := false
+	var observed string
 	switch {
 	case dep == nil:
 		observed = fmt.Sprintf("Deployment %q does not exist", name)
@@ -183,14 +184,11 @@ func readyKeepsBeingDeleted(s *State) *readiness {
 	return nil
 }
 
-// readyCreating: no Deployment exists yet, or the Deployment controller has not reported on it yet.
+// readyCreating: the Deployment controller has not reported on the Deployment yet. There is one: a create that was not
+// sent, or failed, is reported by the rules before.
 func readyCreating(s *State) *readiness {
 	dep := s.Deployment
-	switch {
-	case dep == nil:
-		return s.comingUp(v1alpha1.ReasonCreating,
-			fmt.Sprintf("Deployment %q does not exist. It is about to be created", s.Foo.Spec.DeploymentName))
-	case dep.Status.ObservedGeneration != 0 || replicaSetRefused(dep) != nil:
+	if dep.Status.ObservedGeneration != 0 || replicaSetRefused(dep) != nil {
 		return nil
 	}
 	return s.comingUp(v1alpha1.ReasonCreating,
@@ -306,11 +304,7 @@ func (s *State) comingUp(reason, message string) *readiness {
 	if serving.Status.AvailableReplicas > 0 {
 		reason = v1alpha1.ReasonRenaming
 	}
-	state := "it is about to be created"
-	if s.Deployment != nil {
-		state = available(s.Deployment)
-	}
-	return reconciling(reason, fmt.Sprintf("Moving to Deployment %q: %s", s.Foo.Spec.DeploymentName, state), "")
+	return reconciling(reason, fmt.Sprintf("Moving to Deployment %q: %s", s.Deployment.Name, available(s.Deployment)), "")
 }
 
 // progress returns how far a rollout is.
