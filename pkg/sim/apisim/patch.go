@@ -80,6 +80,9 @@ func (c *call) patchOptions() (types.PatchType, *metav1.PatchOptions, error) {
 		return "", nil, err
 	}
 	c.dryRun = len(opts.DryRun) > 0
+	if !json.Valid(c.request.Body) {
+		return "", nil, apierrors.NewBadRequest("invalid JSON patch")
+	}
 	return patchType, opts, nil
 }
 

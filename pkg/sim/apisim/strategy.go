@@ -3,6 +3,7 @@ package apisim
 import (
 	"maps"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	rules "k8s.io/apimachinery/pkg/api/validate/content"
@@ -180,8 +181,8 @@ func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	return validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
 }
 
-// validateUpdate returns the errors of an object that is to replace old. As in real servers, errors of the metadata are
-// reported twice.
+// validateUpdate returns the errors of an object that is to replace old. Real servers validate the metadata several
+// times. For built-in kinds they return each error once, for others twice.
 func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
@@ -194,7 +195,19 @@ func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) f
 	if r.ValidateStatus != nil && subresource == "status" {
 		errs = append(errs, r.ValidateStatus(obj, old)...)
 	}
-	return errs
+	if r.Custom {
+		return errs
+	}
+	return withoutDuplicates(errs)
+}
+
+func withoutDuplicates(errs field.ErrorList) (unique field.ErrorList) {
+	for _, err := range errs {
+		if !slices.ContainsFunc(unique, func(e *field.Error) bool { return e.Error() == err.Error() }) {
+			unique = append(unique, err)
+		}
+	}
+	return unique
 }
 
 func pathSegment(name string, prefix bool) []string {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -24,7 +25,8 @@ func validateFoo(obj, old runtime.Object) field.ErrorList {
 		errs = append(errs, field.Invalid(spec.Child("replicas"), *n, belowMinimum("spec.replicas")),
 			field.Invalid(field.NewPath(".spec.replicas"), *n, "should be a non-negative integer"))
 	}
-	if blocking(errs) || old == nil && foo.Name == "" {
+	owners := validation.ValidateOwnerReferences(foo.OwnerReferences, field.NewPath("metadata", "ownerReferences"))
+	if blocking(errs) || blocking(owners) || old == nil && foo.Name == "" {
 		return append(errs, notChecked)
 	}
 	if foo.Spec == (v1alpha1.FooSpec{}) {
