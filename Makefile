@@ -1,4 +1,5 @@
-# `make help` lists the targets with the comments after their names.
+# `make help` lists the targets with a comment after `##`, under the headings after `##@`. `make help-all` has those with
+# a comment after `#-`, too.
 SHELL := bash
 .SHELLFLAGS := -o errexit -o nounset -o pipefail -c
 .DEFAULT_GOAL := help
@@ -10,31 +11,86 @@ VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 TOOL := go tool -modfile=hack/tools/tools.mod
 
-.PHONY: help
-help: ## show this list
-	@awk -F ':.*## ' '/^[a-z\/-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' Makefile
+##@ To learn
+
+# A checkout has one local cluster at a time, in this directory. Tests that run several set another one.
+export CLUSTER_DIR ?= .cluster
 
 .PHONY: run
-run: build ## run a local control plane, the controller and an example Foo; Ctrl-C stops and removes everything
+run: build ## a Kubernetes, the controller and a Foo; Ctrl-C removes all
 	@hack/run.sh
 
-.PHONY: cluster
-cluster: bin/localcluster bin/podrunner ## run a local control plane that runs pods, for make image deploy; Ctrl-C removes it
-	@hack/cluster.sh
-
-.PHONY: smoke
-smoke: ## install the controller in a new kind cluster and try it; needs kind, kubectl and Docker; not in CI
-	@hack/smoke.sh
+.PHONY: kubectl
+kubectl: ## kubectl for that cluster: make kubectl ARGS="get foos"
+	@[[ -f $$CLUSTER_DIR/env ]] || { echo "No cluster runs here. In another terminal: make run" >&2; exit 1; }
+	@bin/localcluster kubectl --dir "$$CLUSTER_DIR" -- $(ARGS)
 
 .PHONY: tutorial
-tutorial: $(if $(filter 7,$(STEP)),,build) ## play a step of docs/tutorial on a local control plane: make tutorial STEP=1; Ctrl-C removes everything
+tutorial: $(if $(filter 7,$(STEP)),,build) ## play a step of docs/tutorial: make tutorial STEP=1
 	@go build -o bin/tutorial ./hack/tutorial
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
+
+##@ To operate
+
+.PHONY: cluster
+cluster: bin/localcluster bin/podrunner ## a Kubernetes that really runs the controller's pods
+	@hack/cluster.sh
+
+.PHONY: image
+image: ## build the container image in bin/image; needs no Docker
+	@go run -C hack/image . --version $(VERSION)
+
+# They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
+# An empty IMAGE is none: in a script it is a variable without a value.
+override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
+
+.PHONY: deploy
+deploy: bin/localcluster ## install IMAGE in the cluster of KUBECONFIG or make cluster
+	@IMAGE=$(IMAGE) hack/deploy.sh deploy
+
+.PHONY: undeploy
+undeploy: bin/localcluster ## remove the controller there; keep the Foos
+	@hack/deploy.sh undeploy
+
+.PHONY: manifests
+manifests: bin/localcluster ## write all that make deploy installs to bin/install.yaml
+	@IMAGE=$(IMAGE) hack/deploy.sh manifests
+
+.PHONY: smoke
+smoke: #- install it in a new kind cluster and try it; needs kind and Docker
+	@hack/smoke.sh
+
+##@ To make it your own
+
+.PHONY: generate
+generate: ## generate the CRD, clients and docs/api.md from pkg/apis
+	@hack/generate.sh
+
+.PHONY: build
+build: bin/foo-controller bin/localcluster ## build the controller and the local Kubernetes in bin/
+
+.PHONY: unit
+unit: ## the tests that need no Kubernetes, about a minute
+	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
+
+.PHONY: lint
+lint: ## format, vet, staticcheck, and the limits of functions
+	@hack/verify.sh format vet staticcheck lint
+
+.PHONY: cover
+cover: ## which lines the unit tests execute: bin/cover.html
+	@hack/cover.sh
+
+##@ To contribute
+
+.PHONY: verify
+verify: ## all checks that run no program; changes nothing
+	@hack/verify.sh
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read. End-to-end tests wait for each other where they have to, so -parallel does not limit them.
 .PHONY: test
-test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all tests, including those that use a local control plane
+test: build bin/foo-controller-race bin/podrunner bin/image-native ## all tests, also on a local Kubernetes, about 20 minutes
 	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -p 4 -timeout 15m ./...
 	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
@@ -47,7 +103,7 @@ test: build bin/foo-controller-race bin/podrunner bin/image-native ## run all te
 
 # What takes too long for every day, once for each larger change.
 .PHONY: test-all
-test-all: test ## make test, and the long versions of its tests: two bad answers in the walk, more schedules, phases and handovers; two hours
+test-all: test ## make test, and its long versions: two hours
 	@cd hack/mutants && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
@@ -59,64 +115,38 @@ test-all: test ## make test, and the long versions of its tests: two bad answers
 	@$(MAKE) --no-print-directory test-monitoring
 
 .PHONY: test-monitoring
-test-monitoring: ## test the alerts with Prometheus' rule engine; the first build takes minutes
+test-monitoring: #- test the alerts with Prometheus' rule engine
 	@cd hack/monitoring && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./...
 
-.PHONY: unit
-unit: ## run the tests that need no control plane, about a minute
-	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
-
 .PHONY: conformance
-conformance: build ## compare the simulated API server with a real one in 100,000 requests, about 8 minutes
+conformance: build ## compare the simulated API server with a real one, 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
-mutants: ## make small faults in the code, one at a time, and check that tests fail; about 20 minutes on two cores
+mutants: ## plant small faults and check that tests fail, 20 minutes
 	@go run -C hack/mutants .
 
-.PHONY: verify
-verify: ## check generated code, format, vet, lint, imports, modules, docs, about a minute; changes nothing
-	@hack/verify.sh
-
-.PHONY: generate
-generate: ## generate the files derived from pkg/apis: deep copies, CRD, clients, listers, informers, docs/api.md
-	@hack/generate.sh
-
-.PHONY: build
-build: bin/foo-controller bin/localcluster ## build the controller and the local control plane in bin/
+.PHONY: clean
+clean: #- remove bin/
+	@rm -rf bin
 
 .PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner
-bin/foo-controller: ## build the controller
-bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests
-bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
-bin/podrunner: ## build the node that runs pods on a local control plane
+bin/foo-controller: #- the controller
+bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
+bin/localcluster: #- the local Kubernetes: all its components in one binary
+bin/podrunner: #- the node that runs pods on it
 bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner:
 	@VERSION=$(VERSION) hack/build.sh $(@F)
 
 .PHONY: bin/image-native
-bin/image-native: ## build the container image for this machine, for the end-to-end tests
+bin/image-native: #- the container image for this machine, for the end-to-end tests
 	@go run -C hack/image . --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
 
-.PHONY: image
-image: ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes
-	@go run -C hack/image . --version $(VERSION)
+.PHONY: help help-all
+help: ; @$(call list,##,12)
+help-all: ## this list, with the rest
+	@$(call list,#[\#-],24)
 
-# They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
-# An empty IMAGE is none: in a script it is a variable without a value.
-override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
-
-.PHONY: deploy
-deploy: bin/localcluster ## install the controller in the cluster of KUBECONFIG, else of `make cluster`, with the image IMAGE
-	@IMAGE=$(IMAGE) hack/deploy.sh deploy
-
-.PHONY: undeploy
-undeploy: bin/localcluster ## remove the controller from that cluster; keeps the CustomResourceDefinition and the Foos
-	@hack/deploy.sh undeploy
-
-.PHONY: manifests
-manifests: bin/localcluster ## write bin/install.yaml, with all that `make deploy` installs
-	@IMAGE=$(IMAGE) hack/deploy.sh manifests
-
-.PHONY: clean
-clean: ## remove the binaries
-	@rm -rf bin
+# list prints the targets whose comments begin with a pattern, under their headings.
+list = awk -F ':.*$(1) ' '/^\#\#@ / { print "\n" substr($$0, 5) } \
+	/^[a-z\/-]+:.*$(1) / { printf "  make %-$(2)s %s\n", $$1, $$2 }' Makefile

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,7 +18,7 @@ import (
 // TestCommandsAreExecutedOrHaveAReason checks every block of commands in every document. The line before the block is
 // a comment that readers do not see:
 //
-//	<!-- run: TestReadmeSeeItWork -->   this test executes the block, and compares the output that the document shows
+//	<!-- run: TestTryWithMakeRun -->    this test executes the block, and compares the output that the document shows
 //	<!-- not run: needs a registry -->  no test executes it, for this reason
 func TestCommandsAreExecutedOrHaveAReason(t *testing.T) {
 	tests := testFiles(t)
@@ -198,6 +199,7 @@ func TestMakeHasTheTargetsOfTheDocuments(t *testing.T) {
 // targetsOf returns the targets of a command that calls make.
 func targetsOf(command string) []string {
 	command, _, _ = strings.Cut(command, " #")
+	command = regexp.MustCompile(`"[^"]*"`).ReplaceAllString(command, "") // The value of a variable.
 	words := strings.Fields(strings.TrimPrefix(command, "$ "))
 	if len(words) == 0 || words[0] != "make" {
 		return nil
@@ -208,7 +210,7 @@ func targetsOf(command string) []string {
 }
 
 func TestTargetsAreFoundInCommands(t *testing.T) {
-	have := targetsOf("$ make -s image deploy VERSION=v1 # and not this")
+	have := targetsOf(`$ make -s image deploy VERSION="v1 or" # and not this`)
 	if want := []string{"image", "deploy"}; !slices.Equal(have, want) {
 		t.Errorf("targets = %q, want %q", have, want)
 	}
@@ -306,5 +308,35 @@ func walk(t *testing.T, visit func(path, text string), suffix string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMakeHelpFitsAScreen checks the list that a newcomer sees first.
+func TestMakeHelpFitsAScreen(t *testing.T) {
+	help := func(target string) []string {
+		cmd := exec.Command("make", "--no-print-directory", target)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSpace(string(out)), "\n")
+	}
+	targets, groups := 0, 0
+	for _, line := range help("help") {
+		if len(line) > 80 {
+			t.Errorf("%q has %d columns, want at most 80", line, len(line))
+		}
+		if strings.HasPrefix(line, "  make ") {
+			targets++
+		} else if line != "" {
+			groups++
+		}
+	}
+	if targets < 10 || targets > 20 || groups != 4 {
+		t.Errorf("%d targets in %d groups, want at most 20 in 4", targets, groups)
+	}
+	if all := help("help-all"); len(all) < targets+groups+5 {
+		t.Errorf("make help-all has only %d lines", len(all))
 	}
 }

@@ -9,7 +9,7 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly dir=.cluster layout=bin/image/layout
+readonly layout=bin/image/layout
 source hack/local.sh
 
 if ! reason=$(bin/podrunner check 2>&1); then
@@ -17,13 +17,7 @@ if ! reason=$(bin/podrunner check 2>&1); then
 	echo "cluster: it needs Linux and user namespaces. \`make run\` needs neither: the controller is a process there." >&2
 	exit 1
 fi
-exec 8<. # A lock of this directory, which the processes of the cluster inherit: it ends with the last of them.
-if ! flock --nonblock 8; then
-	echo "cluster: a cluster runs in $dir already, or starts. Stop it with Ctrl-C, or use it: make image deploy" >&2
-	exit 1
-fi
-rm -rf "$dir" # What a killed one has left.
-mkdir "$dir"
+take_directory
 stop_at_end "the pods"
 start_cluster
 
@@ -38,8 +32,7 @@ echo "It logs to $dir/podrunner.log, and the containers to files in $dir/podrunn
 
 step "In another terminal, in this directory, install the controller and talk to the cluster like this:"
 echo "  make image deploy"
-echo "  alias k='bin/localcluster kubectl --dir $dir --'"
-echo "  k get pods -n foo-system"
+print_usage "get pods -n foo-system"
 step "Ctrl-C stops everything and removes $dir"
 [[ -z ${CLUSTER_UNTIL_READY:-} ]] || exit 0
 

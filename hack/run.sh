@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# `make run`: a real Kubernetes control plane on loopback, the controller as a process of its own, an example Foo, and
-# `kubectl get foos --watch`. Ctrl-C stops everything and removes all files.
+# `make run`: a real Kubernetes control plane on loopback, in .cluster, the controller as a process of its own, an example
+# Foo, and `kubectl get foos --watch`. Ctrl-C stops everything and removes .cluster.
 #
 # With RUN_UNTIL_READY=1 it ends as soon as the example Foo is Ready, for scripts.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-dir=$(mktemp -d "${TMPDIR:-/tmp}/foo-run-XXXXXX")
-readonly dir
 readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
 source hack/local.sh
 
+take_directory
 stop_at_end "the controller"
 start_cluster
 
@@ -34,9 +33,8 @@ echo "It logs to $dir/controller.log"
 step "Creating a Foo from $example"
 kubectl apply -f "$example"
 
-step "Paste this line into another terminal, in this directory. Then k is kubectl for this cluster:"
-echo "  alias k='bin/localcluster kubectl --dir $dir --'"
-echo "For example: k scale $foo --replicas=5. The README has more to try"
+step "In another terminal, in this directory, talk to the cluster like this (docs/try.md has more to try):"
+print_usage "scale $foo --replicas=5"
 
 step "kubectl get foos --watch"
 kubectl get foos --watch 9>&- &

@@ -360,6 +360,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	waitForRoom(t)
 	temp := t.TempDir()
+	dir := filepath.Join(temp, "it's a cluster") // Another one than the checkout's, which somebody may use.
 	for _, test := range []struct {
 		name string
 		env  string
@@ -372,14 +373,14 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := exec.Command("hack/run.sh")
-			cmd.Env = append(os.Environ(), "TMPDIR="+temp, test.env)
+			cmd.Env = append(os.Environ(), "TMPDIR="+temp, "CLUSTER_DIR="+dir, test.env)
 			out := playScript(t, cmd, "foo/example-foo is Ready with 2 of 2 replicas available", test.end)
-			for _, want := range []string{"NAME ", "kubectl --dir ", "Nothing is left behind."} {
+			for _, want := range []string{"NAME ", "source " + dir + "/env\n", "Nothing is left behind."} {
 				if !strings.Contains(out, want) {
 					t.Errorf("the output lacks %q", want)
 				}
 			}
-			if left, _ := filepath.Glob(filepath.Join(temp, "foo-run-*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
 				t.Errorf("files are left behind: %v", left)
 			}
 			if left := processesWith(t, temp); len(left) > 0 {
@@ -399,7 +400,8 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 	}{
 		{"when it is asked to end once it is ready", "CLUSTER_UNTIL_READY=1", func(*testing.T, *exec.Cmd) {}},
 		{"on Ctrl-C while a pod runs", "CLUSTER_UNTIL_READY=", func(t *testing.T, cmd *exec.Cmd) {
-			checkSecondCluster(t, cmd.Dir)
+			checkSecondCluster(t, cmd.Dir, "hack/cluster.sh")
+			checkSecondCluster(t, cmd.Dir, "hack/run.sh")
 			startClusterPod(t, cmd.Dir)
 			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
 				t.Fatal(err)
@@ -408,13 +410,13 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := exec.Command("hack/cluster.sh")
-			cmd.Dir = newScriptTree(t, "hack/cluster.sh", "hack/local.sh") // Its cluster is in its own directory.
-			cmd.Env = append(os.Environ(), test.env)
+			cmd.Dir = newScriptTree(t, "hack/cluster.sh", "hack/run.sh", "hack/local.sh") // With a .cluster of its own.
+			cmd.Env = append(os.Environ(), "CLUSTER_DIR=", test.env)
 			out := playScript(t, cmd, "Ctrl-C stops everything and removes .cluster", func(cmd *exec.Cmd) error {
 				test.end(t, cmd)
 				return nil
 			})
-			for _, want := range []string{"make image deploy", "kubectl --dir .cluster", "Nothing is left behind."} {
+			for _, want := range []string{"make image deploy", "source .cluster/env\n", "Nothing is left behind."} {
 				if !strings.Contains(out, want) {
 					t.Errorf("the output lacks %q", want)
 				}
@@ -433,10 +435,11 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 }
 
 // A second one must not remove the files of the first, which may not answer yet.
-func TestMakeClusterIsRefusedWhileAnotherOneStarts(t *testing.T) {
+func TestMakeRunAndMakeClusterAreRefusedWhileAnotherOneStarts(t *testing.T) {
 	skipWithoutPods(t)
-	dir := newScriptTree(t, "hack/cluster.sh", "hack/local.sh")
-	if err := os.Mkdir(filepath.Join(dir, ".cluster"), 0o700); err != nil {
+	tree := newScriptTree(t, "hack/cluster.sh", "hack/run.sh", "hack/local.sh")
+	dir := filepath.Join(tree, ".cluster")
+	if err := os.MkdirAll(filepath.Join(dir, "etcd"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	locked, err := os.Open(dir)
@@ -447,20 +450,22 @@ func TestMakeClusterIsRefusedWhileAnotherOneStarts(t *testing.T) {
 	if err := syscall.Flock(int(locked.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	checkSecondCluster(t, dir)
-	if _, err := os.Stat(filepath.Join(dir, ".cluster")); err != nil {
+	checkSecondCluster(t, tree, "hack/cluster.sh")
+	checkSecondCluster(t, tree, "hack/run.sh")
+	if _, err := os.Stat(filepath.Join(dir, "etcd")); err != nil {
 		t.Errorf("the files of the first one: %v", err)
 	}
 }
 
-// checkSecondCluster checks that a second cluster in a directory is refused.
-func checkSecondCluster(t *testing.T, dir string) {
+// checkSecondCluster checks that a second cluster in a directory is refused, with one line.
+func checkSecondCluster(t *testing.T, dir, script string) {
 	t.Helper()
-	cmd := exec.Command("hack/cluster.sh")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CLUSTER_UNTIL_READY=1")
+	cmd := exec.Command(script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CLUSTER_DIR=", "CLUSTER_UNTIL_READY=1", "RUN_UNTIL_READY=1")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "runs in .cluster already, or starts") {
-		t.Errorf("a second cluster ended with %v:\n%s", err, out)
+	const want = "A cluster runs in .cluster already, or starts or stops."
+	if err == nil || !strings.HasPrefix(string(out), want) || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%s as a second one ended with %v:\n%s", script, err, out)
 	}
 }
 
@@ -565,7 +570,7 @@ func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
 	waitForRoom(t)
 	tree, temp := newScriptTree(t, "hack/run.sh", "hack/local.sh"), t.TempDir() // Without artifacts to install.
 	cmd := exec.Command(filepath.Join(tree, "hack/run.sh"))
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "CLUSTER_DIR="+filepath.Join(temp, "cluster"))
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "artifacts/crd") {
 		t.Errorf("ended with %v, want an error and what is missing:\n%s", err, out)
@@ -584,6 +589,34 @@ func TestScriptsWaitForALogThatDoesNotExistYet(t *testing.T) {
 	const script = `source hack/local.sh; { sleep 0.5; echo ready >"$0"; } & wait_for_log '^ready$' "$0" $! "It ended"`
 	if out, err := exec.Command("bash", "-c", script, log).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v, want no output: %s", err, out)
+	}
+}
+
+// What `make run` and `make cluster` write for people works in any shell, from any directory, and with an alias k.
+func TestTheEnvOfAClusterDefinesKubectl(t *testing.T) {
+	tree := filepath.Join(t.TempDir(), "it's a $(tree)")
+	dir := filepath.Join(tree, "a cluster")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Join(tree, "bin"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	const fake = "#!/bin/sh\nprintf '<%s>' \"$KUBECONFIG\" \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(tree, "bin/localcluster"), []byte(fake), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-c", `source "$0/hack/local.sh"; write_env`, here)
+	cmd.Dir, cmd.Env = tree, append(os.Environ(), "CLUSTER_DIR=a cluster")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const script = "shopt -s expand_aliases\nalias k=kubectl\nset -eu\nsource \"$0\"\nk get foos -l 'a in (b, c)'"
+	out, err := exec.Command("bash", "-c", script, filepath.Join(dir, "env")).CombinedOutput()
+	want := fmt.Sprintf("<%s/kubeconfig><kubectl><--dir><%s><--><get><foos><-l><a in (b, c)>", dir, dir)
+	if err != nil || string(out) != want {
+		t.Errorf("%v, have %s\nwant %s", err, out, want)
 	}
 }
 

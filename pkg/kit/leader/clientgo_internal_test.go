@@ -18,7 +18,7 @@ import (
 )
 
 // The tests of this file show four defects of client-go that are the reasons for this package. If a new version of
-// client-go makes one of them fail, docs/decisions/0009-leader-election.md needs a change, and perhaps this package.
+// client-go makes one of them fail, CLIENT-GO.md needs a change, and perhaps this package.
 
 // eager is the configuration of a standby that always takes the Lease soon enough for these tests. With the default, it
 // sometimes comes later than the leader has ended.
