@@ -85,21 +85,22 @@ generate: ## generate the files derived from pkg/apis: deep copies, CRD, clients
 .PHONY: build
 build: bin/foo-controller bin/localcluster ## build the controller and the local control plane in bin/
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner
+.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder
 bin/foo-controller: ## build the controller
 bin/foo-controller-race: ## build the controller with Go's race detector, for the end-to-end tests
 bin/localcluster: ## build the local control plane, a whole Kubernetes in one binary; the first build takes minutes
 bin/podrunner: ## build the node that runs pods on a local control plane
-bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner:
+bin/imagebuilder: ## build the program of `make image`
+bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder:
 	@VERSION=$(VERSION) hack/build.sh $(@F)
 
 .PHONY: bin/image-native
-bin/image-native: ## build the container image for this machine, for the end-to-end tests
-	@go run -C hack/image . --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
+bin/image-native: bin/imagebuilder ## build the container image for this machine, for the end-to-end tests
+	@bin/imagebuilder --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
 
 .PHONY: image
-image: ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes
-	@go run -C hack/image . --version $(VERSION)
+image: bin/imagebuilder ## build the container image in bin/image, with an SBOM; needs no Docker; the first build takes minutes
+	@bin/imagebuilder --version $(VERSION) $(ARGS)
 
 # They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
 # An empty IMAGE is none: in a script it is a variable without a value.
