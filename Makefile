@@ -37,8 +37,8 @@ cluster: bin/localcluster bin/podrunner ## a Kubernetes that really runs the con
 	@hack/cluster.sh
 
 .PHONY: image
-image: ## build the container image in bin/image; needs no Docker
-	@go run -C hack/image . --version $(VERSION)
+image: bin/imagebuilder ## build the container image in bin/image; needs no Docker
+	@bin/imagebuilder --version $(VERSION) $(ARGS)
 
 # They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
 # An empty IMAGE is none: in a script it is a variable without a value.
@@ -130,17 +130,18 @@ mutants: ## plant small faults and check that tests fail, 20 minutes
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner
+.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
-bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner:
+bin/imagebuilder: #- the program of make image
+bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder:
 	@VERSION=$(VERSION) hack/build.sh $(@F)
 
 .PHONY: bin/image-native
-bin/image-native: #- the container image for this machine, for the end-to-end tests
-	@go run -C hack/image . --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
+bin/image-native: bin/imagebuilder #- the container image for this machine, for the end-to-end tests
+	@bin/imagebuilder --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
 
 .PHONY: help help-all
 help: ; @$(call list,##,12)

@@ -26,6 +26,8 @@ describe() { # NAME
 	foo-controller-race) dir=. flags+=(-race -ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $($root/hack/cluster/localcluster/ldflags.sh)") ;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
+	imagebuilder) dir=hack/image ;;
+	foo-controller-linux-*) dir=. flags+=(-o "$RELEASE_DIR/$1") ;; # Of hack/image; GOFLAGS has its other flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac
 }
@@ -59,7 +61,10 @@ progress() { # PACKAGES
 	while IFS= read -r line; do
 		case $line in
 		*[[:space:]]*) printf '%s\n' "$line" >&2 && continue ;;
-		example.com/foo-controller | */hack/cluster/*) ((total < 50)) || echo "  linking after $SECONDS s: $(minutes $link_s) left" && continue ;;
+		example.com/foo-controller | */hack/*)
+			((total < 50)) || echo "  linking after $SECONDS s: $(minutes $link_s) left"
+			continue
+			;;
 		esac
 		count=$((count + 1))
 		((SECONDS - last >= 15 && count < total)) || continue

@@ -1,48 +1,46 @@
-// Command image builds the container image of the controller. `make image` runs it; in the root of the repository:
-//
-//	go run -C hack/image .           writes bin/image for linux/amd64 and linux/arm64
-//	go run -C hack/image . --help    lists the flags
+// Command image builds the container image of the controller. `make image` runs it, in the root of the repository.
 //
 // It needs Go and git. It needs no Docker, no registry and no base image. A container image is a few files, and the
 // library go-containerregistry writes them:
 //
-//	main.go      flags, and the order of the steps
-//	source.go    the version of the sources, and the compiler with all settings that change the binary
-//	rootfs.go    the one layer: a tar file with the binary, /etc/passwd and /etc/group
-//	image.go     the configuration (user, entrypoint, labels), and the index with one image for each platform
-//	sbom.go      the list of modules in the binary, as SPDX
-//	output.go    the files in bin/image
+//	main.go       flags, and the files in bin/image
+//	compiler.go   the compiler, with all settings that change the binary
+//	image.go      the layer with the binary, the configuration (user, entrypoint, labels), and the index
+//	sbom.go       the list of modules in the binary, as SPDX
 //
 // The image is reproducible: the same commit and the same version of Go give the same digest, on any machine and in any
 // directory. So nothing here may depend on the time, on the machine, or on the order of a map.
 //
-// This is a module of its own, because the controller does not depend on go-containerregistry. docs/image.md shows how
-// to use the result.
+// docs/image.md shows how to use the result.
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // A second signal ends the command at once.
-	err := run(ctx, os.Args[1:], os.Stdout)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // And not the error of the program that was interrupted.
+	opts := options{}
+	flag.StringVar(&opts.output, "output", "bin/image", "`directory` to write")
+	flag.StringVar(&opts.platforms, "platforms", "linux/amd64,linux/arm64", "`platforms` to build for, with commas")
+	flag.StringVar(&opts.name, "name", "foo-controller", "`name` of the image, without a tag")
+	flag.StringVar(&opts.version, "version", "", "`version` of the binary, and tag of the image")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "image: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
 	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(opts); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
@@ -50,93 +48,92 @@ func main() {
 
 // options are the values of the flags.
 type options struct {
-	// output is the directory to write.
-	output string
-	// platforms are those to build for, such as linux/arm64.
-	platforms []v1.Platform
-	// name is the name of the image without a tag, version its tag and the version of the binary.
-	name, version string
+	output, platforms, name, version string
 }
 
-const usage = `Writes the container image of the controller, without Docker, a registry or a base image.
-
-usage: go run -C hack/image . [flags]
-
-The directory of --output gets:
-  layout/                          all platforms, as an OCI image layout
-  foo-controller-linux-ARCH.tar    one platform, for kind, minikube, containerd, podman and docker
-  foo-controller-linux-ARCH.spdx.json
-                                   the SBOM of one platform
-  sbom/                            an OCI image layout with both SBOMs, to push beside the image
-
-The time in the image is SOURCE_DATE_EPOCH if it is set, or the time of the commit.
-
-flags:
-`
-
-// run ends early if ctx ends, and then removes its temporary files.
-func run(ctx context.Context, args []string, out io.Writer) error {
-	root, err := findRoot()
+// run builds the image in a directory beside the output, and then replaces the output with it.
+func run(opts options) error {
+	tag, err := fullName(opts.name, opts.version)
 	if err != nil {
 		return err
 	}
-	opts, err := parse(args, root, out)
+	src, err := describe(opts.version)
 	if err != nil {
 		return err
 	}
-	source, err := describe(ctx, root, opts.version)
+	output, err := filepath.Abs(opts.output)
 	if err != nil {
 		return err
 	}
-	built, err := build(ctx, source, opts)
-	if err != nil {
+	work := output + ".new"
+	defer func() { _ = os.RemoveAll(work) }() // It does not exist any more, unless there was an error.
+	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
 		return err
 	}
-	return write(ctx, built, opts.output, out)
-}
-
-// parse reads the flags. Relative paths are relative to root, because the command runs in hack/image.
-func parse(args []string, root string, out io.Writer) (*options, error) {
-	opts := &options{}
-	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // A mistake gets one line, from main.
-	flags.StringVar(&opts.output, "output", "bin/image",
-		"`directory` to write; a relative path begins at the root of the repository")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "`platforms` to build for, with commas")
-	flags.StringVar(&opts.name, "name", "foo-controller", "`name` of the image, without a tag")
-	flags.StringVar(&opts.version, "version", "",
-		"`version` of the binary and tag of the image; empty is that of git describe")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(out, usage)
-		flags.SetOutput(out)
-		flags.PrintDefaults()
-		return nil, err
-	case err != nil:
-		return nil, err
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if !filepath.IsAbs(opts.output) {
-		opts.output = filepath.Join(root, opts.output)
-	}
-	var err error
-	opts.platforms, err = parsePlatforms(*platforms)
-	return opts, err
-}
-
-func parsePlatforms(list string) ([]v1.Platform, error) {
-	var platforms []v1.Platform
-	seen := map[string]bool{}
-	for _, text := range strings.Split(list, ",") {
-		switch {
-		case text != "linux/amd64" && text != "linux/arm64":
-			return nil, fmt.Errorf("--platforms: %q is neither linux/amd64 nor linux/arm64", text)
-		case seen[text]:
-			return nil, fmt.Errorf("--platforms: %s is there twice", text)
+	var platforms []platformImage
+	for text := range strings.SplitSeq(opts.platforms, ",") {
+		p, err := buildPlatform(src, tag, text, work)
+		if err != nil {
+			return fmt.Errorf("%s: %w", text, err)
 		}
-		seen[text] = true
-		platforms = append(platforms, v1.Platform{OS: "linux", Architecture: strings.TrimPrefix(text, "linux/")})
+		platforms = append(platforms, p)
 	}
-	return platforms, nil
+	index := newIndex(src, platforms)
+	if err := write(index, platforms, tag, work); err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err := errors.Join(err, replace(output, work)); err != nil {
+		return err
+	}
+	fmt.Printf("%s\n  %s in %s\n", tag, digest, filepath.Join(output, "layout"))
+	return nil
+}
+
+// fullName returns the name that containerd and the kubelet give to the image. A name without a registry is one of
+// docker.io for them, also if the image was never there.
+func fullName(image, version string) (name.Tag, error) {
+	tag, err := name.NewTag(image + ":" + version)
+	if err != nil {
+		return tag, fmt.Errorf("name and version of the image: %w", err)
+	}
+	full := tag.Name()
+	if rest, ok := strings.CutPrefix(full, name.DefaultRegistry+"/"); ok {
+		full = "docker.io/" + rest
+	}
+	return name.NewTag(full)
+}
+
+// write writes the files for users. The layout has one entry, the index: crane refuses to push a layout with two.
+// containerd and podman read the full name of the entry, and skopeo the tag.
+func write(index v1.ImageIndex, platforms []platformImage, tag name.Tag, dir string) error {
+	images, err := layout.Write(filepath.Join(dir, "layout"), empty.Index)
+	if err != nil {
+		return err
+	}
+	names := map[string]string{
+		"io.containerd.image.name": tag.String(), "org.opencontainers.image.ref.name": tag.TagStr(),
+	}
+	if err := images.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
+		return err
+	}
+	for _, p := range platforms {
+		file := filepath.Join(dir, "foo-controller-linux-"+p.platform.Architecture)
+		err := errors.Join(tarball.WriteToFile(file+".tar", tag, p.image), os.WriteFile(file+".spdx.json", p.sbom, 0o644))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace renames work to output. It removes an earlier image there, and nothing else: a wrong --output deletes no
+// files of others.
+func replace(output, work string) error {
+	if _, err := os.Stat(filepath.Join(output, "layout", "oci-layout")); err == nil {
+		if err := os.RemoveAll(output); err != nil {
+			return err
+		}
+	}
+	return os.Rename(work, output) // An error if output is a directory.
 }
