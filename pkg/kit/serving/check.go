@@ -4,8 +4,8 @@ import "errors"
 
 // Check is one named question about the process, for /healthz or /readyz.
 type Check struct {
-	// Name is shown in the response, and is the last part of the path /healthz/NAME or /readyz/NAME. It may have lower
-	// case letters, digits, dots and dashes.
+	// Name is shown in the response, and is the last part of the path /healthz/NAME or /readyz/NAME. It has lower case
+	// letters, digits, dots and dashes, and no other check of the page has it.
 	Name string
 	// Do returns nil if all is well, and otherwise the reason. It is called for each request, by several goroutines at
 	// a time. It must return at once: it reads memory, and does not wait for a lock that a request to the API server

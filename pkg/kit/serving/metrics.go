@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
@@ -23,8 +21,8 @@ type MetricsConfig struct {
 	// Handler serves the metrics, after all checks.
 	Handler http.Handler
 	// API is the API server that checks tokens and permissions. Its credentials need the permissions of the ClusterRole
-	// system:auth-delegator: create tokenreviews and subjectaccessreviews. The config is copied; its rate limits and
-	// timeout are not used.
+	// system:auth-delegator: create tokenreviews and subjectaccessreviews. The config is copied; its rate limits are
+	// not used.
 	API *rest.Config
 	// CertFile and KeyFile have the certificate and its key in PEM. They may be replaced at any time: the next
 	// connection gets the new certificate. If both are empty, the certificate is self-signed and only in memory.
@@ -37,10 +35,10 @@ type MetricsConfig struct {
 }
 
 // NewMetrics returns a Server for /metrics over TLS. A client needs a bearer token of the cluster, and its user the
-// permission to get the nonResourceURL /metrics. It gets 401 without a valid token, 403 without the permission, 429 if
-// its address sends more than 2 requests a second, and 500 if the API server cannot be asked. The Server listens when
-// NewMetrics returns. An error means that the address is invalid, in use or not allowed, or that the certificate or API
-// cannot be used. The Server logs to the logger of ctx.
+// permission to get the nonResourceURL /metrics. It gets 401 without a valid token, 403 without the permission, and 500
+// if the API server cannot be asked. The Server listens when NewMetrics returns. An error means that the address is
+// invalid, in use or not allowed, or that the certificate or API cannot be used. The Server logs to the logger of ctx;
+// reviews that fail are in the log of the library, which is klog's.
 func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	if config.Address == off {
 		return &Server{}, nil
@@ -55,7 +53,7 @@ func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+metricsPath, handler)
-	return newServer(ctx, "metrics", listener, certificate, mux, scrapeLimits), nil
+	return newServer(ctx, "metrics", listener, certificate, mux), nil
 }
 
 // protect returns the handler with all checks, and the certificate to serve it with. The certificate is nil for Plain.
@@ -74,14 +72,8 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 	if backoff == nil {
 		backoff = webhooktoken.DefaultRetryBackoff()
 	}
-	authn, authz, err := newReviews(c.API, *backoff)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &access{
-		path: metricsPath, rates: newRequestRates(), authn: authn, authz: authz, next: c.Handler, logger: logger,
-		failed: rate.Sometimes{Interval: time.Minute},
-	}, certificate, nil
+	handler, err := newAccess(c.API, *backoff, c.Handler)
+	return handler, certificate, err
 }
 
 // certificate returns the certificate of the files, or a self-signed one.

@@ -3,16 +3,14 @@ package serving
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
-	"runtime/debug"
 	"strings"
+	"time"
 
-	"golang.org/x/net/netutil"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
@@ -23,32 +21,35 @@ type Server struct {
 	logger   klog.Logger
 	listener net.Listener // Nil if the endpoint is off.
 	http     *http.Server
-	limits   limits
+	drain    time.Duration // How long the end of Run waits for requests in work.
 }
 
 // newServer returns a Server that serves handler on listener, with TLS if certificate is not nil.
+//
+// Its limits cut off clients that are slow or send too much. There are no flags for them: nobody has to tune them. The
+// number of connections is not limited, because that limit would be a way to lock the kubelet out.
 func newServer(
 	ctx context.Context, name string, listener net.Listener, certificate getCertificate, handler http.Handler,
-	limits limits,
 ) *Server {
 	logger := klog.FromContext(ctx).WithValues("endpoint", name)
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // HTTP/2 stays off: one connection could then have any number of requests in work.
+	protocols.SetHTTP1(true) // HTTP/2 stays off: one connection could then have many requests in work.
 	server := &http.Server{
-		Handler:           recovering(handler, logger),
-		Protocols:         protocols,
-		ReadHeaderTimeout: limits.header,
-		ReadTimeout:       limits.read,
-		WriteTimeout:      limits.write,
-		IdleTimeout:       limits.idle,
-		MaxHeaderBytes:    limits.headerBytes,
-		ErrorLog:          log.New(errorLog{logger}, "", 0),
+		Handler:   logPanics(handler, logger),
+		Protocols: protocols,
+		// For the TLS handshake, and for a request with its body. It is the answer to clients that send one byte at a time.
+		ReadTimeout: 5 * time.Second,
+		// From the end of the request's header, so both reviews are within it. The handlers of pprof extend it by the time
+		// that a profile takes.
+		WriteTimeout:   30 * time.Second,
+		IdleTimeout:    90 * time.Second, // Prometheus keeps its connection between two scrapes.
+		MaxHeaderBytes: 16 << 10,         // Tokens may have some kB.
+		ErrorLog:       log.New(errorLog{logger}, "", 0),
 	}
 	if certificate != nil {
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 	}
-	server.SetKeepAlivesEnabled(limits.keepAlive)
-	return &Server{name: name, logger: logger, listener: listener, http: server, limits: limits}
+	return &Server{name: name, logger: logger, listener: listener, http: server, drain: 5 * time.Second}
 }
 
 // Address returns the address that the Server listens on, with the port that the system chose if the configured one is
@@ -75,7 +76,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve %s on %s: %w", s.name, s.Address(), err)
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.drain)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
 	if err := s.http.Shutdown(drain); err != nil {
 		s.logger.V(2).Info("Cut off the requests that are still in work", "err", err)
@@ -86,29 +87,17 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serve() error {
-	fair := &fairListener{Listener: s.listener, max: s.limits.perAddress, open: map[netip.Addr]int{}}
-	limited := netutil.LimitListener(fair, s.limits.connections)
 	if s.http.TLSConfig != nil {
-		return s.http.ServeTLS(limited, "", "")
+		return s.http.ServeTLS(s.listener, "", "")
 	}
-	return s.http.Serve(limited)
+	return s.http.Serve(s.listener)
 }
 
-// recovering returns a handler that answers 500 when handler panics. net/http would close the connection and write the
-// stack to its own log, which is not shown by default, see errorLog.
-func recovering(handler http.Handler, logger klog.Logger) http.Handler {
+// logPanics returns a handler that logs a panic of handler. net/http closes the connection then, and writes the stack
+// only to its own log, which is not shown by default, see errorLog.
+func logPanics(handler http.Handler, logger klog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			cause := recover()
-			if cause == nil {
-				return
-			}
-			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(cause) // A handler's way to close the connection.
-			}
-			logger.Error(fmt.Errorf("%v", cause), "Request panicked", "path", r.URL.Path, "stack", string(debug.Stack()))
-			respond(w, http.StatusInternalServerError, "the handler failed; the log has the reason\n")
-		}()
+		defer utilruntime.HandleCrashWithLogger(logger.WithValues("path", r.URL.Path))
 		handler.ServeHTTP(w, r)
 	})
 }

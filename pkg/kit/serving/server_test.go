@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,14 +16,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serve starts a server for handler. Its limits are those of probes, except that no time is limited, changed by change.
-func serve(t *testing.T, ctx context.Context, handler http.HandlerFunc, change func(*limits)) (url string) {
+// newTestServer returns a server for handler without limits for time, so that tests set those that they are about.
+func newTestServer(t *testing.T, ctx context.Context, handler http.HandlerFunc) *Server {
 	t.Helper()
 	listener, err := listen(anyPort, true)
-	limits := probeLimits
-	limits.header, limits.read, limits.write, limits.idle = time.Hour, time.Hour, time.Hour, time.Hour
-	change(&limits)
-	return start(t, newServer(ctx, "test", listener, nil, handler, limits), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(ctx, "test", listener, nil, handler)
+	server.http.ReadTimeout, server.http.WriteTimeout, server.http.IdleTimeout = 0, 0, 0
+	server.drain = time.Hour
+	return server
 }
 
 func answerOK(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "ok") }
@@ -48,27 +50,23 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	tiny := 10 * time.Millisecond
 	for _, tc := range []struct {
 		name, sent string
-		change     func(*limits)
+		read, idle time.Duration
 	}{
-		{"nothing is sent", "", func(l *limits) { l.header = tiny }},
-		{"the header does not end", "GET / HTTP/1.1\r\nHost: a\r\n", func(l *limits) { l.header = tiny }},
+		{name: "nothing is sent", sent: "", read: tiny},
+		{name: "the header does not end", sent: "GET / HTTP/1.1\r\nHost: a\r\n", read: tiny},
 		{
-			"the body does not come", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n",
-			func(l *limits) { l.read = tiny },
+			name: "the body does not come", sent: "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n", read: tiny,
 		},
-		{
-			"no second request comes", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			func(l *limits) { l.idle, l.keepAlive = tiny, true },
-		},
+		{name: "no second request comes", sent: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", read: time.Hour, idle: tiny},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			noLeaks(t)
-			handler := func(w http.ResponseWriter, r *http.Request) {
+			server := newTestServer(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadAll(r.Body)
 				answerOK(w, r)
-			}
-			url := serve(t, t.Context(), handler, tc.change)
-			conn := dial(t, url)
+			})
+			server.http.ReadTimeout, server.http.IdleTimeout = tc.read, tc.idle
+			conn := dial(t, start(t, server, nil))
 			fmt.Fprint(conn, tc.sent)
 			untilClosed(t, conn)
 		})
@@ -77,16 +75,13 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // To net/http, a limit of zero is no limit.
 func TestAllLimitsAreSet(t *testing.T) {
-	for name, l := range map[string]limits{"probes": probeLimits, "scrapes": scrapeLimits, "debug": debugLimits} {
-		l.keepAlive = true // Both values are meant.
-		for field, value := range reflect.ValueOf(l).Fields() {
-			if value.IsZero() {
-				t.Errorf("%s: there is no limit %s", name, field.Name)
-			}
-		}
+	server := newServer(t.Context(), "test", nil, nil, http.HandlerFunc(answerOK))
+	if l := server.http; min(l.ReadTimeout, l.WriteTimeout, l.IdleTimeout, server.drain) <= 0 || l.MaxHeaderBytes <= 0 {
+		t.Errorf("there is no limit for read (%s), write (%s), idle (%s), drain (%s), or header (%d bytes)",
+			l.ReadTimeout, l.WriteTimeout, l.IdleTimeout, server.drain, l.MaxHeaderBytes)
 	}
-	if scrapeLimits.write < 2*reviewTimeout {
-		t.Errorf("the response after a review of %s is cut off after %s", reviewTimeout, scrapeLimits.write)
+	if server.http.WriteTimeout < 2*reviewTimeout {
+		t.Errorf("the response after a review of %s is cut off after %s", reviewTimeout, server.http.WriteTimeout)
 	}
 }
 
@@ -102,14 +97,17 @@ func TestAClientThatDoesNotReadIsCutOff(t *testing.T) {
 			}
 		}
 	}
-	url := serve(t, t.Context(), endless, func(l *limits) { l.write = 10 * time.Millisecond })
-	fmt.Fprint(dial(t, url), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	server := newTestServer(t, t.Context(), endless)
+	server.http.WriteTimeout = 10 * time.Millisecond
+	fmt.Fprint(dial(t, start(t, server, nil)), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-cut
 }
 
 func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
 	noLeaks(t)
-	url := serve(t, t.Context(), answerOK, func(l *limits) { l.headerBytes = 100 })
+	server := newTestServer(t, t.Context(), answerOK)
+	server.http.MaxHeaderBytes = 100
+	url := start(t, server, nil)
 	const allowedByNetHTTP = 4096
 	for _, tc := range []struct {
 		size int
@@ -134,62 +132,14 @@ func TestAHeaderThatIsTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// Two connections are open and idle. A third one is accepted only when one of them ends.
-func TestMoreConnectionsThanTheLimitWait(t *testing.T) {
-	noLeaks(t)
-	accepted := make(chan struct{}, 3)
-	hold, release := context.WithCancel(t.Context())
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		accepted <- struct{}{}
-		<-hold.Done()
-		answerOK(w, r)
-	}
-	url := serve(t, t.Context(), handler, func(l *limits) { l.connections = 2 })
-	defer release()
-	for range 3 {
-		fmt.Fprint(dial(t, url), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	}
-	<-accepted
-	<-accepted
-	for range 100 { // Each round gives the third one an opportunity.
-		conn := dial(t, url)
-		conn.Close()
-		select {
-		case <-accepted:
-			t.Fatal("a third connection was accepted")
-		default:
-		}
-	}
-	release()
-	<-accepted
-}
-
-func TestProbesUseAConnectionOnce(t *testing.T) {
-	noLeaks(t)
-	url := serve(t, t.Context(), answerOK, func(*limits) {})
-	conn := dial(t, url)
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	response := untilClosed(t, conn)
-	if n := strings.Count(response, "HTTP/1.1 200 OK"); n != 1 || !strings.Contains(response, "Connection: close") {
-		t.Errorf("%d responses:\n%s", n, response)
-	}
-}
-
 func TestRunLetsRequestsFinishAndAcceptsNoMore(t *testing.T) {
 	noLeaks(t)
-	listener, err := listen(anyPort, true)
-	if err != nil {
-		t.Fatal(err)
-	}
 	began, release := make(chan struct{}), make(chan struct{})
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := newTestServer(t, t.Context(), func(w http.ResponseWriter, r *http.Request) {
 		close(began)
 		<-release
 		answerOK(w, r)
 	})
-	limits := probeLimits
-	limits.drain, limits.write = time.Hour, time.Hour
-	server := newServer(t.Context(), "test", listener, nil, handler, limits)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -221,18 +171,12 @@ func TestRunLetsRequestsFinishAndAcceptsNoMore(t *testing.T) {
 
 func TestRunCutsOffRequestsThatDoNotFinish(t *testing.T) {
 	noLeaks(t)
-	listener, err := listen(anyPort, true)
-	if err != nil {
-		t.Fatal(err)
-	}
 	began := make(chan struct{})
-	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := newTestServer(t, t.Context(), func(_ http.ResponseWriter, r *http.Request) {
 		close(began)
 		<-r.Context().Done() // Until the connection is closed.
 	})
-	limits := probeLimits
-	limits.drain, limits.write, limits.read = time.Millisecond, time.Hour, time.Hour
-	server := newServer(t.Context(), "test", listener, nil, handler, limits)
+	server.drain = time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
@@ -252,29 +196,21 @@ func TestRunCutsOffRequestsThatDoNotFinish(t *testing.T) {
 func TestRunClosesTheListenerIfItIsStoppedAtOnce(t *testing.T) {
 	noLeaks(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	listener, err := listen(anyPort, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := newServer(t.Context(), "test", listener, nil, http.HandlerFunc(answerOK), probeLimits)
+	server := newTestServer(t, t.Context(), answerOK)
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	if err := server.Run(stopped); err != nil {
 		t.Fatal(err)
 	}
-	if err := listener.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+	if err := server.listener.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
 		t.Error("the listener is open after the end of Run")
 	}
 }
 
 func TestRunReturnsTheErrorThatEndsServing(t *testing.T) {
 	noLeaks(t)
-	listener, err := listen(anyPort, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := newServer(t.Context(), "test", listener, nil, http.HandlerFunc(answerOK), probeLimits)
-	listener.Close()
+	server := newTestServer(t, t.Context(), answerOK)
+	server.listener.Close()
 	if err := server.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Run returned %v", err)
 	}
@@ -300,25 +236,23 @@ func TestAServerThatIsOffDoesNothing(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatPanicsGets500AndALine(t *testing.T) {
+func TestAPanicOfAHandlerIsLoggedAndClosesTheConnection(t *testing.T) {
 	noLeaks(t)
 	ctx, lines := newLog(t)
-	handler := func(_ http.ResponseWriter, r *http.Request) {
+	url := start(t, newTestServer(t, ctx, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {
 			panic(http.ErrAbortHandler)
 		}
 		panic("no such map")
+	}), nil)
+	for _, path := range []string{"/x", "/abort"} {
+		conn := dial(t, url)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
+		if got := untilClosed(t, conn); got != "" {
+			t.Errorf("%s gets %q", path, got)
+		}
 	}
-	url := serve(t, ctx, handler, func(*limits) {})
-	if got, want := get(t, url+"/x"), "500 the handler failed; the log has the reason\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	conn := dial(t, url)
-	fmt.Fprint(conn, "GET /abort HTTP/1.1\r\nHost: a\r\n\r\n")
-	if got := untilClosed(t, conn); got != "" {
-		t.Errorf("an aborted request gets %q", got)
-	}
-	want := []string{"ERROR Request panicked err=no such map endpoint=test path=/x"}
+	want := []string{"ERROR Observed a panic endpoint=test path=/x panic=no such map"}
 	if diff := cmp.Diff(want, lines()); diff != "" {
 		t.Errorf("wrong log (-want +got):\n%s", diff)
 	}

@@ -106,14 +106,7 @@ func get(t *testing.T, url string) string {
 // dial opens a connection to the server at url, which is closed at the end of the test.
 func dial(t *testing.T, url string) net.Conn {
 	t.Helper()
-	return dialFrom(t, "127.0.0.1", url)
-}
-
-// dialFrom is dial from one of the addresses of this machine.
-func dialFrom(t *testing.T, address, url string) net.Conn {
-	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +127,7 @@ func newLog(t *testing.T) (context.Context, func() []string) {
 			}
 			all := append(entry.WithKVList, entry.ParameterKVList...)
 			for i := 0; i+1 < len(all); i += 2 {
-				if all[i] != "stack" {
+				if all[i] != "stacktrace" {
 					line += fmt.Sprintf(" %v=%v", all[i], all[i+1])
 				}
 			}
