@@ -17,17 +17,17 @@ export GOGC=${GOGC:-400}
 # figures count until 400 packages are compiled.
 readonly package_ms=$((240 / cores)) link_s=15 known=400
 
-# describe sets the directory of the module and the flags of a binary. Without -buildvcs=false the binary would contain
-# the commit, and each commit would link it again.
+# describe sets the directory of the module, the flags and the file of a binary. Without -buildvcs=false the binary would
+# contain the commit, and each commit would link it again.
 describe() { # NAME
-	flags=(-buildvcs=false -o "$root/bin/$1")
+	dir=. output=$root/bin/$1 flags=(-buildvcs=false) race=()
 	case $1 in
-	foo-controller) dir=. flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
-	foo-controller-race) dir=. flags+=(-race -ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
+	foo-controller) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
+	foo-controller-race) race=(-race) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $($root/hack/cluster/localcluster/ldflags.sh)") ;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
-	foo-controller-linux-*) dir=. flags+=(-o "$RELEASE_DIR/$1") ;; # Of hack/image; GOFLAGS has its other flags.
+	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac
 }
@@ -77,13 +77,11 @@ progress() { # PACKAGES
 for name in "$@"; do
 	(
 		describe "$name"
-		race=()
-		[[ $name != *-race ]] || race=(-race)
 		total=$(download | awk 'NF { n++ } END { print n + 0 }')
 		SECONDS=0
 		((total < 50)) || echo "Building bin/$name: $total packages have to be compiled," \
 			"$(minutes $((total * package_ms / 1000 + link_s))) where $cores cores have nothing else to do."
-		go build -C "$dir" -v "${flags[@]}" . 2>&1 | progress "$total"
+		go build -C "$dir" -v "${race[@]}" "${flags[@]}" -o "$output" . 2>&1 | progress "$total"
 		((total < 50)) || echo "  built after $SECONDS s"
 	)
 done
