@@ -88,22 +88,55 @@ verify: ## all checks that run no program; changes nothing
 	@hack/verify.sh
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
-# processes read. End-to-end tests wait for each other where they have to, so -parallel does not limit them.
-.PHONY: test
-test: build bin/foo-controller-race bin/podrunner bin/image-native ## all tests, also on a local Kubernetes, about 20 minutes
-	@$(TOOL) gotestsum --format standard-quiet -- -race -count=1 -p 4 -timeout 15m ./...
-	@$(TOOL) gotestsum --format standard-quiet -- -count=1 -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
-	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
-	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
-	@cd hack/e2e && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -race -count=1 -parallel 100 -timeout 30m ./...
-	@cd hack/cluster/podrunner && go test -race -count=1 ./...
-	@cd hack/conformance && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
-	@cd hack/cluster/localcluster && go tool -modfile=../../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./test/...
-	@cd hack/image && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 15m ./...
+# processes read.
+GOTEST := gotestsum --format standard-quiet -- -count=1
+in = cd $(1) && go tool -modfile=$(CURDIR)/hack/tools/tools.mod $(GOTEST)
+E2E := $(call in,hack/e2e) -parallel 16 -timeout 30m
 
-# What takes too long for every day, once for each larger change.
+# The end-to-end tests of the parts of test-all. The others are for each change.
+E2E_ARTIFACTS := TestPods|TestAnOrdinaryUserCanRunPods|TestTheUmaskOf.*|TestMakeCluster.*|TestDeployAndUndeploy.*|$\
+	TestAdmissionPolicies|TestAControllerWithAdmissionPolicies|TestThePermissionsAreThose.*|$\
+	TestWithoutAPermission.*|TestOwnersNeedThePermissionToDelete|TestWhatTheTokenOfTheControllerReaches
+E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndADowngradeUnderLoad|$\
+	TestIdleAndRestarted.*|TestWhatNobodyReadsCostsNoMemory|TestAPIFoosStored.*|TestFoosStoredBeforeValidation.*|$\
+	TestAFooWithATime.*|TestAFooTooDeep.*|TestAFooWithASpec.*|TestAfterAnOlderState.*|TestFoosThatAreRestored.*|$\
+	TestARenameCompletes.*|TestReadinessShowsWhatIsMissing|TestADefinitionWithoutConditions.*|$\
+	TestARevokedPermission.*|TestTheControllerLogsWhatIsMissing.*
+
+.PHONY: test
+test: build bin/foo-controller-race ## the tests for each change, also on a local Kubernetes: 10 minutes
+	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^TestPlays$$' ./...
+	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
+	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
+	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
+
+# The parts of test-all. .ci/run runs those whose files have changed.
+.PHONY: test-core test-artifacts test-sim test-cluster test-image test-tutorial test-monitoring
+test-core: build bin/foo-controller-race #- what takes long or a cluster of its own: upgrades, autoscalers, memory
+	@$(E2E) -run '^($(E2E_CORE))$$' ./...
+	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
+
+test-artifacts: build bin/foo-controller-race bin/podrunner bin/image-native #- permissions, policies, pods, make deploy
+	@$(E2E) -run '^($(E2E_ARTIFACTS))$$' ./...
+	@cd hack/cluster/podrunner && go test -race -count=1 ./...
+
+test-sim: build #- compare the simulated API server with a real one
+	@$(call in,hack/conformance) -timeout 15m ./...
+
+test-cluster: build #- the local Kubernetes
+	@$(call in,hack/cluster/localcluster) -timeout 10m ./test/...
+
+test-image: #- the container image
+	@$(call in,hack/image) -timeout 15m ./...
+
+test-tutorial: build #- play each step of the tutorial
+	@go test -count=1 -v -timeout 15m -run TestPlays ./hack/tutorial
+
+test-monitoring: #- test the alerts with Prometheus' rule engine
+	@$(call in,hack/monitoring) -timeout 10m ./...
+
 .PHONY: test-all
-test-all: test ## make test, and its long versions: two hours
+test-all: test test-core test-artifacts test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
@@ -111,12 +144,7 @@ test-all: test ## make test, and its long versions: two hours
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
-	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -timeout 60m ./...
-	@$(MAKE) --no-print-directory test-monitoring
-
-.PHONY: test-monitoring
-test-monitoring: #- test the alerts with Prometheus' rule engine
-	@cd hack/monitoring && go tool -modfile=../tools/tools.mod gotestsum --format standard-quiet -- -count=1 -timeout 10m ./...
+	@$(MAKE) --no-print-directory conformance
 
 .PHONY: conformance
 conformance: build ## compare the simulated API server with a real one, 8 minutes

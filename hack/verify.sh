@@ -54,6 +54,7 @@ scripts() {
 	for script in hack/*.sh hack/cluster/*/*.sh docs/tutorial/*/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
+	go tool -modfile=hack/tools/tools.mod actionlint
 }
 
 # root_files: the only Go files at the root are the program and its test.

@@ -528,7 +528,7 @@ func TestAControllerWithAdmissionPolicies(t *testing.T) {
 func (e *env) testWork(t *testing.T) {
 	for _, namespace := range []string{"elsewhere", "foo-system"} {
 		t.Run(namespace, func(t *testing.T) {
-			e := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+			e := e.cluster.env(t)
 			e.deploy(t, namespace)
 			p := e.electedController(t, namespace)
 			e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1"})

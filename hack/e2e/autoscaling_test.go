@@ -27,7 +27,7 @@ const perPod = 100 << 20
 
 // TestScaling is one test because its parts mostly wait: they share a controller and run in parallel.
 func TestScaling(t *testing.T) {
-	c := fullCluster.get(t)
+	c := newDedicatedEnv(t, fullCluster).cluster // Its controllers are started again.
 	c.controller(t)
 	metrics := newMetricsServer(t, c)
 	// The controllers of Kubernetes discover new kinds every 30 s, and once when they start.
@@ -39,7 +39,7 @@ func TestScaling(t *testing.T) {
 
 	t.Run("kubectl scale scales the Foo and its Deployment, to zero and back", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t, fullCluster)
+		e := c.env(t)
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		for i, replicas := range []int32{3, 0, 2} {
@@ -59,7 +59,7 @@ func TestScaling(t *testing.T) {
 
 	t.Run("an autoscaler on a Foo with replicas scales the Foo and its Deployment", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t, fullCluster)
+		e := c.env(t)
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web-1", Replicas: new(int32(1)), Image: "nginx:1.29"})
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		metrics.load(e.namespace, 3*perPod)
@@ -84,7 +84,7 @@ func TestScaling(t *testing.T) {
 	t.Run("an autoscaler on a Foo without replicas is refused by the API server until kubectl scale sets them",
 		func(t *testing.T) {
 			t.Parallel()
-			e := newEnv(t, fullCluster)
+			e := c.env(t)
 			const refusal = `Internal error occurred: the spec replicas field ".spec.replicas" does not exist`
 			e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 			e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
@@ -116,7 +116,7 @@ func TestScaling(t *testing.T) {
 
 	t.Run("an autoscaler on the Deployment of a Foo without replicas is not corrected", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t, fullCluster)
+		e := c.env(t)
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: "nginx:1.29"})
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		e.autoscale(t, "apps/v1", "Deployment", "web")
@@ -138,7 +138,7 @@ func TestScaling(t *testing.T) {
 
 	t.Run("an autoscaler on the Deployment of a Foo with replicas is reported, and backs off", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t, fullCluster)
+		e := c.env(t)
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		metrics.load(e.namespace, 3*perPod)

@@ -110,7 +110,7 @@ func testListThatFails(t *testing.T, e *env) {
 }
 
 func testDefinitionThatIsDeleted(t *testing.T, e *env) {
-	other := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	other := e.cluster.env(t)
 	other.createFoo(t, "held", v1alpha1.FooSpec{DeploymentName: "held"})
 	e.kubectl(t, "", "patch", "foo", "held", "-n", other.namespace, "--type=merge", "-p",
 		`{"metadata":{"finalizers":["example.com/held"]}}`)

@@ -1,14 +1,17 @@
 // Package e2e tests the controller from end to end: the binary as a process, on real control planes. It has only tests.
 //
-//	make test                              builds the binaries and runs these and all other tests
-//	go test -run TestRename .              one test, after bin/localcluster and bin/foo-controller-race are built
-//	go test -short .                       the few tests that need neither
+//	make test                    the tests for each change
+//	make test-core               those that take long, or need a control plane of their own
+//	make test-artifacts          those of artifacts/, and of the controller in pods
+//	go test -run TestRename .    one test, after bin/localcluster and bin/foo-controller-race are built
+//	go test -short .             the few tests that need neither
 //
 // TestPods runs the image of the controller in real pods, on a node of its own: the package podrunner. It also needs
 // bin/podrunner and bin/image-native.
 //
-// The first test that needs a control plane starts it, see shared. Each test uses its own namespaces and its own
-// controller. A proxy between a controller and its API server can delay or lose requests.
+// The first test that needs a control plane starts it, see shared. Tests that share one run at the same time, each in
+// namespaces of its own. The controllers that they start serve only these, except on servedCluster, where one controller
+// serves all tests. A proxy between a controller and its API server can delay or lose requests.
 //
 // This is a module of its own because its tests need kstatus and a Lua interpreter, to read a Foo as other tools do.
 // The controller does not depend on these.

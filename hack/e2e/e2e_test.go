@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,8 +52,11 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
-	for _, c := range []*shared{apiCluster, fullCluster} {
-		c.stop()
+	for _, c := range []*shared{apiCluster, fullCluster, servedCluster} {
+		if log := c.stop(); log != "" {
+			fmt.Println(log)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
@@ -62,31 +67,39 @@ type cluster struct {
 	config  *rest.Config // Of an administrator.
 	kube    kubernetes.Interface
 	samples clientset.Interface
+	audit   auditLog
 }
 
-// shared is a cluster that several tests use, one after the other, because the controller of one test would also work
-// on the Foos of another. The first test starts it. Tests of different clusters run at the same time.
+// shared is a cluster that several tests use at the same time, each in namespaces of its own. The first test starts it.
 type shared struct {
 	components string
-	inUse      sync.Mutex
-	user       atomic.Value // The name of the test that uses it, as a string.
+	served     bool // A controller of the cluster serves all namespaces.
 	once       sync.Once
 	cluster    *cluster
+	controller *process
 	err        error
 }
 
 var (
-	// apiCluster has only an API server: no Deployment controller, no garbage collector.
+	// apiCluster has only an API server: no Deployment controller, no garbage collector. The controllers that a test
+	// starts serve only its namespaces.
 	apiCluster = &shared{components: "api"}
-	// fullCluster has all controllers of Kubernetes, and nodes on which pods become Ready.
+	// fullCluster has all controllers of Kubernetes, and nodes on which pods become Ready. The controllers that a test
+	// starts serve only its namespaces.
 	fullCluster = &shared{components: "all"}
+	// servedCluster is like fullCluster, with one controller for all tests.
+	servedCluster = &shared{components: "all", served: true}
 )
 
 // parallel has the names of the tests that run in parallel with others.
 var parallel sync.Map
 
-// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times.
+// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times. The
+// parts of a test call it by themselves where they can.
 func inParallel(t *testing.T) {
+	if strings.Contains(t.Name(), "/") {
+		return
+	}
 	if _, isParallel := parallel.LoadOrStore(t.Name(), true); isParallel {
 		return
 	}
@@ -94,41 +107,43 @@ func inParallel(t *testing.T) {
 	t.Parallel()
 }
 
-// get waits until no other test uses the cluster, and returns it. It skips the test with -short.
+// get returns the cluster. It skips the test with -short, and lets it run in parallel with others.
 func (s *shared) get(t *testing.T) *cluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip(skipped)
 	}
-	s.waitFor(t)
-	s.once.Do(func() { s.cluster, s.err = startCluster(s.components) })
+	inParallel(t)
+	s.once.Do(s.start)
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
 	return s.cluster
 }
 
-// waitFor waits until no other test uses the cluster, and reserves it for this test and its parts.
-func (s *shared) waitFor(t *testing.T) {
-	test, _, isPart := strings.Cut(t.Name(), "/")
-	if s.user.Load() == test {
+func (s *shared) start() {
+	if s.cluster, s.err = startCluster(s.components); s.err != nil || !s.served {
 		return
 	}
-	if !isPart {
-		inParallel(t)
+	kubeconfig := filepath.Join(filepath.Dir(s.cluster.Kubeconfig()), "controller.kubeconfig")
+	if s.err = s.cluster.writeKubeconfig(context.Background(), kubeconfig, "foo-system", nil); s.err == nil {
+		s.controller, s.err = newProcess(controllerCommand("--kubeconfig", kubeconfig))
 	}
-	s.inUse.Lock()
-	s.user.Store(test)
-	t.Cleanup(func() {
-		s.user.Store("")
-		s.inUse.Unlock()
-	})
 }
 
-func (s *shared) stop() {
+// stop stops the cluster after the last test. It returns the log of its controller if that did not end as it should.
+func (s *shared) stop() (log string) {
+	if s.controller != nil {
+		s.controller.signal(syscall.SIGTERM)
+		<-s.controller.done
+		if code := s.controller.cmd.ProcessState.ExitCode(); code != 0 {
+			log = fmt.Sprintf("The controller of all tests ended with %d:\n%s", code, s.controller.log)
+		}
+	}
 	if s.cluster != nil {
 		s.cluster.Stop()
 	}
+	return log
 }
 
 // controlPlanes has an element for each test that has a control plane of its own, which needs half a gigabyte.
@@ -192,9 +207,9 @@ func (c *cluster) try(input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// namespace creates a namespace for the test and returns its name. At the end of the test its Foos are deleted: the
-// controller of the test that uses the cluster next would serve them, too. The namespace itself stays, because without
-// all controllers of Kubernetes nothing completes its deletion.
+// namespace creates a namespace for the test and returns its name. At the end of the test its Foos are deleted, so that
+// no controller has work with them. The namespace itself stays, because without all controllers of Kubernetes nothing
+// completes its deletion.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := c.kube.CoreV1().Namespaces().Create(t.Context(),
@@ -222,14 +237,22 @@ func (c *cluster) kubeconfig(t *testing.T, via *proxy) string {
 // kubeconfigOf is kubeconfig for the ServiceAccount of the controller in another namespace.
 func (c *cluster) kubeconfigOf(t *testing.T, namespace string, via *proxy) string {
 	t.Helper()
-	token, err := c.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), controllerName,
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.writeKubeconfig(t.Context(), path, namespace, via); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (c *cluster) writeKubeconfig(ctx context.Context, path, namespace string, via *proxy) error {
+	token, err := c.kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, controllerName,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	current := config.Contexts[config.CurrentContext]
 	config.AuthInfos = map[string]*clientcmdapi.AuthInfo{current.AuthInfo: {Token: token.Status.Token}}
@@ -237,11 +260,7 @@ func (c *cluster) kubeconfigOf(t *testing.T, namespace string, via *proxy) strin
 		config.Clusters[current.Cluster].Server = via.URL
 		config.Clusters[current.Cluster].CertificateAuthorityData = via.ca()
 	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return clientcmd.WriteToFile(*config, path)
 }
 
 // A process is a running controller.
@@ -267,15 +286,10 @@ func controllerCommand(flags ...string) *exec.Cmd {
 // startProcess is startController for a binary of the controller, and an environment.
 func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{cmd: cmd, log: &syncBuffer{}, done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%v: `make %s` builds it", err, controllerBinary)
+	p, err := newProcess(cmd)
+	if err != nil {
+		t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait() // ProcessState has the result.
-		close(p.done)
-	}()
 	t.Cleanup(func() {
 		p.stop(t)
 		if t.Failed() {
@@ -283,6 +297,19 @@ func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 		}
 	})
 	return p
+}
+
+func newProcess(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, log: &syncBuffer{}, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%w: `make %s` builds it", err, controllerBinary)
+	}
+	go func() {
+		_ = p.cmd.Wait() // ProcessState has the result.
+		close(p.done)
+	}()
+	return p, nil
 }
 
 // signal sends the process a signal that stops it.
@@ -309,7 +336,8 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// controller starts the controller as controllerUser on the cluster, and waits until it has started.
+// controller starts the controller as controllerUser for all namespaces of a cluster that no other test uses, and waits
+// until it has started.
 func (c *cluster) controller(t *testing.T, flags ...string) *process {
 	t.Helper()
 	p := startController(t, append([]string{"--kubeconfig", c.kubeconfig(t, nil)}, flags...)...)
@@ -328,7 +356,7 @@ func (p *process) waitForLog(t *testing.T, text string) {
 // until waits for condition. The test fails if it does not become true.
 func until(t *testing.T, what string, condition wait.ConditionWithContextFunc) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, eventually, true, condition); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, eventually, true, condition); err != nil {
 		t.Fatalf("waiting until %s: %v", what, err)
 	}
 }
@@ -366,24 +394,44 @@ func (r *apiRequest) String() string {
 		r.ObjectRef.Name, r.ResponseStatus.Code)
 }
 
+// An auditLog has the requests of the controller in an audit log, as far as it has been read.
+type auditLog struct {
+	mu       sync.Mutex
+	read     int64 // Bytes.
+	requests []*apiRequest
+}
+
 // requests returns the requests of the controller that the API server received after a time.
 func (c *cluster) requests(t *testing.T, after time.Time) []*apiRequest {
 	t.Helper()
-	log, err := os.ReadFile(c.AuditLog())
+	log := &c.audit
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	file, err := os.Open(c.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var requests []*apiRequest
-	for line := range bytes.Lines(log) {
+	defer file.Close()
+	news, err := io.ReadAll(io.NewSectionReader(file, log.read, math.MaxInt64-log.read))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(news) {
 		r := &apiRequest{}
-		if json.Unmarshal(line, r) != nil { // The last line may be incomplete.
-			continue
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // The rest is not written yet.
 		}
-		if r.User.Username == controllerUser && r.RequestReceivedTimestamp.After(after) {
-			requests = append(requests, r)
+		log.read += int64(len(line))
+		if err := json.Unmarshal(line, r); err != nil {
+			t.Fatal(err)
+		}
+		if r.User.Username == controllerUser {
+			log.requests = append(log.requests, r)
 		}
 	}
-	return requests
+	return slices.DeleteFunc(slices.Clone(log.requests), func(r *apiRequest) bool {
+		return !r.RequestReceivedTimestamp.After(after)
+	})
 }
 
 // writes returns the write requests of the controller in namespace so far, including failed ones. "" means all

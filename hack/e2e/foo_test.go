@@ -25,8 +25,7 @@ import (
 )
 
 func TestFooBecomesReadyAndScalesWithoutRestartingPods(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web-1", Replicas: new(int32(2)), Image: "nginx:1.29"})
 
 	foo := e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
@@ -56,8 +55,7 @@ func TestFooBecomesReadyAndScalesWithoutRestartingPods(t *testing.T) {
 }
 
 func TestDriftIsCorrectedByOneWriteAndOnlyInFieldsThatTheFooSets(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "set", v1alpha1.FooSpec{DeploymentName: "set", Replicas: new(int32(2)), Image: "nginx:1.29"})
 	e.createFoo(t, "free", v1alpha1.FooSpec{DeploymentName: "free"})
 	e.waitForReason(t, "set", v1alpha1.ReasonAvailable)
@@ -92,8 +90,7 @@ func TestDriftIsCorrectedByOneWriteAndOnlyInFieldsThatTheFooSets(t *testing.T) {
 }
 
 func TestADeletedDeploymentIsCreatedAgain(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	first := e.deployment(t, "web").UID
@@ -115,7 +112,7 @@ func TestTheDeploymentOfADeletedFooIsDeletedAndNoneIsCreatedMeanwhile(t *testing
 			t.Run(fmt.Sprintf("%s stale=%t", propagation, stale), func(t *testing.T) {
 				e := newEnv(t, fullCluster)
 				proxy := newProxy(t, e.cluster)
-				startController(t, "--kubeconfig", e.kubeconfig(t, proxy)).waitForLog(t, `"Started"`)
+				e.start(t, proxy).waitForLog(t, `"Started"`)
 				e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 				e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 				e.settle(t)
@@ -146,8 +143,7 @@ func TestTheDeploymentOfADeletedFooIsDeletedAndNoneIsCreatedMeanwhile(t *testing
 }
 
 func TestDeploymentIsEqualBeforeAndAfterAScaleExceptForOwnedPaths(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.kubectl(t, "", "patch", "deployment/web", "-n", e.namespace, "-p", `{
@@ -217,8 +213,7 @@ func TestForeignDeploymentIsNeverWrittenAndReportedOnce(t *testing.T) {
 }
 
 func TestAPausedFooIsReportedAndItsDeploymentIsNotWritten(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 
@@ -236,8 +231,7 @@ func TestAPausedFooIsReportedAndItsDeploymentIsNotWritten(t *testing.T) {
 }
 
 func TestARefusedCreateIsReportedWithTheMessageOfTheServer(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.kubectl(t, "", "create", "quota", "none", "--hard=count/deployments.apps=0", "-n", e.namespace)
 	until(t, "the quota is in force", func(context.Context) (bool, error) {
 		hard := e.kubectl(t, "", "get", "quota", "none", "-n", e.namespace, "-o", "jsonpath={.status.hard}")
@@ -261,22 +255,39 @@ type env struct {
 
 func newEnv(t *testing.T, s *shared) *env {
 	t.Helper()
-	c := s.get(t)
+	return s.get(t).env(t)
+}
+
+// env creates a namespace of the cluster.
+func (c *cluster) env(t *testing.T) *env {
+	t.Helper()
 	return &env{cluster: c, namespace: c.namespace(t)}
 }
 
-// sharedController starts one controller on the cluster for several tests. It returns a function that runs a test in an
-// env of its own, in parallel with the others.
-func sharedController(t *testing.T, s *shared) (run func(name string, test func(t *testing.T, e *env))) {
+// parts returns a function that runs a part of a test in an env of its own, in parallel with the others.
+func parts(t *testing.T, s *shared) (run func(name string, part func(t *testing.T, e *env))) {
 	t.Helper()
-	c := s.get(t)
-	c.controller(t)
-	return func(name string, test func(t *testing.T, e *env)) {
+	s.get(t)
+	return func(name string, part func(t *testing.T, e *env)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, &env{cluster: c, namespace: c.namespace(t)})
+			part(t, newEnv(t, s))
 		})
 	}
+}
+
+// controller starts the controller for the namespace of the test, and waits until it has started.
+func (e *env) controller(t *testing.T, flags ...string) *process {
+	t.Helper()
+	p := e.start(t, nil, flags...)
+	p.waitForLog(t, `"Started"`)
+	return p
+}
+
+// start starts the controller for the namespace of the test, through the proxy unless it is nil.
+func (e *env) start(t *testing.T, via *proxy, flags ...string) *process {
+	t.Helper()
+	return startController(t, append([]string{"--kubeconfig", e.kubeconfig(t, via), "--namespace", e.namespace}, flags...)...)
 }
 
 // newDedicatedEnv returns an env on a cluster like s that no other test uses. The test runs in parallel with others.
@@ -288,7 +299,7 @@ func newDedicatedEnv(t *testing.T, s *shared) *env {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	return &env{cluster: c, namespace: c.namespace(t)}
+	return c.env(t)
 }
 
 func (e *env) createFoo(t *testing.T, name string, spec v1alpha1.FooSpec) {

@@ -289,7 +289,6 @@ func TestOneNamespace(t *testing.T) {
 			"spec":{"deploymentName":"web"}}`, "create", "-n", namespace, "-f", "-")
 	}
 	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
-	t.Cleanup(func() { e.kubectl(t, "", "delete", "foo/web", "-n", other) }) // Other tests would serve it.
 	foo, err := e.samples.SamplecontrollerV1alpha1().Foos(other).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil || foo.Status.ObservedGeneration != 0 {
 		t.Errorf("the Foo of another namespace was reported: %v, %v", foo.Status, err)

@@ -142,9 +142,8 @@ func (c *cluster) createDeployment(t *testing.T, namespace, name string, edit fu
 // The caches do not have the metadata that users write, so the controller writes statuses without it. The API server
 // keeps it.
 func TestStatusWritesKeepTheMetadata(t *testing.T) {
-	c := apiCluster.get(t)
-	namespace := c.namespace(t)
-	foos := c.samples.SamplecontrollerV1alpha1().Foos(namespace)
+	e := newEnv(t, apiCluster)
+	foos := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
 	foo, err := foos.Create(t.Context(), &v1alpha1.Foo{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web", Labels: map[string]string{"team": "blue"}, Annotations: map[string]string{"note": "keep"},
@@ -158,8 +157,8 @@ func TestStatusWritesKeepTheMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.controller(t)
-	deployments := c.kube.AppsV1().Deployments(namespace)
+	e.controller(t)
+	deployments := e.kube.AppsV1().Deployments(e.namespace)
 	for available := range int32(100) { // Each number is a status.
 		until(t, fmt.Sprintf("the status has %d", available), func(ctx context.Context) (bool, error) {
 			dep, err := deployments.Get(ctx, "web", metav1.GetOptions{})

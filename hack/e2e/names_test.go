@@ -18,8 +18,7 @@ import (
 // derived. It also tests Foos with names and numbers that were stored before validation existed.
 
 func TestFoosWithAllKindsOfNamesBecomeReadyAndShareNoPods(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	long := func(length int, last string) string { return strings.Repeat("a", length-len(last)) + last }
 	foos := map[string]string{ // The Deployment's name by the Foo's.
 		"1":       "1",
@@ -80,8 +79,7 @@ func TestFoosWithAllKindsOfNamesBecomeReadyAndShareNoPods(t *testing.T) {
 }
 
 func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createReady(t, "changed", v1alpha1.FooSpec{DeploymentName: "changed"})
 	dotted := strings.Repeat("a.", 126) + "a" // Cut off behind a dot, it is no valid name of a ReplicaSet.
 	e.createFoo(t, "dotted", v1alpha1.FooSpec{DeploymentName: dotted})
@@ -136,7 +134,7 @@ func TestFoosStoredBeforeValidationAreInvalidUntilTheyAreFixed(t *testing.T) {
 	c.kubectl(t, noRules, "apply", "-f", "-")
 	takes(true)
 	for _, test := range storedFoos {
-		e := &env{cluster: c, namespace: c.namespace(t)}
+		e := c.env(t)
 		envs[test.name] = e
 		if err := c.foosIn(e.namespace).create(t.Context(), test.name, test.fields); err != nil {
 			t.Fatal(err)

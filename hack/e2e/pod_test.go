@@ -65,7 +65,7 @@ func TestPods(t *testing.T) {
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				test.run(t, &podEnv{env: &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}, runner: e.runner})
+				test.run(t, &podEnv{env: e.cluster.env(t), runner: e.runner})
 			})
 		}
 	})

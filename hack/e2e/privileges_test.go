@@ -55,7 +55,7 @@ func newEnforcingEnv(t *testing.T) *env {
 	if err := c.setUp(); err != nil {
 		t.Fatal(err)
 	}
-	return &env{cluster: c, namespace: c.namespace(t)}
+	return c.env(t)
 }
 
 // waitForKinds waits until the API server finds the kind Foo for these permissions. It searches every ten seconds.

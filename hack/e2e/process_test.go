@@ -196,17 +196,6 @@ func TestTheControllerLogsWhatIsMissingEvery30sAndWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestAMissingPermissionIsLogged(t *testing.T) {
-	e := newEnv(t, apiCluster)
-	e.kubectl(t, "", "delete", "clusterrolebinding", "foo-controller")
-	t.Cleanup(func() { e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml") }) // Others use this cluster too.
-	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil))
-	p.waitForLog(t, "Not allowed to list and watch the resource")
-	p.waitForLog(t, `cannot list resource \"foos\"`)
-	e.kubectl(t, "", "apply", "-f", "artifacts/deploy/rbac.yaml")
-	p.waitForLog(t, `"Started"`)
-}
-
 // TestEachChangeOfADeploymentIsOneLine also lets watches end, and expects no log line about that.
 func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
 	inParallel(t) // Its parts use the cluster.
@@ -223,7 +212,7 @@ func TestEachChangeOfADeploymentIsOneLine(t *testing.T) {
 				t.Cleanup(cancel)
 				*r = *r.WithContext(ctx)
 			}
-			p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), level)
+			p := e.start(t, proxy, level)
 			until(t, "watches have ended", func(context.Context) (bool, error) { return watches.Load() > 6, nil })
 			e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 			e.waitForReason(t, "web", v1alpha1.ReasonCreating)
@@ -280,7 +269,7 @@ func TestStopCompletesRunningSyncsAndStartsNoOthers(t *testing.T) {
 		mu.Unlock()
 		<-hold
 	}
-	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy), fmt.Sprintf("--workers=%d", 2*running))
+	p := e.start(t, proxy, fmt.Sprintf("--workers=%d", 2*running))
 	until(t, "as many requests are in flight as the namespace may have", func(context.Context) (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -325,7 +314,7 @@ func TestStopWaitsUntilEventsAreSent(t *testing.T) {
 	_, release := proxy.hold(t, http.MethodPost, "/events")
 	e.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
+	p := e.start(t, proxy)
 	until(t, "an event is being sent", func(context.Context) (bool, error) {
 		return proxy.count(http.MethodPost, "/events") > 0, nil
 	})
@@ -345,7 +334,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	_, release := proxy.hold(t, http.MethodPost, "")
 	defer release()
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
-	p := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
+	p := e.start(t, proxy)
 	until(t, "a request is in flight", func(context.Context) (bool, error) {
 		return proxy.count(http.MethodPost, "/deployments") > 0, nil
 	})

@@ -389,68 +389,27 @@ type contractStage struct {
 func newContractStage(t *testing.T) *contractStage {
 	t.Helper()
 	s := &contractStage{envs: map[place]*env{}, controllers: map[*shared]*process{}}
+	clusters := map[*shared]*cluster{}
+	for _, like := range []*shared{apiCluster, fullCluster} { // The test replaces the CRD.
+		clusters[like] = newDedicatedEnv(t, like).cluster
+	}
 	for _, in := range []place{
 		placeAPIOnly, placeTerminating, placeNoController,
 		placeCommon, placeRewritten, placeNeverReady, placeDenied, placeNoDeployments, placeNoPods,
 	} {
-		s.envs[in] = newEnv(t, in.cluster())
+		s.envs[in] = clusters[in.cluster()].env(t)
 	}
-	t.Cleanup(func() { s.clear(t) }) // Runs after the controllers have stopped.
 	s.storeWithoutRules(t)
 	for _, in := range []place{placeAPIOnly, placeCommon} {
-		s.controllers[in.cluster()] = s.envs[in].controller(t, "-v=4") // With -v=4 it logs each sync.
+		s.controllers[in.cluster()] = clusters[in.cluster()].controller(t, "-v=4") // With -v=4 it logs each sync.
 	}
 	return s
-}
-
-// clear deletes the Foos, so that no controller of a later test reconciles them.
-func (s *contractStage) clear(t *testing.T) {
-	ctx := context.Background() // t.Context() has ended.
-	release := []byte(`{"metadata":{"finalizers":null}}`)
-	for in, e := range s.envs {
-		foos, deployments := e.samples.SamplecontrollerV1alpha1().Foos(e.namespace), e.kube.AppsV1().Deployments(e.namespace)
-		err := foos.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)},
-			metav1.ListOptions{})
-		if err != nil {
-			t.Errorf("clear %s: %v", in, err)
-		}
-		left, err := foos.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Errorf("clear %s: %v", in, err)
-			continue
-		}
-		for i := range left.Items {
-			if _, err := foos.Patch(ctx, left.Items[i].Name, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
-				t.Errorf("clear %s: %v", in, err)
-			}
-		}
-		held, err := deployments.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Errorf("clear %s: %v", in, err)
-			continue
-		}
-		for i := range held.Items {
-			if !slices.Contains(held.Items[i].Finalizers, heldByTest) {
-				continue
-			}
-			if _, err := deployments.Patch(ctx, held.Items[i].Name, types.MergePatchType, release,
-				metav1.PatchOptions{}); err != nil {
-				t.Errorf("clear %s: %v", in, err)
-			}
-		}
-	}
 }
 
 // storeWithoutRules creates the invalid Foos while a CRD without validation is in force.
 func (s *contractStage) storeWithoutRules(t *testing.T) {
 	t.Helper()
 	e := s.envs[placeAPIOnly]
-	inForce := false
-	t.Cleanup(func() {
-		if !inForce { // The next test needs our CRD, even if this one failed.
-			e.kubectl(t, "", "apply", "-f", crdFile)
-		}
-	})
 	e.kubectl(t, noRules, "apply", "-f", "-")
 	var stored string
 	for _, row := range contractRows(func(row *contractRow) bool { return row.stored != "" }) {
@@ -465,7 +424,6 @@ func (s *contractStage) storeWithoutRules(t *testing.T) {
 			Param("dryRun", metav1.DryRunAll).Body([]byte(fooManifest("probe", stored))).Do(ctx).Error()
 		return apierrors.IsInvalid(err), nil
 	})
-	inForce = true
 }
 
 // prepare creates the Foos with a spec, and waits until they have the reason from.

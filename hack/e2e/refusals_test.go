@@ -17,7 +17,7 @@ import (
 
 // TestRefusals makes the API server refuse writes in many ways, with one controller.
 func TestRefusals(t *testing.T) {
-	run := sharedController(t, fullCluster)
+	run := parts(t, servedCluster)
 	hasMessage := func(text string) func(*v1alpha1.Foo) bool {
 		return func(foo *v1alpha1.Foo) bool {
 			return readyCondition(foo).Reason == v1alpha1.ReasonRefused &&
@@ -94,35 +94,13 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// On apiCluster the namespace stays Terminating, because nothing deletes its contents.
-func TestInATerminatingNamespaceACreateIsTriedOnceAndNoStatusIsWritten(t *testing.T) {
-	e := newEnv(t, apiCluster)
-	e.controller(t)
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Paused: true})
-	e.waitForReason(t, "web", v1alpha1.ReasonPaused)
-	e.kubectl(t, "", "delete", "namespace", e.namespace, "--wait=false")
-	e.editFoo(t, "web", `{"spec":{"paused":false}}`)
-	t.Cleanup(func() { // Otherwise the controllers of other tests would try to create the Deployment too.
-		e.kubectl(t, "", "delete", "foo/web", "-n", e.namespace)
-	})
-	tried := func() int { return e.countWrites(t, "create deployments/ "+e.namespace+"/web") }
-	until(t, "the create is tried", func(context.Context) (bool, error) { return tried() > 0, nil })
-	newEnv(t, apiCluster).settle(t)
-	if got := tried(); got != 1 {
-		t.Errorf("the create was tried %d times, want once", got)
-	}
-	if reason := readyCondition(e.foo(t, "web")).Reason; reason != v1alpha1.ReasonPaused {
-		t.Errorf("reason = %s: a status was written in a terminating namespace", reason)
-	}
-}
-
 // TestStaleCaches delays watches and loses responses between the controller and the API server.
 func TestStaleCaches(t *testing.T) {
 	inParallel(t) // Its parts use the cluster.
 	start := func(t *testing.T) (*env, *proxy) {
 		e := newEnv(t, apiCluster)
 		proxy := newProxy(t, e.cluster)
-		startController(t, "--kubeconfig", e.kubeconfig(t, proxy)).waitForLog(t, `"Started"`)
+		e.start(t, proxy).waitForLog(t, `"Started"`)
 		return e, proxy
 	}
 
@@ -150,7 +128,7 @@ func TestStaleCaches(t *testing.T) {
 		until(t, "the controller with the stale cache reads the Foo live", func(context.Context) (bool, error) {
 			return proxy.count(http.MethodGet, "/foos/web") > 0, nil
 		})
-		newEnv(t, apiCluster).settle(t)
+		e.settle(t)
 		proxy.releaseWatch()
 		e.settle(t)
 		if got := e.countWrites(t, "patch deployments/"); got != 1 || *e.deployment(t, "web").Spec.Replicas != 5 {

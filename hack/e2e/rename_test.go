@@ -25,7 +25,7 @@ import (
 // TestRename renames Foos in many ways, with one controller. During a rename there must never be fewer replicas
 // available than before, or than the Foo asks for.
 func TestRename(t *testing.T) {
-	run := sharedController(t, fullCluster)
+	run := parts(t, servedCluster)
 
 	run("the old Deployment serves until the new one is available", func(t *testing.T, e *env) {
 		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old"})
@@ -234,8 +234,8 @@ func TestRename(t *testing.T) {
 // methods of the requests up to this one identify it. Other requests may come between them, because the number of
 // status writes depends on how fast the replicas become available.
 func TestARenameCompletesWhereverTheControllerIsKilled(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	for i, moment := range []string{
+	run := parts(t, fullCluster)
+	for _, moment := range []string{
 		"GET",      // The live read of the Foo before the new Deployment is created.
 		"POST",     // The new Deployment.
 		"POST PUT", // The first status, and then another.
@@ -249,8 +249,8 @@ func TestARenameCompletesWhereverTheControllerIsKilled(t *testing.T) {
 			if !lost && strings.HasSuffix(moment, http.MethodGet) {
 				continue // A read that is executed has no other effect than one that is lost.
 			}
-			t.Run(fmt.Sprintf("%s lost=%t", moment, lost), func(t *testing.T) {
-				e.renameAndKill(t, fmt.Sprintf("web-%d-%t", i, lost), strings.Fields(moment), lost)
+			run(fmt.Sprintf("%s lost=%t", moment, lost), func(t *testing.T, e *env) {
+				e.renameAndKill(t, "web", strings.Fields(moment), lost)
 			})
 		}
 	}
@@ -260,7 +260,7 @@ func TestARenameCompletesWhereverTheControllerIsKilled(t *testing.T) {
 // another controller completes the rename.
 func (e *env) renameAndKill(t *testing.T, name string, methods []string, lost bool) {
 	proxy := newProxy(t, e.cluster)
-	controller := startController(t, "--kubeconfig", e.kubeconfig(t, proxy))
+	controller := e.start(t, proxy)
 	e.createReady(t, name, v1alpha1.FooSpec{DeploymentName: name + "-old", Replicas: new(int32(2))})
 	e.settle(t)
 

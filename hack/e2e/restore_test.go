@@ -142,7 +142,7 @@ func (e *env) resumeWatches(t *testing.T) {
 // Foos are restored from a backup together with their Deployments. The Foos have new uids, so the Deployments refer to
 // owners that do not exist. The Foos wait until the garbage collector has deleted these, and get new ones.
 func TestFoosThatAreRestoredWithTheirDeploymentsGetNewOnes(t *testing.T) {
-	e := newEnv(t, fullCluster)
+	e := newDedicatedEnv(t, fullCluster) // The garbage collector is stopped.
 	e.controller(t)
 	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	former := e.foo(t, "web")

@@ -20,7 +20,7 @@ import (
 
 // TestRivals has Foos and other owners that claim the same Deployment, with one controller.
 func TestRivals(t *testing.T) {
-	run := sharedController(t, fullCluster)
+	run := parts(t, servedCluster)
 
 	run("the owner of the name keeps it, and one of those that wait gets it next", func(t *testing.T, e *env) {
 		e.createReady(t, "holder", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})

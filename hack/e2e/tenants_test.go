@@ -183,8 +183,7 @@ func mustBeForbidden(t *testing.T, what string, err error) {
 // A user who may write Foos, and nothing else, runs any image, as the ServiceAccount default. A Foo has no field for
 // anything else of a pod: no command, no environment, no volume, no other ServiceAccount, no privileges.
 func TestAFooAuthorRunsAnyImageAndSetsNothingElse(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	author := e.user(t, anyFoo)
 	foos := author.samples.SamplecontrollerV1alpha1().Foos(e.namespace)
 	body := `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"web",
@@ -232,8 +231,7 @@ func TestAFooAuthorRunsAnyImageAndSetsNothingElse(t *testing.T) {
 // A Foo does not reach a Deployment that it does not control, though the controller may write all of them: neither
 // another one of its namespace, nor one of the same name in another namespace.
 func TestAFooAuthorReachesNoOtherDeployment(t *testing.T) {
-	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
-	e.controller(t)
+	e, other := newEnv(t, servedCluster), newEnv(t, servedCluster)
 	there := other.createDeployment(t, "web", func(*appsv1.Deployment) {})
 	here := e.createDeployment(t, "precious", func(*appsv1.Deployment) {})
 	author := e.user(t, anyFoo).samples.SamplecontrollerV1alpha1()
@@ -274,8 +272,7 @@ func TestAFooAuthorReachesNoOtherDeployment(t *testing.T) {
 // A user who may edit Deployments, and nothing else, cannot write Foos. What they change in the Deployment of a Foo
 // stays, except for what the Foo sets.
 func TestADeploymentEditorChangesOnlyWhatTheFooLeavesOpen(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: "nginx:1.29"})
 	before := e.foo(t, "web")
 	editor := e.user(t, editDeployments)
@@ -343,8 +340,7 @@ func TestOwnersNeedThePermissionToDelete(t *testing.T) {
 // A tenant with all permissions in one namespace changes nothing in another one: not by equal names, and not by an
 // owner reference to a Foo there, which does not cross namespaces.
 func TestATenantReachesNoOtherNamespace(t *testing.T) {
-	e, other := newEnv(t, fullCluster), newEnv(t, fullCluster)
-	e.controller(t)
+	e, other := newEnv(t, servedCluster), newEnv(t, servedCluster)
 	other.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
 	victim := other.foo(t, "web")
 	before, status := other.workload(t, victim.Status.Selector), victim.Status
@@ -621,8 +617,7 @@ func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
 
 // The labels of the pods are those of Kubernetes' sample-controller, and cannot be changed without restarting pods.
 func TestAServiceThatSelectsTheLabelsOfFoosHasTheirPods(t *testing.T) {
-	e := newEnv(t, fullCluster)
-	e.controller(t)
+	e := newEnv(t, servedCluster)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	e.createDeployment(t, "shop", func(dep *appsv1.Deployment) {
 		labels := map[string]string{"app": "nginx", v1alpha1.GroupName + "/deployment": "shop"}

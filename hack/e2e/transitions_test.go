@@ -177,21 +177,22 @@ func TestTransitions(t *testing.T) {
 			{"no longer paused, and all else absent", paused, old.with("replicas", nil).with("image", nil)},
 			{"no longer paused, and a new name", paused, renamed},
 		}...)
-		compareTransitions(t, fullCluster, v1alpha1.ReasonAvailable, transitions)
+		compareTransitions(t, newEnv(t, servedCluster), newEnv(t, servedCluster), v1alpha1.ReasonAvailable, transitions)
 	})
 
 	t.Run("without pods", func(t *testing.T) { // The nodes have no room for so many pods.
 		transitions := transitionsOf("replicas", absent, value{"0", 0}, value{"1", 1}, value{"3", 3},
 			value{"2147483647", math.MaxInt32})
-		compareTransitions(t, apiCluster, v1alpha1.ReasonCreating, transitions)
+		changed, made := newEnv(t, apiCluster), newEnv(t, apiCluster)
+		changed.controller(t)
+		made.controller(t)
+		compareTransitions(t, changed, made, v1alpha1.ReasonCreating, transitions)
 	})
 }
 
 // compareTransitions makes all transitions at once in one namespace, and creates the equivalent Foos in another. A
 // transition has ended when the reason is end or Paused, and no Deployment with an earlier name exists.
-func compareTransitions(t *testing.T, cluster *shared, end string, transitions []transition) {
-	changed, made := newEnv(t, cluster), newEnv(t, cluster)
-	changed.controller(t) // It works in all namespaces.
+func compareTransitions(t *testing.T, changed, made *env, end string, transitions []transition) {
 	nameOf := func(i int) string { return fmt.Sprintf("%03d", i) }
 	create := func(e *env, i int, s spec) {
 		t.Helper()

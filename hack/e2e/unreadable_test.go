@@ -61,7 +61,7 @@ func olderCRD(t *testing.T) string {
 
 func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
 	e := newDedicatedEnv(t, fullCluster) // The test replaces the CRD.
-	next := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	next := e.cluster.env(t)
 	foos := e.foosIn(e.namespace)
 	times := append(unreadableTimes[:len(unreadableTimes):len(unreadableTimes)], unsendableTimes...)
 	name := func(i int) string { return fmt.Sprintf("web-%d", i) }
@@ -94,14 +94,14 @@ func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
 		e.createFoo(t, name(i), v1alpha1.FooSpec{DeploymentName: name(i), Replicas: new(int32(1))})
 	}
 	store()
-	p := e.controller(t)
+	p := e.cluster.controller(t)
 	expectAllServed("new-at-start")
 	store() // The watch has them.
 	expectAllServed("new-behind-them")
 	p.stop(t)
 	store()
 	next.editFoo(t, "new-at-start", `{"spec":{"replicas":2}}`)
-	restarted := e.controller(t)
+	restarted := e.cluster.controller(t)
 	next.waitForFoo(t, "new-at-start", func(foo *v1alpha1.Foo) bool { return foo.Status.AvailableReplicas == 2 })
 	expectAllServed("new-after-restart")
 	for _, log := range []*process{p, restarted} {
@@ -151,13 +151,13 @@ func (e *env) createDeep(t *testing.T, name string) {
 
 func TestAFooTooDeepForAListIsServedAndStopsNoOther(t *testing.T) {
 	e := newDedicatedEnv(t, fullCluster) // No other test can list Foos meanwhile.
-	next := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	next := e.cluster.env(t)
 	expectServed := func(e *env, name string) {
 		t.Helper()
 		e.waitForReason(t, name, v1alpha1.ReasonAvailable)
 		e.deployment(t, name)
 	}
-	first := e.controller(t)
+	first := e.cluster.controller(t)
 	e.createDeep(t, "deep-in-watch")
 	next.createFoo(t, "behind-it", v1alpha1.FooSpec{DeploymentName: "behind-it", Replicas: new(int32(1))})
 	expectServed(next, "behind-it")
@@ -166,7 +166,7 @@ func TestAFooTooDeepForAListIsServedAndStopsNoOther(t *testing.T) {
 
 	e.createDeep(t, "deep-in-list")
 	next.editFoo(t, "behind-it", `{"spec":{"replicas":2}}`)
-	restarted := e.controller(t)
+	restarted := e.cluster.controller(t)
 	next.createFoo(t, "beside-it", v1alpha1.FooSpec{DeploymentName: "beside-it", Replicas: new(int32(1))})
 	next.waitForFoo(t, "behind-it", func(foo *v1alpha1.Foo) bool { return foo.Status.AvailableReplicas == 2 })
 	expectServed(next, "beside-it")
@@ -261,8 +261,8 @@ func TestAFooWithASpecThatCannotBeReadIsReportedAndStopsNoOther(t *testing.T) {
 	}
 	e.kubectl(t, "", "apply", "-f", crdFile)
 	takes(false)
-	p := e.controller(t)
-	next := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+	p := e.cluster.controller(t)
+	next := e.cluster.env(t)
 	next.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web"})
 	next.waitForReason(t, "web", v1alpha1.ReasonCreating)
 	for _, test := range stored {

@@ -102,7 +102,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 	}
 
 	t.Run("one version after the other", func(t *testing.T) {
-		e := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+		e := e.cluster.env(t)
 		copies := []*process{
 			start(t, controllerBinary, patient.flags()...), start(t, controllerBinary, patient.flags()...),
 		}
@@ -130,7 +130,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 	})
 
 	t.Run("both versions at once", func(t *testing.T) {
-		e := &env{cluster: e.cluster, namespace: e.cluster.namespace(t)}
+		e := e.cluster.env(t)
 		first := start(t, controllerBinary)
 		check := e.still(t)
 		began := time.Now()
