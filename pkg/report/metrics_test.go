@@ -2,14 +2,13 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -25,41 +24,6 @@ func foo(ready metav1.ConditionStatus, reason string, since time.Duration) *v1al
 			Type: v1alpha1.ConditionReady, Status: ready, Reason: reason,
 			LastTransitionTime: metav1.Time{Time: created.Add(since)},
 		}}},
-	}
-}
-
-// series returns the series of a metric, sorted: their labels and their value. For a histogram, that is the number and
-// the sum of its observations.
-func series(t *testing.T, registry metrics.KubeRegistry, name string) (series []string) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			words := []string{}
-			for _, label := range metric.GetLabel() {
-				words = append(words, label.GetName()+"="+label.GetValue())
-			}
-			value := fmt.Sprint(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
-			if h := metric.GetHistogram(); h != nil {
-				value = fmt.Sprintf("%d with %v", h.GetSampleCount(), h.GetSampleSum())
-			}
-			series = append(series, strings.Join(append(words, value), " "))
-		}
-	}
-	slices.Sort(series)
-	return series
-}
-
-func mustHave(t *testing.T, registry metrics.KubeRegistry, name string, want ...string) {
-	t.Helper()
-	if diff := cmp.Diff(want, series(t, registry, name)); diff != "" {
-		t.Errorf("%s, - wanted, + is there:\n%s", name, diff)
 	}
 }
 
@@ -92,7 +56,14 @@ func TestTheTimeUntilAFooIsReadyIsObserved(t *testing.T) {
 			foos, registry := New(nil), metrics.NewKubeRegistry()
 			foos.Register(registry.MustRegister)
 			foos.Written(klog.Logger{}, test.have, test.foo)
-			mustHave(t, registry, "foo_controller_foo_unready_seconds", test.want)
+			histogram, err := testutil.GetHistogramVecFromGatherer(registry, "foo_controller_foo_unready_seconds", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("%d with %v", histogram.GetAggregatedSampleCount(), histogram.GetAggregatedSampleSum())
+			if got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
 		})
 	}
 }
@@ -103,17 +74,24 @@ func TestFoosAreCountedByReason(t *testing.T) {
 	var foos []*v1alpha1.Foo
 	registry := metrics.NewKubeRegistry()
 	registry.CustomMustRegister(Count([]string{"Available", "Creating"}, func() []*v1alpha1.Foo { return foos }))
-	mustHave(t, registry, "foo_controller_foos",
-		"reason=Available 0",
-		"reason=Creating 0",
-		"reason=None 0",
-		"reason=Other 0",
-	)
+	expect := func(series string) {
+		t.Helper()
+		const head = "# HELP foo_controller_foos [ALPHA] Number of Foos by the reason of their Ready condition.\n# TYPE foo_controller_foos gauge\n"
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(head+series), "foo_controller_foos"); err != nil {
+			t.Error(err)
+		}
+	}
+	expect(`
+		foo_controller_foos{reason="Available"} 0
+		foo_controller_foos{reason="Creating"} 0
+		foo_controller_foos{reason="None"} 0
+		foo_controller_foos{reason="Other"} 0
+	`)
 	foos = []*v1alpha1.Foo{foo("True", "Available", 0), foo("True", "Available", 0), none, foo("False", "Mine", 0)}
-	mustHave(t, registry, "foo_controller_foos",
-		"reason=Available 2",
-		"reason=Creating 0",
-		"reason=None 1",
-		"reason=Other 1",
-	)
+	expect(`
+		foo_controller_foos{reason="Available"} 2
+		foo_controller_foos{reason="Creating"} 0
+		foo_controller_foos{reason="None"} 1
+		foo_controller_foos{reason="Other"} 1
+	`)
 }
