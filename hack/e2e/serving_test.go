@@ -165,6 +165,10 @@ func TestADefinitionWithoutConditionsIsShown(t *testing.T) {
 	e := newDedicatedEnv(t, apiCluster)
 	e.kubectl(t, "", "patch", "crd", "foos.samplecontroller.k8s.io", "--type=json", "-p",
 		`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions"}]`)
+	until(t, "the API server publishes that schema", func(context.Context) (bool, error) {
+		schema, err := e.try("", "get", "--raw", "/openapi/v3/apis/samplecontroller.k8s.io/v1alpha1")
+		return err == nil && !strings.Contains(schema, "lastTransitionTime"), nil
+	})
 	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--health-probe-bind-address=127.0.0.1:0")
 	readyz := "http://" + p.address(t, "health") + "/readyz?verbose"
 	shows := func(what string, want int, text string) {
