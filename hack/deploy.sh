@@ -41,6 +41,8 @@ check_cluster() {
 	[[ $version =~ \"minor\":\ *\"([0-9]+) ]] && ((BASH_REMATCH[1] >= 32)) ||
 		fail "Kubernetes 1.32 or newer is needed, for the CustomResourceDefinition. This is 1.${BASH_REMATCH[1]-?}."
 	runner=$(kubectl get nodes -l foo-controller.example/pods=run -o name)
+	[[ -n $runner || ! $kubeconfig -ef .cluster/kubeconfig ]] || fail "The pods of this cluster are simulated." \
+		"Stop make run with Ctrl-C, and start a cluster that runs the controller's pods: make cluster"
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \
 		"make $command is only for $namespace. Apply or delete the kustomization of that installation."

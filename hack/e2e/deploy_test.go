@@ -27,6 +27,7 @@ func TestDeployAndUndeployBreakNothingOfOthers(t *testing.T) {
 		name string
 		run  func(t *testing.T, e *env)
 	}{
+		{"a local cluster whose pods are simulated gets no controller", testSimulatedPods},
 		{"an installation in another namespace keeps its permissions", testOtherNamespace},
 		{"a namespace with a Secret of others is kept", testSecretOfOthers},
 		{"a namespace is kept if its objects cannot be listed", testListThatFails},
@@ -100,6 +101,23 @@ func testListThatFails(t *testing.T, e *env) {
 	out, err := scriptIn(root, e.Kubeconfig(), "undeploy", inTime)
 	if want := "is kept, because of what else is in it: not all kinds"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("undeploy: %v, want %q:\n%s", err, want, out)
+	}
+}
+
+// After `make run`, a pod would be reported as ready without a process. KUBECONFIG may name that cluster, too: people
+// source .cluster/env.
+func testSimulatedPods(t *testing.T, e *env) {
+	root := newScriptTree(t, deployScript)
+	local := filepath.Join(root, ".cluster/kubeconfig")
+	config, err := os.ReadFile(e.Kubeconfig())
+	if err := errors.Join(err, os.Mkdir(filepath.Dir(local), 0o700), os.WriteFile(local, config, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, kubeconfig := range []string{"", local} {
+		out, err := scriptIn(root, kubeconfig, "deploy")
+		if err == nil || !strings.Contains(out, "are simulated.\n") || !strings.HasSuffix(out, "make cluster\n") {
+			t.Errorf("with KUBECONFIG=%s: %v, want an error with what to do:\n%s", kubeconfig, err, out)
+		}
 	}
 }
 
