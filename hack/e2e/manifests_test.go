@@ -39,13 +39,14 @@ const deployScript = "hack/deploy.sh"
 
 // script runs deployScript for the cluster, and returns its output.
 func (c *cluster) script(command string, env ...string) (string, error) {
-	return c.scriptIn(".", command, env...)
+	return scriptIn(".", c.Kubeconfig(), command, env...)
 }
 
-// scriptIn is script for the deployScript in another directory than the repository, see newScriptTree.
-func (c *cluster) scriptIn(root, command string, env ...string) (string, error) {
+// scriptIn is script for a kubeconfig, and for a deployScript that may be in another directory than the repository, see
+// newScriptTree.
+func scriptIn(root, kubeconfig, command string, env ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(root, deployScript), command)
-	cmd.Env = append(os.Environ(), append([]string{"KUBECONFIG=" + c.Kubeconfig()}, env...)...)
+	cmd.Env = append(os.Environ(), append([]string{"KUBECONFIG=" + kubeconfig}, env...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -411,7 +412,7 @@ func TestDeployAndUndeploy(t *testing.T) {
 		"create", "-n", "foo-system", "-f", "-") // As the controller does. The pods here are simulated.
 	for _, kept := range []bool{true, false} {
 		out = e.runScript(t, "undeploy")
-		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "That deletes all Foos") {
+		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "This deletes all Foos") {
 			t.Errorf("no line about the CustomResourceDefinition:\n%s", out)
 		}
 		if e.foo(t, "web"); e.deployment(t, "web").UID != before {
