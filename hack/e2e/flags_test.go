@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+var rewrite = flag.Bool("rewrite", false, "write the real table of flags into docs/operations.md")
 
 const operationsPage = "docs/operations.md"
 

@@ -348,35 +348,39 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 
 func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	waitForRoom(t)
+	t.Run("when it is asked to end once the Foo is Ready", func(t *testing.T) {
+		cmd := exec.Command("hack/run.sh")
+		cmd.Env = append(os.Environ(), "RUN_UNTIL_READY=1")
+		playMakeRun(t, cmd, func(string) error { return nil })
+	})
+	t.Run("on SIGTERM", func(t *testing.T) { // TestTryWithMakeRun ends it with Ctrl-C.
+		cmd := exec.Command("hack/run.sh")
+		cmd.Env = append(os.Environ(), "RUN_UNTIL_READY=")
+		playMakeRun(t, cmd, func(string) error { return cmd.Process.Signal(syscall.SIGTERM) })
+	})
+}
+
+// playMakeRun starts `make run` or its script, ends it when the Foo is Ready, and checks that nothing is left behind. end
+// gets the directory of the cluster: another one than the checkout's, which somebody may use. It returns the output.
+func playMakeRun(t *testing.T, cmd *exec.Cmd, end func(dir string) error) string {
+	t.Helper()
 	temp := t.TempDir()
-	dir := filepath.Join(temp, "it's a cluster") // Another one than the checkout's, which somebody may use.
-	for _, test := range []struct {
-		name string
-		env  string
-		end  func(*exec.Cmd) error
-	}{
-		{"when it is asked to end once the Foo is Ready", "RUN_UNTIL_READY=1", func(*exec.Cmd) error { return nil }},
-		{"on Ctrl-C", "RUN_UNTIL_READY=",
-			func(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }},
-		{"on SIGTERM", "RUN_UNTIL_READY=", func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) }},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			cmd := exec.Command("hack/run.sh")
-			cmd.Env = append(os.Environ(), "TMPDIR="+temp, "CLUSTER_DIR="+dir, test.env)
-			out := playScript(t, cmd, "foo/example-foo is Ready with 2 of 2 replicas available", test.end)
-			for _, want := range []string{"NAME ", "source " + dir + "/env\n", "Nothing is left behind."} {
-				if !strings.Contains(out, want) {
-					t.Errorf("the output lacks %q", want)
-				}
-			}
-			if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
-				t.Errorf("files are left behind: %v", left)
-			}
-			if left := processesWith(t, temp); len(left) > 0 {
-				t.Errorf("processes are left behind: %v", left)
-			}
-		})
+	dir := filepath.Join(temp, "it's a cluster")
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "CLUSTER_DIR="+dir)
+	const ready = "foo/example-foo is Ready with 2 of 2 replicas available"
+	out := playScript(t, cmd, ready, func(*exec.Cmd) error { return end(dir) })
+	for _, want := range []string{"NAME ", "  source " + dir + "/env\n", "Nothing is left behind."} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q", want)
+		}
 	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
+		t.Errorf("files are left behind: %v", left)
+	}
+	if left := processesWith(t, temp); len(left) > 0 {
+		t.Errorf("processes are left behind: %v", left)
+	}
+	return out
 }
 
 func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
@@ -500,23 +504,21 @@ func playScript(t *testing.T, cmd *exec.Cmd, ready string, end func(*exec.Cmd) e
 			t.Logf("output:\n%s", out)
 		}
 	})
-	until(t, "the output has "+ready, func(context.Context) (bool, error) {
-		if strings.Contains(out.String(), ready) {
-			return true, nil
-		}
+	for giveUp := time.After(5 * time.Minute); !strings.Contains(out.String(), ready); {
 		select {
 		case err := <-ended:
-			return false, fmt.Errorf("the script ended before: %v", err)
-		default:
-			return false, nil
+			t.Fatalf("the script ended before its output has %q: %v", ready, err)
+		case <-giveUp:
+			t.Fatalf("the output has no %q", ready)
+		case <-time.After(20 * time.Millisecond):
 		}
-	})
+	}
 	if err := end(cmd); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case err := <-ended:
-		if err != nil {
+		if err != nil && err.Error() != "signal: interrupt" { // This is how make ends after Ctrl-C.
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(eventually):

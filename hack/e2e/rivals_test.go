@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -119,22 +117,8 @@ func TestRivals(t *testing.T) {
 		e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
 		e.waitForReason(t, "web", v1alpha1.ReasonNotOwned)
 
-		text, err := os.ReadFile("docs/operations.md")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, after, _ := strings.Cut(string(text), "To hand a Deployment over")
-		_, after, _ = strings.Cut(after, "```\n")
-		commands, _, found := strings.Cut(after, "```")
-		if !found {
-			t.Fatal("docs/operations.md has no commands for it")
-		}
-		kubectl := strings.Join(e.Kubectl("--namespace", e.namespace).Args, " ")
-		script := fmt.Sprintf("kubectl() { %s \"$@\"; }\n%s", kubectl, commands)
-		if out, err := exec.Command("bash", "-o", "errexit", "-c", script).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s\n%s", err, script, out)
-		}
-
+		kubectl := kubectlFunction(e.Kubectl("--namespace", e.namespace))
+		playScenes(t, operationsPage, kubectl, scenesOf(t, operationsPage))
 		e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 		if after := e.deployment(t, "web"); after.UID != dep.UID || *after.Spec.Replicas != 2 {
 			t.Errorf("the Deployment is %s with %d replicas, want the same one, with 2", after.UID, *after.Spec.Replicas)

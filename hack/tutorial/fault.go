@@ -107,8 +107,8 @@ func (l lesson) play(ctx context.Context, root string, f faults.Fault, out io.Wr
 
 func prefixed(prefix, text string) string {
 	var lines strings.Builder
-	for _, line := range splitLines(text) {
-		lines.WriteString("  " + prefix + strings.ReplaceAll(line, "\t", "    ") + "\n")
+	for line := range strings.Lines(text) {
+		lines.WriteString("  " + prefix + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ") + "\n")
 	}
 	return lines.String()
 }
@@ -171,8 +171,8 @@ const maxColumns = 200
 // blockLines returns the lines of a block in the output of a test, which indents them, without comments.
 func blockLines(text string) []string {
 	var lines []string
-	for _, line := range splitLines(text) {
-		line, isIndented := strings.CutPrefix(line, "            ")
+	for line := range strings.Lines(text) {
+		line, isIndented := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "            ")
 		if !isIndented {
 			break // The output of the test continues with something else.
 		}

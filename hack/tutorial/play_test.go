@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,21 +10,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"example.com/foo-controller/hack/tools/play"
 )
 
 // root is the root of the repository.
 const root = "../.."
 
-// attempts is how often the play of a step may be tried. In these steps, something happens while the program waits or
-// works, if kubectl is fast enough. On a busy machine it is not always. The pages promise only that it can happen.
-var attempts = map[int]int{1: 3, 3: 3}
-
-// newStrictStage returns a stage for a test that may run beside others, and closes it at the end. The reason is why the
-// test is skipped with -short.
-func newStrictStage(t *testing.T, reason string) *stage {
-	t.Helper()
+// TestPlays runs the commands of each README.md on a local control plane, and compares their output with the page.
+func TestPlays(t *testing.T) {
 	if testing.Short() {
-		t.Skip(reason + "; run without -short")
+		t.Skip("needs a local control plane; run without -short")
 	}
 	t.Parallel()
 	stage, err := newStage(root, t.Output())
@@ -33,86 +28,48 @@ func newStrictStage(t *testing.T, reason string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(stage.close)
-	stage.strict = true
-	return stage
-}
-
-// TestPlays runs the commands of each page on a local control plane, and compares their output with the page.
-func TestPlays(t *testing.T) {
-	stage := newStrictStage(t, "needs a local control plane")
 	if err := stage.startCluster(); err != nil {
 		t.Fatal(err)
 	}
-	steps := pages(t)
-	for _, step := range steps[:len(steps)-1] {
-		t.Run(step.program, func(t *testing.T) {
-			stage.out = t.Output()
-			defer stage.reset(t)
-			playPage(t, stage, step)
+	for _, step := range pages(t) {
+		ok := t.Run(step.program, func(t *testing.T) {
+			stage.Out = t.Output()
+			if err := stage.build(t.Context(), step); err != nil {
+				t.Fatal(err)
+			}
+			if err := stage.Play(t.Context(), step.scenes()); err != nil {
+				t.Fatal(err)
+			}
+			if step.number == 1 {
+				checkCost(t, stage, step)
+			}
+			stage.clear(t)
 		})
-	}
-	t.Run("the numbers of step 1", func(t *testing.T) {
-		stage.out = t.Output()
-		checkCost(t, stage, steps[0])
-	})
-}
-
-// TestTheLastStep is TestPlays for the step that needs no cluster.
-func TestTheLastStep(t *testing.T) {
-	stage := newStrictStage(t, "compiles the controller")
-	steps := pages(t)
-	playPage(t, stage, steps[len(steps)-1])
-}
-
-func playPage(t *testing.T, stage *stage, step step) {
-	scenes, err := parsePlay(step.page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stage.build(t.Context(), step); err != nil {
-		t.Fatal(err)
-	}
-	for attempt := range max(1, attempts[step.number]) {
-		if attempt > 0 {
-			t.Logf("once more, because of: %v", err)
-			stage.reset(t)
-		}
-		if err = stage.play(t.Context(), scenes); err == nil {
-			return
+		if !ok {
+			break // The next step could not expect an empty cluster.
 		}
 	}
-	t.Errorf("%s/README.md: %v", step.dir, err)
 }
 
-// reset ends all programs and deletes all objects of a play, so that the next one finds an empty cluster.
-func (s *stage) reset(t *testing.T) {
+// clear ends all programs, and deletes what a play has left.
+func (s *stage) clear(t *testing.T) {
 	t.Helper()
-	s.endPrograms()
-	for _, command := range []string{
-		// The API server may have been killed. If it runs, start is an error. The scheduler needs some seconds to connect
-		// again. If meanwhile a Pod was deleted and created again, on another node, it ends, and with it the cluster.
-		"localcluster start kube-apiserver && kubectl run connected --image=nginx &&" +
-			" kubectl wait --for=condition=Ready pod/connected --timeout=80s",
-		"for foo in $(kubectl get foos --output=name); do" +
-			` kubectl patch $foo --type=merge --patch='{"metadata": {"finalizers": null}}'; done`,
-		"kubectl delete foos,deployments,replicasets,pods --all --now --wait",
-		"kubectl delete configmaps -l tutorial",
-		"kubectl delete clusterroles,clusterrolebindings -l tutorial",
-		"kubectl delete serviceaccount learner --ignore-not-found",
-	} {
-		sc := scene{command: command, output: []string{skipLines}}
-		if err := s.run(context.WithoutCancel(t.Context()), sc); err != nil {
-			t.Fatal(err)
-		}
+	s.Close()
+	const left = "kubectl delete foos,deployments,replicasets,pods --all --now\n" +
+		"kubectl delete configmaps,clusterroles,clusterrolebindings -l tutorial\n" +
+		"kubectl delete serviceaccount learner --ignore-not-found"
+	if err := s.Play(t.Context(), []play.Scene{{Command: left, Lines: []string{"..."}, IsScript: true}}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 var bytesOfAPod = regexp.MustCompile(`One Pod is about ([0-9,]+) bytes`)
 
 // checkCost compares the size of a Pod in the page of step 1 with Pods of a Deployment. A tenth more or less is the
-// same. It is the last that uses the stage, so it leaves the Pods.
+// same.
 func checkCost(t *testing.T, stage *stage, step step) {
-	const pods = 20
+	t.Helper()
+	stage.clear(t)
 	match := bytesOfAPod.FindStringSubmatch(step.page)
 	if match == nil {
 		t.Fatalf("%s/README.md has no sentence %v", step.dir, bytesOfAPod)
@@ -121,28 +78,21 @@ func checkCost(t *testing.T, stage *stage, step step) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stage.build(t.Context(), step); err != nil {
-		t.Fatal(err)
+	var out strings.Builder
+	stage.Out = &out
+	err = stage.Play(t.Context(), []play.Scene{
+		{Command: "kubectl create deployment many --image=nginx --replicas=20", Lines: []string{"..."}, IsScript: true},
+		{Command: "kubectl rollout status deployment/many", Lines: []string{"..."}, IsScript: true},
+		{Command: "ask-again --every=1h &", Lines: []string{"[ask-again] list 1: Pods: 20; so far: requests: 1, bytes: <n>"}},
+	})
+	stage.Out = t.Output()
+	var size int
+	_, text, _ := strings.Cut(out.String(), "bytes: ")
+	if _, scanErr := fmt.Sscan(text, &size); err != nil || scanErr != nil {
+		t.Fatalf("%v, %v:\n%s", err, scanErr, &out)
 	}
-	for _, command := range []string{
-		fmt.Sprintf("kubectl create deployment many --image=nginx --replicas=%d", pods),
-		"kubectl rollout status deployment/many",
-	} {
-		if err := stage.run(t.Context(), scene{command: command, output: []string{skipLines}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := stage.start(step.program, " --every=1h"); err != nil {
-		t.Fatal(err)
-	}
-	var n, size int
-	line := <-stage.lines
-	const format = "[ask-again] list 1: Pods: %d; so far: requests: 1, bytes: %d"
-	if _, err := fmt.Sscanf(line, format, &n, &size); err != nil {
-		t.Fatalf("%v: %s", err, line)
-	}
-	if have := size / n; n != pods || have < want*9/10 || have > want*11/10 {
-		t.Errorf("%d Pods have %d bytes, %d each; the page has %d Pods with %d each", n, size, have, pods, want)
+	if have := size / 20; have < want*9/10 || have > want*11/10 {
+		t.Errorf("20 Pods have %d bytes, %d each; the page has %d", size, have, want)
 	}
 }
 
@@ -158,7 +108,7 @@ func TestTheCommandLeavesNothing(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "--step=2", "--pace=0s")
+	cmd := exec.CommandContext(t.Context(), binary, "--step=2", "--pace=1ms")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	stdout, err := cmd.StdoutPipe()
@@ -169,14 +119,11 @@ func TestTheCommandLeavesNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	printed, interrupted := "", false
+	printed := ""
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		printed += lines.Text() + "\n"
-		if !interrupted && strings.Contains(printed, "last command") {
-			interrupted = true
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Error(err)
-			}
+		if strings.Contains(lines.Text(), "last command") {
+			_ = cmd.Process.Signal(os.Interrupt) // Without it, the command does not end.
 		}
 	}
 	if err := cmd.Wait(); err != nil || !strings.HasSuffix(printed, "\nEverything is stopped and removed.\n") {

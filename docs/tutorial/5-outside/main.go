@@ -37,7 +37,7 @@ const (
 )
 
 // shops is how shops are asked. A shop that does not answer must not keep the worker for ever.
-var shops = http.Client{Timeout: 2 * time.Second}
+var shops = http.Client{Timeout: 10 * time.Second}
 
 type controller struct {
 	samples  clientset.Interface

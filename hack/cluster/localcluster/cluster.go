@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	// startDeadline is how long a cluster, or one component of it, may take to become ready.
-	startDeadline = 2 * time.Minute
+	// startDeadline is how long a cluster, or one component of it, may take to become ready. A busy machine needs minutes.
+	startDeadline = 5 * time.Minute
 	// portAttempts is how many ports a component tries until one is free.
 	portAttempts = 5
 	pollInterval = 50 * time.Millisecond
+	// progressInterval is the time after which each wait prints a line.
+	progressInterval = 20 * time.Second
 )
 
 // A cluster is one control plane: its directory, keys and ports, and the components it runs.
@@ -123,7 +125,7 @@ func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) 
 		}
 	}()
 
-	sick, err := await(ctx, func() error { return c.check(ctx, comp) })
+	sick, err := await(ctx, comp.name, func() error { return c.check(ctx, comp) })
 	if sick != nil {
 		return fmt.Errorf("%s is not healthy after %s: %w; its log is %s", comp.name, startDeadline, sick, p.log)
 	}
@@ -131,10 +133,11 @@ func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) 
 }
 
 // await calls check until it returns nil. If the deadline of ctx comes first, late is the last error of
-// check. If ctx ends for another reason, err is that reason.
-func await(ctx context.Context, check func() error) (late, err error) {
-	ticker := time.NewTicker(pollInterval)
+// check. If ctx ends for another reason, err is that reason. what is checked is in the lines of progress.
+func await(ctx context.Context, what string, check func() error) (late, err error) {
+	ticker, progress := time.NewTicker(pollInterval), time.NewTicker(progressInterval)
 	defer ticker.Stop()
+	defer progress.Stop()
 	var last error
 	for {
 		err := check()
@@ -150,6 +153,8 @@ func await(ctx context.Context, check func() error) (late, err error) {
 				return last, nil
 			}
 			return nil, context.Cause(ctx)
+		case <-progress.C:
+			printLine("%s: still waiting: %v", what, last)
 		case <-ticker.C:
 		}
 	}

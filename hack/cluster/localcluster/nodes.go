@@ -101,7 +101,7 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	}
 	printLine("nodes: created %d, waiting for them to become Ready", nodes)
 
-	missing, err := await(ctx, func() error { return podBlocker(ctx, client, nodes) })
+	missing, err := await(ctx, "nodes", func() error { return podBlocker(ctx, client, nodes) })
 	if missing != nil {
 		return fmt.Errorf("no Pod could run after %s: %w; see the logs of %s and %s",
 			startDeadline, missing, c.log(controllerManager), c.log(kwok))

@@ -1,0 +1,156 @@
+package play
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLinesAreCompared(t *testing.T) {
+	programs := []string{"[a] 1", "[b] 1", "...", "[a] 2", "[b] 2"}
+	for _, c := range []struct {
+		name       string
+		want, have []string
+		refused    bool // The last line is not accepted.
+		missing    bool // Lines are missing after the last one.
+	}{
+		{name: "the same lines", want: []string{"a", "b"}, have: []string{"a", "b"}},
+		{name: "another line", want: []string{"a", "b"}, have: []string{"a", "c"}, refused: true, missing: true},
+		{name: "a line is missing", want: []string{"a", "b"}, have: []string{"a"}, missing: true},
+		{name: "one line more", want: []string{"a"}, have: []string{"a", "b"}, refused: true},
+		{name: "the wrong order", want: []string{"a", "b"}, have: []string{"b"}, refused: true, missing: true},
+		{name: "a placeholder", want: []string{"<time> ago."}, have: []string{"12 s ago."}},
+		{name: "two placeholders", want: []string{"uid <uid> of <n>"}, have: []string{"uid 1-2 of 3"}},
+		{name: "a number", want: []string{"<n> bytes"}, have: []string{"12 bytes"}},
+		{name: "no number", want: []string{"<n> bytes"}, have: []string{"1x bytes"}, refused: true, missing: true},
+		{name: "nothing for a placeholder", want: []string{"<x> b"}, have: []string{" b"}, refused: true, missing: true},
+		{name: "a dot is a dot", want: []string{"a.b"}, have: []string{"axb"}, refused: true, missing: true},
+		{name: "skipped lines", want: []string{"...", "z"}, have: []string{"a", "b", "z"}},
+		{name: "no lines to skip", want: []string{"...", "z"}, have: []string{"z"}},
+		{name: "skipped to the end", want: []string{"a", "..."}, have: []string{"a", "b"}},
+		{name: "the line after skipped ones is missing", want: []string{"...", "z"}, have: []string{"a"}, missing: true},
+		{name: "no lines"},
+
+		{name: "programs, as in the page", want: programs, have: []string{"[a] 1", "[b] 1", "[a] 2", "[b] 2"}},
+		{name: "programs, one after the other", want: programs, have: []string{"[b] 1", "[b] 2", "[a] 1", "[a] 2"}},
+		{name: "skipped lines of a", want: programs, have: []string{"[a] 1", "[a] x", "[b] 1", "[b] 2", "[a] 2"}},
+		{name: "a line of b, of which none is skipped", want: programs, have: []string{"[b] 1", "[b] x"}, refused: true,
+			missing: true},
+		{name: "the wrong order in b", want: programs, have: []string{"[b] 2"}, refused: true, missing: true},
+		{name: "an unknown program", want: programs, have: []string{"[c] 1"}, refused: true, missing: true},
+		{name: "lines of a are missing", want: programs, have: []string{"[a] 1", "[b] 1", "[b] 2"}, missing: true},
+		{name: "skipped lines before a program are not those of the command", want: []string{"done", "...", "[a] 1"},
+			have: []string{"done", "[a] x", "[a] 1", "more"}, refused: true},
+	} {
+		m := newMatcher(c.want)
+		for i, line := range c.have {
+			if accepted, want := m.accept(line), !c.refused || i < len(c.have)-1; accepted != want {
+				t.Errorf("%s: %q is accepted: %t, want %t", c.name, line, accepted, want)
+			}
+		}
+		if missing := m.missing(); len(missing) > 0 != c.missing {
+			t.Errorf("%s: %q are missing, want some: %t", c.name, missing, c.missing)
+		}
+	}
+}
+
+func TestScenesAreReadFromThePage(t *testing.T) {
+	const page = `
+<!-- run: TestIt -->
+"""console
+# Two programs.
+$ one --every=1s &
+[one] started
+$ kubectl apply -f - <<EOF
+> kind: Foo
+> EOF
+foo created
+> quoted
+...
+[one] seen
+"""
+
+<!-- run: TestOther -->
+"""console
+$ not played
+"""
+<!-- run: TestIt -->
+"""console
+[one] late
+"""
+<!-- run: TestIt -->
+"""sh
+k get foos
+k get pods
+"""
+
+"""text
+NAME
+"""
+<!-- run: TestIt -->
+"""sh
+k apply
+"""
+`
+	want := []Scene{
+		{Command: "# Two programs."},
+		{Command: "one --every=1s &", Lines: []string{"[one] started"}},
+		{Command: "kubectl apply -f - <<EOF\nkind: Foo\nEOF", Lines: []string{"foo created", "> quoted", "...", "[one] seen"}},
+		{Lines: []string{"[one] late"}},
+		{Command: "k get foos\nk get pods", Lines: []string{"NAME"}, IsScript: true},
+		{Command: "k apply", Lines: []string{"..."}, IsScript: true},
+	}
+	if diff := cmp.Diff(want, Scenes(strings.ReplaceAll(page, `"""`, "```"), "TestIt")); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+}
+
+// TestPlays plays scenes with programs that every machine has. A play of a reader continues after all that differs.
+func TestPlays(t *testing.T) {
+	const program = "$ sh -c 'echo ready; echo $WORD; sleep 100 & wait' &\n[sh] ready\n[sh] hello\n"
+	for _, c := range []struct {
+		name, transcript string
+		want             string // Part of the error.
+		failsForReaders  bool
+	}{
+		{name: "a command", transcript: "$ echo $WORD; pwd\nhello\n/\n"},
+		{name: "another output", transcript: "$ echo $WORD\nbye\n", want: "the page has:\n  bye\nand this was printed:\n  hello"},
+		{name: "output without one in the page", transcript: "$ echo $WORD\n", want: "and this was printed:\n  hello"},
+		{name: "no output", transcript: "$ true\nhello\n", want: "the page has:\n  hello\n"},
+		{name: "a transcript shows errors", transcript: "$ echo $WORD; false\nhello\n"},
+		{name: "a program", transcript: program + "# A comment.\n$ kill -KILL %sh\n[sh] (signal: killed)\n"},
+		{name: "another line of a program", transcript: strings.Replace(program, "hello", "bye", 1),
+			want: "the page has:\n  [sh] bye\nand this was printed:\n  [sh] hello"},
+		{name: "a program runs already", transcript: program + program, want: "sh runs already", failsForReaders: true},
+		{name: "a program does not run", transcript: "$ kill -INT %sh\n", want: "sh does not run", failsForReaders: true},
+		{name: "a program is held", transcript: "$ sh -c 'while echo tick; do sleep 0.1; done' &\n[sh] tick\n" +
+			"$ kill -STOP %sh\n$ until ps -o state= --ppid $PPID | grep T; do sleep 0.1; done\nT\n" +
+			"$ kill -CONT %sh\n...\n[sh] tick\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for pace, wantsError := range map[time.Duration]bool{0: c.want != "", time.Millisecond: c.failsForReaders} {
+				if strings.Contains(c.want, "[sh] bye") && pace > 0 {
+					continue // It waits for the line of the page.
+				}
+				s := &Stage{Root: "/", Prelude: "export WORD=hello", Out: t.Output(), Pace: pace}
+				err := s.Play(t.Context(), transcript(c.transcript))
+				s.Close()
+				if (err != nil) != wantsError || wantsError && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("with the pace %v: %v, want %q", pace, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestEachCommandOfAScriptMustSucceed(t *testing.T) {
+	s := &Stage{Root: "/", Out: t.Output()}
+	for command, fails := range map[string]bool{"true": false, "false\ntrue": true} {
+		err := s.Play(t.Context(), []Scene{{Command: command, Lines: []string{skipLines}, IsScript: true}})
+		if (err != nil) != fails {
+			t.Errorf("%q: %v, want an error: %t", command, err, fails)
+		}
+	}
+}
