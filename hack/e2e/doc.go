@@ -10,8 +10,8 @@
 // bin/podrunner and bin/image-native.
 //
 // The first test that needs a control plane starts it, see shared. Tests that share one run at the same time, each in
-// namespaces of its own. The controllers that they start serve only these, except on servedCluster, where one controller
-// serves all tests. A proxy between a controller and its API server can delay or lose requests.
+// namespaces of its own. The controllers that they start serve only these, except on servedCluster, where one
+// controller serves all tests. A proxy between a controller and its API server can delay or lose requests.
 //
 // This is a module of its own because its tests need kstatus and a Lua interpreter, to read a Foo as other tools do.
 // The controller does not depend on these.
