@@ -130,7 +130,7 @@ test-image: #- the container image
 	@$(call in,hack/image) -timeout 15m ./...
 
 test-tutorial: build #- play each step of the tutorial
-	@go test -count=1 -v -timeout 15m -run TestPlays ./hack/tutorial
+	@go test -count=1 -v -timeout 30m -run TestPlays ./hack/tutorial
 
 test-monitoring: #- test the alerts with Prometheus' rule engine
 	@$(call in,hack/monitoring) -timeout 10m ./...
