@@ -27,9 +27,9 @@ type Scene struct {
 //	[ask-again] list 1: Pods: 1; so far: requests: 1, bytes: <n>
 //	...
 //
-// A line that begins with "> " continues a command. Lines of programs that run in the background begin with the name in
-// brackets. Any other block is one command, and its output is the block after it, if there is one. A part such as <name>
-// is different each time, <n> is a number, and a line "..." stands for any number of lines.
+// A line that begins with "> " continues a command. Lines of programs that run in the background begin with the name
+// in brackets. Any other block is one command, and its output is the block after it, if there is one. A part such as
+// <name> is different each time, <n> is a number, and a line "..." stands for any number of lines.
 func Scenes(page, test string) []Scene {
 	var scenes []Scene
 	for _, block := range markdown.Parse(page).Blocks {
@@ -98,8 +98,8 @@ func matchLine(want, have string) bool {
 // Those of the command itself have no name. Lines of different programs may come in another order than in the page.
 type matcher map[string][]string
 
-// newMatcher returns the matcher for the lines of a scene. A line skipLines is about the program of the next line or, as
-// the last line, about that of the line before it.
+// newMatcher returns the matcher for the lines of a scene. A line skipLines is about the program of the next line or,
+// as the last line, about that of the line before it.
 func newMatcher(lines []string) matcher {
 	m, of := matcher{}, ""
 	for i, line := range lines {

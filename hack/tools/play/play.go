@@ -192,7 +192,8 @@ func (s *Stage) kill(signal syscall.Signal, name string) error {
 	if p == nil {
 		return fmt.Errorf("%s does not run", name)
 	}
-	if err := syscall.Kill(-p.cmd.Process.Pid, signal); err != nil || signal == syscall.SIGSTOP || signal == syscall.SIGCONT {
+	err := syscall.Kill(-p.cmd.Process.Pid, signal)
+	if err != nil || signal == syscall.SIGSTOP || signal == syscall.SIGCONT {
 		return err
 	}
 	select {
