@@ -4,6 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -o errexit -o nounset -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.NOTPARALLEL: # Tests that wait for real time need the machine for themselves.
 
 # Files that git does not know make the version dirty too, because Go compiles them. `git describe --dirty` does not
 # count them.
@@ -90,11 +91,11 @@ verify: ## all checks that run no program; changes nothing
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
 GOTEST := gotestsum --format standard-quiet -- -count=1
-in = cd $(1) && go tool -modfile=$(CURDIR)/hack/tools/tools.mod $(GOTEST)
+in = cd $(1) && go tool -modfile='$(CURDIR)/hack/tools/tools.mod' $(GOTEST)
 E2E := $(call in,hack/e2e) -parallel 16 -timeout 30m
 
 # The end-to-end tests of the parts of test-all. The others are for each change.
-E2E_ARTIFACTS := TestPods|TestAnOrdinaryUserCanRunPods|TestTheUmaskOf.*|TestMakeCluster.*|TestDeployAndUndeploy.*|$\
+E2E_ARTIFACTS := TestPods|TestAnOrdinaryUserCanRunPods|TestTheUmaskOf.*|TestMakeCluster.*|TestMakeRunAndMakeCluster.*|TestDeployAndUndeploy.*|$\
 	TestAdmissionPolicies|TestAControllerWithAdmissionPolicies|TestThePermissionsAreThose.*|$\
 	TestWithoutAPermission.*|TestOwnersNeedThePermissionToDelete|TestWhatTheTokenOfTheControllerReaches
 E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndADowngradeUnderLoad|$\
@@ -113,7 +114,7 @@ test: build bin/foo-controller-race ## the tests for each change, also on a Kube
 # The parts of test-all. .ci/run runs those whose files have changed.
 .PHONY: test-core test-artifacts test-sim test-cluster test-image test-tutorial test-monitoring
 test-core: build bin/foo-controller-race #- what takes long or a cluster of its own: upgrades, autoscalers, memory
-	@$(E2E) -run '^($(E2E_CORE))$$' ./...
+	@$(E2E) -race -run '^($(E2E_CORE))$$' ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
 
 test-artifacts: build bin/foo-controller-race bin/podrunner bin/image-native #- permissions, policies, pods, make deploy

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # hack/deploy.sh deploy|undeploy|manifests, for `make deploy`, `make undeploy` and `make manifests`.
 #
-# IMAGE is the image of the controller. KUBECONFIG is the cluster, and .cluster/kubeconfig if it is not set: the cluster
-# of `make cluster`. ~/.kube/config is never used by itself, so that nobody installs a test version in a real cluster.
-# TIMEOUT is how long deploy and undeploy wait for the pods, 180s if it is not set.
+# IMAGE is the image of the controller. KUBECONFIG is the cluster: without it, that of `make cluster`, never that of
+# ~/.kube/config, so that nobody installs a test version in a real cluster. TIMEOUT is how long to wait for pods.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly command=${1-} image=${IMAGE:-foo-controller:latest} timeout=${TIMEOUT:-180s} namespace=foo-system
-readonly kubeconfig=${KUBECONFIG:-.cluster/kubeconfig} deployment=deployment/foo-controller
+readonly here=${CLUSTER_DIR:-.cluster}/kubeconfig deployment=deployment/foo-controller
+readonly kubeconfig=${KUBECONFIG:-$here}
 
 step() { printf '\n==> %s\n' "$*"; }
 fail() { printf 'deploy: %s\n' "$@" >&2; exit 1; } # LINES...
+hint() { [[ $kubeconfig -ef $here ]] && echo "  make kubectl ARGS=\"$*\"" || echo "  kubectl --kubeconfig=$kubeconfig $*"; }
 
 # The bundled kubectl wants the directory of a local cluster. --kubeconfig has precedence over the empty file in it.
 # kustomize reads only relative paths, so the directory is in the repository.
@@ -28,8 +29,7 @@ customize() { # CONTROLLER: makes $work its kustomization, with the image and th
 	EOT
 }
 
-# check_cluster fails if the controller cannot be in the cluster. It sets runner to the node that really runs pods in a
-# local cluster, if there is one: its other nodes are simulated.
+# check_cluster fails if the controller cannot be in the cluster. It sets runner to a node that runs pods, if one does.
 check_cluster() {
 	local version owner
 	[[ -f $kubeconfig || -n ${KUBECONFIG-} ]] || fail "There is no local cluster. In another terminal: make cluster" \
@@ -41,7 +41,7 @@ check_cluster() {
 	[[ $version =~ \"minor\":\ *\"([0-9]+) ]] && ((BASH_REMATCH[1] >= 32)) ||
 		fail "Kubernetes 1.32 or newer is needed, for the CustomResourceDefinition. This is 1.${BASH_REMATCH[1]-?}."
 	runner=$(kubectl get nodes -l foo-controller.example/pods=run -o name)
-	[[ -n $runner || ! $kubeconfig -ef .cluster/kubeconfig ]] || fail "The pods of this cluster are simulated." \
+	[[ -n $runner || ! $kubeconfig -ef $here ]] || fail "The pods of this cluster are simulated." \
 		"Stop make run with Ctrl-C, and start a cluster that runs the controller's pods: make cluster"
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \
@@ -54,7 +54,7 @@ deploy() {
 	if [[ -n $runner ]]; then customize hack/cluster/deploy-local; else customize artifacts/deploy; fi
 	kubectl apply --server-side --force-conflicts --field-manager=foo-controller-deploy -k "$work"
 	kubectl rollout status "$deployment" -n "$namespace" --timeout="$timeout" && step "It runs. Now create a Foo:" &&
-		echo "  kubectl --kubeconfig=$kubeconfig apply -f artifacts/examples/example-foo.yaml" && return
+		hint apply -f artifacts/examples/example-foo.yaml && return
 	step "The pods, the latest events, and the log of the controller"
 	kubectl get pods -n "$namespace" -o wide || true
 	kubectl get events -n "$namespace" --sort-by=.lastTimestamp | tail -n 10 || true
@@ -70,7 +70,7 @@ undeploy() {
 	step "Removing the controller from the cluster in $kubeconfig"
 	check_cluster
 	kubectl delete "$deployment" -n "$namespace" --ignore-not-found --cascade=foreground --timeout="$timeout" ||
-		{ echo "These pods do not stop. Is their node gone? Delete it:" && kubectl get pods -n "$namespace" -o wide; }
+		{ kubectl get pods -n "$namespace" -o wide && echo "These do not stop. Is a node gone? kubectl delete node NAME"; }
 	kubectl delete -k artifacts/deploy -l '!pod-security.kubernetes.io/enforce' --ignore-not-found # Not the Namespace.
 	kubectl delete lease foo-controller -n "$namespace" --ignore-not-found
 	# A namespace is deleted with everything in it, so it is kept if it has something that somebody else put there: that
@@ -84,7 +84,7 @@ undeploy() {
 	[[ -n $others ]] || kubectl delete namespace "$namespace" --ignore-not-found --timeout="$timeout" ||
 		echo "It will be gone when its last pod is."
 	step "The controller is removed. The CustomResourceDefinition, all Foos and their Deployments are kept."
-	echo "This deletes all Foos, their Deployments and pods: kubectl --kubeconfig=$kubeconfig delete -k artifacts/crd"
+	echo "This deletes all Foos, their Deployments and pods:" && hint delete -k artifacts/crd
 }
 
 manifests() {

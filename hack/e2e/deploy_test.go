@@ -68,7 +68,7 @@ func testPodThatStays(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	out, err := e.script("undeploy", inTime)
-	if err != nil || !strings.Contains(out, "stays") || !strings.Contains(out, "These pods do not stop.") {
+	if err != nil || !strings.Contains(out, "stays") || !strings.Contains(out, "These do not stop.") {
 		t.Errorf("undeploy: %v\n%s", err, out)
 	}
 	left := e.kubectl(t, "", "get", "clusterroles,clusterrolebindings", "-o", "name", "-l", "app.kubernetes.io/name")

@@ -1,7 +1,7 @@
 // Package e2e tests the controller from end to end: the binary as a process, on real control planes. It has only tests.
 //
 //	make test                    the tests for each change
-//	make test-core               those that take long, or need a control plane of their own
+//	make test-core               those that take long, or change a control plane of their own
 //	make test-artifacts          those of artifacts/, and of the controller in pods
 //	go test -run TestRename .    one test, after bin/localcluster and bin/foo-controller-race are built
 //	go test -short .             the few tests that need neither

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,6 +34,9 @@ func TestTryWithMakeRun(t *testing.T) {
 		playScenes(t, "docs/try.md", prelude, scenes[2:])
 		return syscall.Kill(-makeRun.Process.Pid, syscall.SIGINT)
 	})
+	if strings.Contains(out, "make: ***") {
+		t.Errorf("make run ended with an error:\n%s", out)
+	}
 	if scaled := regexp.MustCompile("example-foo +5 +5 +5 +True"); !scaled.MatchString(out) {
 		t.Errorf("make run does not show %v:\n%s", scaled, out)
 	}
@@ -56,7 +60,10 @@ func TestOperationsMetricsPermission(t *testing.T) {
 	}
 	t.Cleanup(func() { e.kubectl(t, "", "delete", "clusterrolebinding", "read-foo-metrics") })
 	playScenes(t, operationsPage, kubectlFunction(e.Kubectl()), scenesOf(t, operationsPage))
-	e.kubectl(t, "", prometheus...)
+	until(t, "Prometheus may read the metrics", func(context.Context) (bool, error) {
+		_, err := e.try("", prometheus...)
+		return err == nil, nil
+	})
 }
 
 // kubectlFunction returns a shell function kubectl that runs cmd.

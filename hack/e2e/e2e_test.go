@@ -53,9 +53,12 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	for _, c := range []*shared{apiCluster, fullCluster, servedCluster} {
-		if log := c.stop(); log != "" {
-			fmt.Println(log)
+		if err := c.stop(); err != nil {
+			fmt.Println(err)
 			code = 1
+		}
+		if code != 0 && c.controller != nil {
+			fmt.Printf("Log of the controller of servedCluster:\n%s", c.controller.log)
 		}
 	}
 	os.Exit(code)
@@ -94,8 +97,8 @@ var (
 // parallel has the names of the tests that run in parallel with others.
 var parallel sync.Map
 
-// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times. The
-// parts of a test call it by themselves where they can.
+// inParallel lets a test run in parallel with others. A test that uses several clusters calls it several times. Parts of
+// a test call t.Parallel where they can.
 func inParallel(t *testing.T) {
 	if strings.Contains(t.Name(), "/") {
 		return
@@ -131,19 +134,15 @@ func (s *shared) start() {
 	}
 }
 
-// stop stops the cluster after the last test. It returns the log of its controller if that did not end as it should.
-func (s *shared) stop() (log string) {
+// stop stops the cluster, and its controller, after the last test.
+func (s *shared) stop() (err error) {
 	if s.controller != nil {
-		s.controller.signal(syscall.SIGTERM)
-		<-s.controller.done
-		if code := s.controller.cmd.ProcessState.ExitCode(); code != 0 {
-			log = fmt.Sprintf("The controller of all tests ended with %d:\n%s", code, s.controller.log)
-		}
+		err = s.controller.end()
 	}
 	if s.cluster != nil {
 		s.cluster.Stop()
 	}
-	return log
+	return err
 }
 
 // controlPlanes has an element for each test that has a control plane of its own, which needs half a gigabyte.
@@ -321,6 +320,13 @@ func (p *process) signal(sig os.Signal) {
 // stop stops the process with SIGTERM, unless it has received a signal before, and checks its exit code.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// end is stop outside of a test.
+func (p *process) end() error {
 	if !p.signalled {
 		p.signal(syscall.SIGTERM)
 	}
@@ -328,12 +334,12 @@ func (p *process) stop(t *testing.T) {
 	case <-p.done:
 	case <-time.After(eventually):
 		_ = p.cmd.Process.Kill()
-		t.Errorf("the controller did not stop:\n%s", p.log)
-		return
+		return fmt.Errorf("the controller did not stop:\n%s", p.log)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != p.code {
-		t.Errorf("the controller ended with %d, want %d", code, p.code)
+		return fmt.Errorf("the controller ended with %d, want %d", code, p.code)
 	}
+	return nil
 }
 
 // controller starts the controller as controllerUser for all namespaces of a cluster that no other test uses, and waits

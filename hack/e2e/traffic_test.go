@@ -126,7 +126,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	e := newDedicatedEnv(t, apiCluster)
 	c := e.cluster
-	first := e.controller(t)
+	first := c.controller(t)
 
 	const foos = 29 // With the rival, as many as a namespace may have events at once.
 	for i := range foos {
@@ -175,7 +175,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	}
 
 	first.stop(t)
-	e.controller(t).waitForLog(t, `"Done waiting" for="caches" instance="SharedIndexInformer *v1alpha1.Foo`)
+	c.controller(t).waitForLog(t, `"Done waiting" for="caches" instance="SharedIndexInformer *v1alpha1.Foo`)
 	e.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"}) // Queued behind all others.
 	e.waitForReason(t, "last", v1alpha1.ReasonCreating)
 	want := []string{

@@ -31,9 +31,6 @@ import (
 // nextBinary is a version of the controller that differs from this one: see differences.
 const nextBinary = "bin/foo-controller-next"
 
-// patient are durations of an election with which a leader on a busy machine stays the leader.
-var patient = electionTimes{6 * time.Second, 4 * time.Second, 500 * time.Millisecond}
-
 // nextImage is the image of a Foo without one, in that version.
 const nextImage = "nginx:next"
 

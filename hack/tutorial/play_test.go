@@ -18,6 +18,7 @@ import (
 const root = "../.."
 
 // TestPlays runs the commands of each README.md on a local control plane, and compares their output with the page.
+// TestTheLastStepPlays does that for the last one, which needs none.
 func TestPlays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a local control plane; run without -short")
@@ -31,7 +32,8 @@ func TestPlays(t *testing.T) {
 	if err := stage.startCluster(); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range pages(t) {
+	steps := pages(t)
+	for _, step := range steps[:len(steps)-1] {
 		ok := t.Run(step.program, func(t *testing.T) {
 			stage.Out = t.Output()
 			if err := stage.build(t.Context(), step); err != nil {
@@ -48,6 +50,21 @@ func TestPlays(t *testing.T) {
 		if !ok {
 			break // The next step could not expect an empty cluster.
 		}
+	}
+}
+
+func TestTheLastStepPlays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a test; run without -short")
+	}
+	t.Parallel()
+	stage, err := newStage(root, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := pages(t)
+	if err := stage.Play(t.Context(), steps[len(steps)-1].scenes()); err != nil {
+		t.Fatal(err)
 	}
 }
 

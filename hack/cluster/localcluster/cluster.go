@@ -133,7 +133,7 @@ func (c *cluster) awaitHealthy(ctx context.Context, comp component, p *process) 
 }
 
 // await calls check until it returns nil. If the deadline of ctx comes first, late is the last error of
-// check. If ctx ends for another reason, err is that reason. what is checked is in the lines of progress.
+// check. If ctx ends for another reason, err is that reason. Lines of progress begin with what.
 func await(ctx context.Context, what string, check func() error) (late, err error) {
 	ticker, progress := time.NewTicker(pollInterval), time.NewTicker(progressInterval)
 	defer ticker.Stop()

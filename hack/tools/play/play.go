@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience is how long a play waits for the end of a command, and for lines that do not come. A busy machine must not
-	// end a play, so it is long. kuberc has the one of kubectl.
+	// end a play, so it is long. kuberc has the timeout of kubectl wait.
 	patience = 10 * time.Minute
 	// readersPatience is how long a play with a pace waits for lines.
 	readersPatience = 30 * time.Second
@@ -63,7 +63,7 @@ func (s *Stage) Play(ctx context.Context, scenes []Scene) error {
 }
 
 func (s *Stage) play(ctx context.Context, scene Scene) error {
-	if strings.HasPrefix(scene.Command, "#") {
+	if !scene.IsScript && strings.HasPrefix(scene.Command, "#") {
 		s.printf("\n%s\n", scene.Command)
 		return nil
 	}

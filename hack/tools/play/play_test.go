@@ -129,7 +129,7 @@ func TestScenesArePlayed(t *testing.T) {
 		{name: "a program runs already", transcript: program + program, want: "sh runs already", failsForReaders: true},
 		{name: "a program does not run", transcript: "$ kill -INT %sh\n", want: "sh does not run", failsForReaders: true},
 		{name: "a program is held", transcript: "$ sh -c 'while echo tick; do sleep 0.1; done' &\n[sh] tick\n" +
-			"$ kill -STOP %sh\n$ until ps -o state= --ppid $PPID | grep T; do sleep 0.1; done\nT\n" +
+			"$ kill -STOP %sh\n$ until grep -qs '^State:.*stopped' /proc/[0-9]*/status; do sleep 0.1; done\n" +
 			"$ kill -CONT %sh\n...\n[sh] tick\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
