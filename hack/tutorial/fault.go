@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"example.com/foo-controller/hack/tools/faults"
@@ -16,17 +17,17 @@ import (
 // faultsFile describes the faults of step 7.
 const faultsFile = stepsDir + "/7-real-life/faults.txt"
 
-// readFaults returns the faults by their names.
-func readFaults(root string) (map[string]faults.Fault, error) {
-	described, err := faults.Read(filepath.Join(root, faultsFile))
+// readFault returns the fault of this name.
+func readFault(root, name string) (faults.Fault, error) {
+	all, err := faults.Read(filepath.Join(root, faultsFile))
+	i := slices.IndexFunc(all, func(f faults.Fault) bool { return f.Name == name })
+	if err == nil && i < 0 {
+		err = fmt.Errorf("%q is not in %s", name, faultsFile)
+	}
 	if err != nil {
-		return nil, err
+		return faults.Fault{}, err
 	}
-	named := map[string]faults.Fault{}
-	for _, f := range described {
-		named[f.Name] = f
-	}
-	return named, nil
+	return all[i], nil
 }
 
 // overlay returns the name of a file for Go's flag -overlay, with which Go reads the file with the fault.
@@ -64,19 +65,19 @@ func plant(ctx context.Context, root, number string, out io.Writer) error {
 		return err
 	}
 	lessons := readLessons(steps[len(steps)-1].page)
-	named, err := readFaults(root)
-	if err != nil {
-		return err
-	}
 	for _, l := range lessons {
 		if l.number == number {
-			return l.play(ctx, root, named[l.fault], out)
+			return l.play(ctx, root, out)
 		}
 	}
 	return fmt.Errorf("there is no fault %s: choose 1 to %d", number, len(lessons))
 }
 
-func (l lesson) play(ctx context.Context, root string, f faults.Fault, out io.Writer) error {
+func (l lesson) play(ctx context.Context, root string, out io.Writer) error {
+	f, err := readFault(root, l.fault)
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "foo-fault-")
 	if err != nil {
 		return err

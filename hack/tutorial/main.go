@@ -13,8 +13,6 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"example.com/foo-controller/hack/tools/play"
 )
 
 func main() {
@@ -73,6 +71,3 @@ func run(ctx context.Context, number int, pace time.Duration) error {
 	stage.Forward(ctx)
 	return nil
 }
-
-// scenes returns the scenes of the page: the test TestPlays plays them, too.
-func (s step) scenes() []play.Scene { return play.Scenes(s.page, "TestPlays") }

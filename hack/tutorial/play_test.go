@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/foo-controller/hack/tools/play"
 )
@@ -35,7 +37,9 @@ func TestPlays(t *testing.T) {
 	steps := pages(t)
 	for _, step := range steps[:len(steps)-1] {
 		ok := t.Run(step.program, func(t *testing.T) {
-			stage.Out = t.Output()
+			var out strings.Builder
+			stage.Out = io.MultiWriter(t.Output(), &out)
+			began := time.Now()
 			if err := stage.build(t.Context(), step); err != nil {
 				t.Fatal(err)
 			}
@@ -43,6 +47,7 @@ func TestPlays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if step.number == 1 {
+				checkLists(t, out.String(), time.Since(began))
 				checkCost(t, stage, step)
 			}
 			stage.clear(t)
@@ -77,6 +82,21 @@ func (s *stage) clear(t *testing.T) {
 		"kubectl delete serviceaccount learner --ignore-not-found"
 	if err := s.Play(t.Context(), []play.Scene{{Command: left, Lines: []string{"..."}, IsScript: true}}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+var list = regexp.MustCompile(`list ([0-9]+): Pods: 1; so far: requests: ([0-9]+),`)
+
+// checkLists checks the last numbers of step 1. On any machine, three seconds are between two lists, and each list is a
+// request, also those that failed.
+func checkLists(t *testing.T, printed string, took time.Duration) {
+	t.Helper()
+	all := list.FindAllStringSubmatch(printed, -1)
+	last := all[len(all)-1]
+	lists, err := strconv.Atoi(last[1])
+	requests, err2 := strconv.Atoi(last[2])
+	if most := int(took/(3*time.Second)) + 1; err != nil || err2 != nil || lists > most || requests < lists {
+		t.Errorf("%q after %v: want at most %d lists, and a request for each", last[0], took, most)
 	}
 }
 

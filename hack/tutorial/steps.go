@@ -1,13 +1,13 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+
+	"example.com/foo-controller/hack/tools/play"
 )
 
-// stepsDir has a folder for each step.
+// stepsDir has a folder for each step, such as 1-ask-again.
 const stepsDir = "docs/tutorial"
 
 // A step is a step of the tutorial.
@@ -16,38 +16,26 @@ type step struct {
 	// dir is its folder, from the root of the repository, and program the name of its program: the folder's name without
 	// the number.
 	dir, program string
-	// page is the text of its README.md.
-	page string
-	// hasProgram is false for the last step, which reads the controller and needs no cluster.
-	hasProgram bool
+	page         string // The text of its README.md.
+	hasProgram   bool   // False for the last step, which reads the controller and needs no cluster.
 }
-
-var stepName = regexp.MustCompile(`^([1-9])-([a-z-]+)$`)
 
 // readSteps returns all steps in their order.
 func readSteps(root string) ([]step, error) {
-	entries, err := os.ReadDir(filepath.Join(root, stepsDir)) // Sorted by name, so by number.
-	if err != nil {
-		return nil, err
-	}
+	pages, err := filepath.Glob(filepath.Join(root, stepsDir, "[1-9]-*/README.md"))
 	var steps []step
-	for _, entry := range entries {
-		parts := stepName.FindStringSubmatch(entry.Name())
-		if parts == nil {
-			continue
-		}
-		s := step{number: len(steps) + 1, dir: stepsDir + "/" + entry.Name(), program: parts[2]}
-		if parts[1] != fmt.Sprint(s.number) {
-			return nil, fmt.Errorf("%s: step %d is expected here", s.dir, s.number)
-		}
-		page, err := os.ReadFile(filepath.Join(root, s.dir, "README.md"))
+	for i, file := range pages { // Sorted by name, so by number.
+		page, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		s.page = string(page)
-		_, err = os.Stat(filepath.Join(root, s.dir, "main.go"))
-		s.hasProgram = err == nil
-		steps = append(steps, s)
+		folder := filepath.Base(filepath.Dir(file))
+		_, err = os.Stat(filepath.Join(filepath.Dir(file), "main.go"))
+		steps = append(steps, step{number: i + 1, dir: stepsDir + "/" + folder, program: folder[len("1-"):],
+			page: string(page), hasProgram: err == nil})
 	}
-	return steps, nil
+	return steps, err
 }
+
+// scenes returns the scenes of the page: the test TestPlays plays them, too.
+func (s step) scenes() []play.Scene { return play.Scenes(s.page, "TestPlays") }
