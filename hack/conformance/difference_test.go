@@ -95,35 +95,12 @@ var accepted = []difference{
 		},
 	},
 	{
-		name:   "an owner reference without a uid",
-		reason: "the k8s.io/apimachinery of apisim reports another error than the older one of the real server",
-		recognises: func(c comparison, l leaf) bool {
-			have, _ := valueAt(c.fake, "body", "details", "causes").([]any)
-			want, _ := valueAt(c.real, "body", "details", "causes").([]any)
-			inside := l.path == ".body.message" || strings.HasPrefix(l.path, ".body.details.causes[")
-			return refused(c) && inside && len(have) > 0 && len(compare("", want, asOlderServer(have))) == 0
-		},
-	},
-	{
 		name:   "the object of a bookmark, except its version",
 		reason: "a real server encodes an empty object of its internal type, in which a number cannot be absent",
 		recognises: func(c comparison, l leaf) bool {
 			return c.op.watches() && bookmark.MatchString(l.path) && l.real == 0.0 && l.fake == nil && isBookmark(c, l)
 		},
 	},
-}
-
-// asOlderServer converts causes to those of the older apimachinery of the real server.
-func asOlderServer(causes []any) []any {
-	older := clone(causes).([]any)
-	for _, cause := range older {
-		if text(cause, "field") == "metadata.ownerReferences[0].uid" {
-			set(cause, []string{"field"}, "metadata.ownerReferences.uid")
-			set(cause, []string{"reason"}, "FieldValueInvalid")
-			set(cause, []string{"message"}, `Invalid value: "": must not be empty`)
-		}
-	}
-	return older
 }
 
 // refused reports whether both servers refused the operation. Then their states cannot differ afterwards.

@@ -109,6 +109,7 @@ func (c *call) createOnUpdate(change change) (*Revision, error) {
 	if !c.dryRun { // A dry run responds with the version that the client sent.
 		accessor(obj).SetResourceVersion("")
 	}
+	wipeSystemFields(accessor(obj))
 	return c.insertOnce(obj)
 }
 
