@@ -113,7 +113,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	controller.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
+	controller.queue.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
 	stopServing, err := serve(ctx, endpoints{
 		opts: opts, config: noticed, reviews: conns.review, controller: controller, caches: caches, reporter: reporter,
@@ -288,7 +288,7 @@ func serve(ctx context.Context, e endpoints) (stop func(), err error) {
 	why := func() string { return strings.Join(e.reporter.Problems(), "; ") }
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
 		Address: e.opts.healthAddress,
-		Live:    []serving.Check{e.controller.Busy.Check("workers"), {Name: "lease", Do: e.elector.Healthy}},
+		Live:    []serving.Check{e.controller.queue.Check(), {Name: "lease", Do: e.elector.Healthy}},
 		Ready: []serving.Check{
 			serving.Until("foos", e.caches.foos.Informer().HasSyncedChecker().Done(), "not listed yet", why),
 			serving.Until("deployments", e.caches.deployments.Informer().HasSyncedChecker().Done(), "not listed yet", why),
