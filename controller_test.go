@@ -33,7 +33,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -47,7 +46,6 @@ import (
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/kit/leader"
 	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
@@ -910,26 +908,35 @@ func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
 
 // The manifests grant what the controller asks for, and nothing else.
 func TestTheManifestsGrantWhatTheControllerAsksFor(t *testing.T) {
-	for file, opts := range map[string]*options{
-		"artifacts/deploy/rbac.yaml":     {leaseNamespace: "foo-system"},
-		"artifacts/namespaced/rbac.yaml": {leaseNamespace: "default", namespace: "default"},
+	t.Setenv("KUBECONFIG", "/does/not/exist")
+	for file, flags := range map[string][]string{
+		"artifacts/deploy/rbac.yaml":     {"--leader-elect-namespace=foo-system"},
+		"artifacts/namespaced/rbac.yaml": {"--leader-elect-namespace=default", "--namespace=default"},
 	} {
-		opts.leaderElect, opts.metricsAddress = true, "0"
-		opts.leaseDuration, opts.renewDeadline = leader.DefaultLeaseDuration, leader.DefaultRenewDeadline
-		opts.retryPeriod = leader.DefaultRetryPeriod
-		elector, err := opts.elector(&rest.Config{Host: "http://127.0.0.1:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var asked []string
-		for _, p := range (endpoints{opts: opts, elector: elector}).permissions() {
-			asked = append(asked, p.String())
-		}
-		slices.Sort(asked)
-		granted := grantedBy(t, file)
-		if diff := cmp.Diff(asked, granted); diff != "" {
-			t.Errorf("%s: - asked for, + granted:\n%s", file, diff)
-		}
+		t.Run(file, func(t *testing.T) {
+			t.Cleanup(func() {
+				if err := logsapi.ResetForTest(nil); err != nil {
+					t.Error(err)
+				}
+			})
+			options, err := kit.Parse(kit.Program{Name: controllerName},
+				append(flags, "--leader-elect", "--master=http://127.0.0.1:1"), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			process, err := kit.NewProcess(t.Context(), options, preflight.Hints{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var asked []string
+			for _, p := range process.Permissions(needs(options.Namespace)) {
+				asked = append(asked, p.String())
+			}
+			slices.Sort(asked)
+			if diff := cmp.Diff(asked, grantedBy(t, file)); diff != "" {
+				t.Errorf("- asked for, + granted:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -1105,50 +1112,6 @@ func linesOf(logger klog.Logger) []string {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-// --help lists all flags, and each of them can be set.
-func TestFlagsOfHelpCanBeSet(t *testing.T) {
-	values := map[string]string{
-		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
-		"workers": "3", "resync": "5m", "kube-api-qps": "20", "kube-api-burst": "50",
-		"namespace": "team", "leader-elect": "true", "leader-elect-namespace": "foo-system",
-		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
-		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
-		"metrics-cert-file": "a-file", "metrics-key-file": "a-file",
-		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
-	}
-	var help strings.Builder
-	if _, err := parse([]string{"--help"}, &help); !errors.Is(err, flag.ErrHelp) {
-		t.Fatalf("--help: %v", err)
-	}
-	var printed []string
-	for line := range strings.Lines(help.String()) {
-		if name, isFlag := strings.CutPrefix(strings.TrimSpace(line), "--"); isFlag {
-			printed = append(printed, strings.Fields(name)[0])
-		}
-	}
-	if diff := cmp.Diff(flagOrder, printed); diff != "" {
-		t.Errorf("flags of --help (-want +got):\n%s", diff)
-	}
-	fs, _ := new(options).flags()
-	fs.VisitAll(func(f *flag.Flag) {
-		if !slices.Contains(printed, f.Name) {
-			t.Errorf("--help lacks --%s", f.Name)
-		}
-	})
-	for _, name := range printed {
-		t.Run(name, func(t *testing.T) {
-			t.Cleanup(func() {
-				if err := logsapi.ResetForTest(nil); err != nil {
-					t.Error(err)
-				}
-			})
-			if _, err := parse([]string{"--" + name + "=" + values[name]}, io.Discard); err != nil {
-				t.Errorf("set to %q: %v", values[name], err)
-			}
-		})
-	}
 }
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios")

@@ -13,7 +13,7 @@ import (
 
 const operationsPage = "docs/operations.md"
 
-// The table of flags in docs/operations.md is that of --help, which prints the definitions in main.go.
+// The table of flags in docs/operations.md is that of --help, which prints the definitions in pkg/kit.
 func TestOperationsHasTheFlags(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
