@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
@@ -39,12 +41,7 @@ func Find[T metav1.Object](have, want T) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
 	}
-	stored, storedErr := json.Marshal(have)
-	wanted, wantedErr := json.Marshal(want)
-	if err := errors.Join(storedErr, wantedErr); err != nil {
-		return nil, fmt.Errorf("encode %s: %w", have.GetName(), err)
-	}
-	body, err := changes(stored, wanted, *new(T))
+	body, err := changes(have, want, *new(T))
 	if err != nil {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
 	}
@@ -62,17 +59,40 @@ func Find[T metav1.Object](have, want T) (*Patch, error) {
 	return &Patch{Body: encoded, Fields: fields}, err
 }
 
-// changes returns the strategic merge patch from stored to stored with the fields of wanted.
-func changes(stored, wanted []byte, kind any) (body map[string]any, err error) {
-	merged, err := strategicpatch.StrategicMergePatch(stored, wanted, kind)
+// changes returns the strategic merge patch from have to have with the fields of want.
+func changes(have, want, kind any) (map[string]any, error) {
+	stored, storedErr := fieldsOf(have)
+	wanted, wantedErr := fieldsOf(want)
+	if err := errors.Join(storedErr, wantedErr); err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(stored), wanted, kind)
 	if err != nil {
 		return nil, err
 	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(stored, merged, kind)
-	if err != nil {
-		return nil, err
+	return strategicpatch.CreateTwoWayMergeMapPatch(stored, merged, kind)
+}
+
+// fieldsOf returns obj as the JSON that it has, without nulls: some types have one for a field that is not set, and in a
+// patch it would mean to remove the field.
+func fieldsOf(obj any) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	dropNulls(fields)
+	return fields, err
+}
+
+func dropNulls(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		maps.DeleteFunc(value, func(_ string, field any) bool { return field == nil })
+		for _, field := range value {
+			dropNulls(field)
+		}
+	case []any:
+		for _, element := range value {
+			dropNulls(element)
+		}
 	}
-	return body, json.Unmarshal(patch, &body)
 }
 
 // paths returns the paths of the leaves of value, which is at path. Directives of the patch are left out.

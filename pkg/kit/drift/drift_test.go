@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -172,6 +173,25 @@ func TestAPatchNeedsAVersion(t *testing.T) {
 				t.Errorf("%+v, %v; want ErrNoPrecondition with the name", patch, err)
 			}
 		})
+	}
+}
+
+// The JSON of a Deployment has a null for a selector and for containers that are not set, also in lists.
+func TestFieldsThatAreNotSetAreNotRemoved(t *testing.T) {
+	want := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	if patch, err := Find(stored(), want); patch != nil || err != nil {
+		t.Errorf("%+v, %v; want no patch", patch, err)
+	}
+	meta := metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "7"}
+	role := func(resources []string) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Resources: resources}}}
+	}
+	patch, err := Find(role([]string{"pods"}), role([]string{"secrets"}))
+	if err != nil || strings.Contains(string(patch.Body), "null") {
+		t.Errorf("%s, %v; want no null", patch.Body, err)
+	}
+	if patch, err := Find(role([]string{"pods"}), role([]string{"pods"})); patch != nil || err != nil {
+		t.Errorf("%+v, %v; want no patch", patch, err)
 	}
 }
 
