@@ -63,8 +63,8 @@ type Process struct {
 	exitLater func()
 }
 
-// NewProcess returns the Process that the flags describe. It logs to the logger of ctx until ctx ends, and sends nothing
-// yet. hints are for the administrator who reads the log. An error is one line, for the user.
+// NewProcess returns the Process that the flags describe. It logs to the logger of ctx until ctx ends, and sends
+// nothing yet. hints are for the administrator who reads the log. An error is one line, for the user.
 func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*Process, error) {
 	config, err := options.restConfig()
 	if err != nil {
@@ -129,8 +129,8 @@ type Served struct {
 
 // Serve serves /healthz, /readyz, /metrics and /debug, at the addresses of the flags, and checks from time to time that
 // the cluster has what the controller needs. /readyz waits for the caches of the informers, and /healthz has the live
-// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end it.
-// An error is that of a flag.
+// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end
+// it. An error is that of a flag.
 func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, live ...serving.Check) (
 	stop func(), err error) {
 	why := func() string { return strings.Join(p.reporter.Problems(), "; ") }
@@ -274,8 +274,8 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 	})
 }
 
-// UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process, as
-// does a stop that takes more than 28 s. Call it once.
+// UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process,
+// as does a stop that takes more than 28 s. Call it once.
 func UntilSignal(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
