@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,19 +18,17 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/ratelimit"
-	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -41,20 +36,7 @@ import (
 const (
 	// controllerName is the field manager of our writes, the reporter of our events, and the queue's name.
 	controllerName = "foo-controller"
-	// syncGrace is how long running syncs may continue after a stop.
-	syncGrace = 10 * time.Second
-	// stuckAfter is the time without a new request after which a sync is stuck. A request ends after 10 s, but may have to
-	// wait for --kube-api-qps before. A sync with many slow requests is not stuck: a user could cause one.
-	stuckAfter = 10 * time.Minute
-	// panicDelay is the delay before a key is synced again whose sync panicked.
-	panicDelay = time.Minute
-
-	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
-	// conflicts and waits are not limited.
-	retryRate  = 50
-	retryBurst = 300
-
-	// nameWorkers is the number of goroutines that queue the Foos which name a Deployment. One namespace has at most half
+	// nameWorkers is the number of workers that queue the Foos which name a Deployment. One namespace has at most half
 	// of them. More are of no use, since they wait for no answer.
 	nameWorkers = 2
 	// ownerFirst is how much earlier the Foo that controls a Deployment is queued than other Foos that name it. If
@@ -75,9 +57,6 @@ type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*apps
 
 // fooHandlerFuncs are handlers that learn whether an added Foo is in the initial list.
 type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Foo]
-
-// errPanic is the error of a sync that panicked.
-var errPanic = errors.New("sync panicked")
 
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
 // before, and records the result in the Foo's status.
@@ -100,17 +79,11 @@ type Controller struct {
 	fooInformer        informers.FooIndexInformer
 	deploymentInformer appsinformers.DeploymentIndexInformer
 
-	// queue holds the namespace/name keys of Foos to sync. It never hands one key to two workers at once.
-	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// add queues a key at once. The class decides how soon it is handed out.
-	add func(cache.ObjectName, fairqueue.Class)
+	// queue holds the namespace/name keys of Foos to sync, and calls syncHandler.
+	queue *kit.Queue
 	// names has Deployments. The Foos that name one of them are to be queued. There may be thousands of these Foos, and
 	// the events of all namespaces are handled one after another, so a handler queues only the name of the Deployment.
-	names workqueue.TypedDelayingInterface[cache.ObjectName]
-	// goroutines is the number of goroutines that call the queue's Get. The queue decides how many of them have a key.
-	goroutines int
-	// retries is the queue's rate limiter.
-	retries *fairqueue.Limiter[cache.ObjectName]
+	names *kit.Queue
 	// writes has the versions, written or read live, and the deletions that the caches do not have yet.
 	writes *consistency.Writes
 
@@ -120,14 +93,8 @@ type Controller struct {
 
 	// Reports logs what happens to Foos, and observes it in a metric.
 	Reports *report.Foos
-	// Metrics counts syncs and requests. Set it before Run; nil counts nothing.
-	Metrics *metrics.Metrics
-	// Busy has the keys that are being synced, and notices one that takes too long.
-	Busy *serving.Busy
 	// random returns the random part of the delays of a sync, in [0, 1).
 	random func() float64
-	// onSynced, unless nil, is called with the outcome of every sync.
-	onSynced func(cache.ObjectName, plan.Outcome)
 }
 
 // Clients are what a Controller sends its requests through.
@@ -137,11 +104,9 @@ type Clients struct {
 }
 
 // New returns a Controller that reads from the informers, writes through the clients, and works on as many Foos at a
-// time as there are workers. A sync that has lasted for a second does not count, so up to four times as many may be
-// running, see package fairqueue. New adds its indexes to the informers, which therefore must not have been started.
+// time as there are workers. It adds its indexes to the informers, which therefore must not have been started.
 func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
 	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
-	logger := klog.FromContext(ctx)
 	fooInformer, deploymentInformer := foos.TypedInformer(), deployments.TypedInformer()
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
@@ -149,55 +114,24 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: controllingFoo}); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
-	retries := fairqueue.NewLimiter[cache.ObjectName]()
-	fair := newFairQueue(retries, workers)
-	return &Controller{
+	c := &Controller{
 		kube: clients.Kube, samples: clients.Samples, recorder: recorder,
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
 		fooInformer: fooInformer, deploymentInformer: deploymentInformer,
-		queue: newQueue(logger, fair, retries), add: fair.AddAs, goroutines: fair.Goroutines(), retries: retries,
-		names: newNames(logger),
 		writes: consistency.New(map[string]consistency.Store{
 			foosResource: fooInformer.GetIndexer(), deploymentsResource: deploymentInformer.GetIndexer(),
 		}),
 		Reports:  report.New(ratelimit.New().Allow),
 		memories: map[cache.ObjectName]plan.Memory{},
 		random:   rand.Float64,
-		Busy:     serving.NewBusy(stuckAfter),
-	}, nil
-}
-
-// newFairQueue returns the queue that decides which key is next. A key that comes back after a failure needs one of the
-// tokens that the retries of all keys share.
-func newFairQueue(retries *fairqueue.Limiter[cache.ObjectName], workers int) *fairqueue.Queue[cache.ObjectName] {
-	return fairqueue.New(fairqueue.Config[cache.ObjectName]{
-		Name: controllerName, Workers: workers, Retries: rate.NewLimiter(retryRate, retryBurst),
-		Namespace: namespaceOf, Class: retries.Class,
+	}
+	c.queue = kit.NewQueue(ctx, kit.QueueConfig{
+		Name: controllerName, Kind: "foo", Workers: workers,
+		Sync: func(ctx context.Context, key cache.ObjectName) kit.Outcome { return queued(c.syncHandler(ctx, key)) },
 	})
-}
-
-func namespaceOf(key cache.ObjectName) string { return key.Namespace }
-
-// newQueue returns the queue of keys to sync: fair, with delays. Its rate limiter is retries.
-func newQueue(logger klog.Logger, fair *fairqueue.Queue[cache.ObjectName],
-	retries *fairqueue.Limiter[cache.ObjectName]) workqueue.TypedRateLimitingInterface[cache.ObjectName] {
-	logger = klog.LoggerWithName(logger, "queue")
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-		Name: controllerName, Logger: &logger, Queue: fair,
-	})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
-		Name: controllerName, DelayingQueue: delaying,
-	})
-}
-
-// newNames returns the queue of the names of Deployments.
-func newNames(logger klog.Logger) workqueue.TypedDelayingInterface[cache.ObjectName] {
-	logger = klog.LoggerWithName(logger, "names")
-	fair := fairqueue.New(fairqueue.Config[cache.ObjectName]{Workers: nameWorkers, Namespace: namespaceOf})
-	return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-		Logger: &logger, Queue: fair,
-	})
+	c.names = kit.NewQueue(ctx, kit.QueueConfig{Kind: "deployment", Workers: nameWorkers, Sync: c.enqueueNaming})
+	return c, nil
 }
 
 // watch registers the event handlers, and returns checks that are done when the handlers have been called for all
@@ -219,7 +153,7 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	return []cache.DoneChecker{foos.HasSyncedChecker(), deployments.HasSyncedChecker()}, nil
 }
 
-// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for syncGrace, and
+// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for 10 s, and
 // returns. Call Run once.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
@@ -234,84 +168,21 @@ func (c *Controller) Run(ctx context.Context) {
 	c.work(ctx)
 }
 
-// work starts the workers, and returns when they have ended.
+// work runs the queues until ctx ends.
 func (c *Controller) work(ctx context.Context) {
-	syncCtx, cancel := withGrace(ctx, syncGrace)
-	defer cancel()
-
 	var running sync.WaitGroup
-	start := func(goroutines int, processNext func() bool) {
-		for range goroutines {
-			running.Go(func() {
-				for processNext() {
-				}
-			})
-		}
-	}
-	start(c.goroutines, func() bool { return c.processNextWorkItem(ctx, syncCtx) })
-	start(nameWorkers, func() bool { return c.processNextName(ctx) })
-	<-ctx.Done()
-	c.names.ShutDown()
-	c.queue.ShutDown()
+	running.Go(func() { c.names.Run(ctx) })
+	c.queue.Run(ctx)
 	running.Wait()
 }
 
-// withGrace returns a context that ends grace after ctx does, so that a request in flight when the stop comes can
-// complete. Its values are those of ctx.
-func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	graceCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
-	return graceCtx, cancel
-}
-
-// processNextWorkItem syncs the next key under syncCtx and requeues it if the outcome asks for that. It returns false
-// when ctx has ended: what is queued then stays undone, the next process finds it again.
-func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
-	key, shutdown := c.queue.Get()
-	if shutdown {
-		return false
+// queued returns what the queue does with the key of a sync that ended like this. After a backoff the key comes back
+// for the failure before.
+func queued(o plan.Outcome) kit.Outcome {
+	return kit.Outcome{
+		Kind: string(o.Kind), After: o.After, For: string(o.Reason), Err: o.Err, Expected: o.Expected,
+		AfterFailure: o.Reason == plan.Backoff,
 	}
-	defer c.queue.Done(key)
-	defer c.Busy.Start(key.String())()
-	if ctx.Err() != nil {
-		return false
-	}
-
-	start, logger := time.Now(), klog.LoggerWithValues(klog.FromContext(syncCtx),
-		"foo", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
-	outcome := c.syncSafely(klog.NewContext(syncCtx, logger), key)
-	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.Reason, "err", outcome.Err)
-	c.Metrics.Synced(string(outcome.Kind), time.Since(start))
-	if c.onSynced != nil {
-		c.onSynced(key, outcome)
-	}
-	switch outcome.Kind {
-	case plan.Retry:
-		if !outcome.Expected { // Its backoff, up to a minute, limits the number of lines.
-			logger.Error(outcome.Err, "Sync failed")
-		}
-		c.retries.Failed(key, outcome.After, outcome.Expected)
-		c.queue.AddRateLimited(key) // After the delay that retries has: the plan decides it, not a count of failures.
-	case plan.Wait: // No Forget: a delay between two failures is not a success.
-		c.retries.Waits(key, outcome.Reason == plan.Backoff) // After a backoff the key comes back for the failure before.
-		c.queue.AddAfter(key, outcome.After)
-	default:
-		c.queue.Forget(key)
-	}
-	return true
-}
-
-// syncSafely is syncHandler, with a panic turned into a failure: one object that the code cannot cope with must not end
-// the service for all others.
-func (c *Controller) syncSafely(ctx context.Context, key cache.ObjectName) (outcome plan.Outcome) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.Metrics.Panicked()
-			err := fmt.Errorf("%w: %v\n\n%s", errPanic, r, debug.Stack())
-			outcome = plan.Outcome{Kind: plan.Retry, After: panicDelay, Reason: plan.Backoff, Err: err}
-		}
-	}()
-	return c.syncHandler(ctx, key)
 }
 
 // syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for
@@ -371,10 +242,10 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 // read returned, and deletions: the caches must show them before the next sync.
 func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
 	key := cache.MetaObjectToName(foo)
-	c.Busy.Progress(key.String())
+	c.queue.Progress(key)
 	answer := c.send(ctx, step)
 	logRequest(klog.FromContext(ctx), step, answer)
-	c.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)
+	c.queue.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)
 	if answer.Err != nil {
 		return answer
 	}
@@ -395,7 +266,9 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 		c.writes.Wrote(key, foosResource, answer.Foo)
 		c.Reports.Written(klog.FromContext(ctx), foo, answer.Foo)
 	}
-	c.sendEvent(step.Foo, step.EventAfter(answer))
+	if event := step.EventAfter(answer); event != nil {
+		c.recorder.Eventf(step.Foo, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+	}
 	return answer
 }
 
@@ -422,17 +295,6 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 		reason, _ := plan.ReadyReason(answer.Foo)
 		logger.V(2).Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
 	}
-}
-
-// sendEvent sends an event about foo. It does nothing if event is nil. The resourceVersion is removed, because
-// client-go combines events only if they regard the same version.
-func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
-	if event == nil {
-		return
-	}
-	regarding := *foo
-	regarding.ResourceVersion = ""
-	c.recorder.Eventf(&regarding, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 }
 
 // send is the part of perform that talks to the API server.
@@ -518,14 +380,14 @@ func (c *Controller) forget(key cache.ObjectName) {
 
 // enqueueFoo queues foo to be synced, because of a change.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
-	c.add(cache.MetaObjectToName(foo), fairqueue.Change)
+	c.queue.Add(cache.MetaObjectToName(foo))
 }
 
 // fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
 // come first. Of the initial list it queues only the Foo: the others are in the list too.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 	if isInInitialList {
-		c.add(cache.MetaObjectToName(foo), fairqueue.Initial)
+		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Initial)
 		return
 	}
 	c.enqueueFoo(foo)
@@ -537,9 +399,9 @@ func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	switch {
 	case have.ResourceVersion == foo.ResourceVersion:
-		c.add(cache.MetaObjectToName(foo), fairqueue.Initial)
+		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Initial)
 	case have.UID == foo.UID && have.Generation == foo.Generation:
-		c.add(cache.MetaObjectToName(foo), fairqueue.Retry)
+		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Retry)
 	default:
 		c.enqueueFoo(foo)
 	}
@@ -552,7 +414,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 // fooDeleted queues a Foo that is gone, so that the controller forgets it. If the watch missed the deletion, only the
 // key may be known. The Foos that name its Deployment are then queued when the garbage collector deletes that.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
-	c.add(deleted.GetObjectName(), fairqueue.Change)
+	c.queue.Add(deleted.GetObjectName())
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueWaiting(foo)
 	}
@@ -611,21 +473,13 @@ func (c *Controller) handleObject(dep *appsv1.Deployment) {
 	c.names.AddAfter(cache.MetaObjectToName(dep), after)
 }
 
-// processNextName queues the Foos that name the next Deployment. It returns false when the queue is shut down.
-func (c *Controller) processNextName(ctx context.Context) bool {
-	name, shutdown := c.names.Get()
-	if shutdown {
-		return false
-	}
-	defer c.names.Done(name)
-	if ctx.Err() != nil {
-		return false
-	}
+// enqueueNaming queues the Foos that name a Deployment.
+func (c *Controller) enqueueNaming(_ context.Context, name cache.ObjectName) kit.Outcome {
 	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, name.String()) // Fails only without the index.
 	for _, foo := range foos {
 		c.enqueueFoo(foo)
 	}
-	return true
+	return kit.Done()
 }
 
 // resolveOwner returns the cached Foo that controls dep, or nil. Its name finds it, and the uid decides, as in

@@ -33,7 +33,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -44,9 +43,9 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/kit/leader"
 	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
@@ -555,8 +554,8 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 
 // queued returns the Foos that have been queued since the last call, by name.
 func (f *fixture) queued() string {
-	for f.names.Len() > 0 {
-		f.processNextName(f.ctx)
+	for f.names.Workqueue.Len() > 0 {
+		f.names.ProcessNextWorkItem(f.ctx, f.ctx)
 	}
 	var all []string
 	for key, class := range f.added {
@@ -646,8 +645,8 @@ func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 		moved.ResourceVersion, moved.Spec.DeploymentName = fmt.Sprint(100+i), fmt.Sprint("other-", i)
 		f.fooChanged(owner, moved)
 	}
-	if len(f.added) > 1 || f.names.Len() > 1 {
-		t.Errorf("20 events queued %d Foos and %d names, want one of each", len(f.added), f.names.Len())
+	if len(f.added) > 1 || f.names.Workqueue.Len() > 1 {
+		t.Errorf("20 events queued %d Foos and %d names, want one of each", len(f.added), f.names.Workqueue.Len())
 	}
 	if got := len(strings.Fields(f.queued())); got != 201 {
 		t.Errorf("%d Foos are queued in the end, want the owner and the 200 that wait", got)
@@ -715,17 +714,17 @@ func TestInformersCallTheHandlers(t *testing.T) {
 				t.Fatalf("%s: %v", step.what, err)
 			}
 			synctest.Wait()
-			for c.names.Len() > 0 {
-				c.processNextName(ctx)
+			for c.names.Workqueue.Len() > 0 {
+				c.names.ProcessNextWorkItem(ctx, ctx)
 			}
-			if n := c.queue.Len(); n != 1 {
+			if n := c.queue.Workqueue.Len(); n != 1 {
 				t.Fatalf("%s: %d keys are queued, want 1", step.what, n)
 			}
-			key, _ := c.queue.Get()
+			key, _ := c.queue.Workqueue.Get()
 			if key != webKey {
 				t.Errorf("%s: %s is queued, want %s", step.what, key, webKey)
 			}
-			c.queue.Done(key)
+			c.queue.Workqueue.Done(key)
 		}
 	})
 }
@@ -754,11 +753,11 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 			return next()
 		})
 		registry := metrics.NewKubeRegistry()
-		f.Metrics = foometrics.New("foo_controller", registry.MustRegister)
+		f.queue.Metrics = foometrics.New("foo_controller", registry.MustRegister)
 		f.Reports.Register(registry.MustRegister)
 		for _, foo := range foos {
 			f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))
-			if !f.processNextWorkItem(f.ctx, f.ctx) {
+			if !f.queue.ProcessNextWorkItem(f.ctx, f.ctx) {
 				t.Fatal("the worker ended")
 			}
 		}
@@ -802,13 +801,13 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		work := func(what string, remembers int) {
 			t.Helper()
 			time.Sleep(time.Second) // Virtual time: any delay of the key is over.
-			if n := f.queue.Len(); n != 1 {
+			if n := f.queue.Workqueue.Len(); n != 1 {
 				t.Fatalf("%s: %d keys are queued, want 1", what, n)
 			}
-			if !f.processNextWorkItem(f.ctx, f.ctx) {
+			if !f.queue.ProcessNextWorkItem(f.ctx, f.ctx) {
 				t.Fatal("the worker ended")
 			}
-			if got := f.queue.NumRequeues(webKey); got != remembers {
+			if got := f.queue.Workqueue.NumRequeues(webKey); got != remembers {
 				t.Errorf("%s: %d failures remembered, want %d", what, got, remembers)
 			}
 		}
@@ -821,7 +820,7 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		work("one that wrote", 1)
 		f.refresh()
 		work("one that went well", 0)
-		if got := f.queue.Len(); got != 0 {
+		if got := f.queue.Workqueue.Len(); got != 0 {
 			t.Errorf("%d keys are left in the queue", got)
 		}
 		if err := f.kube.AppsV1().Deployments("default").Delete(f.ctx, "web", metav1.DeleteOptions{}); err != nil {
@@ -852,17 +851,17 @@ func TestADeploymentThatTheCacheNeverShowsIsCreatedAgain(t *testing.T) {
 		defer f.shutDown()
 		f.stored = map[string]string{foosResource: "1000", deploymentsResource: "1000"}
 		f.queue.Add(webKey)
-		f.processNextWorkItem(f.ctx, f.ctx)
+		f.queue.ProcessNextWorkItem(f.ctx, f.ctx)
 		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 		f.fill(f.api.Objects(fooResource)) // The cache has our status, and no Deployment.
 		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
-		if n := f.queue.Len(); n != 1 {
+		if n := f.queue.Workqueue.Len(); n != 1 {
 			t.Fatalf("%d keys are queued, want 1", n)
 		}
-		f.processNextWorkItem(f.ctx, f.ctx)
+		f.queue.ProcessNextWorkItem(f.ctx, f.ctx)
 		if got := f.requests(); len(got) == 0 || got[0] != "get foos web" {
 			t.Errorf("requests: %v, want those of a sync without a Deployment", got)
 		}
@@ -901,64 +900,43 @@ func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		add := c.add
-		c.add = func(cache.ObjectName, fairqueue.Class) { c.add = add }
+		add := c.queue.AddAs
+		c.queue.AddAs = func(cache.ObjectName, fairqueue.Class) { c.queue.AddAs = add }
 		return c.Run, nil
-	})
-}
-
-func TestAWorkerThatIsStuckIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		answer := make(chan struct{})
-		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-			<-answer
-			return next()
-		})
-		f.queue.Add(webKey)
-		go f.processNextWorkItem(f.ctx, f.ctx)
-		time.Sleep(stuckAfter - time.Second)
-		answer <- struct{}{} // The next request begins.
-		time.Sleep(stuckAfter)
-		synctest.Wait()
-		check := f.Busy.Check("workers")
-		if err := check.Do(); err != nil {
-			t.Errorf("after %s: %v", stuckAfter, err)
-		}
-		time.Sleep(time.Second)
-		if err := check.Do(); err == nil || !strings.Contains(err.Error(), "default/web") {
-			t.Errorf("after more than %s: %v, want the name of the Foo", stuckAfter, err)
-		}
-		close(answer)
-		synctest.Wait()
-		if err := check.Do(); err != nil {
-			t.Errorf("after the sync: %v", err)
-		}
 	})
 }
 
 // The manifests grant what the controller asks for, and nothing else.
 func TestTheManifestsGrantWhatTheControllerAsksFor(t *testing.T) {
-	for file, opts := range map[string]*options{
-		"artifacts/deploy/rbac.yaml":     {leaseNamespace: "foo-system"},
-		"artifacts/namespaced/rbac.yaml": {leaseNamespace: "default", namespace: "default"},
+	t.Setenv("KUBECONFIG", "/does/not/exist")
+	for file, flags := range map[string][]string{
+		"artifacts/deploy/rbac.yaml":     {"--leader-elect-namespace=foo-system"},
+		"artifacts/namespaced/rbac.yaml": {"--leader-elect-namespace=default", "--namespace=default"},
 	} {
-		opts.leaderElect, opts.metricsAddress = true, "0"
-		opts.leaseDuration, opts.renewDeadline = leader.DefaultLeaseDuration, leader.DefaultRenewDeadline
-		opts.retryPeriod = leader.DefaultRetryPeriod
-		elector, err := opts.elector(&rest.Config{Host: "http://127.0.0.1:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var asked []string
-		for _, p := range (endpoints{opts: opts, elector: elector}).permissions() {
-			asked = append(asked, p.String())
-		}
-		slices.Sort(asked)
-		granted := grantedBy(t, file)
-		if diff := cmp.Diff(asked, granted); diff != "" {
-			t.Errorf("%s: - asked for, + granted:\n%s", file, diff)
-		}
+		t.Run(file, func(t *testing.T) {
+			t.Cleanup(func() {
+				if err := logsapi.ResetForTest(nil); err != nil {
+					t.Error(err)
+				}
+			})
+			options, err := kit.Parse(kit.Program{Name: controllerName},
+				append(flags, "--leader-elect", "--master=http://127.0.0.1:1"), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			process, err := kit.NewProcess(t.Context(), options, preflight.Hints{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var asked []string
+			for _, p := range process.Permissions(needs(options.Namespace)) {
+				asked = append(asked, p.String())
+			}
+			slices.Sort(asked)
+			if diff := cmp.Diff(asked, grantedBy(t, file)); diff != "" {
+				t.Errorf("- asked for, + granted:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -988,90 +966,6 @@ func grantedBy(t *testing.T, file string) []string {
 	}
 	slices.Sort(granted)
 	return granted
-}
-
-func TestPanicCostsItsKeyAMinuteAndNothingElse(t *testing.T) {
-	footest.WithoutErrorDelays(t)
-	synctest.Test(t, func(t *testing.T) { // No delay of a key ends.
-		other := newFoo(func(foo *v1alpha1.Foo) {
-			foo.Name, foo.UID, foo.Spec.DeploymentName = "other", "other-uid", "other"
-		})
-		f := newFixture(t, objects(newFoo(), other), objects(newFoo(), other))
-		defer f.shutDown()
-		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-			if describe(r) == "create deployments web" {
-				panic("planted")
-			}
-			return next()
-		})
-		for _, key := range []cache.ObjectName{webKey, cache.MetaObjectToName(other)} {
-			f.queue.Add(key)
-			if !f.processNextWorkItem(f.ctx, f.ctx) {
-				t.Fatal("the worker ended")
-			}
-		}
-		time.Sleep(time.Minute - time.Nanosecond)
-		synctest.Wait()
-		if got := f.queue.Len(); got != 1 { // The other one, which was held.
-			t.Errorf("%d keys are queued within a minute, want 1", got)
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if got := f.queue.Len(); got != 2 {
-			t.Errorf("%d keys are queued after a minute, want 2", got)
-		}
-		want := []string{"create deployments web", "create deployments other", "update foos/status other"}
-		if diff := cmp.Diff(want, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
-}
-
-func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	f.queue.Add(webKey)
-	stopped, stop := context.WithCancel(f.ctx)
-	stop()
-	if f.processNextWorkItem(stopped, f.ctx) {
-		t.Error("the worker took a key after the stop")
-	}
-	if got := f.requests(); len(got) > 0 {
-		t.Errorf("requests after the stop: %v", got)
-	}
-}
-
-func TestWorkReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		answer := make(chan struct{})
-		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
-			if r.Verb == "create" {
-				<-answer
-			}
-			return next()
-		})
-		f.queue.Add(webKey)
-		ctx, stop := context.WithCancel(f.ctx)
-		returned := false
-		go func() {
-			f.work(ctx) // The caches are as the test filled them.
-			returned = true
-		}()
-		synctest.Wait()
-		stop()
-		synctest.Wait()
-		if returned {
-			t.Error("work returned while a sync was running")
-		}
-		close(answer)
-		synctest.Wait()
-		if !returned {
-			t.Error("work did not return when the last sync was done")
-		}
-		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
 }
 
 // While the controller runs, a Foo is synced that is queued only because of the name of a Deployment.
@@ -1157,7 +1051,7 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 				logger := newLog(0)
 				for range max(test.syncs, 1) {
 					f.queue.Add(webKey)
-					f.processNextWorkItem(klog.NewContext(f.ctx, logger), klog.NewContext(f.ctx, logger))
+					f.queue.ProcessNextWorkItem(klog.NewContext(f.ctx, logger), klog.NewContext(f.ctx, logger))
 				}
 				if diff := cmp.Diff(test.want, linesOf(logger)); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
@@ -1167,25 +1061,33 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 	}
 }
 
-// All log lines of one sync have the same reconcile id. The next sync has another one.
-func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
-	f := newFixture(t, objects(newFoo()), objects(newFoo()))
-	logger := newLog(5)
-	ids := map[any]int{}
-	for range 2 {
-		f.queue.Add(webKey)
-		f.processNextWorkItem(f.ctx, klog.NewContext(f.ctx, logger))
-	}
-	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
-		at := slices.Index(entry.WithKVList, any("reconcileID"))
-		if at < 0 {
-			t.Errorf("the line %q has no reconcileID", entry.Message)
-			continue
+// The words of the plan are those of the queue.
+func TestTheQueueGetsTheOutcomeOfThePlan(t *testing.T) {
+	for _, test := range []struct {
+		outcome plan.Outcome
+		want    kit.Outcome
+	}{
+		{outcome: plan.Outcome{Kind: plan.Done}, want: kit.Done()},
+		{outcome: plan.Outcome{Kind: plan.Terminal}, want: kit.Terminal()},
+		{outcome: plan.Outcome{Kind: plan.Retry}, want: kit.Outcome{Kind: kit.Retry(nil).Kind}}, // At once.
+		{
+			outcome: plan.Outcome{Kind: plan.Retry, After: time.Second, Err: errBoom, Reason: plan.Backoff},
+			want: kit.Outcome{
+				Kind: kit.Retry(nil).Kind, After: time.Second, Err: errBoom, For: "the backoff to end", AfterFailure: true,
+			},
+		},
+		{
+			outcome: plan.Outcome{Kind: plan.Retry, After: time.Second, Err: errBoom, Expected: true},
+			want:    kit.Outcome{Kind: kit.Retry(nil).Kind, After: time.Second, Err: errBoom, Expected: true},
+		},
+		{
+			outcome: plan.WaitFor(plan.CacheStale, time.Second),
+			want:    kit.Outcome{Kind: kit.Wait(0).Kind, After: time.Second, For: "the cache to catch up"},
+		},
+	} {
+		if got := queued(test.outcome); got != test.want {
+			t.Errorf("%+v is queued as %+v, want %+v", test.outcome, got, test.want)
 		}
-		ids[entry.WithKVList[at+1]]++
-	}
-	if len(ids) != 2 {
-		t.Errorf("lines by reconcileID: %v, want two ids", ids)
 	}
 }
 
@@ -1211,120 +1113,6 @@ func linesOf(logger klog.Logger) []string {
 	}
 	return lines
 }
-
-// --help lists all flags, and each of them can be set.
-func TestFlagsOfHelpCanBeSet(t *testing.T) {
-	values := map[string]string{
-		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
-		"workers": "3", "resync": "5m", "kube-api-qps": "20", "kube-api-burst": "50",
-		"namespace": "team", "leader-elect": "true", "leader-elect-namespace": "foo-system",
-		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
-		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
-		"metrics-cert-file": "a-file", "metrics-key-file": "a-file",
-		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
-	}
-	var help strings.Builder
-	if _, err := parse([]string{"--help"}, &help); !errors.Is(err, flag.ErrHelp) {
-		t.Fatalf("--help: %v", err)
-	}
-	var printed []string
-	for line := range strings.Lines(help.String()) {
-		if name, isFlag := strings.CutPrefix(strings.TrimSpace(line), "--"); isFlag {
-			printed = append(printed, strings.Fields(name)[0])
-		}
-	}
-	if diff := cmp.Diff(flagOrder, printed); diff != "" {
-		t.Errorf("flags of --help (-want +got):\n%s", diff)
-	}
-	fs, _ := new(options).flags()
-	fs.VisitAll(func(f *flag.Flag) {
-		if !slices.Contains(printed, f.Name) {
-			t.Errorf("--help lacks --%s", f.Name)
-		}
-	})
-	for _, name := range printed {
-		t.Run(name, func(t *testing.T) {
-			t.Cleanup(func() {
-				if err := logsapi.ResetForTest(nil); err != nil {
-					t.Error(err)
-				}
-			})
-			if _, err := parse([]string{"--" + name + "=" + values[name]}, io.Discard); err != nil {
-				t.Errorf("set to %q: %v", values[name], err)
-			}
-		})
-	}
-}
-
-// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share,
-// also if an event brought the key back before. A wait for the caches needs none.
-func TestOnlyFailuresNeedAToken(t *testing.T) {
-	footest.WithoutErrorDelays(t)
-	for _, test := range []struct {
-		name   string
-		err    error
-		behind bool // The caches do not show the last write.
-		event  bool // An event brings the key back during its backoff.
-		counts bool
-	}{
-		{name: "a conflict", err: apierrors.NewConflict(deploymentsGR, "web", errBoom)},
-		{name: "a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom), counts: true},
-		{
-			name: "the wait for the backoff of a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom),
-			event: true, counts: true,
-		},
-		{
-			name: "a wait for the caches after a refusal", err: apierrors.NewForbidden(deploymentsGR, "web", errBoom),
-			behind: true,
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, objects(newFoo(upToDate), newDeployment(scaledTo(9))), nil)
-				defer f.shutDown()
-				f.fails = map[string]error{"patch deployments web": test.err, "update foos/status web": test.err}
-				f.add(webKey, fairqueue.Change)
-				f.processNextWorkItem(f.ctx, f.ctx)
-				if test.behind {
-					f.stored = map[string]string{foosResource: "10", deploymentsResource: "20"}
-					f.writes.Wrote(webKey, foosResource, newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "77" }))
-				}
-				if test.behind || test.event {
-					f.add(webKey, fairqueue.Change)
-					f.processNextWorkItem(f.ctx, f.ctx)
-				}
-				if got := f.retries.Class(webKey) == fairqueue.Failed; got != test.counts {
-					t.Errorf("the retry needs a token: %t, want %t", got, test.counts)
-				}
-			})
-		})
-	}
-}
-
-func TestRunningSyncsEndAGracePeriodAfterTheStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
-		longer, cancel := withGrace(ctx, syncGrace)
-		defer cancel()
-		if longer.Value(valueKey{}) != "v" {
-			t.Error("the context's values are lost")
-		}
-		stop()
-		time.Sleep(syncGrace - time.Nanosecond) // Virtual time.
-		synctest.Wait()
-		if longer.Err() != nil {
-			t.Error("the context ended before its grace period did")
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if longer.Err() == nil {
-			t.Error("the context did not end with its grace period")
-		}
-	})
-}
-
-// valueKey is the key of a value in a context.
-type valueKey struct{}
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios")
 
@@ -1400,7 +1188,8 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 		foos = min(foos, 100)
 	}
 	// The clients lead to the simulated API server.
-	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples")
+	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples",
+		"recorder.sink.EventSink")
 }
 
 // A standby has caches, and nobody takes keys from its queue.
@@ -1414,7 +1203,8 @@ func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 			controller.queue.ShutDown()
 		}, err
 	}
-	footest.SimulateStandby(t, runner, func() any { return controller }, "kube", "samples")
+	footest.SimulateStandby(t, runner, func() any { return controller }, "kube", "samples",
+		"recorder.sink.EventSink")
 }
 
 // newRunner makes a Controller for a simulation.
@@ -1424,29 +1214,20 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 		return nil, err
 	}
 	if w.OnSynced != nil {
-		c.onSynced = func(key cache.ObjectName, _ plan.Outcome) { w.OnSynced(key) }
+		c.queue.OnSynced = func(key cache.ObjectName, _ kit.Outcome) { w.OnSynced(key) }
 	}
 	return c.Run, nil
 }
 
 // newSubject makes a Controller for a scenario. Its delays have no random part, because they are part of the output.
-func newSubject(ctx context.Context, w footest.Wiring, onSynced func(footest.Synced)) (*footest.Subject, error) {
+func newSubject(ctx context.Context, w footest.Wiring) (*footest.Subject, error) {
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.watch(klog.FromContext(ctx)); err != nil {
-		return nil, err
-	}
 	c.random = func() float64 { return 0 }
-	c.onSynced = func(key cache.ObjectName, outcome plan.Outcome) {
-		onSynced(footest.Synced{Key: key, Outcome: outcome, Panicked: errors.Is(outcome.Err, errPanic)})
-	}
-	return &footest.Subject{
-		Queue: &c.queue, Add: &c.add, Retries: c.retries, Names: &c.names,
-		ProcessNext: func(ctx context.Context) { c.processNextWorkItem(ctx, ctx) },
-		ProcessName: func(ctx context.Context) { c.processNextName(ctx) },
-	}, nil
+	_, err = c.watch(klog.FromContext(ctx))
+	return &footest.Subject{Queue: c.queue, Names: c.names}, err
 }
 
 // TestMain fails if the tests leave a goroutine behind. The flags for logging start one that flushes the log, and that
@@ -1508,8 +1289,8 @@ func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
 	})
 	f.fill(f.current(cached, live))
 	f.added = map[cache.ObjectName]fairqueue.Class{}
-	add := f.add
-	f.add = func(key cache.ObjectName, class fairqueue.Class) {
+	add := f.queue.AddAs
+	f.queue.AddAs = func(key cache.ObjectName, class fairqueue.Class) {
 		f.added[key] = class
 		add(key, class)
 	}

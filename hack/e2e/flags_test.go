@@ -16,7 +16,7 @@ var rewrite = flag.Bool("rewrite", false, "write the real table of flags into do
 
 const operationsPage = "docs/operations.md"
 
-// The table of flags in docs/operations.md is that of --help, which prints the definitions in main.go.
+// The table of flags in docs/operations.md is that of --help, which prints the definitions in pkg/kit.
 func TestOperationsHasTheFlags(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)

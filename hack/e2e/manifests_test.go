@@ -352,13 +352,13 @@ func TestThePodHasTimeAndMemory(t *testing.T) {
 		t.Skip(skipped)
 	}
 	pod := read(t, manifests).deployment.Spec.Template.Spec
-	program, err := os.ReadFile("main.go")
+	program, err := os.ReadFile("pkg/kit/process.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop := regexp.MustCompile(`stopTimeout = (\d+) \* time\.Second`).FindSubmatch(program)
 	if stop == nil {
-		t.Fatal("main.go has no stopTimeout")
+		t.Fatal("pkg/kit/process.go has no stopTimeout")
 	}
 	stopTimeout, err := time.ParseDuration(string(stop[1]) + "s")
 	if err != nil {

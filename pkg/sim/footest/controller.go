@@ -2,13 +2,13 @@ package footest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +20,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apisim"
 )
@@ -36,8 +37,9 @@ type controllerUnderTest struct {
 	copies map[object]object
 	queue  *queue
 	names  *names
-	// synced is the result of the last sync.
-	synced Synced
+	// synced is the key of the last sync, and outcome how it ended.
+	synced  cache.ObjectName
+	outcome kit.Outcome
 }
 
 // A cacheUnderTest is the cache of an informer that does not run.
@@ -60,15 +62,16 @@ func (e *env) start(name string) *controllerUnderTest {
 	subject, err := e.newSubject(c.ctx, Wiring{
 		Kube: kube, Samples: samples, Recorder: eventRecorder{c}, Foos: foos, Deployments: deployments,
 		Workers: 1,
-	}, func(synced Synced) { c.synced = synced })
+	})
 	if err != nil {
 		panic(err)
 	}
 	c.subject = subject
-	c.queue = newQueue(*subject.Queue, *subject.Add, subject.Retries)
-	*subject.Queue, *subject.Add = c.queue, c.queue.add
-	c.names = &names{TypedDelayingInterface: *subject.Names, controller: c, due: map[cache.ObjectName]time.Time{}}
-	*subject.Names = c.names
+	subject.Queue.OnSynced = func(key cache.ObjectName, outcome kit.Outcome) { c.synced, c.outcome = key, outcome }
+	c.queue = newQueue(c, subject.Queue)
+	subject.Queue.Workqueue, subject.Queue.AddAs = c.queue, c.queue.add
+	c.names = newNames(c, subject.Names)
+	subject.Names.Workqueue, subject.Names.AddAs = c.names, c.names.add
 	c.caches = map[string]*cacheUnderTest{
 		foosResource:        {store: foos.Informer().GetIndexer(), notify: foos.idle.notify},
 		deploymentsResource: {store: deployments.Informer().GetIndexer(), notify: deployments.idle.notify},
@@ -192,14 +195,14 @@ func (c *controllerUnderTest) cachedCopy(obj runtime.Object) object {
 // sync makes the worker process the next key.
 func (c *controllerUnderTest) sync() {
 	c.env.quiet = true
-	c.queue.delayed, c.synced = nil, Synced{}
-	c.subject.ProcessNext(c.ctx)
-	if c.synced.Key != c.queue.key {
+	c.queue.delayed, c.synced = nil, cache.ObjectName{}
+	c.subject.Queue.ProcessNextWorkItem(c.ctx, c.ctx)
+	if c.synced != c.queue.key {
 		c.env.problem("the controller did not report the outcome of the sync of %s", c.queue.key.Name)
 	}
 	c.recordDelay()
-	if c.synced.Panicked {
-		c.env.problem("the sync of %s panicked: %v", c.synced.Key.Name, c.synced.Outcome.Err)
+	if errors.Is(c.outcome.Err, kit.ErrPanic) {
+		c.env.problem("the sync of %s panicked: %v", c.synced.Name, c.outcome.Err)
 	}
 	for _, cached := range c.caches {
 		c.checkUnchanged(cached)
@@ -211,7 +214,7 @@ func (c *controllerUnderTest) checkUnchanged(cached *cacheUnderTest) {
 	for _, item := range cached.store.List() {
 		obj := item.(object)
 		if want := c.copies[obj]; !reflect.DeepEqual(want, obj) {
-			c.env.problem("the sync of %s changed a cached object:\n%s", c.synced.Key.Name, cmp.Diff(want, obj))
+			c.env.problem("the sync of %s changed a cached object:\n%s", c.synced.Name, cmp.Diff(want, obj))
 			c.copies[obj] = obj.DeepCopyObject().(object)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/plan"
 )
@@ -17,8 +18,8 @@ import (
 // A queue is the queue of a controller. It also records when keys are requeued.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	retries workqueue.TypedRateLimiter[cache.ObjectName]
-	addNow  func(cache.ObjectName, fairqueue.Class)
+	controller *controllerUnderTest
+	addNow     func(cache.ObjectName, fairqueue.Class)
 	// key is the key that Get returned last.
 	key cache.ObjectName
 	// collecting makes add append keys to collected instead of queueing them.
@@ -39,10 +40,9 @@ type delay struct {
 	shown bool
 }
 
-func newQueue(of workqueue.TypedRateLimitingInterface[cache.ObjectName], add func(cache.ObjectName, fairqueue.Class),
-	retries workqueue.TypedRateLimiter[cache.ObjectName]) *queue {
+func newQueue(c *controllerUnderTest, of *kit.Queue) *queue {
 	return &queue{
-		TypedRateLimitingInterface: of, retries: retries, addNow: add,
+		TypedRateLimitingInterface: of.Workqueue, controller: c, addNow: of.AddAs,
 		due: map[time.Time]bool{}, delays: map[cache.ObjectName]delay{},
 	}
 }
@@ -74,7 +74,7 @@ func (q *queue) addCollected() {
 
 // AddRateLimited does what client-go's queue does. It calls the AddAfter below, which records the delay.
 func (q *queue) AddRateLimited(key cache.ObjectName) {
-	q.AddAfter(key, q.retries.When(key))
+	q.AddAfter(key, q.controller.outcome.After)
 }
 
 func (q *queue) AddAfter(key cache.ObjectName, after time.Duration) {
@@ -85,20 +85,27 @@ func (q *queue) AddAfter(key cache.ObjectName, after time.Duration) {
 // names is the queue of the names of Deployments. The player has no worker for it: the Foos that name a Deployment are
 // queued at once, or by addDue when the delay is over.
 type names struct {
-	workqueue.TypedDelayingInterface[cache.ObjectName]
+	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	controller *controllerUnderTest
+	addNow     func(cache.ObjectName, fairqueue.Class)
 	due        map[cache.ObjectName]time.Time
 }
 
-func (n *names) Add(name cache.ObjectName) {
+func newNames(c *controllerUnderTest, of *kit.Queue) *names {
+	return &names{
+		TypedRateLimitingInterface: of.Workqueue, controller: c, addNow: of.AddAs, due: map[cache.ObjectName]time.Time{},
+	}
+}
+
+func (n *names) add(name cache.ObjectName, class fairqueue.Class) {
 	delete(n.due, name)
-	n.TypedDelayingInterface.Add(name)
-	n.controller.subject.ProcessName(n.controller.ctx)
+	n.addNow(name, class)
+	n.controller.subject.Names.ProcessNextWorkItem(n.controller.ctx, n.controller.ctx)
 }
 
 func (n *names) AddAfter(name cache.ObjectName, after time.Duration) {
 	if after == 0 {
-		n.Add(name)
+		n.add(name, fairqueue.Change)
 		return
 	}
 	if _, waits := n.due[name]; !waits { // The delay is always the same, so the earlier one ends first.
@@ -111,7 +118,7 @@ func (n *names) AddAfter(name cache.ObjectName, after time.Duration) {
 func (n *names) addDue() {
 	for _, name := range slices.SortedFunc(maps.Keys(n.due), compareNames) {
 		if !n.due[name].After(time.Now()) {
-			n.controller.collect(func() { n.Add(name) })
+			n.controller.collect(func() { n.add(name, fairqueue.Change) })
 		}
 	}
 }
@@ -132,7 +139,7 @@ func (q *queue) nextDue() (next time.Time, found bool) {
 // recordDelay records when the key of the last sync is requeued, and why.
 func (c *controllerUnderTest) recordDelay() {
 	key := c.queue.key
-	if c.synced.Outcome.Kind != plan.Wait {
+	if c.outcome.Kind != string(plan.Wait) {
 		delete(c.queue.delays, key)
 	}
 	if c.queue.delayed == nil {
@@ -140,7 +147,7 @@ func (c *controllerUnderTest) recordDelay() {
 	}
 	after := *c.queue.delayed
 	until, line := time.Now().Add(after), fmt.Sprintf("%s is tried again within %v", key.Name, after)
-	switch c.synced.Outcome.Reason {
+	switch plan.WaitReason(c.outcome.For) {
 	case plan.NextStep: // The sync continues at once. A user does not notice this delay.
 		c.env.resumeAt = until
 		return

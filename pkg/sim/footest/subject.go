@@ -7,12 +7,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit"
 )
 
 // controllerName is the user name of the controller under test, and the field manager that it must use.
@@ -34,31 +32,14 @@ type Wiring struct {
 	OnSynced func(cache.ObjectName)
 }
 
-// NewSubject makes a controller for a scenario. The controller must call onSynced after each sync, from the goroutine
-// of that sync. Its delays must have no random part.
-type NewSubject func(ctx context.Context, wiring Wiring, onSynced func(Synced)) (*Subject, error)
+// NewSubject makes a controller for a scenario. Its delays must have no random part.
+type NewSubject func(ctx context.Context, wiring Wiring) (*Subject, error)
 
 // A Subject is a controller under test, as the player of scenarios sees it. The player calls the event handlers that
-// the controller registered with its informers.
+// the controller registered with its informers, and replaces parts of the queues to see what is queued.
 type Subject struct {
-	// Queue points to the field of the controller, so that the player can replace the queue by one that records delays.
-	Queue *workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// Add points to the function with which the controller queues a key at once.
-	Add *func(cache.ObjectName, fairqueue.Class)
-	// Retries is the rate limiter of the queue.
-	Retries workqueue.TypedRateLimiter[cache.ObjectName]
-	// Names points to the queue of the names of Deployments about which the Foos that name them must hear.
-	Names *workqueue.TypedDelayingInterface[cache.ObjectName]
-	// ProcessNext syncs the next key of the queue, and ProcessName queues the Foos that name the next Deployment.
-	ProcessNext, ProcessName func(ctx context.Context)
-}
-
-// Synced is the result of one sync.
-type Synced struct {
-	Key     cache.ObjectName
-	Outcome plan.Outcome
-	// Panicked reports whether the sync panicked. The error of the outcome has the value of the panic.
-	Panicked bool
+	// Queue has the keys of Foos. Names has the Deployments whose Foos are to be queued.
+	Queue, Names *kit.Queue
 }
 
 // NewRunner makes a controller for a simulation. The function that it returns runs the controller until ctx ends.

@@ -1,0 +1,81 @@
+package kit
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/foo-controller/pkg/kit/fairqueue"
+)
+
+// An Object is a pointer to an object of the API, such as *appsv1.Deployment.
+type Object interface {
+	comparable
+	metav1.Object
+}
+
+// Handlers are what AddTypedEventHandler of a typed informer takes.
+type Handlers[T Object] = cache.TypedResourceEventHandlerDetailedFuncs[T]
+
+// Objects returns handlers that queue each object that is added, changed or deleted. The initial list and a resync come
+// after changes, see fairqueue.Initial.
+func Objects[T Object](queue *Queue) Handlers[T] {
+	return Handlers[T]{
+		AddFunc: func(obj T, isInInitialList bool) { queue.AddAs(cache.MetaObjectToName(obj), classOf(isInInitialList)) },
+		UpdateFunc: func(have, obj T) {
+			queue.AddAs(cache.MetaObjectToName(obj), classOf(have.GetResourceVersion() == obj.GetResourceVersion()))
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) { queue.Add(deleted.GetObjectName()) },
+	}
+}
+
+func classOf(ofAllObjects bool) fairqueue.Class {
+	if ofAllObjects {
+		return fairqueue.Initial
+	}
+	return fairqueue.Change
+}
+
+// Children returns handlers for the children of objects of a kind. For each child that is added, changed or deleted,
+// they call add with the name of its controller, of that kind, and with its own name: an object that is to have a child
+// of this name may wait for it. So add should ignore names of objects that do not exist.
+//
+// They ignore the initial list, because the owners are in a list too, and resyncs. If a watch has missed a deletion,
+// only the name of the child may be known. So a child should have the name of its owner, or add should know whose child
+// has that name.
+func Children[T Object](owner schema.GroupKind, add func(cache.ObjectName)) Handlers[T] {
+	changed := func(child T) {
+		name := cache.MetaObjectToName(child)
+		add(name)
+		if ref := metav1.GetControllerOf(child); ref != nil && isOf(ref, owner) && ref.Name != name.Name {
+			add(cache.NewObjectName(name.Namespace, ref.Name))
+		}
+	}
+	return Handlers[T]{
+		AddFunc: func(child T, isInInitialList bool) {
+			if !isInInitialList {
+				changed(child)
+			}
+		},
+		UpdateFunc: func(have, child T) {
+			if have.GetResourceVersion() != child.GetResourceVersion() {
+				changed(have) // It may have had another owner.
+				changed(child)
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			var unknown T
+			if deleted.OptionalObj == unknown {
+				add(deleted.GetObjectName())
+				return
+			}
+			changed(deleted.OptionalObj)
+		},
+	}
+}
+
+// isOf reports whether ref is to an object of this kind, in any version.
+func isOf(ref *metav1.OwnerReference, kind schema.GroupKind) bool {
+	version, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && version.Group == kind.Group && ref.Kind == kind.Kind
+}

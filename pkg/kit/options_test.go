@@ -1,0 +1,116 @@
+package kit
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+)
+
+// widgets is a controller with a flag of its own.
+var widgets = Program{
+	Name: "widget-controller", Does: "makes Widgets", Kind: "Widget", Kinds: "Widgets", Version: "v1",
+	Flags: func(fs *flag.FlagSet) { fs.String("shop", "", "`URL` of the shop") },
+}
+
+// resetLogging lets a test parse flags again. The goroutine that flushes the log would read what it resets.
+func resetLogging(t *testing.T) {
+	t.Cleanup(func() {
+		klog.StopFlushDaemon()
+		if err := logsapi.ResetForTest(nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// --help lists all flags, and each of them can be set.
+func TestFlagsOfHelpCanBeSet(t *testing.T) {
+	values := map[string]string{
+		"kubeconfig": "a-file", "context": "a-name", "master": "https://127.0.0.1:1",
+		"workers": "3", "resync": "5m", "kube-api-qps": "20", "kube-api-burst": "50",
+		"namespace": "team", "leader-elect": "true", "leader-elect-namespace": "acme",
+		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
+		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
+		"metrics-cert-file": "a-file", "metrics-key-file": "a-file",
+		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
+		"shop": "https://shop.example.com",
+	}
+	var help strings.Builder
+	if _, err := Parse(widgets, []string{"--help"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatalf("--help: %v", err)
+	}
+	var printed []string
+	for line := range strings.Lines(help.String()) {
+		if name, isFlag := strings.CutPrefix(strings.TrimSpace(line), "--"); isFlag {
+			printed = append(printed, strings.Fields(name)[0])
+		}
+	}
+	if diff := cmp.Diff(append(slices.Clone(flagOrder), "shop"), printed); diff != "" {
+		t.Errorf("flags of --help (-want +got):\n%s", diff)
+	}
+	fs, _ := (&Options{program: widgets}).flags()
+	fs.VisitAll(func(f *flag.Flag) {
+		if !slices.Contains(printed, f.Name) {
+			t.Errorf("--help lacks --%s", f.Name)
+		}
+	})
+	for _, name := range printed {
+		t.Run(name, func(t *testing.T) {
+			resetLogging(t)
+			_, err := Parse(widgets, []string{"--" + name + "=" + values[name]}, io.Discard)
+			if err != nil && (name != "version" || !errors.Is(err, flag.ErrHelp)) {
+				t.Errorf("set to %q: %v", values[name], err)
+			}
+		})
+	}
+}
+
+func TestVersionIsPrinted(t *testing.T) {
+	for version, want := range map[string]string{"v1": "widget-controller v1\n", "": "widget-controller (devel)\n"} {
+		var out strings.Builder
+		_, err := Parse(Program{Name: "widget-controller", Version: version}, []string{"-version"}, &out)
+		if !errors.Is(err, flag.ErrHelp) || version != "" && out.String() != want || len(strings.Fields(out.String())) != 2 {
+			t.Errorf("version %q: %q, %v; want %q", version, out.String(), err, want)
+		}
+	}
+}
+
+func TestAMistakeInAFlagIsOneLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"--no-such-flag":      "flag provided but not defined: -no-such-flag; see --help",
+		"--workers=many":      `invalid value "many" for flag -workers: parse error; see --help`,
+		"start":               `unexpected argument "start": all settings are flags, see --help`,
+		"--namespace=a/b":     "--namespace=a/b: this is not the name of a namespace",
+		"--workers=0":         "--workers=0: at least 1 is needed",
+		"--resync=-1s":        "--resync=-1s: give a time, or 0 for no resync",
+		"--kube-api-qps=0.1":  "--kube-api-qps=0.1: give a rate of at least 1, or -1 for no limit",
+		"--logging-format=pl": `format: Invalid value: "pl": Unsupported log format`,
+	} {
+		t.Run(args, func(t *testing.T) {
+			resetLogging(t)
+			if _, err := Parse(widgets, []string{args}, io.Discard); err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// /debug/config shows the flags, and must not show a password.
+func TestTheValuesOfFlagsHaveNoPassword(t *testing.T) {
+	resetLogging(t)
+	options, err := Parse(widgets, []string{"--master=https://alice:secret@127.0.0.1:1", "--shop=here"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{"master": options.values["master"], "shop": options.values["shop"]}
+	want := map[string]string{"master": "https://alice:xxxxx@127.0.0.1:1", "shop": "here"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}

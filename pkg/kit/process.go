@@ -1,0 +1,301 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"example.com/foo-controller/pkg/kit/leader"
+	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/serving"
+)
+
+const (
+	// writeTimeout is how long a write may take. client-go sends it to the API server too, so that a write
+	// that we have given up seldom lands later; where it does, preconditions make it harmless.
+	writeTimeout = 10 * time.Second
+	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. By
+	// default, the kubelet kills a process after 30 s.
+	stopTimeout = 28 * time.Second
+)
+
+// A Connection is how to reach the API server. Clients that are made with both fields share one network connection:
+//
+//	kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
+type Connection struct {
+	Config *rest.Config
+	HTTP   *http.Client
+}
+
+// A Process is what the process of a controller has, whatever its kind is: connections, an election and endpoints.
+type Process struct {
+	// Watch is for informers. It has a network connection of its own, so that a burst of writes cannot delay what the
+	// caches hear. Write is for writes and live reads. It refuses writes unless this process leads.
+	Watch, Write Connection
+
+	options *Options
+	hints   preflight.Hints
+	host    string // Of the API server, for the log.
+	// noticed is for what needs a permission to write: the Lease, and reviews of who reads the metrics. When such a
+	// permission is revoked, /readyz shows it.
+	noticed  *rest.Config
+	review   Connection // For questions about permissions, which a standby may ask.
+	reporter *preflight.Reporter
+	elector  *leader.Elector
+	// exitLater ends the process if the stop takes too long.
+	exitLater func()
+}
+
+// NewProcess returns the Process that the flags describe. It logs to the logger of ctx until ctx ends, and sends
+// nothing yet. hints are for the administrator who reads the log. An error is one line, for the user.
+func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*Process, error) {
+	config, err := options.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	reporter := preflight.NewReporter(ctx, hints)
+	noticed := rest.CopyConfig(config)
+	noticed.Wrap(reporter.WrapWrites)
+	elector, err := options.elector(noticed)
+	if err != nil {
+		return nil, err
+	}
+	watch, write, review := rest.CopyConfig(config), rest.CopyConfig(noticed), rest.CopyConfig(config)
+	// client-go shares connections between equal configs, so this one gets a dialer of its own.
+	watch.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	watch.Wrap(reporter.Wrap)
+	write.Timeout, review.Timeout = writeTimeout, writeTimeout
+	write.Wrap(elector.Gate)
+	p := &Process{
+		Watch: Connection{Config: watch}, Write: Connection{Config: write}, review: Connection{Config: review},
+		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
+		exitLater: exitLater,
+	}
+	for _, c := range []*Connection{&p.Watch, &p.Write, &p.review} {
+		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
+			return nil, fmt.Errorf("make connection: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// An Informer is the informer of a resource, and how to see whether it will be able to list.
+type Informer struct {
+	resource string
+	informer cache.SharedIndexInformer
+	list     func(context.Context) error
+}
+
+// NewInformer returns the Informer of a resource, such as foos. list is the method List of a client of Process.Watch.
+func NewInformer[L any](resource string, informer cache.SharedIndexInformer,
+	list func(context.Context, metav1.ListOptions) (L, error)) Informer {
+	return Informer{resource: resource, informer: informer, list: func(ctx context.Context) error {
+		_, err := list(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	}}
+}
+
+// Needs are what a controller needs of the cluster, apart from what its informers list.
+type Needs struct {
+	// Served are custom resources of which somebody may have installed another version.
+	Served []Served
+	// Permissions are those of the controller, without those for the Lease and the endpoints.
+	Permissions []preflight.Permission
+}
+
+// Served is a custom resource that the API server must serve, with a subresource status that has these fields.
+type Served struct {
+	Kind         schema.GroupVersionKind
+	Resource     string
+	StatusFields []string
+}
+
+// Serve serves /healthz, /readyz, /metrics and /debug, at the addresses of the flags, and checks from time to time that
+// the cluster has what the controller needs. /readyz waits for the caches of the informers, and /healthz has the live
+// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end
+// it. An error is that of a flag.
+func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, live ...serving.Check) (
+	stop func(), err error) {
+	why := func() string { return strings.Join(p.reporter.Problems(), "; ") }
+	var ready []serving.Check
+	for _, i := range informers {
+		ready = append(ready, serving.Until(i.resource, i.informer.HasSyncedChecker().Done(), "not listed yet", why))
+	}
+	o := p.options
+	health, err := serving.NewHealth(ctx, serving.HealthConfig{
+		Address: o.healthAddress,
+		Live:    append(live, serving.Check{Name: "lease", Do: p.elector.Healthy}),
+		Ready:   append(ready, serving.Check{Name: "cluster", Do: p.noProblems}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
+	}
+	scrapes, err := serving.NewMetrics(ctx, serving.MetricsConfig{
+		Address: o.metricsAddress, Plain: o.plainMetrics(), API: p.noticed, Handler: legacyregistry.Handler(),
+		CertFile: o.metricsCert, KeyFile: o.metricsKey,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
+	}
+	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
+		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--debug-bind-address: %w", err)
+	}
+	checks, err := p.checks(needs)
+	if err != nil {
+		return nil, err
+	}
+	return p.run(ctx, checks, health, scrapes, debugging), nil
+}
+
+// run runs the servers and the checks of the cluster until stop is called.
+func (p *Process) run(ctx context.Context, checks []preflight.Check, servers ...*serving.Server) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, server := range servers {
+		running.Go(func() {
+			if err := server.Run(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "An endpoint has ended") // The probes of the kubelet fail, if it is theirs.
+			}
+		})
+	}
+	running.Go(func() { p.reporter.Keep(ctx, checks...) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// checks check what the controller needs of the cluster, apart from list and watch.
+func (p *Process) checks(needs Needs) ([]preflight.Check, error) {
+	kube, err := kubernetes.NewForConfigAndClient(p.review.Config, p.review.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	var checks []preflight.Check
+	for _, s := range needs.Served {
+		checks = append(checks, preflight.Served(kube.CoreV1().RESTClient(), s.Kind, s.Resource, p.hints.Missing,
+			s.StatusFields...))
+	}
+	return append(checks, preflight.Permissions(kube, p.hints.Forbidden, p.Permissions(needs)...)), nil
+}
+
+// Permissions returns all permissions that the process needs: those of needs, and for the Lease and the endpoints. A
+// test may compare them with the manifests.
+func (p *Process) Permissions(needs Needs) []preflight.Permission {
+	permissions := slices.Clone(needs.Permissions)
+	if namespace, name := p.elector.Lease(); name != "" {
+		for _, lease := range Allow(namespace, "coordination.k8s.io", "leases", "create", "get", "update") {
+			if lease.Verb != "create" { // A create has no name to be compared.
+				lease.Name = name
+			}
+			permissions = append(permissions, lease)
+		}
+	}
+	if p.options.metricsAddress != "0" && !p.options.plainMetrics() {
+		permissions = append(permissions, Allow("", "authentication.k8s.io", "tokenreviews", "create")...)
+		permissions = append(permissions, Allow("", "authorization.k8s.io", "subjectaccessreviews", "create")...)
+	}
+	return permissions
+}
+
+// Allow returns the permissions for some verbs on a resource, or on a subresource such as foos/status, of a group. An
+// empty namespace is all of them.
+func Allow(namespace, group, resource string, verbs ...string) []preflight.Permission {
+	p := preflight.Permission{Group: group, Namespace: namespace}
+	p.Resource, p.Subresource, _ = strings.Cut(resource, "/")
+	var permissions []preflight.Permission
+	for _, p.Verb = range verbs {
+		permissions = append(permissions, p)
+	}
+	return permissions
+}
+
+// noProblems returns an error with the problems that an administrator has to solve.
+func (p *Process) noProblems() error {
+	if problems := p.reporter.Problems(); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// Lead waits until the informers can list, runs them, fills their caches, and calls lead when this process leads, which
+// without an election is at once. The context of lead ends with ctx, or when the leadership is lost. When lead returns,
+// nothing of it may write any more, and events must have been sent: then Lead releases the Lease, stops the informers
+// and returns. It returns an error if the leadership was lost. Then the process must exit. Call it once.
+func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(context.Context)) error {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting", "version", p.options.versionOf(), "server", p.host)
+	defer logger.Info("Stopped")
+	var lists []func(context.Context) error
+	var filled []cache.DoneChecker
+	for _, i := range informers {
+		if err := i.informer.SetWatchErrorHandlerWithContext(p.reporter.WatchErrorHandler); err != nil {
+			return err
+		}
+		lists, filled = append(lists, i.list), append(filled, i.informer.HasSyncedChecker())
+	}
+	if p.reporter.Wait(ctx, lists...) != nil {
+		return nil // Asked to stop while waiting.
+	}
+	// Informers log the end of a watch as a warning. What an operator must know of watches, the reporter logs.
+	quiet, stop := context.WithCancel(klog.NewContext(ctx, logger.V(2)))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop() // The process also ends without a signal, when it has lost the leadership.
+	for _, i := range informers {
+		running.Go(func() { i.informer.RunWithContext(quiet) })
+	}
+	if !cache.WaitFor(quiet, "caches", filled...) { // A copy that could not work yet must not become the leader.
+		return nil
+	}
+	return p.elector.Run(ctx, func(ctx context.Context) {
+		context.AfterFunc(ctx, p.exitLater) // Also if the leadership is lost.
+		lead(ctx)
+	})
+}
+
+// UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process,
+// as does a stop that takes more than 28 s. Call it once.
+func UntilSignal(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		received := <-signals
+		klog.FromContext(ctx).Info("Stopping: finishing the running syncs; a second signal stops at once", "signal", received)
+		cancel(fmt.Errorf("received %v", received))
+		exitLater()
+		<-signals
+		os.Exit(1)
+	}()
+	return ctx
+}
+
+// exitLater ends the process after stopTimeout. Some requests do not end with their context, for example while a
+// credential plugin hangs.
+func exitLater() {
+	time.AfterFunc(stopTimeout, func() {
+		klog.Background().Error(nil, "Did not stop in time, exiting", "timeout", stopTimeout)
+		os.Exit(1)
+	})
+}

@@ -1,0 +1,195 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"example.com/foo-controller/pkg/kit/fairqueue"
+	"example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/serving"
+)
+
+const (
+	// syncGrace is how long running syncs may continue after a stop.
+	syncGrace = 10 * time.Second
+	// stuckAfter is the time without a new request after which a sync is stuck. A request ends after 10 s, but may have to
+	// wait for --kube-api-qps before. A sync with many slow requests is not stuck: a user could cause one.
+	stuckAfter = 10 * time.Minute
+	// panicDelay is the delay before a key is synced again whose sync panicked.
+	panicDelay = time.Minute
+	// firstRetry and lastRetry are the limits of Backoff.
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Minute
+
+	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
+	// conflicts and waits are not limited.
+	retryRate  = 50
+	retryBurst = 300
+)
+
+// ErrPanic is the error of a sync that panicked.
+var ErrPanic = errors.New("sync panicked")
+
+// A QueueConfig describes a Queue.
+type QueueConfig struct {
+	// Name is that of the queue in client-go's metrics. Without it, it has none.
+	Name string
+	// Kind is what a key is called in lines of the log, such as foo.
+	Kind string
+	// Workers is the number of keys that are worked on at a time, at least one. One namespace has at most half of them. A
+	// sync that has lasted for a second does not count, so up to four times as many may be running.
+	Workers int
+	// Sync is called for each key.
+	Sync Sync
+}
+
+// A Queue holds the keys of objects and calls a Sync for each. It is client-go's rate-limited workqueue with a fair one
+// inside, see package fairqueue for the order of the keys. It may be used concurrently. Its exported fields may be set
+// before Run.
+type Queue struct {
+	// Workqueue is that of client-go, which never hands one key to two workers at once. A test may replace it.
+	Workqueue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	// AddAs queues a key at once. The class decides how soon it is handed out. A test may replace it.
+	AddAs func(key cache.ObjectName, class fairqueue.Class)
+	// Metrics counts syncs and panics. Nil counts nothing.
+	Metrics *metrics.Metrics
+	// OnSynced, unless nil, is called with the outcome of every sync, by the goroutine of the sync. It is for tests.
+	OnSynced func(cache.ObjectName, Outcome)
+
+	config QueueConfig
+	// goroutines is the number of goroutines that call Get. The fair queue decides how many of them have a key.
+	goroutines int
+	// retries is the rate limiter of Workqueue.
+	retries *fairqueue.Limiter[cache.ObjectName]
+	// busy has the keys that are being synced, and notices one that takes too long.
+	busy *serving.Busy
+}
+
+// NewQueue returns a Queue, which logs to the logger of ctx. It starts goroutines of client-go: call Run or ShutDown.
+func NewQueue(ctx context.Context, config QueueConfig) *Queue {
+	logger := klog.LoggerWithName(klog.FromContext(ctx), "queue")
+	retries := fairqueue.NewLimiter[cache.ObjectName]()
+	// A key that comes back after a failure needs one of the tokens that the retries of all keys share.
+	fair := fairqueue.New(fairqueue.Config[cache.ObjectName]{
+		Name: config.Name, Workers: config.Workers, Retries: rate.NewLimiter(retryRate, retryBurst),
+		Namespace: func(key cache.ObjectName) string { return key.Namespace }, Class: retries.Class,
+	})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+		Name: config.Name, Logger: &logger, Queue: fair,
+	})
+	return &Queue{
+		Workqueue: workqueue.NewTypedRateLimitingQueueWithConfig(retries,
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: config.Name, DelayingQueue: delaying}),
+		AddAs:  fair.AddAs,
+		config: config, goroutines: fair.Goroutines(), retries: retries, busy: serving.NewBusy(stuckAfter),
+	}
+}
+
+// Add queues a key because of a change. It is AddAs with fairqueue.Change.
+func (q *Queue) Add(key cache.ObjectName) { q.AddAs(key, fairqueue.Change) }
+
+// AddAfter queues a key when a delay is over.
+func (q *Queue) AddAfter(key cache.ObjectName, after time.Duration) { q.Workqueue.AddAfter(key, after) }
+
+// Progress notes that the sync of key continues. Call it before each request, else Check fails when many slow requests
+// take more than 10 minutes.
+func (q *Queue) Progress(key cache.ObjectName) { q.busy.Progress(key.String()) }
+
+// Check returns the check "workers" for the liveness probe. It fails while a sync is stuck.
+func (q *Queue) Check() serving.Check { return q.busy.Check("workers") }
+
+// ShutDown ends the goroutines of a Queue that does not run. Keys that are added from now on are ignored.
+func (q *Queue) ShutDown() { q.Workqueue.ShutDown() }
+
+// Run syncs keys until ctx ends. Then it takes no further key, waits for the running syncs, at most for 10 s, and
+// returns. What is queued then stays undone: the next process finds it again. Call Run once.
+func (q *Queue) Run(ctx context.Context) {
+	syncCtx, cancel := withGrace(ctx, syncGrace)
+	defer cancel()
+	var running sync.WaitGroup
+	for range q.goroutines {
+		running.Go(func() {
+			for q.ProcessNextWorkItem(ctx, syncCtx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	q.ShutDown()
+	running.Wait()
+}
+
+// withGrace returns a context that ends grace after ctx does, so that a request in flight when the stop comes can
+// complete. Its values are those of ctx.
+func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	graceCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return graceCtx, cancel
+}
+
+// ProcessNextWorkItem waits for a key, syncs it under syncCtx and requeues it if the outcome asks for that. It returns
+// false when the queue is shut down, or when ctx has ended. Run calls it; a test may call it instead of Run.
+func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
+	key, shutdown := q.Workqueue.Get()
+	if shutdown {
+		return false
+	}
+	defer q.Workqueue.Done(key)
+	defer q.busy.Start(key.String())()
+	if ctx.Err() != nil {
+		return false
+	}
+
+	start, logger := time.Now(), klog.LoggerWithValues(klog.FromContext(syncCtx),
+		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
+	outcome := q.syncSafely(klog.NewContext(syncCtx, logger), key)
+	if outcome.After == Backoff {
+		outcome.After = min(firstRetry<<min(q.retries.NumRequeues(key), 20), lastRetry)
+	}
+	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
+	q.Metrics.Synced(outcome.Kind, time.Since(start))
+	if q.OnSynced != nil {
+		q.OnSynced(key, outcome)
+	}
+	q.requeue(logger, key, outcome)
+	return true
+}
+
+// requeue brings key back if outcome asks for that.
+func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcome) {
+	switch outcome.Kind {
+	case retry:
+		if !outcome.Expected { // Its backoff, up to a minute, limits the number of lines.
+			logger.Error(outcome.Err, "Sync failed")
+		}
+		q.retries.Failed(key, outcome.After, outcome.Expected)
+		q.Workqueue.AddRateLimited(key) // After the delay that retries has.
+	case wait: // No Forget: a delay between two failures is not a success.
+		q.retries.Waits(key, outcome.AfterFailure)
+		q.Workqueue.AddAfter(key, outcome.After)
+	default:
+		q.Workqueue.Forget(key)
+	}
+}
+
+// syncSafely calls Sync and turns a panic into a failure: one object that the code cannot cope with must not end the
+// service for all others.
+func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome Outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			q.Metrics.Panicked()
+			outcome = Retry(fmt.Errorf("%w: %v\n\n%s", ErrPanic, r, debug.Stack()))
+			outcome.After = panicDelay
+		}
+	}()
+	return q.config.Sync(ctx, key)
+}

@@ -1,0 +1,394 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"example.com/foo-controller/pkg/kit/fairqueue"
+	kitmetrics "example.com/foo-controller/pkg/kit/metrics"
+)
+
+var (
+	errBoom     = errors.New("boom")
+	conflict    = apierrors.NewConflict(schema.GroupResource{Resource: "widgets"}, "web", errBoom)
+	web, other  = cache.NewObjectName("default", "web"), cache.NewObjectName("default", "other")
+	returnsDone = func(context.Context, cache.ObjectName) Outcome { return Done() }
+)
+
+// inBubble calls test with a Queue in virtual time, and shuts the Queue down.
+func inBubble(t *testing.T, sync Sync, test func(t *testing.T, q *Queue)) {
+	t.Helper()
+	// The handler of errors delays the goroutine of a panic, in real time too.
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(t.Context(), QueueConfig{Kind: "widget", Workers: 10, Sync: sync})
+		test(t, q)
+		q.ShutDown()
+	})
+}
+
+// next syncs the next key, which must be there.
+func next(t *testing.T, q *Queue) {
+	t.Helper()
+	synctest.Wait()
+	if n := q.Workqueue.Len(); n == 0 {
+		t.Fatal("no key is queued")
+	}
+	if !q.ProcessNextWorkItem(t.Context(), t.Context()) {
+		t.Fatal("the worker has ended")
+	}
+}
+
+// TestAnOutcomeDecidesWhenTheKeyComesBack syncs a key with one outcome after the other.
+func TestAnOutcomeDecidesWhenTheKeyComesBack(t *testing.T) {
+	after := func(outcome Outcome, after time.Duration) Outcome {
+		outcome.After = after
+		return outcome
+	}
+	for _, test := range []struct {
+		name     string
+		outcomes []Outcome
+		// want are the delays after each sync; "never" if the key does not come back.
+		want string
+		// failures is the number of failures that are remembered in the end.
+		failures int
+	}{
+		{name: "done", outcomes: []Outcome{Done()}, want: "never"},
+		{name: "terminal", outcomes: []Outcome{Terminal()}, want: "never"},
+		{name: "a wait", outcomes: []Outcome{Wait(3 * time.Second)}, want: "3s"},
+		{
+			name:     "failures in a row",
+			outcomes: []Outcome{Retry(errBoom), Retry(errBoom), Retry(conflict), Retry(errBoom)}, want: "5ms 10ms 20ms 40ms",
+			failures: 4,
+		},
+		{
+			name: "many failures", outcomes: slices.Repeat([]Outcome{Retry(errBoom)}, 16), failures: 16,
+			want: "5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1.28s 2.56s 5.12s 10.24s 20.48s 40.96s 1m0s 1m0s",
+		},
+		{
+			name:     "a failure after a wait",
+			outcomes: []Outcome{Retry(errBoom), Wait(time.Second), Retry(errBoom)}, want: "5ms 1s 10ms", failures: 2,
+		},
+		{
+			name:     "a failure after a success",
+			outcomes: []Outcome{Retry(errBoom), Wait(time.Second), Done()}, want: "5ms 1s never",
+		},
+		{name: "a failure with its own delay", outcomes: []Outcome{after(Retry(errBoom), 7*time.Second)}, want: "7s", failures: 1},
+		{name: "a failure without a delay", outcomes: []Outcome{after(Retry(errBoom), 0)}, want: "0s", failures: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var outcome Outcome
+			inBubble(t, func(context.Context, cache.ObjectName) Outcome { return outcome }, func(t *testing.T, q *Queue) {
+				var delays []string
+				q.Add(web)
+				for _, outcome = range test.outcomes {
+					next(t, q)
+					began := time.Now()
+					for q.Workqueue.Len() == 0 && time.Since(began) < 2*time.Minute {
+						time.Sleep(5 * time.Millisecond)
+						synctest.Wait()
+					}
+					delay := time.Since(began).String()
+					if q.Workqueue.Len() == 0 {
+						delay = "never"
+					}
+					delays = append(delays, delay)
+				}
+				if got := strings.Join(delays, " "); got != test.want {
+					t.Errorf("the key comes back after %s, want %s", got, test.want)
+				}
+				if got := q.Workqueue.NumRequeues(web); got != test.failures {
+					t.Errorf("%d failures are remembered, want %d", got, test.failures)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicCostsItsKeyAMinuteAndNothingElse(t *testing.T) {
+	var synced []string
+	inBubble(t, func(_ context.Context, key cache.ObjectName) Outcome {
+		if key == web {
+			panic("planted")
+		}
+		return Done()
+	}, func(t *testing.T, q *Queue) {
+		q.OnSynced = func(key cache.ObjectName, outcome Outcome) {
+			synced = append(synced, fmt.Sprint(key.Name, " panicked: ", errors.Is(outcome.Err, ErrPanic)))
+		}
+		q.Add(web)
+		q.Add(other)
+		next(t, q)
+		next(t, q)
+		time.Sleep(time.Minute - time.Nanosecond)
+		synctest.Wait()
+		if n := q.Workqueue.Len(); n != 0 {
+			t.Errorf("%d keys are queued within a minute", n)
+		}
+		time.Sleep(time.Nanosecond)
+		next(t, q)
+	})
+	want := []string{"web panicked: true", "other panicked: false", "web panicked: true"}
+	if diff := cmp.Diff(want, synced); diff != "" {
+		t.Errorf("syncs (-want +got):\n%s", diff)
+	}
+}
+
+func TestAWorkerThatIsStuckIsReported(t *testing.T) {
+	request, end := make(chan struct{}), make(chan struct{})
+	var q *Queue
+	inBubble(t, func(_ context.Context, key cache.ObjectName) Outcome {
+		<-request
+		q.Progress(key)
+		<-end
+		return Done()
+	}, func(t *testing.T, queue *Queue) {
+		q = queue
+		request, end = make(chan struct{}), make(chan struct{}) // Of the bubble.
+		check := q.Check()
+		q.Add(web)
+		go q.ProcessNextWorkItem(t.Context(), t.Context())
+		time.Sleep(stuckAfter - time.Second)
+		request <- struct{}{} // The next request begins.
+		time.Sleep(stuckAfter)
+		synctest.Wait()
+		if err := check.Do(); err != nil {
+			t.Errorf("after %s: %v", stuckAfter, err)
+		}
+		time.Sleep(time.Second)
+		if err := check.Do(); err == nil || !strings.Contains(err.Error(), "default/web") {
+			t.Errorf("after more than %s: %v, want the name of the key", stuckAfter, err)
+		}
+		close(end)
+		synctest.Wait()
+		if err := check.Do(); err != nil {
+			t.Errorf("after the sync: %v", err)
+		}
+	})
+}
+
+func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
+	inBubble(t, func(context.Context, cache.ObjectName) Outcome {
+		t.Error("a key was synced")
+		return Done()
+	}, func(t *testing.T, q *Queue) {
+		q.Add(web)
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		if q.ProcessNextWorkItem(stopped, t.Context()) {
+			t.Error("the worker took a key after the stop")
+		}
+	})
+}
+
+func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
+	var end chan struct{}
+	synced := 0
+	inBubble(t, func(ctx context.Context, _ cache.ObjectName) Outcome {
+		<-end
+		if ctx.Err() != nil {
+			t.Error("the context of a running sync ends with the stop")
+		}
+		synced++
+		return Done()
+	}, func(t *testing.T, q *Queue) {
+		end = make(chan struct{})
+		q.Add(web)
+		ctx, stop := context.WithCancel(t.Context())
+		returned := false
+		go func() {
+			q.Run(ctx)
+			returned = true
+		}()
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		q.Add(other)
+		if returned {
+			t.Error("Run returned while a sync was running")
+		}
+		close(end)
+		synctest.Wait()
+		if !returned || synced != 1 {
+			t.Errorf("Run has returned: %t, after %d syncs; want it to return when the last one was done", returned, synced)
+		}
+	})
+}
+
+func TestRunningSyncsEndAGracePeriodAfterTheStop(t *testing.T) {
+	type valueKey struct{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
+		longer, cancel := withGrace(ctx, syncGrace)
+		defer cancel()
+		if longer.Value(valueKey{}) != "v" {
+			t.Error("the context's values are lost")
+		}
+		stop()
+		time.Sleep(syncGrace - time.Nanosecond) // Virtual time.
+		synctest.Wait()
+		if longer.Err() != nil {
+			t.Error("the context ended before its grace period did")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if longer.Err() == nil {
+			t.Error("the context did not end with its grace period")
+		}
+	})
+}
+
+// A test that makes a controller and does not run it must be able to end the goroutines of its queue: a bubble fails if
+// one is left.
+func TestAQueueThatNeverRunsCanBeShutDown(t *testing.T) {
+	inBubble(t, returnsDone, func(t *testing.T, q *Queue) {
+		q.Add(web)
+		q.AddAfter(other, time.Hour)
+	})
+}
+
+// Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share,
+// also if an event brought the key back before. A wait for the caches needs none.
+func TestOnlyFailuresNeedAToken(t *testing.T) {
+	backsOff := Wait(time.Second)
+	backsOff.AfterFailure = true
+	for _, test := range []struct {
+		name     string
+		outcomes []Outcome
+		want     fairqueue.Class
+	}{
+		{name: "a conflict", outcomes: []Outcome{Retry(conflict)}, want: fairqueue.Retry},
+		{name: "a refusal", outcomes: []Outcome{Retry(errBoom)}, want: fairqueue.Failed},
+		{
+			name:     "the wait for the backoff of a refusal",
+			outcomes: []Outcome{Retry(errBoom), backsOff}, want: fairqueue.Failed,
+		},
+		{
+			name:     "a wait for the caches after a refusal",
+			outcomes: []Outcome{Retry(errBoom), Wait(time.Second)}, want: fairqueue.Retry,
+		},
+		{name: "a success after a refusal", outcomes: []Outcome{Retry(errBoom), Done()}, want: fairqueue.Retry},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var outcome Outcome
+			inBubble(t, func(context.Context, cache.ObjectName) Outcome { return outcome }, func(t *testing.T, q *Queue) {
+				for _, outcome = range test.outcomes {
+					q.Add(web) // An event.
+					next(t, q)
+				}
+				if got := q.retries.Class(web); got != test.want {
+					t.Errorf("class %d, want %d", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestIsConflict(t *testing.T) {
+	widgets := schema.GroupResource{Resource: "widgets"}
+	for _, test := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{name: "nil"},
+		{name: "a conflict", err: conflict, want: true},
+		{name: "a name that is taken", err: apierrors.NewAlreadyExists(widgets, "web"), want: true},
+		{name: "a name that is not there", err: apierrors.NewNotFound(widgets, "web"), want: true},
+		{name: "a refusal", err: apierrors.NewForbidden(widgets, "web", errBoom)},
+		{name: "a conflict with an explanation", err: fmt.Errorf("patch: %w", conflict), want: true},
+		{name: "two conflicts", err: errors.Join(conflict, conflict), want: true},
+		{name: "a conflict and a failure", err: fmt.Errorf("both: %w", errors.Join(conflict, errBoom))},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := IsConflict(test.err); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestSyncsAndPanicsAreCounted(t *testing.T) {
+	outcomes := []Outcome{Done(), Retry(errBoom), Wait(time.Second), Terminal()}
+	inBubble(t, func(context.Context, cache.ObjectName) Outcome {
+		if len(outcomes) == 0 {
+			panic("planted")
+		}
+		outcome := outcomes[0]
+		outcomes = outcomes[1:]
+		return outcome
+	}, func(t *testing.T, q *Queue) {
+		registry := metrics.NewKubeRegistry()
+		q.Metrics = kitmetrics.New("widget", registry.MustRegister)
+		for range 5 {
+			q.Add(web)
+			next(t, q)
+		}
+		want := `
+			# HELP widget_panics_total [ALPHA] Number of syncs that panicked. Each is a defect of the controller.
+			# TYPE widget_panics_total counter
+			widget_panics_total 1
+			# HELP widget_syncs_total [ALPHA] Number of syncs by outcome: done, retry (it failed), wait (for time to pass), terminal (only a change helps).
+			# TYPE widget_syncs_total counter
+			widget_syncs_total{outcome="done"} 1
+			widget_syncs_total{outcome="retry"} 2
+			widget_syncs_total{outcome="terminal"} 1
+			widget_syncs_total{outcome="wait"} 1
+		`
+		err := testutil.GatherAndCompare(registry, strings.NewReader(want), "widget_panics_total", "widget_syncs_total")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Only what fails and is no normal work is in the default log. All lines of one sync have the key and the same id, and
+// the next sync has another one.
+func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
+	outcome := Done()
+	inBubble(t, func(ctx context.Context, _ cache.ObjectName) Outcome {
+		klog.FromContext(ctx).V(2).Info("Syncing")
+		return outcome
+	}, func(t *testing.T, q *Queue) {
+		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(4)))
+		ids := map[any]int{}
+		for _, outcome = range []Outcome{Done(), Retry(conflict), Retry(errBoom)} {
+			q.Add(web)
+			q.ProcessNextWorkItem(t.Context(), klog.NewContext(t.Context(), logger))
+		}
+		var lines []string
+		for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+			lines = append(lines, fmt.Sprint(entry.Type, " ", entry.Message))
+			if len(entry.WithKVList) != 4 || entry.WithKVList[0] != "widget" || entry.WithKVList[2] != "reconcileID" {
+				t.Errorf("the line %q has the values %v", entry.Message, entry.WithKVList)
+				continue
+			}
+			ids[entry.WithKVList[3]]++
+		}
+		want := []string{"INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced", "ERROR Sync failed"}
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+		if len(ids) != 3 {
+			t.Errorf("lines by reconcileID: %v, want three ids", ids)
+		}
+	})
+}
