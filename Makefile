@@ -62,6 +62,12 @@ smoke: #- install it in a new kind cluster and try it; needs kind and Docker
 
 ##@ To make it your own
 
+# It reads the values as they are given, and only those of the command line: VERSION has another meaning above.
+.PHONY: mine
+mine: ## a repository for a kind of yours; make mine ARGS=--help
+	@go build -o bin/mine ./hack/mine
+	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL DIR,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+
 .PHONY: generate
 generate: ## generate the CRD, clients and docs/api.md from pkg/apis
 	@hack/generate.sh
