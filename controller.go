@@ -266,7 +266,9 @@ func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.
 		c.writes.Wrote(key, foosResource, answer.Foo)
 		c.Reports.Written(klog.FromContext(ctx), foo, answer.Foo)
 	}
-	c.sendEvent(step.Foo, step.EventAfter(answer))
+	if event := step.EventAfter(answer); event != nil {
+		c.recorder.Eventf(step.Foo, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+	}
 	return answer
 }
 
@@ -293,17 +295,6 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 		reason, _ := plan.ReadyReason(answer.Foo)
 		logger.V(2).Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
 	}
-}
-
-// sendEvent sends an event about foo. It does nothing if event is nil. The resourceVersion is removed, because
-// client-go combines events only if they regard the same version.
-func (c *Controller) sendEvent(foo *v1alpha1.Foo, event *plan.Event) {
-	if event == nil {
-		return
-	}
-	regarding := *foo
-	regarding.ResourceVersion = ""
-	c.recorder.Eventf(&regarding, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 }
 
 // send is the part of perform that talks to the API server.

@@ -1188,7 +1188,8 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 		foos = min(foos, 100)
 	}
 	// The clients lead to the simulated API server.
-	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples")
+	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples",
+		"recorder.sink.EventSink")
 }
 
 // A standby has caches, and nobody takes keys from its queue.
@@ -1202,7 +1203,8 @@ func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 			controller.queue.ShutDown()
 		}, err
 	}
-	footest.SimulateStandby(t, runner, func() any { return controller }, "kube", "samples")
+	footest.SimulateStandby(t, runner, func() any { return controller }, "kube", "samples",
+		"recorder.sink.EventSink")
 }
 
 // newRunner makes a Controller for a simulation.

@@ -31,10 +31,12 @@ type readiness struct {
 	ConditionError
 }
 
-// secondary returns the type of the condition that an unready Foo has too, or "".
-func (r *readiness) secondary() string {
+// condition returns the type of the condition that is True, or "".
+func (r *readiness) condition() string {
 	switch {
-	case r.ready, r.Reason == v1alpha1.ReasonPaused:
+	case r.ready:
+		return v1alpha1.ConditionReady
+	case r.Reason == v1alpha1.ReasonPaused:
 		return ""
 	case r.Stalled:
 		return v1alpha1.ConditionStalled

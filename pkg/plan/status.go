@@ -2,13 +2,13 @@ package plan
 
 import (
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/conditions"
 )
 
 // ownConditions are the types of the conditions that the controller writes.
@@ -33,25 +33,8 @@ func (s *State) status() v1alpha1.FooStatus {
 	}
 
 	r := firstReady(s, readyRules)
-	message := s.fullMessage(r)
-	set := func(conditionType string, value metav1.ConditionStatus) {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: conditionType, Status: value, Reason: r.Reason, Message: message,
-			ObservedGeneration: foo.Generation, LastTransitionTime: metav1.NewTime(s.latest().Truncate(time.Second)),
-		})
-	}
-	value := metav1.ConditionFalse
-	if r.ready {
-		value = metav1.ConditionTrue
-	}
-	set(v1alpha1.ConditionReady, value)
-	for _, secondary := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		if secondary == r.secondary() {
-			set(secondary, metav1.ConditionTrue)
-			continue
-		}
-		meta.RemoveStatusCondition(&status.Conditions, secondary)
-	}
+	report := conditions.Report{True: r.condition(), Reason: r.Reason, Message: s.fullMessage(r)}
+	status.Conditions = conditions.Set(status.Conditions, report, foo.Generation, s.latest())
 	return status
 }
 

@@ -62,7 +62,8 @@ type recorded struct {
 // A named object has a resource and a name. Its namespace is that of the key.
 type named struct{ resource, name string }
 
-// New returns a Writes for the resources that have a cache in stores.
+// New returns a Writes for the resources, such as deployments, that have a cache in stores. Its methods panic for any
+// other resource.
 func New(stores map[string]Store) *Writes {
 	return &Writes{stores: stores, keys: map[cache.ObjectName]*expected{}}
 }
@@ -78,6 +79,7 @@ func (w *Writes) Deleted(key cache.ObjectName, resource string, obj metav1.Objec
 }
 
 func (w *Writes) record(key cache.ObjectName, n named, r recorded) {
+	_ = w.cacheOf(n.resource)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.keys[key]
@@ -95,7 +97,7 @@ func (w *Writes) record(key cache.ObjectName, n named, r recorded) {
 // cache, on which obj was gone again, and which brought no event.
 func (w *Writes) Read(key cache.ObjectName, resource string, obj metav1.Object) {
 	name := cache.MetaObjectToName(obj)
-	_, found, _ := w.stores[resource].GetByKey(name.String()) // A cache has no errors.
+	_, found, _ := w.cacheOf(resource).GetByKey(name.String()) // A cache has no errors.
 	if found && w.reached(resource, obj.GetResourceVersion()) {
 		return
 	}
@@ -160,19 +162,29 @@ func (w *Writes) Forget(key cache.ObjectName) {
 	delete(w.keys, key)
 }
 
+// cacheOf returns the cache of a resource. A name without one is a mistake in the code: such a version would never be
+// reached, or always.
+func (w *Writes) cacheOf(resource string) Store {
+	store := w.stores[resource]
+	if store == nil {
+		panic("there is no cache of the resource " + resource)
+	}
+	return store
+}
+
 // shows reports whether the cache of an object shows what was recorded.
 func (w *Writes) shows(key cache.ObjectName, n named, r recorded) bool {
 	if r.deleted == "" {
 		return w.reached(n.resource, r.version)
 	}
 	name := cache.NewObjectName(key.Namespace, n.name)
-	cached, _, _ := w.stores[n.resource].GetByKey(name.String())
+	cached, _, _ := w.cacheOf(n.resource).GetByKey(name.String())
 	obj, found := cached.(metav1.Object)
 	return !found || obj.GetUID() != r.deleted || obj.GetDeletionTimestamp() != nil
 }
 
 // reached reports whether the cache of a resource has reached version. It returns true if versions cannot be compared.
 func (w *Writes) reached(resource, version string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, w.stores[resource].LastStoreSyncResourceVersion())
+	order, err := resourceversion.CompareResourceVersion(version, w.cacheOf(resource).LastStoreSyncResourceVersion())
 	return err != nil || order <= 0
 }

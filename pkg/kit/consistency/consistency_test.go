@@ -219,3 +219,23 @@ func TestWritesMayBeUsedConcurrently(t *testing.T) {
 	}
 	workers.Wait()
 }
+
+// A version of it would count as reached, and each sync would read stale caches.
+func TestAResourceWithoutACachePanics(t *testing.T) {
+	for name, record := range map[string]func(*Writes){
+		"Wrote":   func(w *Writes) { w.Wrote(key, "deployment", object("web", "101")) },
+		"Deleted": func(w *Writes) { w.Deleted(key, "deployment", object("web", "101")) },
+		"Read":    func(w *Writes) { w.Read(key, "deployment", object("web", "101")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *Writes, _, _ *store) {
+				defer func() {
+					if got, want := recover(), "there is no cache of the resource deployment"; got != want {
+						t.Errorf("panic with %v, want %q", got, want)
+					}
+				}()
+				record(w)
+			})
+		})
+	}
+}

@@ -7,24 +7,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/reference"
 )
+
+// seriesTime is the time without an event after which client-go ends a series, with a last patch.
+const seriesTime = 6 * time.Minute
 
 // Recorder is an events.EventRecorder that drops events beyond a limit, and counts its unsent ones. It may be used
 // concurrently.
 type Recorder struct {
 	recorder events.EventRecorder
+	scheme   *runtime.Scheme
 	allow    func(namespace string) bool
-	pending  *atomic.Int64
+	sink     *sink
 }
 
 // New returns a Recorder that sends events through client until ctx ends. name is the reporting controller of the
@@ -34,53 +39,103 @@ func New(
 	ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string,
 	allow func(namespace string) bool,
 ) (*Recorder, error) {
-	pending := new(atomic.Int64)
-	broadcaster := events.NewBroadcaster(&sink{EventSink: &events.EventSinkImpl{Interface: client}, pending: pending})
+	sink := newSink(&events.EventSinkImpl{Interface: client})
+	broadcaster := events.NewBroadcaster(sink)
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
 	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), allow: allow, pending: pending}, nil
+	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), scheme: scheme, allow: allow, sink: sink}, nil
 }
 
-// Eventf implements events.EventRecorder. It does not block.
+// Eventf implements events.EventRecorder. It does not block. The event has no resourceVersion of regarding, because
+// client-go folds events only if they regard the same version.
 func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
-	if obj, err := meta.Accessor(regarding); err == nil && !r.allow(obj.GetNamespace()) {
+	ref, err := reference.GetReference(r.scheme, regarding)
+	if err != nil {
+		r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...) // It logs the error.
 		return
 	}
-	r.pending.Add(1)
-	r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...)
+	if !r.allow(ref.Namespace) {
+		return
+	}
+	ref = ref.DeepCopy() // It may be the caller's own.
+	ref.ResourceVersion = ""
+	r.sink.recorded(series{*ref, eventType, reason, action})
+	r.recorder.Eventf(ref, related, eventType, reason, action, note, args...)
 }
 
-// Flush waits until all recorded events are sent or refused, but not longer than timeout. Events that client-go folded
-// into an earlier one are never sent one by one, so with such events Flush always waits for timeout.
+// Flush waits until all recorded events are sent or refused, but not longer than timeout. An event that client-go
+// folds into a series counts as sent: client-go sends the number of them minutes later.
 func (r *Recorder) Flush(timeout time.Duration) {
-	allSent := func(context.Context) (bool, error) { return r.pending.Load() <= 0, nil }
+	allSent := func(context.Context) (bool, error) { return r.sink.allSent(), nil }
 	// The error is ignored: the process ends, and the remaining events are lost.
 	_ = wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, timeout, true, allSent)
 }
 
-// sink counts the events that are sent or refused.
+// A series are events that client-go folds, if they are related to the same object too.
+type series struct {
+	regarding                 corev1.ObjectReference
+	eventType, reason, action string
+}
+
+// A sink counts the events that are not sent yet. Of a series, client-go creates the first event, and sends the second
+// one as a patch. It folds those that follow.
 type sink struct {
 	events.EventSink
-	pending *atomic.Int64
+
+	mu      sync.Mutex
+	unsent  map[series]int
+	folding map[series]bool
+}
+
+func newSink(to events.EventSink) *sink {
+	return &sink{EventSink: to, unsent: map[series]int{}, folding: map[series]bool{}}
+}
+
+// recorded counts an event, unless it is folded.
+func (s *sink) recorded(of series) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.folding[of] {
+		s.unsent[of]++
+	}
+}
+
+func (s *sink) allSent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unsent) == 0
 }
 
 func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
-	s.count(err)
+	s.sent(event, err)
 	return created, err
 }
 
 func (s *sink) Patch(ctx context.Context, event *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
 	patched, err := s.EventSink.Patch(ctx, event, data)
-	s.count(err)
+	if !apierrors.IsNotFound(err) { // After this one client-go creates the event.
+		s.sent(event, err)
+	}
 	return patched, err
 }
 
-func (s *sink) count(err error) {
+// sent counts an event that is sent, or refused. client-go retries after any other error.
+func (s *sink) sent(event *eventsv1.Event, err error) {
 	var refused *apierrors.StatusError
-	if err == nil || errors.As(err, &refused) { // client-go retries after any other error.
-		s.pending.Add(-1)
+	if err != nil && !errors.As(err, &refused) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := series{event.Regarding, event.Type, event.Reason, event.Action}
+	if s.unsent[of]--; s.unsent[of] <= 0 || event.Series != nil {
+		delete(s.unsent, of)
+	}
+	delete(s.folding, of)
+	if event.Series != nil && time.Since(event.Series.LastObservedTime.Time) < seriesTime {
+		s.folding[of] = true
 	}
 }

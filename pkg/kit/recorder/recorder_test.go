@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,8 +84,8 @@ func TestAnEventThatIsNotAllowedIsDropped(t *testing.T) {
 		recorder.Eventf(pod(fmt.Sprint("web-", i)), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
 	}
 	recorder.Flush(eventually)
-	if n := len(sent(t, client)); n != 1 || recorder.pending.Load() != 0 {
-		t.Errorf("%d events are sent, %d are pending; want 1 and 0", n, recorder.pending.Load())
+	if n := len(sent(t, client)); n != 1 || !recorder.sink.allSent() {
+		t.Errorf("%d events are sent, %v are pending; want 1 and none", n, recorder.sink.unsent)
 	}
 	if diff := cmp.Diff([]string{"default", "default", "default"}, asked); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
@@ -100,8 +99,8 @@ func TestFlushDoesNotWaitForARefusedEvent(t *testing.T) {
 	})
 	recorder.Eventf(pod("web"), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
 	recorder.Flush(eventually)
-	if n := recorder.pending.Load(); n != 0 {
-		t.Errorf("%d events pending", n)
+	if !recorder.sink.allSent() {
+		t.Errorf("pending: %v", recorder.sink.unsent)
 	}
 }
 
@@ -115,7 +114,7 @@ func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 	})
 	recorder.Eventf(pod("web"), nil, corev1.EventTypeNormal, "Synced", "Sync", "late")
 	recorder.Flush(10 * time.Millisecond)
-	if n := recorder.pending.Load(); n != 1 {
+	if n := len(recorder.sink.unsent); n != 1 {
 		t.Errorf("%d events pending, want 1", n)
 	}
 
@@ -131,21 +130,22 @@ func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 func TestFlushReturnsAsSoonAsNoEventIsPending(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
-		pending       int64
+		pending       int
 		done, timeout time.Duration
 		want          time.Duration
 	}{
 		{"nothing is pending", 0, 0, time.Second, 0},
-		{"more events were sent than recorded, as with a series of equal events", -1, 0, time.Second, 0},
 		{"an event is sent in time", 1, 298 * time.Millisecond, time.Second, 300 * time.Millisecond},
 		{"an event is sent too late", 1, 2 * time.Second, time.Second, time.Second},
 		{"one of two events is sent", 2, 298 * time.Millisecond, time.Second, time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				recorder := &Recorder{pending: new(atomic.Int64)}
-				recorder.pending.Store(tc.pending)
-				sending := time.AfterFunc(tc.done, func() { recorder.pending.Add(-1) })
+				recorder := &Recorder{sink: newSink(nil)}
+				for range tc.pending {
+					recorder.sink.recorded(series{reason: "Synced"})
+				}
+				sending := time.AfterFunc(tc.done, func() { recorder.sink.sent(&eventsv1.Event{Reason: "Synced"}, nil) })
 				defer sending.Stop()
 				start := time.Now()
 				recorder.Flush(tc.timeout)
@@ -175,26 +175,95 @@ func (s constantSink) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1
 func TestSinkCountsEventsThatAreNotSentAgain(t *testing.T) {
 	refused := apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("no"))
 	for _, tc := range []struct {
-		name    string
-		err     error
-		pending int64
+		name string
+		err  error
+		// created and patched are the numbers of events that are pending then.
+		created, patched int
 	}{
-		{"sent", nil, 0},
-		{"refused", refused, 0},
-		{"no response", errors.New("connection reset"), 1},
+		{"sent", nil, 2, 0},
+		{"refused", refused, 2, 0},
+		{"not found, so that it is created", apierrors.NewNotFound(eventsv1.Resource("events"), ""), 2, 2},
+		{"no response", errors.New("connection reset"), 3, 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pending := new(atomic.Int64)
-			pending.Store(2) // An event and an update of its series.
-			sink := &sink{EventSink: constantSink{err: tc.err}, pending: pending}
-			_, created := sink.Create(t.Context(), &eventsv1.Event{})
-			_, patched := sink.Patch(t.Context(), &eventsv1.Event{}, nil)
-			if !errors.Is(created, tc.err) || !errors.Is(patched, tc.err) {
-				t.Errorf("errors %v and %v, want %v", created, patched, tc.err)
+			sink, event := newSink(constantSink{err: tc.err}), &eventsv1.Event{Reason: "Synced"}
+			for range 3 {
+				sink.recorded(series{reason: "Synced"})
 			}
-			if n := pending.Load(); n != 2*tc.pending {
-				t.Errorf("%d events pending, want %d", n, 2*tc.pending)
+			if _, err := sink.Create(t.Context(), event); !errors.Is(err, tc.err) {
+				t.Errorf("error %v, want %v", err, tc.err)
+			}
+			if n := sink.unsent[series{reason: "Synced"}]; n != tc.created {
+				t.Errorf("after a create: %d events pending, want %d", n, tc.created)
+			}
+			event.Series = &eventsv1.EventSeries{Count: 2}
+			if _, err := sink.Patch(t.Context(), event, nil); !errors.Is(err, tc.err) {
+				t.Errorf("error %v, want %v", err, tc.err)
+			}
+			if n := sink.unsent[series{reason: "Synced"}]; n != tc.patched {
+				t.Errorf("after a patch: %d events pending, want %d", n, tc.patched)
 			}
 		})
 	}
 }
+
+// client-go sends the first event and a patch for the second one. The others are folded into these two.
+func TestFlushDoesNotWaitForFoldedEvents(t *testing.T) {
+	recorder, client := newRecorder(t)
+	for i := range 5 {
+		web := pod("web")
+		web.ResourceVersion = fmt.Sprint(i) // client-go would not fold events with different ones.
+		recorder.Eventf(web, nil, corev1.EventTypeNormal, "Synced", "Sync", "%d", i)
+		recorder.Eventf(pod("other"), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+		if i == 2 {
+			recorder.Flush(eventually) // In the series, and between two events of it.
+		}
+		if web.ResourceVersion == "" {
+			t.Error("the object of the caller is changed")
+		}
+	}
+	began := time.Now()
+	recorder.Flush(eventually)
+	if took := time.Since(began); took > eventually/2 || len(sent(t, client)) != 2 {
+		t.Errorf("Flush took %s, and these events are sent: %v", took, sent(t, client))
+	}
+}
+
+// client-go ends a series with a patch. Another event then is created.
+func TestAfterTheEndOfASeriesEventsCountAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, synced := newSink(nil), series{reason: "Synced"}
+		event := &eventsv1.Event{Reason: "Synced", Series: &eventsv1.EventSeries{
+			LastObservedTime: metav1.NewMicroTime(time.Now()),
+		}}
+		sink.sent(event, nil)
+		time.Sleep(seriesTime - time.Second) // Virtual time.
+		sink.sent(event, nil)                // client-go sends the number of events from time to time.
+		sink.recorded(synced)
+		if !sink.allSent() {
+			t.Error("an event that is folded counts as unsent")
+		}
+		time.Sleep(time.Second)
+		sink.sent(event, nil)
+		if len(sink.folding) > 0 {
+			t.Error("a series is kept for ever")
+		}
+		sink.recorded(synced)
+		if sink.allSent() {
+			t.Error("an event after the end of the series counts as sent")
+		}
+	})
+}
+
+// client-go logs an event about an object of an unknown kind, and does not send it.
+func TestAnEventThatCannotBeSentIsNotWaitedFor(t *testing.T) {
+	recorder, _ := newRecorder(t)
+	recorder.Eventf(&unknownKind{}, nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+	if !recorder.sink.allSent() {
+		t.Error("the event is pending")
+	}
+}
+
+type unknownKind struct{ corev1.Pod }
+
+func (u *unknownKind) DeepCopyObject() runtime.Object { return &unknownKind{} }

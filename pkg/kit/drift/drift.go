@@ -1,0 +1,112 @@
+// Package drift compares an object with the fields that a controller wants it to have, and makes the patch that corrects
+// it. All other fields are neither compared nor part of the patch: those that the API server has defaulted, and those of
+// an autoscaler, a webhook or a user. It is pure: it sends nothing.
+package drift
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// ErrNoPrecondition is returned for an object without a uid or a resourceVersion: the API server would take a patch
+// with an empty one as a patch of any version.
+var ErrNoPrecondition = errors.New("no uid or no resourceVersion")
+
+// A Patch corrects an object.
+type Patch struct {
+	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the API
+	// server answers with a conflict if the object has changed since.
+	Body []byte
+	// Fields are the paths of the fields that it changes, sorted, such as spec.replicas. The path of a list stands for its
+	// elements. There are no values, which may be secret.
+	Fields []string
+}
+
+// Find returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the same
+// kind of Kubernetes itself, such as *appsv1.Deployment: custom resources take no strategic merge patch. Elements of a
+// list are merged by their key if the type has one, as containers by their name; other lists are replaced.
+//
+// A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list that
+// is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. Find changes
+// neither argument and may be called concurrently.
+func Find[T metav1.Object](have, want T) (*Patch, error) {
+	if have.GetUID() == "" || have.GetResourceVersion() == "" {
+		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
+	}
+	body, err := changes(have, want, *new(T))
+	if err != nil {
+		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
+	}
+	fields := paths("", body)
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	metadata, _ := body["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"], metadata["resourceVersion"] = have.GetUID(), have.GetResourceVersion()
+	body["metadata"] = metadata
+	encoded, err := json.Marshal(body)
+	return &Patch{Body: encoded, Fields: fields}, err
+}
+
+// changes returns the strategic merge patch from have to have with the fields of want.
+func changes(have, want, kind any) (map[string]any, error) {
+	stored, storedErr := fieldsOf(have)
+	wanted, wantedErr := fieldsOf(want)
+	if err := errors.Join(storedErr, wantedErr); err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(stored), wanted, kind)
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergeMapPatch(stored, merged, kind)
+}
+
+// fieldsOf returns obj as the JSON that it has, without nulls: some types have one for a field that is not set, and in a
+// patch it would mean to remove the field.
+func fieldsOf(obj any) (map[string]any, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	dropNulls(fields)
+	return fields, err
+}
+
+func dropNulls(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		maps.DeleteFunc(value, func(_ string, field any) bool { return field == nil })
+		for _, field := range value {
+			dropNulls(field)
+		}
+	case []any:
+		for _, element := range value {
+			dropNulls(element)
+		}
+	}
+}
+
+// paths returns the paths of the leaves of value, which is at path. Directives of the patch are left out.
+func paths(path string, value any) []string {
+	object, isObject := value.(map[string]any)
+	if !isObject {
+		return []string{path}
+	}
+	var all []string
+	for name, field := range object {
+		if !strings.HasPrefix(name, "$") {
+			all = append(all, paths(strings.TrimPrefix(path+"."+name, "."), field)...)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
