@@ -114,10 +114,10 @@ func TestWordsInTexts(t *testing.T) {
 func TestWordsOfTheKit(t *testing.T) {
 	r := (&order{module: "m.example/x"}).kitNames()
 	for old, want := range map[string]string{
-		"a Foo, foos, fooKind": "a Widget, widgets, widgetKind", "footest, footer, food, afoot": "footest, footer, food, afoot",
-		"foosPath": "widgetsPath", "foo-controller": "widget-controller", "fooSchema": "widgetSchema",
-		"get foos.samplecontroller.k8s.io": "get widgets.acme.example.com", "TestADeepFooCanBe": "TestADeepWidgetCanBe",
-		"example.com/foo-controller/pkg/kit": "m.example/x/pkg/kit", "foo_sync_total": "widget_sync_total",
+		"a Foo, foos, fooKind": "a Gadget, gadgets, gadgetKind", "footest, footer, food, afoot": "footest, footer, food, afoot",
+		"foosPath": "gadgetsPath", "foo-controller": "gadget-controller", "fooSchema": "gadgetSchema",
+		"get foos.samplecontroller.k8s.io": "get gadgets.acme.example.com", "TestADeepFooCanBe": "TestADeepGadgetCanBe",
+		"example.com/foo-controller/pkg/kit": "m.example/x/pkg/kit", "foo_sync_total": "gadget_sync_total",
 	} {
 		if have := r.text(old, nil); have != want {
 			t.Errorf("%s becomes %s, want %s", old, have, want)

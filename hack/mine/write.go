@@ -40,9 +40,9 @@ func (o *order) starterNames() *renamer {
 	})
 }
 
-// kitNames returns the renamer of the packages for any controller: their examples are about Foos. They become Widgets,
+// kitNames returns the renamer of the packages for any controller: their examples are about Foos. They become Gadgets,
 // for all kinds: so the packages are the same in all repositories, but for the import paths.
-func (o *order) kitNames() *renamer { return o.fooNames(starterKind, starterGroup) }
+func (o *order) kitNames() *renamer { return o.fooNames(noun{"Gadget", "Gadgets"}, starterGroup) }
 
 func (o *order) fooNames(kind noun, group string) *renamer {
 	return newRenamer(noun{"Foo", "Foos"}, kind, true, map[string]string{
@@ -163,6 +163,7 @@ func (w *writing) steps() []step {
 		{"copy pkg/kit and pkg/sim, with their tests", w.copyKit},
 		{"go.mod and go.sum", w.writeModule},
 		{"generate the CustomResourceDefinition and clients", w.command("hack/generate.sh")},
+		{"go mod tidy", w.command("go", "mod", "tidy")},
 		{"make unit", w.command("make", "unit")},
 		{"git init, and the first commit", w.commit},
 	}
@@ -292,7 +293,7 @@ var (
 )
 
 // writeModule requires the versions of this repository. `go mod tidy` drops those that are not needed.
-func (w *writing) writeModule(ctx context.Context) error {
+func (w *writing) writeModule(context.Context) error {
 	module, err := os.ReadFile(filepath.Join(w.root, "go.mod"))
 	if err != nil {
 		return err
@@ -309,11 +310,7 @@ func (w *writing) writeModule(ctx context.Context) error {
 		}
 		return text
 	}
-	if err := errors.Join(w.edit("go.mod", requires), w.edit("go.sum", sums)); err != nil {
-		return err
-	}
-	_, err = w.output(ctx, "go", "mod", "tidy")
-	return err
+	return errors.Join(w.edit("go.mod", requires), w.edit("go.sum", sums))
 }
 
 // commit makes a repository of git, and says in README.md where it comes from.

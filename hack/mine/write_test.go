@@ -284,7 +284,7 @@ func TestASmallStarter(t *testing.T) {
 		"pkg/kit/ORIGIN": git(t, root, "rev-parse", "HEAD") + "\n",
 		"go.mod": "module github.com/widget/index-controller\n\ngo 1.26.0\n\n" +
 			"tool github.com/widget/index-controller/hack/tools/check\n",
-		"pkg/kit/README.md": "# The kit\n\nNo package here knows a Widget. Its tests use the simulated server, and [this](kit.go).\n",
+		"pkg/kit/README.md": "# The kit\n\nNo package here knows a Gadget. Its tests use the simulated server, and [this](kit.go).\n",
 		"README.md": `# ElasticIndex controller
 
 An ElasticIndex is an example, and an example of an elasticindex is in [examples](artifacts/examples/elasticindex.yaml).
