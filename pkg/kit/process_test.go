@@ -38,8 +38,9 @@ type fixture struct {
 	mu sync.Mutex
 	// requests are the requests for ConfigMaps, as "create by widget-controller".
 	requests []string
-	// forbidden makes the API server refuse to list ConfigMaps.
+	// forbidden makes the API server refuse to list ConfigMaps. held, unless nil, delays the requests of the informer.
 	forbidden bool
+	held      chan struct{}
 }
 
 func newFixture(t *testing.T, flags ...string) *fixture {
@@ -88,8 +89,12 @@ func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, erro
 		return next()
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.requests = append(f.requests, fmt.Sprint(r.Verb, " by ", r.User))
+	ofInformer := r.Verb != "create" && len(f.requests) > 1 // The first request is whether it can list.
+	f.mu.Unlock()
+	if ofInformer && f.held != nil {
+		<-f.held
+	}
 	if f.forbidden && r.Verb == "list" {
 		return r.Refuse(apierrors.NewForbidden(corev1.Resource("configmaps"), "", nil))
 	}
@@ -221,6 +226,28 @@ func TestAProcessThatCannotListDoesNotLead(t *testing.T) {
 	f.eventually("/readyz", "500 [-]configmaps failed: not listed yet: ")
 	f.eventually("/readyz/cluster", "500")
 	f.eventually("/healthz", "200") // A restart would not help.
+	stop()
+	if err := <-stopped; err != nil {
+		t.Errorf("Lead: %v", err)
+	}
+}
+
+// A leader that waits for its caches does nothing, and keeps the others from it.
+func TestAProcessDoesNotLeadBeforeItsCachesAreFilled(t *testing.T) {
+	f := newFixture(t)
+	f.held = make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	stopped, leads := make(chan error), make(chan struct{})
+	go func() {
+		stopped <- f.Lead(ctx, f.informers, func(context.Context) { close(leads) })
+	}()
+	select {
+	case <-leads:
+		t.Error("it leads before its caches are filled")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(f.held)
+	<-leads
 	stop()
 	if err := <-stopped; err != nil {
 		t.Errorf("Lead: %v", err)
