@@ -110,7 +110,7 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 	TestARevokedPermission.*|TestTheControllerLogsWhatIsMissing.*
 
 .PHONY: test
-test: build bin/foo-controller-race ## the tests for each change, also on a local Kubernetes: 10 minutes
+test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^TestPlays$$' ./...
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
