@@ -74,6 +74,7 @@ func TestRun(t *testing.T) {
 			"create events.events.k8s.io", "list configmaps", "list deployments.apps", "list widgets.acme.example.com",
 			"patch deployments.apps", "patch events.events.k8s.io", "update widgets.acme.example.com/finalizers",
 		}
+		slices.Sort(want)
 		if diff := cmp.Diff(want, f.unused()); diff != "" {
 			t.Errorf("permissions without use (-want +got):\n%s", diff)
 		}
