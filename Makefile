@@ -149,6 +149,7 @@ test-all: test test-core test-artifacts test-sim test-cluster test-image test-tu
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
+	@go test -count=1 -v -timeout 60m -run TestKinds ./hack/mine -kinds
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@$(MAKE) --no-print-directory conformance

@@ -60,6 +60,5 @@ func run(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	o.localcluster = true
 	return o.write(ctx, os.Stdout)
 }

@@ -192,7 +192,7 @@ import (
 )
 
 type T struct {
-	Name string // The name of the Widget, which becomes the name of each of its children, and of their pods as well.
+	Name string // Not empty.
 	Widget *v1alpha1.Widget // A Widget.
 }
 
@@ -208,8 +208,7 @@ import (
 )
 
 type T struct {
-	// The name of the ElasticIndex, which becomes the name of each of its children, and of their pods as well.
-	Name         string
+	Name         string                // Not empty.
 	ElasticIndex *v1beta2.ElasticIndex // An ElasticIndex.
 }
 

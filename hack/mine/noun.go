@@ -9,28 +9,24 @@ import (
 // A noun is the name of a kind, one and many of it, in CamelCase: CacheCluster and CacheClusters.
 type noun struct{ one, many string }
 
-// pluralOf returns the plural as the generators of clients form it, in k8s.io/gengo/v2/namer.
+// plurals has what the end of a kind becomes, as in the generators of clients (k8s.io/gengo/v2/namer).
+var plurals = []struct {
+	end    *regexp.Regexp
+	become string
+}{
+	{regexp.MustCompile(`([sxz]|[cs]h)$`), "${1}es"},
+	{regexp.MustCompile(`([bcdfghjklmnpqrstvwxyz])y$`), "${1}ies"},
+	{regexp.MustCompile(`fe?$`), "ves"},
+	{regexp.MustCompile(`$`), "s"},
+}
+
 func pluralOf(one string) string {
-	beforeLast := one[max(0, len(one)-2)]
-	switch one[len(one)-1] {
-	case 's', 'x', 'z':
-		return one + "es"
-	case 'y':
-		if strings.IndexByte("bcdfghjklmnpqrstvwxyz", beforeLast) >= 0 {
-			return one[:len(one)-1] + "ies"
+	for _, p := range plurals {
+		if p.end.MatchString(one) {
+			return p.end.ReplaceAllString(one, p.become)
 		}
-	case 'h':
-		if beforeLast == 'c' || beforeLast == 's' {
-			return one + "es"
-		}
-	case 'e':
-		if beforeLast == 'f' {
-			return one[:len(one)-2] + "ves"
-		}
-	case 'f':
-		return one[:len(one)-1] + "ves"
 	}
-	return one + "s"
+	return one
 }
 
 // newNoun returns the noun of a kind, with the plural in lower case of its resource. Without one, it is pluralOf's.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,9 +23,9 @@ type order struct {
 	root                      string // Of this repository.
 	kind                      noun
 	group, version            string
-	module, dir               string
-	localcluster              bool // Give it the local Kubernetes.
-	groupDirectory, groupName string
+	groupDirectory, groupName string // Of the group's packages, and in names of Go.
+	module                    string
+	dir, shownDir             string // The second one is as it was given.
 }
 
 const example = "make mine KIND=Gateway GROUP=acme.example.com MODULE=github.com/acme/gateway-controller"
@@ -138,11 +139,11 @@ func (o *order) setDirectory(dir string) error {
 	}
 	prefix, _, _ := module.SplitPathVersion(o.module)
 	if dir == "" {
-		dir = filepath.Join(filepath.Dir(o.root), prefix[strings.LastIndex(prefix, "/")+1:])
+		dir = "../" + path.Base(prefix)
 	}
-	var err error
-	if o.dir, err = filepath.Abs(dir); err != nil {
-		return err
+	o.shownDir, o.dir = dir, filepath.Join(o.root, dir)
+	if filepath.IsAbs(dir) {
+		o.dir = filepath.Clean(dir)
 	}
 	if relative, err := filepath.Rel(o.root, o.dir); err != nil || !strings.HasPrefix(relative, "..") {
 		return fmt.Errorf("DIR=%s: it is inside of this repository; choose a directory beside it", dir)

@@ -137,11 +137,7 @@ func (r *renamer) goFile(src []byte) ([]byte, error) {
 		end = tokens[i].end
 	}
 	out.Write(src[end:])
-	formatted, err := format.Source(out.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	return format.Source(moveLongComments(formatted))
+	return format.Source(out.Bytes())
 }
 
 // A goToken is an identifier, a string or a comment.
@@ -176,26 +172,6 @@ func scan(src []byte) []goToken {
 			tokens = append(tokens, goToken{kind, text, start, start + len(text), file.Line(pos), indent, ownLine})
 		}
 	}
-}
-
-// moveLongComments moves comments at the end of lines that have become too long to lines of their own.
-func moveLongComments(src []byte) []byte {
-	var out bytes.Buffer
-	end := 0
-	for _, t := range scan(src) {
-		line := bytes.LastIndexByte(src[:t.start], '\n') + 1
-		if t.kind != token.COMMENT || t.ownLine || utf8.RuneCount(src[line:t.end]) <= width ||
-			!strings.HasPrefix(t.text, "//") || strings.HasPrefix(t.text, "//nolint") {
-			continue
-		}
-		code := bytes.TrimRight(src[line:t.start], " \t")
-		indent := code[:len(code)-len(bytes.TrimLeft(code, "\t"))]
-		out.Write(src[end:line])
-		fmt.Fprintf(&out, "%s%s\n%s", indent, t.text, code)
-		end = t.end
-	}
-	out.Write(src[end:])
-	return out.Bytes()
 }
 
 // file returns a file with the other names. path is for how it is read.

@@ -102,7 +102,7 @@ func (o *order) write(ctx context.Context, out io.Writer) (err error) {
 		}
 	}
 	fmt.Fprintf(out, "Writing a controller for %s (%s.%s/%s) to %s\n",
-		o.kind.many, o.kind.lower(true), o.group, o.version, o.dir)
+		o.kind.many, o.kind.lower(true), o.group, o.version, o.shownDir)
 	started := time.Now()
 	for _, step := range w.steps() {
 		fmt.Fprintf(out, "  %-64s", step.what)
@@ -119,36 +119,21 @@ func (o *order) write(ctx context.Context, out io.Writer) (err error) {
 	if err := syscall.Rename(w.dir, o.dir); err != nil { // Unlike os.Rename, it replaces an empty directory.
 		return fmt.Errorf("rename %s to %s: %w", w.dir, o.dir, err)
 	}
-	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n", time.Since(started).Seconds())
-	o.printNext(out)
+	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n%s", time.Since(started).Seconds(), o.next())
 	return nil
 }
 
-// printNext prints what to edit and what to do.
-func (o *order) printNext(out io.Writer) {
-	fmt.Fprintf(out, "Make it yours in these files:\n")
-	for _, file := range [][2]string{
-		{"pkg/apis/*/*/types.go", fmt.Sprintf("the fields of %s %s, and their rules", article(o.kind.one), o.kind.one)},
-		{"pkg/plan/[!_]*.go", "what there has to be for them, and the status"},
-		{"controller.go", "what is watched and written"},
-		{"controller_test.go", "a row for each promise"},
-	} {
-		found, _ := filepath.Glob(filepath.Join(o.dir, file[0])) // The pattern is correct.
-		for _, name := range found {
-			if strings.HasSuffix(name, "_test.go") == strings.HasSuffix(file[0], "_test.go") {
-				relative, _ := filepath.Rel(o.dir, name) // Both are absolute.
-				fmt.Fprintf(out, "  %-40s %s\n", relative, file[1])
-			}
-		}
-	}
-	dir := o.dir
-	if here, err := os.Getwd(); err == nil {
-		if relative, err := filepath.Rel(here, dir); err == nil {
-			dir = relative
-		}
-	}
-	fmt.Fprintf(out, "\nNext: cd %s && make run\n", dir)
-	fmt.Fprintf(out, "It starts a Kubernetes on this machine and the controller, and the first %s is Ready.\n", o.kind.one)
+// next returns what to edit and what to do.
+func (o *order) next() string {
+	return fmt.Sprintf(`Make it yours in these files:
+  pkg/apis/%s/%s/types.go: the fields of %s %s, and their rules
+  pkg/plan/children.go: the objects that it needs
+  pkg/plan/status.go: what its status reports
+  controller_test.go: a row for each promise
+
+Next: cd %s && make run
+That starts a Kubernetes on this machine and the controller, and the first %s becomes Ready.
+`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, o.shownDir, o.kind.one)
 }
 
 // A writing is an order at work.
@@ -158,7 +143,7 @@ type writing struct {
 }
 
 func (w *writing) steps() []step {
-	steps := []step{
+	return []step{
 		{fmt.Sprintf("copy the starter, with %s for %s", w.kind.one, starterKind.one), w.copyStarter},
 		{"copy pkg/kit and pkg/sim, with their tests", w.copyKit},
 		{"go.mod and go.sum", w.writeModule},
@@ -166,11 +151,8 @@ func (w *writing) steps() []step {
 		{"go mod tidy", w.command("go", "mod", "tidy")},
 		{"make unit", w.command("make", "unit")},
 		{"git init, and the first commit", w.commit},
+		{"link bin/localcluster", w.linkCluster},
 	}
-	if w.localcluster {
-		steps = append(steps, step{"bin/localcluster, from here (if it is missing, it is built: minutes)", w.linkCluster})
-	}
-	return steps
 }
 
 var pluralGenerator = regexp.MustCompile(`go tool (client|lister|informer)-gen`)
@@ -319,8 +301,7 @@ func (w *writing) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under the [Apache License 2.0](LICENSE).\n",
-		thisModule, version)
+	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under [Apache-2.0](LICENSE).\n", thisModule, version)
 	if err := w.edit("README.md", func(text string) string { return text + origin }); err != nil {
 		return err
 	}
@@ -342,14 +323,12 @@ func (w *writing) commit(ctx context.Context) error {
 
 func (w *writing) message() string { return fmt.Sprintf("A controller for %s", w.kind.many) }
 
-// linkCluster gives the repository the local Kubernetes, which is large.
-func (w *writing) linkCluster(ctx context.Context) error {
+// linkCluster gives the repository the local Kubernetes, which is large, if it is built here. There, make builds it, too.
+func (w *writing) linkCluster(context.Context) error {
 	const binary = "bin/localcluster"
 	from, to := filepath.Join(w.root, binary), filepath.Join(w.dir, binary)
 	if _, err := os.Stat(from); err != nil {
-		if _, err := w.output(ctx, "make", "-C", w.root, binary); err != nil {
-			return err
-		}
+		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -246,7 +246,6 @@ func TestASmallStarter(t *testing.T) {
 	t.Setenv("VERSION", "v1beta2")
 	root := checkout(t, map[string]string{"bin/localcluster": "the local Kubernetes"})
 	o := newTestOrder(t, root)
-	o.localcluster = true
 	if err := os.Mkdir(o.dir, 0o755); err != nil { // An empty directory is replaced.
 		t.Fatal(err)
 	}
@@ -255,9 +254,9 @@ func TestASmallStarter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Writing a controller for ElasticIndices (elasticindices.my-db.example.org/v1beta2) to " + o.dir + "\n",
-		"make unit ", "  pkg/apis/mydb/v1beta2/types.go           the fields of an ElasticIndex, and their rules\n",
-		"&& make run\n", "the first ElasticIndex is Ready.\n",
+		"Writing a controller for ElasticIndices (elasticindices.my-db.example.org/v1beta2) to ../index-controller\n",
+		"make unit ", "  pkg/apis/mydb/v1beta2/types.go: the fields of an ElasticIndex, and their rules\n",
+		"cd ../index-controller && make run\n", "the first ElasticIndex becomes Ready.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it prints\n%swant %q", &out, want)
@@ -291,7 +290,7 @@ An ElasticIndex is an example, and an example of an elasticindex is in [examples
 Its parts are in [the kit](pkg/kit/README.md).
 
 ` + "```sh\nkubectl get elasticindices.my-db.example.org\n```\n\nMade with `make mine` of foo-controller " +
-			"(example.com/foo-controller, version " + version + "), under the [Apache License 2.0](LICENSE).\n",
+			"(example.com/foo-controller, version " + version + "), under [Apache-2.0](LICENSE).\n",
 		"bin/localcluster":                 "the local Kubernetes",
 		"hack/cluster/localcluster/go.mod": "module github.com/widget/index-controller/hack/cluster/localcluster\n",
 	} {
@@ -313,23 +312,33 @@ Its parts are in [the kit](pkg/kit/README.md).
 }
 
 // ofThisProject finds its words, in any case.
-var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo-|foo_|/foo|foo/|sample-?controller|nginx-controller`)
+var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
 
-// checkWords looks for words of this project and of the starter in a new repository. One line of README.md has some.
+// ofARoom finds names of files in comments.
+var ofARoom = regexp.MustCompile(`\b(docs|artifacts|hack)/[a-z][\w./-]*\w`)
+
+// checkWords looks for words of this project and of the starter in a new repository, and for names of files that it does
+// not have. One line of README.md has some.
 func checkWords(t *testing.T, dir string) {
 	t.Helper()
 	origins := 0
 	for file := range strings.SplitSeq(git(t, dir, "ls-files"), "\n") {
-		inKit := strings.HasPrefix(file, "pkg/kit/") || strings.HasPrefix(file, "pkg/sim/")
+		isCopy := strings.HasPrefix(file, "pkg/kit/") || strings.HasPrefix(file, "pkg/sim/")
 		for line := range strings.SplitSeq(read(t, dir, file), "\n") {
-			starters := strings.ReplaceAll(strings.ToLower(line), "github.com/widget", "")
+			ofStarter := regexp.MustCompile(`(github.com|example.net)/widget`).ReplaceAllString(strings.ToLower(line), "")
 			switch {
 			case strings.HasPrefix(line, "Made with `make mine` of foo-controller "):
 				origins++
 			case ofThisProject.MatchString(line):
 				t.Errorf("%s: %q is about this project", file, line)
-			case !inKit && (strings.Contains(starters, "widget") || strings.Contains(starters, "acme")):
+			case !isCopy && (strings.Contains(ofStarter, "widget") || strings.Contains(ofStarter, "acme")):
 				t.Errorf("%s: %q is about the starter", file, line)
+			case isCopy:
+				for _, name := range ofARoom.FindAllString(line, -1) {
+					if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+						t.Errorf("%s: there is no %s: %q", file, name, line)
+					}
+				}
 			}
 		}
 	}
@@ -422,5 +431,82 @@ func TestCtrlC(t *testing.T) {
 	}
 	if diff := cmp.Diff("foo-controller", beside(t, root)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// thisRoot is the root of this repository.
+const thisRoot = "../.."
+
+// writeKind writes a repository of the real starter for a kind, and looks at it. Its tests have passed then.
+func writeKind(t *testing.T, arguments ...string) string {
+	t.Helper()
+	root, err := filepath.Abs(thisRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newTestOrder(t, root, append(arguments, "DIR="+filepath.Join(t.TempDir(), "new"))...)
+	if err := o.write(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	checkWords(t, o.dir)
+	if status := git(t, o.dir, "status", "--porcelain"); status != "" {
+		t.Errorf("not in the commit: %s", status)
+	}
+	for _, match := range regexp.MustCompile(`(?m)^  (\S+): `).FindAllStringSubmatch(o.next(), -1) {
+		if _, err := os.Stat(filepath.Join(o.dir, match[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, file := range []string{"LICENSE", "hack/boilerplate.go.txt"} {
+		if read(t, o.dir, file) != read(t, root, file) {
+			t.Errorf("%s is not that of this repository", file)
+		}
+	}
+	return o.dir
+}
+
+// TestAnOddKind writes a repository for a kind of two words with a plural of its own, another version, and a group
+// with a dash.
+func TestAnOddKind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates and tests a repository; run without -short")
+	}
+	dir := writeKind(t, "KIND=CacheIndex", "PLURAL=cacheindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
+		"MODULE=github.com/widget/index-controller")
+	for file, want := range map[string]string{
+		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "  - name: v1beta2\n",
+		"pkg/generated/clientset/versioned/typed/mydb/v1beta2/cacheindex.go": "\"cacheindices\",",
+	} {
+		if text := read(t, dir, file); !strings.Contains(text, want) {
+			t.Errorf("%s has no %q:\n%s", file, want, text)
+		}
+	}
+}
+
+// TestKinds builds and checks repositories for other kinds, and runs each controller until its example is Ready.
+func TestKinds(t *testing.T) {
+	if !*manyKinds {
+		t.Skip("takes minutes; run with -kinds")
+	}
+	for _, arguments := range []string{
+		"KIND=Gateway GROUP=initech.example.com",
+		"KIND=DNSRecord GROUP=dns.example.com VERSION=v1",
+		"KIND=VM GROUP=3d-print.example.com VERSION=v2alpha1",
+		"KIND=Proxy GROUP=type.example.com",
+		"KIND=Shelf GROUP=internal.example.com",
+		"KIND=Person PLURAL=people GROUP=v1.example.com",
+		"KIND=ReplicatedHighAvailabilityDatabase GROUP=db.example.com VERSION=v1beta1",
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			dir := writeKind(t, append(strings.Fields(arguments), "MODULE=example.net/widget/v2")...)
+			cmd := exec.CommandContext(t.Context(), "make", "build", "verify", "test")
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("make build verify test: %v\n%s", err, out)
+			}
+			if status := git(t, dir, "status", "--porcelain"); status != "" {
+				t.Errorf("make has changed %s", status)
+			}
+		})
 	}
 }
