@@ -180,14 +180,15 @@ func (o *order) findClash() error {
 			return err
 		}
 		for _, t := range scan(src) {
+			if t.kind != token.IDENT || t.selected {
+				continue
+			}
 			renamed := words.name(t.text)
-			if old, found := before[renamed]; found && t.kind == token.IDENT && old != t.text {
+			if old, found := before[renamed]; found && old != t.text {
 				return fmt.Errorf("KIND=%s: its code has the name %s for something else; choose a longer one, such as My%s",
 					o.kind.one, renamed, o.kind.one)
 			}
-			if t.kind == token.IDENT {
-				before[renamed] = t.text
-			}
+			before[renamed] = t.text
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func gitFiles(root, dir string) ([]string, error) {
 	cmd.Dir = filepath.Join(root, dir)
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("git ls-files in %s: %w", cmd.Dir, err)
+		return nil, fmt.Errorf("git ls-files in %s, which needs a checkout of git: %w", cmd.Dir, err)
 	}
 	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 	return slices.DeleteFunc(files, func(file string) bool {

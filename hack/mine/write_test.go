@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -405,32 +407,50 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestCtrlC sends the signal to the command while a program runs that ignores it.
-func TestCtrlC(t *testing.T) {
-	root := checkout(t, map[string]string{
-		"hack/mine/starter/hack/fault.sh": "trap '' INT\nsleep 60 &\necho started >\"$STARTED\"\nsleep 60\n",
-	})
-	started := filepath.Join(t.TempDir(), "started")
-	if err := syscall.Mkfifo(started, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := command(t, root, "KIND=Gateway", "GROUP=acme.example.com", "MODULE=github.com/acme/gateway-controller")
-	cmd.Env = append(cmd.Env, "STARTED="+started)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read(t, started) // Waits.
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Error(err)
-	}
-	err := cmd.Wait()
-	if cmd.ProcessState.ExitCode() != 130 || stderr.String() != "make mine: stopped; nothing is left behind\n" {
-		t.Errorf("%v: %s", err, &stderr)
-	}
-	if diff := cmp.Diff("foo-controller", beside(t, root)); diff != "" {
-		t.Error(diff)
+// TestSignals ends the command while programs run that ignore signals. They end, too.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			root := checkout(t, map[string]string{
+				"hack/mine/starter/hack/fault.sh": "trap '' INT TERM HUP\nexec 9>\"$RUNNING\"\nsleep 60 &\necho >&9\nsleep 60\n",
+			})
+			running := filepath.Join(t.TempDir(), "running")
+			if err := syscall.Mkfifo(running, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := command(t, root, "KIND=Gateway", "GROUP=acme.example.com", "MODULE=github.com/acme/gateway-controller")
+			cmd.Env = append(cmd.Env, "RUNNING="+running)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pipe, err := os.Open(running) // Waits for the script.
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pipe.Close()
+			if _, err := pipe.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+			err = cmd.Wait()
+			if cmd.ProcessState.ExitCode() != 130 || stderr.String() != "make mine: stopped; nothing is left behind\n" {
+				t.Errorf("%v: %s", err, &stderr)
+			}
+			if err := pipe.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.ReadAll(pipe); err != nil {
+				t.Errorf("something still runs: %v", err)
+			}
+			if diff := cmp.Diff("foo-controller", beside(t, root)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
