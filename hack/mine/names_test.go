@@ -55,7 +55,7 @@ func TestArticles(t *testing.T) {
 
 // names returns the renamer of a starter for a kind.
 func names(kind, plural string) *renamer {
-	o := &order{root: "/none", kind: newNoun(kind, plural), group: "my-db.example.org", version: "v1beta2",
+	o := &order{kind: newNoun(kind, plural), group: "my-db.example.org", version: "v1beta2",
 		module: "github.com/x/widget", groupDirectory: "mydb", groupName: "MyDb"}
 	return o.starterNames()
 }
@@ -81,21 +81,19 @@ func TestNamesInGo(t *testing.T) {
 
 func TestWordsInTexts(t *testing.T) {
 	r := names("ElasticIndex", "elasticindices")
-	isName := func(word string) bool { return word == "widget" }
 	for _, test := range []struct{ name, old, want string }{
 		{name: "a kind", old: "a Widget and Widgets", want: "an ElasticIndex and ElasticIndices"},
 		{name: "the first word", old: "A Widget", want: "An ElasticIndex"},
 		{name: "in quotation marks", old: "a \"Widget\", a `Widget`", want: "an \"ElasticIndex\", an `ElasticIndex`"},
 		{name: "a pointer", old: "a *Widget", want: "an *ElasticIndex"},
 		{name: "not an article", old: "plan.A Widget; a, Widget", want: "plan.A ElasticIndex; a, ElasticIndex"},
-		{name: "a variable", old: "widget is the Widget, widget.Spec its spec", want: "elasticIndex is the ElasticIndex, elasticIndex.Spec its spec"},
-		{name: "no variable", old: "widgets of a namespace", want: "elasticindices of a namespace"},
+		{name: "lower case", old: "widgets of a namespace", want: "elasticindices of a namespace"},
 		{name: "a resource", old: "widgets.acme.example.com", want: "elasticindices.my-db.example.org"},
 		{name: "a path", old: "examples/widget.yaml and widget/web", want: "examples/elasticindex.yaml and elasticindex/web"},
 		{name: "a file", old: "acme.example.com_widgets.yaml", want: "my-db.example.org_elasticindices.yaml"},
 		{name: "a process", old: "widget-controller in widget-system", want: "elasticindex-controller in elasticindex-system"},
 		{name: "a metric", old: "widget_controller_syncs", want: "elasticindex_controller_syncs"},
-		{name: "a field", old: "spec.widgetName", want: "spec.elasticIndexName"},
+		{name: "a field", old: "spec.widgetsTotal", want: "spec.elasticIndicesTotal"},
 		{name: "an environment variable", old: "WIDGET_DIR", want: "ELASTICINDEX_DIR"},
 		{name: "another version", old: "kustomize.config.k8s.io/v1alpha1", want: "kustomize.config.k8s.io/v1alpha1"},
 		{name: "its version", old: "acme.example.com/v1alpha1, AcmeV1alpha1()", want: "my-db.example.org/v1beta2, MyDbV1beta2()"},
@@ -104,7 +102,7 @@ func TestWordsInTexts(t *testing.T) {
 		{name: "a page of the kit", old: "[a](../../../../pkg/kit/README.md)", want: "[a](../pkg/kit/README.md)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, r.text(test.old, isName)); diff != "" {
+			if diff := cmp.Diff(test.want, r.text(test.old)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -119,7 +117,7 @@ func TestWordsOfTheKit(t *testing.T) {
 		"get foos.samplecontroller.k8s.io": "get gadgets.acme.example.com", "TestADeepFooCanBe": "TestADeepGadgetCanBe",
 		"example.com/foo-controller/pkg/kit": "m.example/x/pkg/kit", "foo_sync_total": "gadget_sync_total",
 	} {
-		if have := r.text(old, nil); have != want {
+		if have := r.text(old); have != want {
 			t.Errorf("%s becomes %s, want %s", old, have, want)
 		}
 	}
@@ -164,7 +162,7 @@ func TestLinesKeepTheirWidth(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := names("ElasticIndex", "elasticindices")
-			have := rewrap(strings.Split(test.old, "^"), test.prose, func(s string) string { return r.text(s, nil) })
+			have := rewrap(strings.Split(test.old, "^"), test.prose, r.text)
 			if diff := cmp.Diff(strings.Split(test.want, "^"), have); diff != "" {
 				t.Error(diff)
 			}
@@ -196,7 +194,7 @@ type T struct {
 	Widget *v1alpha1.Widget // A Widget.
 }
 
-// sync syncs the Widget of widget, and "widget" is its name.
+// sync syncs a Widget, and "widget" is its name.
 func sync(widget string) {
 	print("a Widget/widgets", ` + "`a\nwidget`" + `)
 }
@@ -212,7 +210,7 @@ type T struct {
 	ElasticIndex *v1beta2.ElasticIndex // An ElasticIndex.
 }
 
-// sync syncs the ElasticIndex of elasticIndex, and "elasticindex" is its name.
+// sync syncs an ElasticIndex, and "elasticindex" is its name.
 func sync(elasticIndex string) {
 	print("an ElasticIndex/elasticindices", ` + "`a\nelasticindex`" + `)
 }

@@ -35,9 +35,13 @@ func newRenamer(from, to noun, whole bool, exact map[string]string) *renamer {
 	return &renamer{from, to, exact, whole, regexp.MustCompile(strings.Join(alternatives, "|"))}
 }
 
-// text returns prose, or a string, with the other names and their articles. Of a word in lower case, isName reports
-// whether it is a name of the Go file around it; otherwise it is that of a resource.
-func (r *renamer) text(s string, isName func(string) bool) string {
+// text returns prose, a string or a path with the other names and their articles.
+func (r *renamer) text(s string) string { return r.replace(s, false) }
+
+// name returns a name in Go. There, a word in lower case is not that of a resource.
+func (r *renamer) name(s string) string { return r.replace(s, true) }
+
+func (r *renamer) replace(s string, isName bool) string {
 	var out []byte
 	end := 0
 	for _, match := range r.words.FindAllStringIndex(s, -1) {
@@ -57,7 +61,7 @@ func (r *renamer) text(s string, isName func(string) bool) string {
 }
 
 // word returns the new form of the noun at s[start:end], and where the rest begins.
-func (r *renamer) word(s string, start, end int, isName func(string) bool) (word string, rest int) {
+func (r *renamer) word(s string, start, end int, isName bool) (word string, rest int) {
 	old := s[start:end]
 	before, _ := utf8.DecodeLastRuneInString(s[:start])
 	after, _ := utf8.DecodeRuneInString(s[end:])
@@ -75,16 +79,10 @@ func (r *renamer) word(s string, start, end int, isName func(string) bool) (word
 	case unicode.IsUpper(rune(old[0])):
 		return r.to.kind(plural), end
 	case unicode.IsLetter(before) || unicode.IsLower(after):
-	case unicode.IsUpper(after), isName != nil && isName(old) && !partOfPath(before, after, s[end:]):
+	case unicode.IsUpper(after), isName:
 		return r.to.camel(plural), end
 	}
 	return r.to.lower(plural), end
-}
-
-// partOfPath reports whether a word stands in the name of a resource, of a file, or in quotation marks.
-func partOfPath(before, after rune, rest string) bool {
-	return strings.ContainsRune(`/"-_=`, before) || strings.ContainsRune(`/"-_=`, after) ||
-		len(rest) > 1 && after == '.' && unicode.IsLower(rune(rest[1]))
 }
 
 // articleBefore finds the article in "for a", in "a `", and in TestA.
@@ -100,37 +98,23 @@ func withArticle(text []byte, word string) []byte {
 	return fmt.Appendf(nil, "%s%s%s", text[:match[1]], article(word)[1:], text[match[4]:])
 }
 
-// A name in Go is a text of which each word is a name.
-func (r *renamer) name(s string) string { return r.text(s, func(string) bool { return true }) }
-
 // goFile renames identifiers, strings and comments of a Go file, wraps the comments again, and formats the result.
 func (r *renamer) goFile(src []byte) ([]byte, error) {
-	names := map[string]bool{}
 	tokens := scan(src)
-	for _, t := range tokens {
-		if t.kind == token.IDENT {
-			names[t.text] = true
-		}
-	}
-	comment := func(s string) string { return r.text(s, func(word string) bool { return names[word] }) }
 	var out bytes.Buffer
 	end := 0
 	for i := 0; i < len(tokens); i++ {
 		t := tokens[i]
-		text := t.text
+		text := r.text(t.text)
 		switch {
 		case t.kind == token.IDENT:
-			text = r.name(text)
-		case t.kind == token.STRING:
-			text = r.text(text, nil)
+			text = r.name(t.text)
 		case t.ownLine:
-			lines := []string{t.indent + text}
+			lines := []string{t.indent + t.text}
 			for ; i+1 < len(tokens) && tokens[i+1].follows(tokens[i]); i++ {
 				lines = append(lines, t.indent+tokens[i+1].text)
 			}
-			text = strings.Join(rewrap(lines, false, comment), "\n")[len(t.indent):]
-		default:
-			text = comment(text)
+			text = strings.Join(rewrap(lines, false, r.text), "\n")[len(t.indent):]
 		}
 		out.Write(src[end:t.start])
 		out.WriteString(text)
@@ -191,7 +175,6 @@ func (r *renamer) file(path string, src []byte) ([]byte, error) {
 		}
 		return out, nil
 	}
-	text := func(s string) string { return r.text(s, nil) }
 	lines := strings.Split(string(src), "\n")
-	return []byte(strings.Join(rewrap(lines, strings.HasSuffix(path, ".md"), text), "\n")), nil
+	return []byte(strings.Join(rewrap(lines, strings.HasSuffix(path, ".md"), r.text), "\n")), nil
 }

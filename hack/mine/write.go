@@ -20,6 +20,7 @@ import (
 // What the starter calls its kind, and where it is.
 const (
 	starter        = "hack/mine/starter"
+	starterModule  = "acme.example.com/widget-controller"
 	starterGroup   = "acme.example.com"
 	starterVersion = "v1alpha1"
 	thisModule     = "example.com/foo-controller"
@@ -29,12 +30,12 @@ var starterKind = noun{"Widget", "Widgets"}
 
 // starterNames returns the renamer of the starter's files.
 func (o *order) starterNames() *renamer {
-	module := starterModule(o.root)
 	version := strings.ToUpper(o.version[:1]) + o.version[1:]
 	return newRenamer(starterKind, o.kind, false, map[string]string{
 		starterGroup: o.group, "acme": o.groupDirectory, "Acme": o.groupName,
 		starterVersion: o.version, "V1alpha1": version,
-		"module " + module: "module " + o.module, module + "/pkg": o.module + "/pkg", module + "/hack": o.module + "/hack",
+		"module " + starterModule: "module " + o.module,
+		starterModule + "/pkg":    o.module + "/pkg", starterModule + "/hack": o.module + "/hack",
 		thisModule + "/pkg": o.module + "/pkg", thisModule + "/hack": o.module + "/hack",
 		"../../../pkg/kit": "pkg/kit", "../../../pkg/sim": "pkg/sim", "../../cluster": "hack/cluster",
 	})
@@ -51,16 +52,6 @@ func (o *order) fooNames(kind noun, group string) *renamer {
 	})
 }
 
-func starterModule(root string) string {
-	text, err := os.ReadFile(filepath.Join(root, starter, "go.mod"))
-	line, _, _ := strings.Cut(string(text), "\n")
-	name, found := strings.CutPrefix(line, "module ")
-	if err != nil || !found {
-		return thisModule + "/no-starter"
-	}
-	return strings.TrimSpace(name)
-}
-
 // isGenerated reports whether a file of the starter is generated in the new repository.
 func isGenerated(file string) bool {
 	return strings.HasPrefix(file, "pkg/generated/") || strings.HasPrefix(path.Base(file), "zz_generated.") ||
@@ -75,11 +66,7 @@ func gitFiles(root, dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files in %s, which needs a checkout of git: %w", cmd.Dir, err)
 	}
-	files := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
-	return slices.DeleteFunc(files, func(file string) bool {
-		_, err := os.Stat(filepath.Join(cmd.Dir, file))
-		return err != nil // Deleted, and not committed yet.
-	}), nil
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
 // A step of the work prints what it does, and how long it took.
@@ -167,7 +154,7 @@ func (w *writing) copyStarter(context.Context) error {
 		if isGenerated(file) {
 			continue
 		}
-		if err := w.copy(filepath.Join(starter, file), names.text(file, nil), names); err != nil {
+		if err := w.copy(filepath.Join(starter, file), names.text(file), names); err != nil {
 			return err
 		}
 	}
@@ -208,9 +195,6 @@ func (w *writing) copyKit(ctx context.Context) error {
 			}
 		}
 	}
-	if err := w.dropDeadLinks(); err != nil {
-		return err
-	}
 	commit, err := w.output(ctx, "git", "-C", w.root, "rev-parse", "HEAD")
 	if err != nil {
 		return err
@@ -220,27 +204,6 @@ func (w *writing) copyKit(ctx context.Context) error {
 		commit += ", with changes that are not committed"
 	}
 	return errors.Join(err, os.WriteFile(filepath.Join(w.dir, "pkg/kit/ORIGIN"), []byte(commit+"\n"), 0o644))
-}
-
-var link = regexp.MustCompile(`\[([^\]]*)\]\(([^)#:\s]+)[^):]*\)`)
-
-// dropDeadLinks makes text of the links to files that are not copied.
-func (w *writing) dropDeadLinks() error {
-	return filepath.WalkDir(w.dir, func(file string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(file, ".md") {
-			return err
-		}
-		relative, _ := filepath.Rel(w.dir, file) // It is below.
-		return w.edit(relative, func(text string) string {
-			return link.ReplaceAllStringFunc(text, func(old string) string {
-				parts := link.FindStringSubmatch(old)
-				if _, err := os.Stat(filepath.Join(filepath.Dir(file), parts[2])); err == nil {
-					return old
-				}
-				return parts[1]
-			})
-		})
-	})
 }
 
 func (w *writing) copy(from, to string, names *renamer) error {
@@ -323,20 +286,13 @@ func (w *writing) commit(ctx context.Context) error {
 
 func (w *writing) message() string { return fmt.Sprintf("A controller for %s", w.kind.many) }
 
-// linkCluster gives the repository the local Kubernetes, which is large, if it is built here. There, make builds it, too.
+// linkCluster gives the repository the local Kubernetes, which is large. If it is not here, or on another file system,
+// make builds it there.
 func (w *writing) linkCluster(context.Context) error {
 	const binary = "bin/localcluster"
-	from, to := filepath.Join(w.root, binary), filepath.Join(w.dir, binary)
-	if _, err := os.Stat(from); err != nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	return os.Symlink(from, to) // On another file system.
+	err := os.MkdirAll(filepath.Join(w.dir, "bin"), 0o755)
+	_ = os.Link(filepath.Join(w.root, binary), filepath.Join(w.dir, binary))
+	return err
 }
 
 func (w *writing) command(name string, arguments ...string) func(context.Context) error {

@@ -285,7 +285,7 @@ func TestASmallStarter(t *testing.T) {
 		"pkg/kit/ORIGIN": git(t, root, "rev-parse", "HEAD") + "\n",
 		"go.mod": "module github.com/widget/index-controller\n\ngo 1.26.0\n\n" +
 			"tool github.com/widget/index-controller/hack/tools/check\n",
-		"pkg/kit/README.md": "# The kit\n\nNo package here knows a Gadget. Its tests use the simulated server, and [this](kit.go).\n",
+		"pkg/kit/README.md": "# The kit\n\nNo package here knows a Gadget. [This](kit.go) is all.\n",
 		"README.md": `# ElasticIndex controller
 
 An ElasticIndex is an example, and an example of an elasticindex is in [examples](artifacts/examples/elasticindex.yaml).
@@ -316,8 +316,14 @@ Its parts are in [the kit](pkg/kit/README.md).
 // ofThisProject finds its words, in any case.
 var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
 
-// ofARoom finds names of files in comments.
-var ofARoom = regexp.MustCompile(`\b(docs|artifacts|hack)/[a-z][\w./-]*\w`)
+// allowed finds what is neither: modules of these tests, and a comment of k8s.io/apimachinery.
+var allowed = regexp.MustCompile(`github\.com/widget|(example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
+
+// ofARoom finds names of files in comments, and inPages the links of a page.
+var (
+	ofARoom = regexp.MustCompile(`\b(docs|artifacts|hack)/[a-z][\w./-]*\w`)
+	inPages = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+)
 
 // checkWords looks for words of this project and of the starter in a new repository, and for names of files that it does
 // not have. One line of README.md has some.
@@ -325,9 +331,17 @@ func checkWords(t *testing.T, dir string) {
 	t.Helper()
 	origins := 0
 	for file := range strings.SplitSeq(git(t, dir, "ls-files"), "\n") {
+		if strings.HasSuffix(file, ".md") {
+			for _, link := range inPages.FindAllStringSubmatch(read(t, dir, file), -1) {
+				if _, err := os.Stat(filepath.Join(dir, filepath.Dir(file), link[1])); err != nil {
+					t.Errorf("%s: a link leads nowhere: %v", file, err)
+				}
+			}
+		}
 		isCopy := strings.HasPrefix(file, "pkg/kit/") || strings.HasPrefix(file, "pkg/sim/")
 		for line := range strings.SplitSeq(read(t, dir, file), "\n") {
-			ofStarter := regexp.MustCompile(`(github.com|example.net)/widget`).ReplaceAllString(strings.ToLower(line), "")
+			line := allowed.ReplaceAllString(line, "")
+			ofStarter := strings.ToLower(line)
 			switch {
 			case strings.HasPrefix(line, "Made with `make mine` of foo-controller "):
 				origins++
@@ -374,6 +388,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 		{name: "stopped as it generates", interrupt: "generate the", want: "context canceled",
 			files: map[string]string{"hack/mine/starter/hack/fault.sh": "trap '' INT; sleep 60 & touch ../started; sleep 60\n"}},
 		{name: "stopped at the commit", interrupt: "git init", want: "context canceled"},
+		{name: "stopped at the end", interrupt: "link bin/localcluster", want: "context canceled"},
 		{name: "Go that is wrong", want: "controller.go: 1:25: expected ';', found Go",
 			files: map[string]string{"hack/mine/starter/controller.go": "no Go\n"}},
 		{name: "a generator that fails", want: "generate.sh: exit status 3\nit is broken\n",
