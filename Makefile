@@ -63,6 +63,12 @@ smoke: #- install it in a new kind cluster and try it; needs kind and Docker
 
 ##@ To make it your own
 
+# It reads the values as they are given, and only those of the command line: VERSION has another meaning above.
+.PHONY: mine
+mine: ## a repository for a kind of yours; make mine ARGS=--help
+	@go build -o bin/mine ./hack/mine
+	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL DIR,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+
 .PHONY: generate
 generate: ## generate the CRD, clients and docs/api.md from pkg/apis
 	@hack/generate.sh
@@ -109,6 +115,7 @@ test: build bin/foo-controller-race ## the tests for each change, also on a Kube
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^TestPlays$$' ./...
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
+	@$(call in,hack/mine/starter) ./...
 	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
 
 # The parts of test-all. .ci/run runs those whose files have changed.
@@ -143,6 +150,7 @@ test-all: test test-core test-artifacts test-sim test-cluster test-image test-tu
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
+	@go test -count=1 -v -timeout 60m -run TestKinds ./hack/mine -kinds
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@$(MAKE) --no-print-directory conformance

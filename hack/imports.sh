@@ -23,9 +23,10 @@ while read -r package import; do
 	/pkg/generated/*:*) ;;
 	*:/hack/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: it is a tool" ;;
 	/pkg/sim/footest:*) ;; # It plays scenarios on Foos.
+	/pkg/sim/simtest:/pkg/sim/apisim) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
-	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apisim:*) complain "$from imports $to: it is for all controllers, and can be left out or used alone" ;;
+	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apisim:* | /pkg/sim/simtest:*) complain "$from imports $to: it is for all controllers, and can be left out or used alone" ;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
 	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/drift | /pkg/plan:/pkg/kit/conditions) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;

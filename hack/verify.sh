@@ -18,9 +18,11 @@ check() { # NAME COMMAND...
 	fi
 }
 
+generated() { hack/generate.sh --verify && hack/mine/starter/hack/generate.sh --verify; }
+
 format() {
 	local bad
-	bad=$(git ls-files --cached --others --exclude-standard '*.go' | grep -v '^pkg/generated/' | xargs gofmt -l)
+	bad=$(git ls-files --cached --others --exclude-standard '*.go' | grep -v 'pkg/generated/' | xargs gofmt -l)
 	[[ -z $bad ]] || { echo "not formatted, run gofmt -w on: $bad" >&2 && false; }
 }
 
@@ -51,7 +53,7 @@ tidy() {
 
 scripts() {
 	local script
-	for script in hack/*.sh hack/cluster/*/*.sh docs/tutorial/*/*.sh .ci/run; do
+	for script in hack/*.sh hack/cluster/*/*.sh hack/mine/starter/{hack/*.sh,.ci/run} docs/tutorial/*/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
 	go tool -modfile=hack/tools/tools.mod actionlint
@@ -71,12 +73,12 @@ root_files() {
 
 # lint: no line has more than 120 columns, and hack/tools/revive.toml has the limits for functions of the program.
 lint() {
-	! git grep -nE '^.{121,}$' -- '*.go' ':!*_test.go' ':!pkg/generated' | grep -v '// +' &&
+	! git grep -nE '^.{121,}$' -- '*.go' ':!*_test.go' ':!*pkg/generated/*' | grep -v '// +' &&
 		go tool -modfile=hack/tools/tools.mod revive -config hack/tools/revive.toml -set_exit_status \
 			-exclude pkg/generated/... -exclude pkg/sim/... . ./pkg/...
 }
 
-check "generated code" hack/generate.sh --verify
+check "generated code" generated
 check format format
 check vet vet
 check staticcheck staticcheck

@@ -98,7 +98,7 @@ func TestGatesNeverOverlap(t *testing.T) {
 }
 
 // TestPhasesFindTheDefectsOfClientGo is the control of TestGatesNeverOverlap: the same phases must show the overlaps
-// and the erased Leases of client-go's own elector with ReleaseOnCancel (docs/decisions/0009-leader-election.md).
+// and the erased Leases of client-go's own elector with ReleaseOnCancel, which CLIENT-GO.md describes.
 func TestPhasesFindTheDefectsOfClientGo(t *testing.T) {
 	const n = 60
 	overlaps, erased := 0, 0

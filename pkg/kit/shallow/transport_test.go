@@ -11,26 +11,25 @@ import (
 	"testing"
 	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestADeepFooCanBeListedAndWatched: 10,000 levels are the limit of the decoder, and the Foo alone has as many.
-func TestADeepFooCanBeListedAndWatched(t *testing.T) {
-	const levels = 10_000 - 4 // The Foo, metadata, managedFields and its first entry are levels too.
-	const foo = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo",`
+// TestADeepObjectCanBeListedAndWatched: 10,000 levels are the limit of the decoder, and the object alone has as many.
+func TestADeepObjectCanBeListedAndWatched(t *testing.T) {
+	const levels = 10_000 - 4 // The object, metadata, managedFields and its first entry are levels too.
+	const object = `{"apiVersion":"v1","kind":"ConfigMap",`
 	fields := strings.Repeat(`{"f:a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1)
-	deep := foo + `"metadata":{"name":"deep","managedFields":[{"fieldsV1":` + fields + `}]},` +
-		`"spec":{"deploymentName":"deep"}}`
-	next := foo + `"metadata":{"name":"next"},"spec":{"deploymentName":"next"}}`
+	deep := object + `"metadata":{"name":"deep","managedFields":[{"fieldsV1":` + fields + `}]},` +
+		`"data":{"key":"deep"}}`
+	next := object + `"metadata":{"name":"next"},"data":{"key":"next"}}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if req.URL.Query().Get("watch") == "" {
@@ -38,8 +37,8 @@ func TestADeepFooCanBeListedAndWatched(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json;stream=watch")
-		for _, foo := range []string{deep, next} {
-			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", foo)
+		for _, object := range []string{deep, next} {
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", object)
 			w.(http.Flusher).Flush()
 		}
 		<-req.Context().Done() // The watch does not end before the client has read all events.
@@ -47,21 +46,21 @@ func TestADeepFooCanBeListedAndWatched(t *testing.T) {
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
 	config.Wrap(Wrap)
-	foos := clientset.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Foos("")
+	configMaps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("")
 
-	list, err := foos.List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 2 || list.Items[0].Spec.DeploymentName != "deep" {
+	list, err := configMaps.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 || list.Items[0].Data["key"] != "deep" {
 		t.Errorf("the list is %.200v, %v", list, err)
 	}
-	watching, err := foos.Watch(t.Context(), metav1.ListOptions{})
+	watching, err := configMaps.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watching.Stop()
 	for _, want := range []string{"deep", "next"} {
 		event := <-watching.ResultChan()
-		if foo, ok := event.Object.(*v1alpha1.Foo); !ok || foo.Name != want || foo.ManagedFields != nil {
-			t.Errorf("the watch event is %.200v, want one of Foo %s", event, want)
+		if have, ok := event.Object.(*corev1.ConfigMap); !ok || have.Name != want || have.ManagedFields != nil {
+			t.Errorf("the watch event is %.200v, want one of %s", event, want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // This file and builtin_deployments.go have the kinds that come with Kubernetes and that many controllers work with.
-// hack/conformance compares all of them except Events with a real server. Tests can define other kinds in the same way.
+// All of them except Events are compared with those of a real server. Tests can define other kinds in the same way.
 
 // Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists, objects can be
 // created only in existing namespaces, and RunNamespaces deletes the contents of terminating ones.

@@ -9,7 +9,7 @@ import (
 	"example.com/foo-controller/pkg/sim/apisim"
 )
 
-// hack/conformance compares the other defaults of a Deployment with a real server, but only with images without tags.
+// The other defaults of a Deployment are compared with those of a real server, but only with images without tags.
 func TestDeploymentsPullTheLatestImageAlways(t *testing.T) {
 	for image, want := range map[string]corev1.PullPolicy{
 		"nginx":                             corev1.PullAlways,

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"go/build"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/module"
+)
+
+// An order is what to write: a repository for a kind.
+type order struct {
+	root                      string // Of this repository.
+	kind                      noun
+	group, version            string
+	groupDirectory, groupName string // Of the group's packages, and in names of Go.
+	module                    string
+	dir, shownDir             string // The second one is as it was given.
+}
+
+const example = "make mine KIND=Gateway GROUP=acme.example.com MODULE=github.com/acme/gateway-controller"
+
+var (
+	kindSyntax    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{1,39}$`)
+	pluralSyntax  = regexp.MustCompile(`^[a-z][a-z0-9]{0,59}$`)
+	groupSyntax   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)+$`)
+	reservedGroup = regexp.MustCompile(`(^|\.)(k8s|kubernetes)\.io$`)
+	versionSyntax = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+)
+
+// kubernetesKinds are those that every cluster has.
+var kubernetesKinds = strings.Fields(`
+	APIGroup APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding ClusterTrustBundle
+	ComponentStatus CompositePodGroup ConfigMap ControllerRevision CronJob CSIDriver CSINode CSIStorageCapacity
+	CustomResourceDefinition DaemonSet Deployment DeviceClass DeviceTaintRule Endpoints EndpointSlice Event Eviction
+	EvictionRequest FlowSchema HorizontalPodAutoscaler Ingress IngressClass IPAddress Job Lease LeaseCandidate
+	LimitRange List LocalSubjectAccessReview MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+	MutatingWebhookConfiguration Namespace NetworkPolicy Node PersistentVolume PersistentVolumeClaim Pod
+	PodCertificateRequest PodDisruptionBudget PodGroup PodTemplate PriorityClass PriorityLevelConfiguration ReplicaSet
+	ReplicationController ResourceClaim ResourceClaimTemplate ResourcePoolStatusRequest ResourceQuota ResourceSlice
+	Role RoleBinding RuntimeClass Scale Secret SelfSubjectAccessReview SelfSubjectRulesReview SelfSubjectReview Service
+	ServiceAccount ServiceCIDR StatefulSet Status StorageClass StorageVersion StorageVersionMigration
+	SubjectAccessReview TokenRequest TokenReview ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+	ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass Workload`)
+
+// newOrder returns the order of the arguments, such as KIND=Gateway, or what is wrong with them.
+func newOrder(root string, arguments []string) (*order, error) {
+	given := map[string]string{"VERSION": starterVersion}
+	for _, argument := range arguments {
+		name, value, _ := strings.Cut(argument, "=")
+		if !slices.Contains([]string{"KIND", "GROUP", "MODULE", "VERSION", "PLURAL", "DIR"}, name) {
+			return nil, fmt.Errorf("%s: there is no such argument: %s", argument, example)
+		}
+		given[name] = strings.TrimSpace(value)
+	}
+	for _, name := range []string{"KIND", "GROUP", "MODULE"} {
+		if given[name] == "" {
+			return nil, fmt.Errorf("%s is missing: %s", name, example)
+		}
+	}
+	o := &order{root: root, group: given["GROUP"], version: given["VERSION"], module: given["MODULE"]}
+	for _, check := range []func() error{
+		func() error { return o.setKind(given["KIND"], given["PLURAL"]) }, o.setGroup,
+		func() error { return o.setDirectory(given["DIR"]) },
+	} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	for _, tool := range []string{"go", "git", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("%s is missing: install it first", tool)
+		}
+	}
+	return o, o.findClash()
+}
+
+func (o *order) setKind(kind, plural string) error {
+	if !kindSyntax.MatchString(kind) {
+		return fmt.Errorf("KIND=%s: a kind is one word of at most 40 letters and digits: Gateway, CacheCluster", kind)
+	}
+	if plural != "" && !pluralSyntax.MatchString(plural) {
+		return fmt.Errorf("PLURAL=%s: it is the name of the resource in lower case, such as gateways", plural)
+	}
+	o.kind = newNoun(kind, plural)
+	for _, name := range []string{o.kind.camel(false), o.kind.camel(true), o.kind.lower(false)} {
+		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
+			return fmt.Errorf("KIND=%s: Go uses the name %s; choose a longer one, such as My%s", kind, name, kind)
+		}
+	}
+	isKind := func(other string) bool { return strings.EqualFold(kind, other) }
+	if slices.ContainsFunc(kubernetesKinds, isKind) {
+		return fmt.Errorf("KIND=%s: Kubernetes has such a kind; choose a longer one, such as My%s", kind, kind)
+	}
+	// The generated file fake_windows.go would be only for Windows.
+	for _, system := range []build.Context{{GOOS: "linux", GOARCH: "amd64"}, {GOOS: "windows", GOARCH: "arm64"}} {
+		system.Compiler = build.Default.Compiler
+		system.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("package fake")), nil }
+		if ok, err := system.MatchFile(".", "fake_"+o.kind.lower(false)+".go"); !ok || err != nil || isKind("Test") {
+			return fmt.Errorf("KIND=%s: in the name of a file, Go uses it; choose a longer one, such as My%s", kind, kind)
+		}
+	}
+	return nil
+}
+
+func (o *order) setGroup() error {
+	switch {
+	case !groupSyntax.MatchString(o.group) || len(o.group) > 180:
+		return fmt.Errorf("GROUP=%s: a group is a domain of yours with a dot, in lower case: acme.example.com", o.group)
+	case reservedGroup.MatchString(o.group):
+		return fmt.Errorf("GROUP=%s: k8s.io and kubernetes.io are reserved for Kubernetes; use a domain of yours", o.group)
+	case !versionSyntax.MatchString(o.version):
+		return fmt.Errorf("VERSION=%s: a version is like v1, v1beta1 or v1alpha1", o.version)
+	}
+	first, _, _ := strings.Cut(o.group, ".")
+	if first[0] <= '9' {
+		first = "g" + first // No name in Go begins with a digit.
+	}
+	for word := range strings.SplitSeq(first, "-") {
+		o.groupDirectory += word
+		o.groupName += strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
+	}
+	// As the name of a directory or of a package, these mean something to Go.
+	special := []string{"internal", "vendor", "testdata", "main", "fake", "scheme"}
+	isSpecial := token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory)
+	if isSpecial || versionSyntax.MatchString(first) {
+		o.groupDirectory += "group"
+	}
+	return nil
+}
+
+func (o *order) setDirectory(dir string) error {
+	if err := module.CheckPath(o.module); err != nil {
+		return fmt.Errorf("MODULE=%s: Go refuses it: %w", o.module, err)
+	}
+	prefix, _, _ := module.SplitPathVersion(o.module)
+	if dir == "" {
+		dir = "../" + path.Base(prefix)
+	}
+	o.shownDir, o.dir = dir, filepath.Join(o.root, dir)
+	if filepath.IsAbs(dir) {
+		o.dir = filepath.Clean(dir)
+	}
+	if relative, err := filepath.Rel(o.root, o.dir); err != nil || !strings.HasPrefix(relative, "..") {
+		return fmt.Errorf("DIR=%s: it is inside of this repository; choose a directory beside it", dir)
+	}
+	if info, err := os.Stat(filepath.Dir(o.dir)); err != nil || !info.IsDir() {
+		return fmt.Errorf("DIR=%s: there is no directory %s", dir, filepath.Dir(o.dir))
+	}
+	if entries, err := os.ReadDir(o.dir); len(entries) > 0 || err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("DIR=%s: it exists and is not an empty directory; nothing was changed there", dir)
+	}
+	return nil
+}
+
+// generatedNames are those that the generators give to something else, beside the kind.
+var generatedNames = []string{
+	"AddToScheme", "GroupName", "GroupVersion", "Install", "Resource", "SchemeBuilder", "SchemeGroupVersion",
+}
+
+// findClash returns an error if the kind would get a name that the starter uses for something else.
+func (o *order) findClash() error {
+	files, err := gitFiles(o.root, starter)
+	if err != nil {
+		return err
+	}
+	words := o.starterNames()
+	before := map[string]string{} // By the new names.
+	for _, name := range generatedNames {
+		before[name] = name
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, ".go") || isGenerated(file) {
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join(o.root, starter, file))
+		if err != nil {
+			return err
+		}
+		for _, t := range scan(src) {
+			if t.kind != token.IDENT || t.selected {
+				continue
+			}
+			renamed := words.name(t.text)
+			if old, found := before[renamed]; found && old != t.text {
+				return fmt.Errorf("KIND=%s: its code has the name %s for something else; choose a longer one, such as My%s",
+					o.kind.one, renamed, o.kind.one)
+			}
+			before[renamed] = t.text
+		}
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+	clientset "acme.example.com/widget-controller/pkg/generated/clientset/versioned"
+	"acme.example.com/widget-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/simtest"
+)
+
+var (
+	web       = cache.NewObjectName("default", "web")
+	widgetGVR = plan.WidgetKind.GroupVersion().WithResource(widgetsResource)
+	created   = []string{"create configmaps web", "create deployments web", "update widgets/status web"}
+	quota     = apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("exceeded quota"))
+	conflict  = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
+)
+
+// TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does
+// not fail is synced once more: that sync must write nothing. No sync may change a cached object.
+func TestSync(t *testing.T) {
+	const status, available = "update widgets/status web", "Normal Available 3 of 3 replicas available"
+	for _, test := range []struct {
+		name   string
+		stored []runtime.Object
+		fails  map[string]error              // By write.
+		admit  func(*apisim.Admission) error // A webhook.
+		writes []string
+		ready  string // Status and reason of Ready after the sync.
+		events []string
+		err    string
+	}{
+		{name: "a Widget that does not exist needs nothing"},
+		{name: "a Widget that is being deleted gets no child", stored: objects{widget(deleting)}},
+		{name: "a new Widget gets its children", stored: objects{widget()}, writes: created, ready: "False/Progressing"},
+		{
+			name: "a Widget whose children are as it asks gets a status", stored: objects{widget(), configMap(), deployment()},
+			writes: []string{status}, ready: "True/Available", events: []string{available},
+		},
+		{
+			name:   "an edited ConfigMap is corrected",
+			stored: objects{widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.Data["message"] = "x" })},
+			writes: []string{"patch configmaps web", status}, ready: "True/Available",
+			events: []string{`Normal Corrected Corrected ConfigMap "web": data.message`, available},
+		},
+		{
+			name:   "an edited Deployment is corrected",
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "other") })},
+			writes: []string{"patch deployments web", status}, ready: "False/Progressing",
+			events: []string{`Normal Corrected Corrected Deployment "web": spec.template.spec.containers`},
+		},
+		{
+			name: "what the Widget leaves out is left alone",
+			stored: objects{widget(func(w *v1alpha1.Widget) { w.Spec.Replicas = nil }), configMap(),
+				deployment(func(d *appsv1.Deployment) {
+					d.Spec.Template.Spec.Containers[0].Args, d.Spec.Replicas = []string{"-v"}, new(int32(5))
+				})},
+			writes: []string{status}, ready: "False/Progressing",
+		},
+		{
+			name:   "a Deployment of somebody else is reported, and not changed",
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { d.OwnerReferences = nil })},
+			writes: []string{status}, ready: "False/NotOwned",
+			events: []string{`Warning NotOwned Deployment "web" exists and is controlled by nobody: ` +
+				"delete it, or give the Widget another name"},
+		},
+		{
+			name:   "the ConfigMap of a deleted Widget of this name will be deleted",
+			stored: objects{widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences[0].UID = "old" })},
+			writes: []string{status}, ready: "False/Waiting",
+		},
+		{
+			name:   "a Deployment that is being deleted is awaited",
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "x"); deleting(d) })},
+			writes: []string{status}, ready: "False/Waiting",
+		},
+		{
+			name: "a refused child is reported, and retried", stored: objects{widget(), deployment()},
+			fails:  map[string]error{"create configmaps web": quota},
+			writes: []string{"create configmaps web", status}, ready: "False/Refused",
+			events: []string{`Warning Refused create ConfigMap web: configmaps "web" is forbidden: exceeded quota`},
+			err:    "exceeded quota",
+		},
+		{
+			name: "a correction that a webhook undoes is reported, and retried", admit: replacesImage,
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "other") })},
+			writes: []string{"patch deployments web", status}, ready: "False/Overridden",
+			events: []string{`Warning Overridden Deployment "web": a webhook or a policy of this cluster changes ` +
+				"spec.template.spec.containers: set what it accepts in the Widget"},
+			err: "a webhook or a policy",
+		},
+		{
+			name:   "after a conflict the status stays as it is",
+			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
+			fails:  map[string]error{"patch configmaps web": conflict},
+			writes: []string{"patch configmaps web", "create deployments web"}, err: "it has changed",
+		},
+		{
+			name: "a status that is not written is retried", stored: objects{widget(), configMap(), deployment()},
+			fails: map[string]error{status: conflict}, writes: []string{status}, err: "it has changed",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, test.fails, test.stored...)
+				if test.admit != nil {
+					f.server.Admit(test.admit)
+				}
+				changed := simtest.Cached(f.informers...)
+				outcome := f.syncHandler(t.Context(), web)
+				if err := outcome.Err; test.err == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v, want %q", err, test.err)
+				}
+				f.check(t, test.writes, test.ready, test.events)
+				if test.err == "" {
+					synctest.Wait() // Until the caches show the writes.
+					outcome = f.syncHandler(t.Context(), web)
+					if writes := f.writes.Take(); !reflect.DeepEqual(outcome, kit.Done()) || len(writes) > 0 {
+						t.Errorf("the second sync ended with %+v, and wrote %q", outcome, writes)
+					}
+				}
+				if objects := changed(); len(objects) > 0 {
+					t.Errorf("cached objects were changed: %q", objects)
+				}
+			})
+		})
+	}
+}
+
+// TestASyncWaitsForItsOwnWrites delays the watches by a second, so that the caches lack what the first sync created.
+func TestASyncWaitsForItsOwnWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil, widget())
+		f.server.InterceptEvents(func(*apisim.Watch, apisim.Event) error { time.Sleep(time.Second); return nil })
+		outcome, start := f.syncHandler(t.Context(), web), time.Now()
+		f.check(t, created, "False/Progressing", nil)
+		for outcome.After > 0 {
+			time.Sleep(outcome.After)
+			outcome = f.syncHandler(t.Context(), web)
+		}
+		f.check(t, nil, "False/Progressing", nil)
+		if took := time.Since(start); !reflect.DeepEqual(outcome, kit.Done()) || took < time.Second {
+			t.Errorf("after %s, the outcome was %+v", took, outcome)
+		}
+	})
+}
+
+// A fixture is a Controller with filled caches and its permissions, on a simulated API server.
+type fixture struct {
+	*Controller
+	server    *apisim.Server
+	informers []cache.SharedIndexInformer
+	writes    *simtest.Writes
+	events    *events.FakeRecorder
+	unused    func() []string // Permissions that no request has needed.
+}
+
+// newFixture returns a fixture whose server has these objects. fails are writes that the server refuses.
+func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) *fixture {
+	f := &fixture{events: events.NewFakeRecorder(10)}
+	f.server = apisim.New(apisim.ConfigMaps(), apisim.Deployments(), apisim.Kind{
+		Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Custom: true, Status: true,
+	})
+	if err := f.server.Load(stored...); err != nil {
+		t.Fatal(err)
+	}
+	f.writes = simtest.RecordWrites(f.server, controllerName, fails)
+	f.unused = simtest.Authorize(f.server, controllerName, clusterRole(t).Rules)
+	clients := f.clientsOf(controllerName)
+	caches, _ := newCaches(clients, nil, &kit.Options{})
+	f.Controller = New(t.Context(), clients, caches, f.events, 4)
+	t.Cleanup(f.queue.ShutDown)
+	f.informers = []cache.SharedIndexInformer{
+		caches.widgetCache.Informer(), caches.configMapCache.Informer(), caches.deploymentCache.Informer(),
+	}
+	simtest.RunInformers(t, f.informers...)
+	return f
+}
+
+// clientsOf returns the clients of a user of the server.
+func (f *fixture) clientsOf(user string) clients {
+	config := f.server.Config(user)
+	return clients{kube: kubernetes.NewForConfigOrDie(config), widgets: clientset.NewForConfigOrDie(config)}
+}
+
+// check compares the writes, the stored condition Ready and the events since the last check.
+func (f *fixture) check(t *testing.T, writes []string, ready string, events []string) {
+	t.Helper()
+	if diff := cmp.Diff(writes, f.writes.Take()); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+	if got := simtest.Condition(f.server, widgetGVR, "default", "web", conditions.Ready); got != ready {
+		t.Errorf("Ready is %q, want %q", got, ready)
+	}
+	if diff := cmp.Diff(events, simtest.Events(f.events)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+type objects = []runtime.Object
+
+func deleting[T metav1.Object](obj T) { obj.SetDeletionTimestamp(new(metav1.Now())) }
+
+func image(d *appsv1.Deployment, image string) { d.Spec.Template.Spec.Containers[0].Image = image }
+
+// replacesImage is a webhook that permits one image only.
+func replacesImage(a *apisim.Admission) error {
+	if d, ok := a.Object.(*appsv1.Deployment); ok {
+		image(d, "other")
+	}
+	return nil
+}
+
+func widget(edits ...func(*v1alpha1.Widget)) *v1alpha1.Widget {
+	return edited(&v1alpha1.Widget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 1},
+		Spec:       v1alpha1.WidgetSpec{Replicas: new(int32(3)), Image: "web:1", Message: "Hello"},
+	}, edits)
+}
+
+// configMap returns the ConfigMap that the Widget asks for.
+func configMap(edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+	return edited(plan.ConfigMap(widget()), edits)
+}
+
+// deployment returns the Deployment that the Widget asks for, with all pods available.
+func deployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	d := plan.Deployment(widget())
+	d.Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
+	return edited(d, edits)
+}
+
+func edited[T metav1.Object](obj T, edits []func(T)) T {
+	obj.SetUID("uid")
+	for _, edit := range edits {
+		edit(obj)
+	}
+	return obj
+}

@@ -1,0 +1,145 @@
+// Command widget-controller keeps a ConfigMap and a Deployment for each Widget.
+//
+// This file constructs what lives as long as the process. What happens to a Widget is in controller.go, and what is
+// decided about it in pkg/plan.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+	clientset "acme.example.com/widget-controller/pkg/generated/clientset/versioned"
+	widgetinformers "acme.example.com/widget-controller/pkg/generated/informers/externalversions"
+	"acme.example.com/widget-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/ratelimit"
+	"example.com/foo-controller/pkg/kit/recorder"
+)
+
+// flushTimeout is how long a stop waits for events to be sent.
+const flushTimeout = 2 * time.Second
+
+// buildVersion is set by the linker, see the Makefile.
+var buildVersion string
+
+// hints are for the administrator who reads the log.
+var hints = preflight.Hints{
+	Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+	Forbidden: "apply the permissions again with: kubectl apply -f artifacts/deploy/rbac.yaml",
+}
+
+func main() {
+	err := run(os.Args[1:], os.Stdout)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, controllerName+":", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdout io.Writer) error {
+	options, err := kit.Parse(kit.Program{
+		Name: controllerName, Does: "keeps a ConfigMap and a Deployment for each Widget",
+		Kind: "Widget", Kinds: "Widgets", Version: buildVersion,
+	}, args, stdout)
+	if err != nil {
+		return err
+	}
+	ctx := kit.UntilSignal(context.Background())
+	process, err := kit.NewProcess(ctx, options, hints)
+	if err != nil {
+		return err
+	}
+	// The informers have a network connection of their own. Writes are refused unless this process leads.
+	reads, readErr := newClients(process.Watch)
+	writes, writeErr := newClients(process.Write)
+	if err := errors.Join(readErr, writeErr); err != nil {
+		return err
+	}
+	name, err := cache.NewInformerName(controllerName) // For metrics.
+	if err != nil {
+		return err
+	}
+	caches, informers := newCaches(reads, name, options)
+	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRecording()
+	events, err := newRecorder(recordCtx, writes)
+	if err != nil {
+		return err
+	}
+	controller := New(ctx, writes, caches, events, options.Workers)
+	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
+
+	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
+	if err != nil {
+		return err
+	}
+	defer stopServing()
+	return process.Lead(ctx, informers, func(ctx context.Context) {
+		controller.Run(ctx)
+		events.Flush(flushTimeout)
+	})
+}
+
+func newClients(c kit.Connection) (clients, error) {
+	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
+	widgets, widgetsErr := clientset.NewForConfigAndClient(c.Config, c.HTTP)
+	if err := errors.Join(kubeErr, widgetsErr); err != nil {
+		return clients{}, fmt.Errorf("make client: %w", err)
+	}
+	return clients{kube: kube, widgets: widgets}, nil
+}
+
+// newCaches returns the caches of all namespaces or one, and their informers, which the process runs.
+func newCaches(clients clients, name *cache.InformerName, options *kit.Options) (caches, []kit.Informer) {
+	namespace := options.Namespace
+	widgets := widgetinformers.NewSharedInformerFactoryWithOptions(clients.widgets, options.Resync,
+		widgetinformers.WithNamespace(namespace), widgetinformers.WithInformerName(name)).Acme().V1alpha1().Widgets()
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithTransform(plan.Trim),
+		kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
+	configMaps, deployments := kube.Core().V1().ConfigMaps(), kube.Apps().V1().Deployments()
+	return caches{widgetCache: widgets, configMapCache: configMaps, deploymentCache: deployments}, []kit.Informer{
+		kit.NewInformer(widgetsResource, widgets.Informer(), clients.widgets.AcmeV1alpha1().Widgets(namespace).List),
+		kit.NewInformer(configMapsResource, configMaps.Informer(), clients.kube.CoreV1().ConfigMaps(namespace).List),
+		kit.NewInformer(deploymentsResource, deployments.Informer(), clients.kube.AppsV1().Deployments(namespace).List),
+	}
+}
+
+// newRecorder returns a recorder of events about Widgets, which sends them until ctx ends.
+func newRecorder(ctx context.Context, clients clients) (*recorder.Recorder, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.Install(scheme))
+	return recorder.New(ctx, clients.kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName, ratelimit.New().Allow)
+}
+
+// needs returns what the controller needs of a cluster. artifacts/deploy/rbac.yaml grants the permissions.
+func needs(namespace string) kit.Needs {
+	return kit.Needs{
+		Served: []kit.Served{{
+			Kind: plan.WidgetKind, Resource: widgetsResource, StatusFields: []string{"conditions", "observedGeneration"},
+		}},
+		Permissions: slices.Concat(
+			kit.Allow(namespace, v1alpha1.GroupName, "widgets", "list", "watch"),
+			kit.Allow(namespace, v1alpha1.GroupName, "widgets/status", "update"),
+			kit.Allow(namespace, v1alpha1.GroupName, "widgets/finalizers", "update"),
+			kit.Allow(namespace, "", "configmaps", "list", "watch", "create", "patch"),
+			kit.Allow(namespace, "apps", "deployments", "list", "watch", "create", "patch"),
+			kit.Allow(namespace, "events.k8s.io", "events", "create", "patch"),
+		),
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/simtest"
+)
+
+// TestRun runs the whole controller in a cluster with a Deployment controller and a garbage collector. A user creates a
+// Widget, breaks what the controller keeps, and deletes the Widget. Then the controller has used its permissions.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.Run(ctx) })
+		running.Go(func() { apisim.RunDeployments(ctx, f.server, apisim.Rollouts{Lag: time.Second}) })
+		running.Go(func() { apisim.RunGarbageCollector(ctx, f.server, time.Second) })
+		user := f.clientsOf("user")
+		configMaps, widgets := user.kube.CoreV1().ConfigMaps("default"), user.widgets.AcmeV1alpha1().Widgets("default")
+		for _, step := range []struct {
+			name   string
+			do     func() error
+			writes []string
+			ready  string
+			events []string
+		}{
+			{
+				name: "create", writes: append(slices.Clone(created), created[2]), ready: "True/Available",
+				events: []string{"Normal Available 3 of 3 replicas available"},
+				do: func() error {
+					_, err := widgets.Create(ctx, widget(), metav1.CreateOptions{})
+					return err
+				},
+			},
+			{
+				name: "delete a child", writes: created[:1], ready: "True/Available",
+				do: func() error { return configMaps.Delete(ctx, "web", metav1.DeleteOptions{}) },
+			},
+			{
+				name: "edit a child", writes: []string{"patch configmaps web"}, ready: "True/Available",
+				events: []string{`Normal Corrected Corrected ConfigMap "web": data.message`},
+				do: func() error {
+					_, err := configMaps.Patch(ctx, "web", types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
+					return err
+				},
+			},
+			{name: "delete", do: func() error { return widgets.Delete(ctx, "web", metav1.DeleteOptions{}) }},
+		} {
+			t.Log(step.name)
+			if err := step.do(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second) // Of virtual time.
+			f.check(t, step.writes, step.ready, step.events)
+		}
+		stop()
+		running.Wait()
+		want := []string{ // The informers got their lists by watches. The events were not sent, and there was no admission.
+			"create events.events.k8s.io", "list configmaps", "list deployments.apps", "list widgets.acme.example.com",
+			"patch deployments.apps", "patch events.events.k8s.io", "update widgets.acme.example.com/finalizers",
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, f.unused()); diff != "" {
+			t.Errorf("permissions without use (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestTheRoleGrantsWhatIsNeeded compares the permissions that the controller checks with those that it gets.
+func TestTheRoleGrantsWhatIsNeeded(t *testing.T) {
+	var rules []rbacv1.PolicyRule
+	for _, p := range needs("").Permissions {
+		rules = append(rules, rbacv1.PolicyRule{
+			APIGroups: []string{p.Group}, Verbs: []string{p.Verb},
+			Resources: []string{strings.TrimSuffix(p.Resource+"/"+p.Subresource, "/")},
+		})
+	}
+	if diff := cmp.Diff(simtest.Permissions(rules), simtest.Permissions(clusterRole(t).Rules)); diff != "" {
+		t.Errorf("main.go (-) and artifacts/deploy/rbac.yaml (+) differ:\n%s", diff)
+	}
+}
+
+// clusterRole returns the ClusterRole of the controller in artifacts/deploy/rbac.yaml.
+func clusterRole(t *testing.T) rbacv1.ClusterRole {
+	file, err := os.Open("artifacts/deploy/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for docs := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		var role rbacv1.ClusterRole
+		if err := docs.Decode(&role); err != nil {
+			t.Fatalf("look for the ClusterRole %s: %v", controllerName, err)
+		}
+		if role.Kind == "ClusterRole" && role.Name == controllerName {
+			return role
+		}
+	}
+}

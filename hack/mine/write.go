@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/mod/module"
+)
+
+// What the starter calls its kind, and where it is.
+const (
+	starter        = "hack/mine/starter"
+	starterModule  = "acme.example.com/widget-controller"
+	starterGroup   = "acme.example.com"
+	starterVersion = "v1alpha1"
+	thisModule     = "example.com/foo-controller"
+)
+
+var starterKind = noun{"Widget", "Widgets"}
+
+// starterNames returns the renamer of the starter's files.
+func (o *order) starterNames() *renamer {
+	version := strings.ToUpper(o.version[:1]) + o.version[1:]
+	return newRenamer(starterKind, o.kind, false, map[string]string{
+		starterGroup: o.group, "acme": o.groupDirectory, "Acme": o.groupName,
+		starterVersion: o.version, "V1alpha1": version,
+		"module " + starterModule: "module " + o.module,
+		starterModule + "/pkg":    o.module + "/pkg", starterModule + "/hack": o.module + "/hack",
+		thisModule + "/pkg": o.module + "/pkg", thisModule + "/hack": o.module + "/hack",
+		"../../../pkg/kit": "pkg/kit", "../../../pkg/sim": "pkg/sim", "../../cluster": "hack/cluster",
+	})
+}
+
+// kitNames returns the renamer of the packages for any controller: their examples are about Foos. They become Gadgets,
+// for all kinds: so the packages are the same in all repositories, but for the import paths.
+func (o *order) kitNames() *renamer { return o.fooNames(noun{"Gadget", "Gadgets"}, starterGroup) }
+
+func (o *order) fooNames(kind noun, group string) *renamer {
+	return newRenamer(noun{"Foo", "Foos"}, kind, true, map[string]string{
+		thisModule + "/pkg": o.module + "/pkg", thisModule + "/hack": o.module + "/hack",
+		"samplecontroller.k8s.io": group, "nginx": "web",
+	})
+}
+
+// isGenerated reports whether a file of the starter is generated in the new repository.
+func isGenerated(file string) bool {
+	return strings.HasPrefix(file, "pkg/generated/") || strings.HasPrefix(path.Base(file), "zz_generated.") ||
+		strings.HasPrefix(file, "artifacts/crd/") && strings.HasSuffix(file, ".yaml")
+}
+
+// gitFiles returns the files in a directory, relative to it, without those that git ignores.
+func gitFiles(root, dir string) ([]string, error) {
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = filepath.Join(root, dir)
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files in %s, which needs a checkout of git: %w", cmd.Dir, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
+}
+
+// A step of the work prints what it does, and how long it took.
+type step struct {
+	what string
+	do   func(context.Context) error
+}
+
+// write writes the repository to a hidden directory beside the wanted one, which then gets its name.
+func (o *order) write(ctx context.Context, out io.Writer) (err error) {
+	work, err := os.MkdirTemp(filepath.Dir(o.dir), "."+filepath.Base(o.dir)+".mine-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	w := &writing{order: o, dir: filepath.Join(work, "new"), temporary: filepath.Join(work, "tmp")}
+	for _, dir := range []string{w.dir, w.temporary} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "Writing a controller for %s (%s.%s/%s) to %s\n",
+		o.kind.many, o.kind.lower(true), o.group, o.version, o.shownDir)
+	started := time.Now()
+	for _, step := range w.steps() {
+		fmt.Fprintf(out, "  %-64s", step.what)
+		began := time.Now()
+		if err := step.do(ctx); err != nil {
+			fmt.Fprintln(out, "failed")
+			return errors.Join(ctx.Err(), err)
+		}
+		fmt.Fprintf(out, "%6.1f s\n", time.Since(began).Seconds())
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := syscall.Rename(w.dir, o.dir); err != nil { // Unlike os.Rename, it replaces an empty directory.
+		return fmt.Errorf("rename %s to %s: %w", w.dir, o.dir, err)
+	}
+	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n%s",
+		time.Since(started).Seconds(), o.next())
+	return nil
+}
+
+// next returns what to edit and what to do.
+func (o *order) next() string {
+	return fmt.Sprintf(`Make it yours in these files:
+  pkg/apis/%s/%s/types.go: the fields of %s %s, and their rules
+  pkg/plan/children.go: the objects that it needs
+  pkg/plan/status.go: what its status reports
+  controller_test.go: a row for each promise
+
+Next: cd %s && make run
+That starts a Kubernetes on this machine and the controller, and the first %s becomes Ready.
+`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, o.shownDir, o.kind.one)
+}
+
+// A writing is an order at work.
+type writing struct {
+	*order
+	dir, temporary string
+}
+
+func (w *writing) steps() []step {
+	return []step{
+		{fmt.Sprintf("copy the starter, with %s for %s", w.kind.one, starterKind.one), w.copyStarter},
+		{"copy pkg/kit and pkg/sim, with their tests", w.copyKit},
+		{"go.mod and go.sum", w.writeModule},
+		{"generate the CustomResourceDefinition and clients", w.command("hack/generate.sh")},
+		{"go mod tidy", w.command("go", "mod", "tidy")},
+		{"make unit", w.command("make", "unit")},
+		{"git init, and the first commit", w.commit},
+		{"link bin/localcluster", w.linkCluster},
+	}
+}
+
+var pluralGenerator = regexp.MustCompile(`go tool (client|lister|informer)-gen`)
+
+func (w *writing) copyStarter(context.Context) error {
+	names := w.starterNames()
+	files, err := gitFiles(w.root, starter)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if isGenerated(file) {
+			continue
+		}
+		if err := w.copy(filepath.Join(starter, file), names.text(file), names); err != nil {
+			return err
+		}
+	}
+	if w.kind.many != pluralOf(w.kind.one) {
+		flag := fmt.Sprintf("$0 --plural-exceptions %s:%s", w.kind.one, w.kind.many)
+		return w.edit("hack/generate.sh", func(text string) string { return pluralGenerator.ReplaceAllString(text, flag) })
+	}
+	return nil
+}
+
+// notForOthers matches what is about Foos, or a test of this repository.
+var notForOthers = regexp.MustCompile(`^(pkg/sim/(footest/|README\.md)|hack/cluster/localcluster/test/)`)
+
+// copyKit copies the packages for any controller, and what the starter's go.mod uses of this repository.
+func (w *writing) copyKit(ctx context.Context) error {
+	names := map[string]*renamer{"pkg": w.kitNames(), "hack": w.fooNames(w.kind, w.group)}
+	module, err := os.ReadFile(filepath.Join(w.root, starter, "go.mod"))
+	if err != nil {
+		return err
+	}
+	dirs := []string{"pkg/kit", "pkg/sim", "hack/cluster/localcluster"}
+	for _, tool := range regexp.MustCompile(thisModule+`/(hack/\S+)`).FindAllSubmatch(module, -1) {
+		dirs = append(dirs, string(tool[1]))
+	}
+	for _, dir := range dirs {
+		files, err := gitFiles(w.root, dir)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			file = filepath.Join(dir, file)
+			if notForOthers.MatchString(file) {
+				continue
+			}
+			top, _, _ := strings.Cut(dir, "/")
+			if err := w.copy(file, file, names[top]); err != nil {
+				return err
+			}
+		}
+	}
+	commit, err := w.output(ctx, "git", "-C", w.root, "rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
+	changed, err := w.output(ctx, "git", "-C", w.root, "status", "--porcelain", "--", "pkg/kit", "pkg/sim")
+	if changed != "" {
+		commit += ", with changes that are not committed"
+	}
+	return errors.Join(err, os.WriteFile(filepath.Join(w.dir, "pkg/kit/ORIGIN"), []byte(commit+"\n"), 0o644))
+}
+
+func (w *writing) copy(from, to string, names *renamer) error {
+	from = filepath.Join(w.root, from)
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	src, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if src, err = names.file(to, src); err != nil {
+		return err
+	}
+	to = filepath.Join(w.dir, to)
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, src, info.Mode().Perm()))
+}
+
+func (w *writing) edit(file string, change func(string) string) error {
+	file = filepath.Join(w.dir, file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(change(string(text))), 0o644) // An existing file keeps its mode.
+}
+
+var (
+	ofThisModule = regexp.MustCompile(`(?m)^.*` + regexp.QuoteMeta(thisModule) + ` (v|=>).*\n`)
+	requirement  = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+ v\S+)`)
+)
+
+// writeModule requires the versions of this repository. `go mod tidy` drops those that are not needed.
+func (w *writing) writeModule(context.Context) error {
+	here, err := os.ReadFile(filepath.Join(w.root, "go.mod"))
+	if err != nil {
+		return err
+	}
+	sum, err := os.ReadFile(filepath.Join(w.root, "go.sum"))
+	if err != nil {
+		return err
+	}
+	sums := func(text string) string { return mergeSums(text + string(sum)) }
+	requires := func(text string) string {
+		text = ofThisModule.ReplaceAllString(text, "")
+		for _, required := range requirement.FindAllSubmatch(here, -1) {
+			text += fmt.Sprintf("\nrequire %s", required[1])
+		}
+		return text
+	}
+	return errors.Join(w.edit("go.mod", requires), w.edit("go.sum", sums))
+}
+
+// mergeSums returns the lines of a go.sum once, and in the order of Go.
+func mergeSums(text string) string {
+	lines := map[module.Version]string{}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			lines[module.Version{Path: fields[0], Version: fields[1]}] = line
+		}
+	}
+	versions := slices.Collect(maps.Keys(lines))
+	module.Sort(versions)
+	text = ""
+	for _, version := range versions {
+		text += lines[version]
+	}
+	return text
+}
+
+// commit makes a repository of git, and says in README.md where it comes from.
+func (w *writing) commit(ctx context.Context) error {
+	version, err := w.output(ctx, "git", "-C", w.root, "describe", "--tags", "--always", "--dirty")
+	if err != nil {
+		return err
+	}
+	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under [Apache-2.0](LICENSE).\n",
+		thisModule, version)
+	if err := w.edit("README.md", func(text string) string { return text + origin }); err != nil {
+		return err
+	}
+	git := func(arguments ...string) {
+		if err == nil {
+			_, err = w.output(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false",
+				"-c", "init.defaultBranch=main"}, arguments...)...)
+		}
+	}
+	git("init", "--quiet")
+	git("add", "--all")
+	if name, _ := w.output(ctx, "git", "config", "user.email"); name == "" { // Exits with 1 if there is none.
+		git("-c", "user.name=maker", "-c", "user.email=maker@localhost", "commit", "--quiet", "--message", w.message())
+	} else {
+		git("commit", "--quiet", "--message", w.message())
+	}
+	return err
+}
+
+func (w *writing) message() string { return fmt.Sprintf("A controller for %s", w.kind.many) }
+
+// linkCluster gives the repository the local Kubernetes, which is large. If it is not here, or on another file system,
+// make builds it there.
+func (w *writing) linkCluster(context.Context) error {
+	const binary = "bin/localcluster"
+	err := os.MkdirAll(filepath.Join(w.dir, "bin"), 0o755)
+	_ = os.Link(filepath.Join(w.root, binary), filepath.Join(w.dir, binary))
+	return err
+}
+
+func (w *writing) command(name string, arguments ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := w.output(ctx, name, arguments...)
+		return err
+	}
+}
+
+// output runs a command in the new repository, and returns what it prints. Its processes end with ctx.
+func (w *writing) output(ctx context.Context, name string, arguments ...string) (string, error) {
+	if strings.Contains(name, "/") {
+		name = filepath.Join(w.dir, name)
+	}
+	cmd := exec.CommandContext(ctx, name, arguments...)
+	cmd.Dir = w.dir
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), isOfMake), "GOWORK=off", "TMPDIR="+w.temporary)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	if cmd.Process != nil { // Nothing may write to the directory when it is removed.
+		for range 100 {
+			if syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) != nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		command := strings.Join(append([]string{filepath.Base(name)}, arguments...), " ")
+		return "", fmt.Errorf("%s: %w\n%s%s", command, err, &stdout, &stderr)
+	}
+	return strings.TrimSpace(stdout.String()), err
+}
+
+// isOfMake reports whether a variable is one of make's or git's, or an argument: those of the new repository must not
+// see them.
+func isOfMake(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "MAKEFILES", "KIND", "GROUP",
+		"MODULE", "VERSION", "PLURAL", "DIR", "CLUSTER_DIR", "TMPDIR", "GOWORK"}, name) || strings.HasPrefix(name, "GIT_")
+}

@@ -1,0 +1,547 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// manyKinds makes TestKinds write repositories for all kinds of its list.
+var manyKinds = flag.Bool("kinds", false, "write, build, verify and test repositories for many kinds, which takes minutes")
+
+// TestMain is the command itself, if a test starts it again.
+func TestMain(m *testing.M) {
+	if os.Getenv("MINE_IS_THE_COMMAND") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// checkout writes the files of testdata/starter.txt to a new directory, with other texts of some, and returns it. It is
+// called foo-controller, and there is nothing beside it.
+func checkout(t *testing.T, others map[string]string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/starter.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	headers := regexp.MustCompile(`(?m)^-- (\S+) --\n`).FindAllSubmatchIndex(text, -1)
+	for i, at := range headers {
+		end := len(text)
+		if i+1 < len(headers) {
+			end = headers[i+1][0]
+		}
+		files[string(text[at[2]:at[3]])] = string(text[at[1]:end])
+	}
+	for name, content := range others {
+		files[name] = content
+	}
+	root := filepath.Join(t.TempDir(), "foo-controller")
+	for name, content := range files {
+		name = filepath.Join(root, name)
+		mode := os.FileMode(0o644)
+		if strings.HasSuffix(name, ".sh") {
+			mode = 0o755
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, root, "init", "--quiet")
+	git(t, root, "add", "--all")
+	git(t, root, "-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "--message", "m")
+	return root
+}
+
+func git(t *testing.T, dir string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.Command("git", append([]string{"-C", dir}, arguments...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %q: %v\n%s", arguments, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// beside returns the names in the directory of a checkout.
+func beside(t *testing.T, root string) string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func read(t *testing.T, elements ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(elements...))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
+}
+
+// TestRefusals gives the command wrong arguments. Each time it prints one line, and leaves the files as they are.
+func TestRefusals(t *testing.T) {
+	root := checkout(t, nil)
+	full := filepath.Join(filepath.Dir(root), "full")
+	if err := errors.Join(os.Mkdir(full, 0o755), os.WriteFile(filepath.Join(full, "file"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	const kind, group, module = "KIND=Gateway", "GROUP=acme.example.com", "MODULE=github.com/acme/gateway-controller"
+	for _, test := range []struct{ name, arguments, want string }{
+		{name: "nothing", want: "KIND is missing: make mine KIND=Gateway GROUP="},
+		{name: "no group", arguments: kind + " " + module, want: "GROUP is missing: make mine KIND="},
+		{name: "no module", arguments: kind + " " + group, want: "MODULE is missing: make mine KIND="},
+		{name: "an empty kind", arguments: "KIND= " + group + " " + module, want: "KIND is missing"},
+		{name: "an unknown argument", arguments: "KIN=Gateway", want: "KIN=Gateway: there is no such argument"},
+
+		{name: "a kind in lower case", arguments: "KIND=gateway", want: "KIND=gateway: a kind is one word"},
+		{name: "a kind of two words", arguments: "KIND=Cache-Cluster", want: "a kind is one word"},
+		{name: "a kind with an underscore", arguments: "KIND=Cache_Cluster", want: "a kind is one word"},
+		{name: "a kind with an umlaut", arguments: "KIND=Schlüssel", want: "a kind is one word"},
+		{name: "a letter", arguments: "KIND=G", want: "a kind is one word"},
+		{name: "a long kind", arguments: "KIND=G" + strings.Repeat("a", 40), want: "a kind is one word"},
+		{name: "a keyword", arguments: "KIND=Map", want: "KIND=Map: Go uses the name map; choose a longer one, such as MyMap"},
+		{name: "a predeclared type", arguments: "KIND=String", want: "Go uses the name string"},
+		{name: "a predeclared function", arguments: "KIND=Append", want: "Go uses the name append"},
+		{name: "a plural that is predeclared", arguments: "KIND=Thing PLURAL=any", want: "Go uses the name any"},
+		{name: "a kind of Kubernetes", arguments: "KIND=Deployment", want: "KIND=Deployment: Kubernetes has such a kind"},
+		{name: "another case of one", arguments: "KIND=Configmap", want: "Kubernetes has such a kind"},
+		{name: "a name of the starter", arguments: "KIND=Kit", want: "KIND=Kit: its code has the name kit for something else"},
+		{name: "a plural of the starter", arguments: "KIND=Thing PLURAL=kit", want: "its code has the name kit for something else"},
+		{name: "a generated name", arguments: "KIND=Resource", want: "its code has the name Resource for something else"},
+		{name: "a plural like the singular", arguments: "KIND=Sheep PLURAL=sheep", want: "its code has the name sheep for"},
+		{name: "an operating system", arguments: "KIND=Windows", want: "in the name of a file, Go uses it"},
+		{name: "a processor", arguments: "KIND=Arm64", want: "in the name of a file, Go uses it"},
+		{name: "tests", arguments: "KIND=Test", want: "in the name of a file, Go uses it"},
+		{name: "a plural in CamelCase", arguments: "KIND=Person PLURAL=People", want: "PLURAL=People: it is the name of the resource"},
+
+		{name: "a group without a dot", arguments: "GROUP=acme", want: "GROUP=acme: a group is a domain of yours"},
+		{name: "core", arguments: "GROUP=core", want: "a group is a domain of yours"},
+		{name: "a group in upper case", arguments: "GROUP=Acme.example.com", want: "a group is a domain of yours"},
+		{name: "a group with a space", arguments: "GROUP=.example.com", want: "a group is a domain of yours"},
+		{name: "a long group", arguments: "GROUP=" + strings.Repeat("a.", 100) + "com", want: "a group is a domain of yours"},
+		{name: "a reserved group", arguments: "GROUP=gateway.networking.k8s.io", want: "reserved for Kubernetes"},
+		{name: "all of it", arguments: "GROUP=kubernetes.io", want: "reserved for Kubernetes"},
+		{name: "not a version", arguments: "VERSION=1", want: "VERSION=1: a version is like v1, v1beta1 or v1alpha1"},
+		{name: "version 0", arguments: "VERSION=v0", want: "a version is like"},
+		{name: "a version of software", arguments: "VERSION=v1.2", want: "a version is like"},
+
+		{name: "a module without a host", arguments: "MODULE=gateway", want: `MODULE=gateway: Go refuses it: malformed module path "gateway": missing dot in first path element`},
+		{name: "a module with a semicolon", arguments: "MODULE=github.com/a;b", want: "invalid char ';'"},
+		{name: "a module of another version", arguments: "MODULE=github.com/a/b/v1", want: "Go refuses it: malformed module path"},
+		{name: "an URL", arguments: "MODULE=https://github.com/acme/x", want: "Go refuses it"},
+		{name: "a full directory", arguments: "DIR=../full", want: "DIR=../full: it exists and is not an empty directory; nothing was changed there"},
+		{name: "a file", arguments: "DIR=../full/file", want: "it exists and is not an empty directory"},
+		{name: "no parent", arguments: "DIR=../none/gateway", want: "there is no directory"},
+		{name: "here", arguments: "DIR=gateway", want: "DIR=gateway: it is inside of this repository"},
+		{name: "the same directory", arguments: "DIR=.", want: "it is inside of this repository"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			arguments := strings.Fields(test.arguments)
+			for _, argument := range []string{kind, group, module} {
+				name, _, _ := strings.Cut(argument, "=")
+				if test.arguments != "" && !strings.Contains(test.want, "missing: ") && !strings.Contains(test.arguments, name+"=") {
+					arguments = append(arguments, argument)
+				}
+			}
+			have := refusal(t, root, nil, arguments...)
+			if !strings.HasPrefix(have, "make mine: ") || !strings.Contains(have, test.want) || strings.Count(have, "\n") != 1 {
+				t.Errorf("it prints %q, want a line with %q", have, test.want)
+			}
+		})
+	}
+	for _, tool := range []string{"go", "git", "make"} {
+		t.Run("without "+tool, func(t *testing.T) {
+			path := t.TempDir()
+			for _, other := range []string{"go", "git", "make"} {
+				if found, err := exec.LookPath(other); err != nil || other != tool && os.Symlink(found, filepath.Join(path, other)) != nil {
+					t.Fatal(err)
+				}
+			}
+			have := refusal(t, root, []string{"PATH=" + path}, kind, group, module)
+			if want := "make mine: " + tool + " is missing: install it first\n"; have != want {
+				t.Errorf("it prints %q, want %q", have, want)
+			}
+		})
+	}
+	t.Run("elsewhere", func(t *testing.T) {
+		if have := refusal(t, full, nil, kind, group, module); !strings.Contains(have, "run it at the root of the repository") {
+			t.Error(have)
+		}
+	})
+}
+
+// command returns the command with these arguments, at the root of a checkout.
+func command(t *testing.T, root string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, arguments...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "MINE_IS_THE_COMMAND=yes")
+	return cmd
+}
+
+// refusal returns what the command prints as it fails. It leaves nothing.
+func refusal(t *testing.T, root string, environment []string, arguments ...string) string {
+	t.Helper()
+	before := beside(t, root)
+	cmd := command(t, root, arguments...)
+	cmd.Env = append(cmd.Env, environment...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v, want exit status 1", err)
+	}
+	if after := beside(t, root); after != before {
+		t.Errorf("it leaves %s, want %s", after, before)
+	}
+	return stderr.String()
+}
+
+func TestHelp(t *testing.T) {
+	out, err := command(t, t.TempDir(), "--help").Output()
+	if err != nil || !strings.Contains(string(out), "PLURAL") || !strings.Contains(string(out), example) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// newTestOrder returns an order with the arguments, or the usual ones.
+func newTestOrder(t *testing.T, root string, arguments ...string) *order {
+	t.Helper()
+	if len(arguments) == 0 {
+		arguments = []string{"KIND=ElasticIndex", "PLURAL=elasticindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
+			"MODULE=github.com/widget/index-controller"}
+	}
+	o, err := newOrder(root, arguments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestASmallStarter writes a repository of the small starter, and looks at its files.
+func TestASmallStarter(t *testing.T) {
+	t.Setenv("MAKEFLAGS", "-- VERSION=v1beta2") // As make sets it for `make mine VERSION=v1beta2`.
+	t.Setenv("VERSION", "v1beta2")
+	root := checkout(t, map[string]string{"bin/localcluster": "the local Kubernetes"})
+	o := newTestOrder(t, root)
+	if err := os.Mkdir(o.dir, 0o755); err != nil { // An empty directory is replaced.
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := o.write(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Writing a controller for ElasticIndices (elasticindices.my-db.example.org/v1beta2) to ../index-controller\n",
+		"make unit ", "  pkg/apis/mydb/v1beta2/types.go: the fields of an ElasticIndex, and their rules\n",
+		"cd ../index-controller && make run\n", "the first ElasticIndex becomes Ready.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it prints\n%swant %q", &out, want)
+		}
+	}
+	if diff := cmp.Diff("foo-controller index-controller", beside(t, root)); diff != "" {
+		t.Error(diff)
+	}
+	const files = `.gitignore LICENSE Makefile README.md artifacts/examples/elasticindex.yaml controller.go controller_test.go
+		go.mod go.sum hack/cluster/localcluster/go.mod hack/fault.sh hack/generate.sh hack/tools/check/main.go pkg/apis/mydb/v1beta2/types.go
+		pkg/generated/generated.go pkg/kit/ORIGIN pkg/kit/README.md pkg/kit/kit.go pkg/kit/kit_test.go
+		pkg/sim/apisim/apisim.go`
+	if diff := cmp.Diff(strings.Fields(files), strings.Fields(git(t, o.dir, "ls-files"))); diff != "" {
+		t.Error(diff)
+	}
+	if status := git(t, o.dir, "status", "--porcelain"); status != "" {
+		t.Errorf("not in the commit: %s", status)
+	}
+	if subject := git(t, o.dir, "log", "--format=%s"); subject != "A controller for ElasticIndices" {
+		t.Error(subject)
+	}
+	version := git(t, root, "rev-parse", "--short", "HEAD")
+	for file, want := range map[string]string{
+		"pkg/kit/ORIGIN": git(t, root, "rev-parse", "HEAD") + "\n",
+		"go.mod": "module github.com/widget/index-controller\n\ngo 1.26.0\n\n" +
+			"tool github.com/widget/index-controller/hack/tools/check\n",
+		"pkg/kit/README.md": "# The kit\n\nNo package here knows a Gadget. [This](kit.go) is all.\n",
+		"README.md": `# ElasticIndex controller
+
+An ElasticIndex is an example, and an example of an elasticindex is in [examples](artifacts/examples/elasticindex.yaml).
+Its parts are in [the kit](pkg/kit/README.md).
+
+` + "```sh\nkubectl get elasticindices.my-db.example.org\n```\n\nMade with `make mine` of foo-controller " +
+			"(example.com/foo-controller, version " + version + "), under [Apache-2.0](LICENSE).\n",
+		"bin/localcluster":                 "the local Kubernetes",
+		"hack/cluster/localcluster/go.mod": "module github.com/widget/index-controller/hack/cluster/localcluster\n",
+	} {
+		have := read(t, o.dir, file)
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%s:\n%s", file, diff)
+		}
+	}
+	if text := read(t, o.dir, "hack/generate.sh"); !strings.Contains(text, "client-gen --plural-exceptions ElasticIndex:ElasticIndices") {
+		t.Error(text)
+	}
+	if text := read(t, o.dir, "Makefile"); !strings.Contains(text, "LOCALCLUSTER := hack/cluster/localcluster\n") {
+		t.Error(text)
+	}
+	if text := read(t, o.dir, "controller.go"); !strings.Contains(text, "elasticIndex := &mydbv1beta2.ElasticIndex{") {
+		t.Error(text)
+	}
+	checkWords(t, o.dir)
+}
+
+// ofThisProject finds its words, in any case.
+var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
+
+// allowed finds what is neither: modules of these tests, and a comment of k8s.io/apimachinery.
+var allowed = regexp.MustCompile(`github\.com/widget|(example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
+
+// ofARoom finds names of files in comments, and inPages the links of a page.
+var (
+	ofARoom = regexp.MustCompile(`\b(docs|artifacts|hack)/[a-z][\w./-]*\w`)
+	inPages = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+)
+
+// checkWords looks for words of this project and of the starter in a new repository, and for names of files that it does
+// not have. One line of README.md has some.
+func checkWords(t *testing.T, dir string) {
+	t.Helper()
+	origins := 0
+	for file := range strings.SplitSeq(git(t, dir, "ls-files"), "\n") {
+		if strings.HasSuffix(file, ".md") {
+			for _, link := range inPages.FindAllStringSubmatch(read(t, dir, file), -1) {
+				if _, err := os.Stat(filepath.Join(dir, filepath.Dir(file), link[1])); err != nil {
+					t.Errorf("%s: a link leads nowhere: %v", file, err)
+				}
+			}
+		}
+		isCopy := strings.HasPrefix(file, "pkg/kit/") || strings.HasPrefix(file, "pkg/sim/")
+		for line := range strings.SplitSeq(read(t, dir, file), "\n") {
+			line := allowed.ReplaceAllString(line, "")
+			ofStarter := strings.ToLower(line)
+			switch {
+			case strings.HasPrefix(line, "Made with `make mine` of foo-controller "):
+				origins++
+			case ofThisProject.MatchString(line):
+				t.Errorf("%s: %q is about this project", file, line)
+			case !isCopy && (strings.Contains(ofStarter, "widget") || strings.Contains(ofStarter, "acme")):
+				t.Errorf("%s: %q is about the starter", file, line)
+			case isCopy:
+				for _, name := range ofARoom.FindAllString(line, -1) {
+					if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+						t.Errorf("%s: there is no %s: %q", file, name, line)
+					}
+				}
+			}
+		}
+	}
+	if origins != 1 {
+		t.Errorf("%d lines say where it comes from, want 1", origins)
+	}
+}
+
+// interrupter calls stop when something is printed that contains text.
+type interrupter struct {
+	strings.Builder
+	text string
+	stop func()
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	if i.text != "" && strings.Contains(string(p), i.text) {
+		i.stop()
+	}
+	return i.Builder.Write(p)
+}
+
+// TestFailuresLeaveNothing interrupts and breaks each step.
+func TestFailuresLeaveNothing(t *testing.T) {
+	for _, test := range []struct {
+		name, interrupt string
+		files           map[string]string // In place of others.
+		want            string
+	}{
+		{name: "stopped as it copies", interrupt: "copy the starter", want: "context canceled"},
+		{name: "stopped as it generates", interrupt: "generate the", want: "context canceled",
+			files: map[string]string{"hack/mine/starter/hack/fault.sh": "trap '' INT; sleep 60 & touch ../started; sleep 60\n"}},
+		{name: "stopped at the commit", interrupt: "git init", want: "context canceled"},
+		{name: "stopped at the end", interrupt: "link bin/localcluster", want: "context canceled"},
+		{name: "Go that is wrong", want: "controller.go: 1:25: expected ';', found Go",
+			files: map[string]string{"hack/mine/starter/controller.go": "no Go\n"}},
+		{name: "a generator that fails", want: "generate.sh: exit status 3\nit is broken\n",
+			files: map[string]string{"hack/mine/starter/hack/fault.sh": "echo it is broken >&2; exit 3\n"}},
+		{name: "a module that is not there", want: "go mod tidy: exit status 1",
+			files: map[string]string{"hack/mine/starter/pkg/x/x.go": "package x\n\nimport _ \"example.com/foo-controller/pkg/none\"\n"}},
+		{name: "a test that fails", want: "make unit: exit status 2",
+			files: map[string]string{"hack/mine/starter/controller_test.go": "package main\n\nimport \"testing\"\n\n" +
+				"func Test(t *testing.T) { t.Error() }\n"}},
+		{name: "a directory that somebody else fills", want: "file exists",
+			files: map[string]string{"hack/mine/starter/hack/fault.sh": "mkdir -p ../../index-controller/theirs\n"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := checkout(t, test.files)
+			o := newTestOrder(t, root)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			err := o.write(ctx, &interrupter{text: test.interrupt, stop: stop})
+			if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "directory not empty", "file exists"), test.want) {
+				t.Errorf("the error is %v, want %q in it", err, test.want)
+			}
+			want := "foo-controller"
+			if strings.Contains(test.name, "somebody else") {
+				want += " index-controller"
+			}
+			if diff := cmp.Diff(want, beside(t, root)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestSignals ends the command while programs run that ignore signals. They end, too.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			root := checkout(t, map[string]string{
+				"hack/mine/starter/hack/fault.sh": "trap '' INT TERM HUP\nexec 9>\"$RUNNING\"\nsleep 60 &\necho >&9\nsleep 60\n",
+			})
+			running := filepath.Join(t.TempDir(), "running")
+			if err := syscall.Mkfifo(running, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := command(t, root, "KIND=Gateway", "GROUP=acme.example.com", "MODULE=github.com/acme/gateway-controller")
+			cmd.Env = append(cmd.Env, "RUNNING="+running)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pipe, err := os.Open(running) // Waits for the script.
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pipe.Close()
+			if _, err := pipe.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+			err = cmd.Wait()
+			if cmd.ProcessState.ExitCode() != 130 || stderr.String() != "make mine: stopped; nothing is left behind\n" {
+				t.Errorf("%v: %s", err, &stderr)
+			}
+			if err := pipe.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.ReadAll(pipe); err != nil {
+				t.Errorf("something still runs: %v", err)
+			}
+			if diff := cmp.Diff("foo-controller", beside(t, root)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// thisRoot is the root of this repository.
+const thisRoot = "../.."
+
+// writeKind writes a repository of the real starter for a kind, and looks at it. Its tests have passed then.
+func writeKind(t *testing.T, arguments ...string) string {
+	t.Helper()
+	root, err := filepath.Abs(thisRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newTestOrder(t, root, append(arguments, "DIR="+filepath.Join(t.TempDir(), "new"))...)
+	if err := o.write(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	checkWords(t, o.dir)
+	if status := git(t, o.dir, "status", "--porcelain"); status != "" {
+		t.Errorf("not in the commit: %s", status)
+	}
+	for _, match := range regexp.MustCompile(`(?m)^  (\S+): `).FindAllStringSubmatch(o.next(), -1) {
+		if _, err := os.Stat(filepath.Join(o.dir, match[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, file := range []string{"LICENSE", "hack/boilerplate.go.txt"} {
+		if read(t, o.dir, file) != read(t, root, file) {
+			t.Errorf("%s is not that of this repository", file)
+		}
+	}
+	return o.dir
+}
+
+// TestAnOddKind writes a repository for a kind of two words with a plural of its own, another version, and a group
+// with a dash.
+func TestAnOddKind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates and tests a repository; run without -short")
+	}
+	dir := writeKind(t, "KIND=CacheIndex", "PLURAL=cacheindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
+		"MODULE=github.com/widget/index-controller")
+	for file, want := range map[string]string{
+		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "  - name: v1beta2\n",
+		"pkg/generated/clientset/versioned/typed/mydb/v1beta2/cacheindex.go": "\"cacheindices\",",
+	} {
+		if text := read(t, dir, file); !strings.Contains(text, want) {
+			t.Errorf("%s has no %q:\n%s", file, want, text)
+		}
+	}
+}
+
+// TestKinds builds and checks repositories for other kinds, and runs each controller until its example is Ready.
+func TestKinds(t *testing.T) {
+	if !*manyKinds {
+		t.Skip("takes minutes; run with -kinds")
+	}
+	for _, arguments := range []string{
+		"KIND=DNSRecord GROUP=dns.example.com VERSION=v1",
+		"KIND=Proxy GROUP=type.example.com",
+		"KIND=Shelf GROUP=internal.example.com",
+		"KIND=VM GROUP=3d-print.example.com VERSION=v2alpha1",
+		"KIND=Person PLURAL=people GROUP=v1.example.com",
+		"KIND=App GROUP=apps.example.com",
+		"KIND=ReplicatedHighAvailabilityDatabase GROUP=db.example.com VERSION=v1beta1",
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			dir := writeKind(t, append(strings.Fields(arguments), "MODULE=example.net/widget/v2")...)
+			cmd := exec.CommandContext(t.Context(), "make", "build", "verify", "test")
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("make build verify test: %v\n%s", err, out)
+			}
+			if status := git(t, dir, "status", "--porcelain"); status != "" {
+				t.Errorf("make has changed %s", status)
+			}
+		})
+	}
+}
