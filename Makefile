@@ -156,7 +156,7 @@ test-all: test test-core test-artifacts test-sim test-cluster test-image test-tu
 	@$(MAKE) --no-print-directory conformance
 
 .PHONY: conformance
-conformance: build ## compare the simulated API server with a real one, 8 minutes
+conformance: build #- compare the simulated API server with a real one, 8 minutes
 	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
