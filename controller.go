@@ -36,8 +36,8 @@ import (
 const (
 	// controllerName is the field manager of our writes, the reporter of our events, and the queue's name.
 	controllerName = "foo-controller"
-	// nameWorkers is the number of workers that queue the Foos which name a Deployment. One namespace has at most half of
-	// them. More are of no use, since they wait for no answer.
+	// nameWorkers is the number of workers that queue the Foos which name a Deployment. One namespace has at most half
+	// of them. More are of no use, since they wait for no answer.
 	nameWorkers = 2
 	// ownerFirst is how much earlier the Foo that controls a Deployment is queued than other Foos that name it. If
 	// somebody deletes the Deployment of a service, its own Foo can create it again before another one gets the name.
@@ -176,8 +176,8 @@ func (c *Controller) work(ctx context.Context) {
 	running.Wait()
 }
 
-// queued returns what the queue does with the key of a sync that ended like this. After a backoff the key comes back for
-// the failure before.
+// queued returns what the queue does with the key of a sync that ended like this. After a backoff the key comes back
+// for the failure before.
 func queued(o plan.Outcome) kit.Outcome {
 	return kit.Outcome{
 		Kind: string(o.Kind), After: o.After, For: string(o.Reason), Err: o.Err, Expected: o.Expected,

@@ -66,9 +66,12 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	// The informers have a network connection of their own. Writes are refused unless this process leads.
-	reads, readErr := newClients(process.Watch)
-	writes, writeErr := newClients(process.Write)
-	if err := errors.Join(readErr, writeErr); err != nil {
+	reads, err := newClients(process.Watch)
+	if err != nil {
+		return err
+	}
+	writes, err := newClients(process.Write)
+	if err != nil {
 		return err
 	}
 	caches, err := newCaches(reads, options)
@@ -101,13 +104,14 @@ func run(args []string, stdout io.Writer) error {
 }
 
 // newClients returns the clients for a connection.
-func newClients(c kit.Connection) (Clients, error) {
-	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
-	samples, samplesErr := clientset.NewForConfigAndClient(c.Config, c.HTTP)
-	if err := errors.Join(kubeErr, samplesErr); err != nil {
-		return Clients{}, fmt.Errorf("make client: %w", err)
+func newClients(c kit.Connection) (clients Clients, err error) {
+	if clients.Kube, err = kubernetes.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
+		return clients, fmt.Errorf("make client: %w", err)
 	}
-	return Clients{Kube: kube, Samples: samples}, nil
+	if clients.Samples, err = clientset.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
+		return clients, fmt.Errorf("make client: %w", err)
+	}
+	return clients, nil
 }
 
 // caches are the informers, of all namespaces or one.

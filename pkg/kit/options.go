@@ -74,8 +74,8 @@ var flagOrder = []string{
 }
 
 // Parse reads the flags of args, the arguments without the name of the program, and applies those for logging. It
-// returns flag.ErrHelp when it has printed to stdout what --help or --version ask for: then the program has nothing left
-// to do. Other errors are one line each, for the user. Call it once.
+// returns flag.ErrHelp when it has printed to stdout what --help or --version ask for: then the program has nothing
+// left to do. Other errors are one line each, for the user. Call it once.
 func Parse(program Program, args []string, stdout io.Writer) (*Options, error) {
 	o := &Options{program: program}
 	fs, applyLogging := o.flags()

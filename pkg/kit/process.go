@@ -56,15 +56,15 @@ type Process struct {
 	// noticed is for what needs a permission to write: the Lease, and reviews of who reads the metrics. When such a
 	// permission is revoked, /readyz shows it.
 	noticed  *rest.Config
-	review   Connection // For questions about permissions, which a standby may ask.
+	review   kubernetes.Interface // For questions about permissions, which a standby may ask.
 	reporter *preflight.Reporter
 	elector  *leader.Elector
 	// exitLater ends the process if the stop takes too long.
 	exitLater func()
 }
 
-// NewProcess returns the Process that the flags describe. It logs to the logger of ctx until ctx ends, and sends nothing
-// yet. hints are for the administrator who reads the log. An error is one line, for the user.
+// NewProcess returns the Process that the flags describe. It logs to the logger of ctx until ctx ends, and sends
+// nothing yet. hints are for the administrator who reads the log. An error is one line, for the user.
 func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*Process, error) {
 	config, err := options.restConfig()
 	if err != nil {
@@ -84,14 +84,17 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 	write.Timeout, review.Timeout = writeTimeout, writeTimeout
 	write.Wrap(elector.Gate)
 	p := &Process{
-		Watch: Connection{Config: watch}, Write: Connection{Config: write}, review: Connection{Config: review},
+		Watch: Connection{Config: watch}, Write: Connection{Config: write},
 		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
 		exitLater: exitLater,
 	}
-	for _, c := range []*Connection{&p.Watch, &p.Write, &p.review} {
+	for _, c := range []*Connection{&p.Watch, &p.Write} {
 		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
 			return nil, fmt.Errorf("make connection: %w", err)
 		}
+	}
+	if p.review, err = kubernetes.NewForConfig(review); err != nil { // Also if the address of the server is no URL.
+		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return p, nil
 }
@@ -129,8 +132,8 @@ type Served struct {
 
 // Serve serves /healthz, /readyz, /metrics and /debug, at the addresses of the flags, and checks from time to time that
 // the cluster has what the controller needs. /readyz waits for the caches of the informers, and /healthz has the live
-// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end it.
-// An error is that of a flag.
+// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end
+// it. An error is that of a flag.
 func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, live ...serving.Check) (
 	stop func(), err error) {
 	why := func() string { return strings.Join(p.reporter.Problems(), "; ") }
@@ -160,11 +163,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	if err != nil {
 		return nil, fmt.Errorf("--debug-bind-address: %w", err)
 	}
-	checks, err := p.checks(needs)
-	if err != nil {
-		return nil, err
-	}
-	return p.run(ctx, checks, health, scrapes, debugging), nil
+	return p.run(ctx, p.checks(needs), health, scrapes, debugging), nil
 }
 
 // run runs the servers and the checks of the cluster until stop is called.
@@ -186,17 +185,13 @@ func (p *Process) run(ctx context.Context, checks []preflight.Check, servers ...
 }
 
 // checks check what the controller needs of the cluster, apart from list and watch.
-func (p *Process) checks(needs Needs) ([]preflight.Check, error) {
-	kube, err := kubernetes.NewForConfigAndClient(p.review.Config, p.review.HTTP)
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
+func (p *Process) checks(needs Needs) []preflight.Check {
 	var checks []preflight.Check
 	for _, s := range needs.Served {
-		checks = append(checks, preflight.Served(kube.CoreV1().RESTClient(), s.Kind, s.Resource, p.hints.Missing,
+		checks = append(checks, preflight.Served(p.review.CoreV1().RESTClient(), s.Kind, s.Resource, p.hints.Missing,
 			s.StatusFields...))
 	}
-	return append(checks, preflight.Permissions(kube, p.hints.Forbidden, p.Permissions(needs)...)), nil
+	return append(checks, preflight.Permissions(p.review, p.hints.Forbidden, p.Permissions(needs)...))
 }
 
 // Permissions returns all permissions that the process needs: those of needs, and for the Lease and the endpoints. A
@@ -274,8 +269,8 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 	})
 }
 
-// UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process, as
-// does a stop that takes more than 28 s. Call it once.
+// UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process,
+// as does a stop that takes more than 28 s. Call it once.
 func UntilSignal(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)

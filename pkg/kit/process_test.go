@@ -266,6 +266,19 @@ func TestWatchesHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestAServerThatIsNoURLIsOneLine(t *testing.T) {
+	resetLogging(t)
+	t.Setenv("KUBECONFIG", "/does/not/exist")
+	options, err := Parse(widgets, []string{"--master=https://[::1"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = NewProcess(t.Context(), options, preflight.Hints{})
+	if err == nil || !strings.Contains(err.Error(), "[::1") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v, want one line with the address", err)
+	}
+}
+
 func TestPermissionsDependOnTheFlags(t *testing.T) {
 	own := Needs{Permissions: Allow("team", "acme.example.com", "widgets/status", "update")}
 	const (

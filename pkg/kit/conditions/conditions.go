@@ -1,6 +1,6 @@
-// Package conditions sets the conditions from which tools such as kstatus, Argo CD and `kubectl wait` read the status of
-// an object of any kind. Ready is always there. Reconciling and Stalled are there only while they are True. It is pure:
-// the time is an argument.
+// Package conditions sets the conditions from which tools such as kstatus, Argo CD and `kubectl wait` read the status
+// of an object of any kind. Ready is always there. Reconciling and Stalled are there only while they are True. It is
+// pure: the time is an argument.
 package conditions
 
 import (
@@ -23,11 +23,11 @@ const (
 
 // A Report is the state of an object.
 type Report struct {
-	// True is the condition that is True: Ready, Reconciling or Stalled. If it is empty, Ready is False and the others are
-	// absent, as for an object that is paused.
+	// True is the condition that is True: Ready, Reconciling or Stalled. If it is empty, Ready is False and the others
+	// are absent, as for an object that is paused.
 	True string
-	// Reason is for programs, in CamelCase, Message for people. Both should stay the same, byte for byte, until something
-	// changes: each difference is a write.
+	// Reason is for programs, in CamelCase, Message for people. Both should stay the same, byte for byte, until
+	// something changes: each difference is a write.
 	Reason, Message string
 }
 

@@ -1,6 +1,6 @@
-// Package drift compares an object with the fields that a controller wants it to have, and makes the patch that corrects
-// it. All other fields are neither compared nor part of the patch: those that the API server has defaulted, and those of
-// an autoscaler, a webhook or a user. It is pure: it sends nothing.
+// Package drift compares an object with the fields that a controller wants it to have, and makes the patch that
+// corrects it. All other fields are neither compared nor part of the patch: those that the API server has defaulted,
+// and those of an autoscaler, a webhook or a user. It is pure: it sends nothing.
 package drift
 
 import (
@@ -22,21 +22,21 @@ var ErrNoPrecondition = errors.New("no uid or no resourceVersion")
 
 // A Patch corrects an object.
 type Patch struct {
-	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the API
-	// server answers with a conflict if the object has changed since.
+	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the
+	// API server answers with a conflict if the object has changed since.
 	Body []byte
-	// Fields are the paths of the fields that it changes, sorted, such as spec.replicas. The path of a list stands for its
-	// elements. There are no values, which may be secret.
+	// Fields are the paths of the fields that it changes, sorted, such as spec.replicas. The path of a list stands for
+	// its elements. There are no values, which may be secret.
 	Fields []string
 }
 
-// Find returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the same
-// kind of Kubernetes itself, such as *appsv1.Deployment: custom resources take no strategic merge patch. Elements of a
-// list are merged by their key if the type has one, as containers by their name; other lists are replaced.
+// Find returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the
+// same kind of Kubernetes itself, such as *appsv1.Deployment: custom resources take no strategic merge patch. Elements
+// of a list are merged by their key if the type has one, as containers by their name; other lists are replaced.
 //
-// A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list that
-// is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. Find changes
-// neither argument and may be called concurrently.
+// A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list
+// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. Find
+// changes neither argument and may be called concurrently.
 func Find[T metav1.Object](have, want T) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
@@ -73,8 +73,8 @@ func changes(have, want, kind any) (map[string]any, error) {
 	return strategicpatch.CreateTwoWayMergeMapPatch(stored, merged, kind)
 }
 
-// fieldsOf returns obj as the JSON that it has, without nulls: some types have one for a field that is not set, and in a
-// patch it would mean to remove the field.
+// fieldsOf returns obj as the JSON that it has, without nulls: some types have one for a field that is not set, and in
+// a patch it would mean to remove the field.
 func fieldsOf(obj any) (map[string]any, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	dropNulls(fields)
