@@ -317,7 +317,7 @@ Its parts are in [the kit](pkg/kit/README.md).
 var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
 
 // allowed finds what is neither: modules of these tests, and a comment of k8s.io/apimachinery.
-var allowed = regexp.MustCompile(`github\.com/widget|(example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
+var allowed = regexp.MustCompile(`github\.com/widget|(com\.github\.|example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
 
 // ofARoom finds names of files in comments, and inPages the links of a page.
 var (
@@ -509,7 +509,7 @@ func TestAnOddKind(t *testing.T) {
 	dir := writeKind(t, "KIND=CacheIndex", "PLURAL=cacheindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
 		"MODULE=github.com/widget/index-controller")
 	for file, want := range map[string]string{
-		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "  - name: v1beta2\n",
+		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "    name: v1beta2\n",
 		"pkg/generated/clientset/versioned/typed/mydb/v1beta2/cacheindex.go": "\"cacheindices\",",
 	} {
 		if text := read(t, dir, file); !strings.Contains(text, want) {
