@@ -131,6 +131,7 @@ func TestRefusals(t *testing.T) {
 		{name: "a generated name", arguments: "KIND=Resource", want: "its code has the name Resource for something else"},
 		{name: "a plural like the singular", arguments: "KIND=Sheep PLURAL=sheep", want: "its code has the name sheep for"},
 		{name: "an operating system", arguments: "KIND=Windows", want: "in the name of a file, Go uses it"},
+		{name: "this operating system", arguments: "KIND=Linux", want: "in the name of a file, Go uses it"},
 		{name: "a processor", arguments: "KIND=Arm64", want: "in the name of a file, Go uses it"},
 		{name: "tests", arguments: "KIND=Test", want: "in the name of a file, Go uses it"},
 		{name: "a plural in CamelCase", arguments: "KIND=Person PLURAL=People", want: "PLURAL=People: it is the name of the resource"},
@@ -242,6 +243,11 @@ func newTestOrder(t *testing.T, root string, arguments ...string) *order {
 	return o
 }
 
+// TestNamesOfOtherPackagesAreFree: the starter has Errorf only after a dot.
+func TestNamesOfOtherPackagesAreFree(t *testing.T) {
+	newTestOrder(t, checkout(t, nil), "KIND=Errorf", "GROUP=acme.example.com", "MODULE=github.com/acme/errorf")
+}
+
 // TestASmallStarter writes a repository of the small starter, and looks at its files.
 func TestASmallStarter(t *testing.T) {
 	t.Setenv("MAKEFLAGS", "-- VERSION=v1beta2") // As make sets it for `make mine VERSION=v1beta2`.
@@ -317,7 +323,7 @@ Its parts are in [the kit](pkg/kit/README.md).
 var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
 
 // allowed finds what is neither: modules of these tests, and a comment of k8s.io/apimachinery.
-var allowed = regexp.MustCompile(`github\.com/widget|(example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
+var allowed = regexp.MustCompile(`github\.com/widget|(com\.github\.|example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
 
 // ofARoom finds names of files in comments, and inPages the links of a page.
 var (
@@ -509,7 +515,7 @@ func TestAnOddKind(t *testing.T) {
 	dir := writeKind(t, "KIND=CacheIndex", "PLURAL=cacheindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
 		"MODULE=github.com/widget/index-controller")
 	for file, want := range map[string]string{
-		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "  - name: v1beta2\n",
+		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "    name: v1beta2\n",
 		"pkg/generated/clientset/versioned/typed/mydb/v1beta2/cacheindex.go": "\"cacheindices\",",
 	} {
 		if text := read(t, dir, file); !strings.Contains(text, want) {
