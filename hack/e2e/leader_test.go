@@ -183,7 +183,9 @@ func TestEventsAreSentBeforeTheLeaseIsReleased(t *testing.T) {
 func TestALeaderThatWasStoppedDoesNotWrite(t *testing.T) {
 	e := newElectorate(t, patient)
 	for round := range *stops {
-		e.create(t, e.leader, fmt.Sprintf("first-%d", round))
+		first := fmt.Sprintf("first-%d", round)
+		e.create(t, e.leader, first)
+		e.waitForReason(t, first, v1alpha1.ReasonCreating) // No write is between the gate and the network now.
 		_ = e.leader.cmd.Process.Signal(syscall.SIGSTOP)
 		e.standby.waitForLog(t, "Became leader")
 		before := e.leader.writes()
