@@ -35,8 +35,8 @@ var (
 	conflict  = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
 )
 
-// TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does not
-// fail is synced once more: that sync must write nothing. No sync may change a cached object.
+// TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does
+// not fail is synced once more: that sync must write nothing. No sync may change a cached object.
 func TestSync(t *testing.T) {
 	const status, available = "update widgets/status web", "Normal Available 3 of 3 replicas available"
 	for _, test := range []struct {
@@ -89,14 +89,9 @@ func TestSync(t *testing.T) {
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
-			name: "a rollout that makes no progress is reported",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) {
-				d.Status.AvailableReplicas = 2
-				failure := appsv1.DeploymentCondition{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate"}
-				d.Status.Conditions = []appsv1.DeploymentCondition{failure}
-			})},
-			writes: []string{status}, ready: "False/Failed",
-			events: []string{"Warning Failed Deployment reports FailedCreate: see kubectl describe deployment web"},
+			name:   "a Deployment that is being deleted is awaited",
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "x"); deleting(d) })},
+			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
 			name: "a refused child is reported, and retried", stored: objects{widget(), deployment()},
@@ -118,6 +113,10 @@ func TestSync(t *testing.T) {
 			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
 			fails:  map[string]error{"patch configmaps web": conflict},
 			writes: []string{"patch configmaps web", "create deployments web"}, err: "it has changed",
+		},
+		{
+			name: "a status that is not written is retried", stored: objects{widget(), configMap(), deployment()},
+			fails: map[string]error{status: conflict}, writes: []string{status}, err: "it has changed",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -219,7 +218,7 @@ func (f *fixture) check(t *testing.T, writes []string, ready string, events []st
 
 type objects = []runtime.Object
 
-func deleting(w *v1alpha1.Widget) { w.DeletionTimestamp = new(metav1.Now()) }
+func deleting[T metav1.Object](obj T) { obj.SetDeletionTimestamp(new(metav1.Now())) }
 
 func image(d *appsv1.Deployment, image string) { d.Spec.Template.Spec.Containers[0].Image = image }
 

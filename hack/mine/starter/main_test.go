@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 			if err := step.do(); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Minute) // Of virtual time.
+			time.Sleep(10 * time.Second) // Of virtual time.
 			f.check(t, step.writes, step.ready, step.events)
 		}
 		stop()

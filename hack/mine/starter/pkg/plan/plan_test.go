@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+)
+
+var web = &v1alpha1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", Generation: 7}}
+
+// TestStatus has a rollout of 3 replicas, in the order in which it proceeds.
+func TestStatus(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		status appsv1.DeploymentStatus
+		want   string
+	}{
+		{name: "new", status: rolledOut(0, 0, 0, 0), want: "Progressing: 0 of 3 replicas available"},
+		{name: "a pod is missing", status: rolledOut(2, 3, 3, 2), want: "Progressing: 2 of 3 replicas available"},
+		{name: "complete", status: rolledOut(2, 3, 3, 3), want: "Available: 3 of 3 replicas available"},
+		{name: "changed, but not observed", status: rolledOut(1, 3, 3, 3), want: "Progressing: 3 of 3 replicas available"},
+		{name: "with an old pod", status: rolledOut(2, 3, 2, 3), want: "Progressing: 3 of 3 replicas available"},
+		{name: "with a pod too many", status: rolledOut(2, 4, 3, 3), want: "Progressing: 3 of 3 replicas available"},
+		{
+			name: "without quota", status: rolledOut(2, 2, 2, 2, appsv1.DeploymentCondition{
+				Type: appsv1.DeploymentReplicaFailure, Status: "True", Reason: "FailedCreate", Message: "pod web-x7f4: no quota",
+			}),
+			want: "Failed: Deployment reports FailedCreate: see kubectl describe deployment web",
+		},
+		{
+			name: "too slow", status: rolledOut(2, 3, 3, 2, appsv1.DeploymentCondition{
+				Type: appsv1.DeploymentProgressing, Status: "False", Reason: "ProgressDeadlineExceeded",
+			}),
+			want: "Failed: Deployment reports ProgressDeadlineExceeded: see kubectl describe deployment web",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dep := Deployment(web)
+			dep.Generation, dep.Spec.Replicas, dep.Status = 2, new(int32(3)), test.status
+			got := Status(web, dep, time.Time{})
+			if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.Reason+": "+ready.Message != test.want {
+				t.Errorf("%s: %s, want %s", ready.Reason, ready.Message, test.want)
+			}
+			want := v1alpha1.WidgetStatus{
+				ObservedGeneration: 7, Replicas: test.status.Replicas, AvailableReplicas: test.status.AvailableReplicas,
+				Selector: "acme.example.com/widget=web", Conditions: got.Conditions,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func rolledOut(observed int64, replicas, updated, available int32,
+	conditions ...appsv1.DeploymentCondition) appsv1.DeploymentStatus {
+	return appsv1.DeploymentStatus{
+		ObservedGeneration: observed, Replicas: replicas, UpdatedReplicas: updated, AvailableReplicas: available,
+		Conditions: conditions,
+	}
+}
+
+func TestOneFailureHidesNoOther(t *testing.T) {
+	notOwned, lost := Taken(web, "ConfigMap", &corev1.ConfigMap{}), errors.New("connection reset")
+	if err := Retriable(notOwned, lost, nil); !errors.Is(err, lost) || errors.Is(err, notOwned) {
+		t.Errorf("retried because of %v, want %v", err, lost)
+	}
+	status := Status(web, nil, time.Time{}, lost, notOwned)
+	if stalled := meta.FindStatusCondition(status.Conditions, "Stalled"); stalled == nil || stalled.Reason != "NotOwned" {
+		t.Errorf("the status is %+v, want NotOwned", status)
+	}
+}
+
+func TestTrimKeepsOnlyTheNameAndTheOwnerOfOthers(t *testing.T) {
+	others := metav1.ObjectMeta{
+		Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", DeletionTimestamp: new(metav1.Unix(1e9, 0)),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web, WidgetKind)},
+	}
+	others.OwnerReferences[0].Kind = "Gadget"
+	annotated := others
+	annotated.Annotations = map[string]string{"a": "b"}
+	for _, test := range []struct{ obj, want any }{
+		{obj: ConfigMap(web), want: ConfigMap(web)},
+		{obj: Deployment(web), want: Deployment(web)},
+		{obj: &corev1.ConfigMap{ObjectMeta: annotated, Data: map[string]string{"a": "b"}},
+			want: &corev1.ConfigMap{ObjectMeta: others}},
+		{obj: &appsv1.Deployment{ObjectMeta: annotated, Spec: Deployment(web).Spec},
+			want: &appsv1.Deployment{ObjectMeta: others}},
+		{obj: web, want: web},
+	} {
+		if got, err := Trim(test.obj); err != nil || !cmp.Equal(test.want, got) {
+			t.Errorf("%v, want %v", got, test.want)
+		}
+	}
+}
