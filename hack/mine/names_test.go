@@ -227,3 +227,11 @@ func sync(elasticIndex string) {
 		t.Errorf("a picture becomes %q, %v", have, err)
 	}
 }
+
+func TestSumsAreMerged(t *testing.T) {
+	const text = "b v1.10.0 h1:x=\nb v1.9.0/go.mod h1:y=\nb v1.9.0 h1:z=\na/c v1.0.0 h1:x=\na v1.0.0 h1:x=\nb v1.10.0 h1:x=\n"
+	const want = "a v1.0.0 h1:x=\na/c v1.0.0 h1:x=\nb v1.9.0 h1:z=\nb v1.9.0/go.mod h1:y=\nb v1.10.0 h1:x=\n"
+	if diff := cmp.Diff(want, mergeSums(text)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"go/build"
 	"go/token"
@@ -40,17 +39,18 @@ var (
 
 // kubernetesKinds are those that every cluster has.
 var kubernetesKinds = strings.Fields(`
-	APIGroup APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding ClusterTrustBundle ComponentStatus
-	CompositePodGroup ConfigMap ControllerRevision CronJob CSIDriver CSINode CSIStorageCapacity CustomResourceDefinition DaemonSet
-	Deployment DeviceClass DeviceTaintRule Endpoints EndpointSlice Event Eviction EvictionRequest FlowSchema HorizontalPodAutoscaler
-	Ingress IngressClass IPAddress Job Lease LeaseCandidate LimitRange List LocalSubjectAccessReview
-	MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingWebhookConfiguration Namespace NetworkPolicy Node
-	PersistentVolume PersistentVolumeClaim Pod PodCertificateRequest PodDisruptionBudget PodGroup PodTemplate
-	PriorityClass PriorityLevelConfiguration ReplicaSet ReplicationController ResourceClaim ResourceClaimTemplate
-	ResourcePoolStatusRequest ResourceQuota ResourceSlice Role RoleBinding RuntimeClass Scale Secret SelfSubjectAccessReview
-	SelfSubjectRulesReview SelfSubjectReview Service ServiceAccount ServiceCIDR StatefulSet Status StorageClass
-	StorageVersion StorageVersionMigration SubjectAccessReview TokenRequest TokenReview ValidatingAdmissionPolicy
-	ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass Workload`)
+	APIGroup APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding ClusterTrustBundle
+	ComponentStatus CompositePodGroup ConfigMap ControllerRevision CronJob CSIDriver CSINode CSIStorageCapacity
+	CustomResourceDefinition DaemonSet Deployment DeviceClass DeviceTaintRule Endpoints EndpointSlice Event Eviction
+	EvictionRequest FlowSchema HorizontalPodAutoscaler Ingress IngressClass IPAddress Job Lease LeaseCandidate
+	LimitRange List LocalSubjectAccessReview MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+	MutatingWebhookConfiguration Namespace NetworkPolicy Node PersistentVolume PersistentVolumeClaim Pod
+	PodCertificateRequest PodDisruptionBudget PodGroup PodTemplate PriorityClass PriorityLevelConfiguration ReplicaSet
+	ReplicationController ResourceClaim ResourceClaimTemplate ResourcePoolStatusRequest ResourceQuota ResourceSlice
+	Role RoleBinding RuntimeClass Scale Secret SelfSubjectAccessReview SelfSubjectRulesReview SelfSubjectReview Service
+	ServiceAccount ServiceCIDR StatefulSet Status StorageClass StorageVersion StorageVersionMigration
+	SubjectAccessReview TokenRequest TokenReview ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+	ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass Workload`)
 
 // newOrder returns the order of the arguments, such as KIND=Gateway, or what is wrong with them.
 func newOrder(root string, arguments []string) (*order, error) {
@@ -68,9 +68,13 @@ func newOrder(root string, arguments []string) (*order, error) {
 		}
 	}
 	o := &order{root: root, group: given["GROUP"], version: given["VERSION"], module: given["MODULE"]}
-	if err := errors.Join(o.setKind(given["KIND"], given["PLURAL"]), o.setGroup(), o.setDirectory(given["DIR"])); err != nil {
-		first, _, _ := strings.Cut(err.Error(), "\n")
-		return nil, errors.New(first)
+	for _, check := range []func() error{
+		func() error { return o.setKind(given["KIND"], given["PLURAL"]) }, o.setGroup,
+		func() error { return o.setDirectory(given["DIR"]) },
+	} {
+		if err := check(); err != nil {
+			return nil, err
+		}
 	}
 	for _, tool := range []string{"go", "git", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -82,7 +86,7 @@ func newOrder(root string, arguments []string) (*order, error) {
 
 func (o *order) setKind(kind, plural string) error {
 	if !kindSyntax.MatchString(kind) {
-		return fmt.Errorf("KIND=%s: a kind is one word such as Gateway or CacheCluster: 2 to 40 letters and digits, the first a capital", kind)
+		return fmt.Errorf("KIND=%s: a kind is one word of at most 40 letters and digits: Gateway, CacheCluster", kind)
 	}
 	if plural != "" && !pluralSyntax.MatchString(plural) {
 		return fmt.Errorf("PLURAL=%s: it is the name of the resource in lower case, such as gateways", plural)
@@ -102,7 +106,7 @@ func (o *order) setKind(kind, plural string) error {
 		system.Compiler = build.Default.Compiler
 		system.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("package fake")), nil }
 		if ok, err := system.MatchFile(".", "fake_"+o.kind.lower(false)+".go"); !ok || err != nil || isKind("Test") {
-			return fmt.Errorf("KIND=%s: such a name of a file means something to Go; choose a longer one, such as My%s", kind, kind)
+			return fmt.Errorf("KIND=%s: in the name of a file, Go uses it; choose a longer one, such as My%s", kind, kind)
 		}
 	}
 	return nil
@@ -111,9 +115,9 @@ func (o *order) setKind(kind, plural string) error {
 func (o *order) setGroup() error {
 	switch {
 	case !groupSyntax.MatchString(o.group) || len(o.group) > 180:
-		return fmt.Errorf("GROUP=%s: a group is a domain of yours in lower case, with a dot, such as acme.example.com", o.group)
+		return fmt.Errorf("GROUP=%s: a group is a domain of yours with a dot, in lower case: acme.example.com", o.group)
 	case reservedGroup.MatchString(o.group):
-		return fmt.Errorf("GROUP=%s: groups of k8s.io and kubernetes.io are reserved for Kubernetes; use a domain of yours", o.group)
+		return fmt.Errorf("GROUP=%s: k8s.io and kubernetes.io are reserved for Kubernetes; use a domain of yours", o.group)
 	case !versionSyntax.MatchString(o.version):
 		return fmt.Errorf("VERSION=%s: a version is like v1, v1beta1 or v1alpha1", o.version)
 	}
@@ -126,8 +130,9 @@ func (o *order) setGroup() error {
 		o.groupName += strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
 	}
 	// As the name of a directory or of a package, these mean something to Go.
-	special := []string{"internal", "vendor", "testdata", "main", "fake", "scheme", "v1"}
-	if token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory) || versionSyntax.MatchString(first) {
+	special := []string{"internal", "vendor", "testdata", "main", "fake", "scheme"}
+	isSpecial := token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory)
+	if isSpecial || versionSyntax.MatchString(first) {
 		o.groupDirectory += "group"
 	}
 	return nil
@@ -135,7 +140,7 @@ func (o *order) setGroup() error {
 
 func (o *order) setDirectory(dir string) error {
 	if err := module.CheckPath(o.module); err != nil {
-		return fmt.Errorf("MODULE=%s: Go refuses this path of a module: %w", o.module, errors.Unwrap(err))
+		return fmt.Errorf("MODULE=%s: Go refuses it: %w", o.module, err)
 	}
 	prefix, _, _ := module.SplitPathVersion(o.module)
 	if dir == "" {
@@ -158,7 +163,9 @@ func (o *order) setDirectory(dir string) error {
 }
 
 // generatedNames are those that the generators give to something else, beside the kind.
-var generatedNames = []string{"AddToScheme", "GroupName", "GroupVersion", "Install", "Resource", "SchemeBuilder", "SchemeGroupVersion"}
+var generatedNames = []string{
+	"AddToScheme", "GroupName", "GroupVersion", "Install", "Resource", "SchemeBuilder", "SchemeGroupVersion",
+}
 
 // findClash returns an error if the kind would get a name that the starter uses for something else.
 func (o *order) findClash() error {

@@ -51,7 +51,8 @@ func rewrap(lines []string, prose bool, rename func(string) string) []string {
 		if prose && codeFence.MatchString(line) {
 			fenced = !fenced
 		}
-		fixed := fenced || !prose && !isComment.MatchString(line) || notProse.MatchString(text) || manySpaces.MatchString(text)
+		fixed := fenced || !prose && !isComment.MatchString(line) ||
+			notProse.MatchString(text) || manySpaces.MatchString(text)
 		last = &paragraph{mark, item, []string{text}, fixed}
 	}
 	flush()
@@ -76,8 +77,8 @@ func (p *paragraph) rename(rename func(string) string) []string {
 	return out
 }
 
-// wrap returns the words in lines. If the lines of the paragraph were full, so are those. Otherwise somebody chose their
-// ends, and only what is too long goes to another line.
+// wrap returns the words in lines. If the lines of the paragraph were full, so are those. Otherwise somebody chose
+// their ends, and only what is too long goes to another line.
 func (p *paragraph) wrap(words []string) []string {
 	limit := width - utf8.RuneCountInString(p.mark+p.item) - 3*strings.Count(p.mark, "\t")
 	full := limit

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/mod/module"
 )
 
 // What the starter calls its kind, and where it is.
@@ -106,7 +109,8 @@ func (o *order) write(ctx context.Context, out io.Writer) (err error) {
 	if err := syscall.Rename(w.dir, o.dir); err != nil { // Unlike os.Rename, it replaces an empty directory.
 		return fmt.Errorf("rename %s to %s: %w", w.dir, o.dir, err)
 	}
-	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n%s", time.Since(started).Seconds(), o.next())
+	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n%s",
+		time.Since(started).Seconds(), o.next())
 	return nil
 }
 
@@ -239,23 +243,40 @@ var (
 
 // writeModule requires the versions of this repository. `go mod tidy` drops those that are not needed.
 func (w *writing) writeModule(context.Context) error {
-	module, err := os.ReadFile(filepath.Join(w.root, "go.mod"))
+	here, err := os.ReadFile(filepath.Join(w.root, "go.mod"))
 	if err != nil {
 		return err
 	}
 	sum, err := os.ReadFile(filepath.Join(w.root, "go.sum"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil {
 		return err
 	}
-	sums := func(text string) string { return text + string(sum) }
+	sums := func(text string) string { return mergeSums(text + string(sum)) }
 	requires := func(text string) string {
 		text = ofThisModule.ReplaceAllString(text, "")
-		for _, required := range requirement.FindAllSubmatch(module, -1) {
+		for _, required := range requirement.FindAllSubmatch(here, -1) {
 			text += fmt.Sprintf("\nrequire %s", required[1])
 		}
 		return text
 	}
 	return errors.Join(w.edit("go.mod", requires), w.edit("go.sum", sums))
+}
+
+// mergeSums returns the lines of a go.sum once, and in the order of Go.
+func mergeSums(text string) string {
+	lines := map[module.Version]string{}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			lines[module.Version{Path: fields[0], Version: fields[1]}] = line
+		}
+	}
+	versions := slices.Collect(maps.Keys(lines))
+	module.Sort(versions)
+	text = ""
+	for _, version := range versions {
+		text += lines[version]
+	}
+	return text
 }
 
 // commit makes a repository of git, and says in README.md where it comes from.
@@ -264,7 +285,8 @@ func (w *writing) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under [Apache-2.0](LICENSE).\n", thisModule, version)
+	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under [Apache-2.0](LICENSE).\n",
+		thisModule, version)
 	if err := w.edit("README.md", func(text string) string { return text + origin }); err != nil {
 		return err
 	}
@@ -325,13 +347,14 @@ func (w *writing) output(ctx context.Context, name string, arguments ...string) 
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(append([]string{filepath.Base(name)}, arguments...), " "), err, &stdout, &stderr)
+		command := strings.Join(append([]string{filepath.Base(name)}, arguments...), " ")
+		return "", fmt.Errorf("%s: %w\n%s%s", command, err, &stdout, &stderr)
 	}
 	return strings.TrimSpace(stdout.String()), err
 }
 
-// isOfMake reports whether a variable is one of make's or git's, or an argument: make and git of the new repository must
-// not see them.
+// isOfMake reports whether a variable is one of make's or git's, or an argument: those of the new repository must not
+// see them.
 func isOfMake(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "MAKEFILES", "KIND", "GROUP",

@@ -130,9 +130,9 @@ func TestRefusals(t *testing.T) {
 		{name: "a plural of the starter", arguments: "KIND=Thing PLURAL=kit", want: "its code has the name kit for something else"},
 		{name: "a generated name", arguments: "KIND=Resource", want: "its code has the name Resource for something else"},
 		{name: "a plural like the singular", arguments: "KIND=Sheep PLURAL=sheep", want: "its code has the name sheep for"},
-		{name: "an operating system", arguments: "KIND=Windows", want: "such a name of a file means something to Go"},
-		{name: "a processor", arguments: "KIND=Arm64", want: "such a name of a file means something to Go"},
-		{name: "tests", arguments: "KIND=Test", want: "such a name of a file means something to Go"},
+		{name: "an operating system", arguments: "KIND=Windows", want: "in the name of a file, Go uses it"},
+		{name: "a processor", arguments: "KIND=Arm64", want: "in the name of a file, Go uses it"},
+		{name: "tests", arguments: "KIND=Test", want: "in the name of a file, Go uses it"},
 		{name: "a plural in CamelCase", arguments: "KIND=Person PLURAL=People", want: "PLURAL=People: it is the name of the resource"},
 
 		{name: "a group without a dot", arguments: "GROUP=acme", want: "GROUP=acme: a group is a domain of yours"},
@@ -140,16 +140,16 @@ func TestRefusals(t *testing.T) {
 		{name: "a group in upper case", arguments: "GROUP=Acme.example.com", want: "a group is a domain of yours"},
 		{name: "a group with a space", arguments: "GROUP=.example.com", want: "a group is a domain of yours"},
 		{name: "a long group", arguments: "GROUP=" + strings.Repeat("a.", 100) + "com", want: "a group is a domain of yours"},
-		{name: "a reserved group", arguments: "GROUP=gateway.networking.k8s.io", want: "are reserved for Kubernetes"},
-		{name: "all of it", arguments: "GROUP=kubernetes.io", want: "are reserved for Kubernetes"},
+		{name: "a reserved group", arguments: "GROUP=gateway.networking.k8s.io", want: "reserved for Kubernetes"},
+		{name: "all of it", arguments: "GROUP=kubernetes.io", want: "reserved for Kubernetes"},
 		{name: "not a version", arguments: "VERSION=1", want: "VERSION=1: a version is like v1, v1beta1 or v1alpha1"},
 		{name: "version 0", arguments: "VERSION=v0", want: "a version is like"},
 		{name: "a version of software", arguments: "VERSION=v1.2", want: "a version is like"},
 
-		{name: "a module without a host", arguments: "MODULE=gateway", want: `MODULE=gateway: Go refuses this path of a module: missing dot in first path element`},
+		{name: "a module without a host", arguments: "MODULE=gateway", want: `MODULE=gateway: Go refuses it: malformed module path "gateway": missing dot in first path element`},
 		{name: "a module with a semicolon", arguments: "MODULE=github.com/a;b", want: "invalid char ';'"},
-		{name: "a module of another version", arguments: "MODULE=github.com/a/b/v1", want: "Go refuses this path of a module: invalid"},
-		{name: "an URL", arguments: "MODULE=https://github.com/acme/x", want: "Go refuses this path of a module"},
+		{name: "a module of another version", arguments: "MODULE=github.com/a/b/v1", want: "Go refuses it: malformed module path"},
+		{name: "an URL", arguments: "MODULE=https://github.com/acme/x", want: "Go refuses it"},
 		{name: "a full directory", arguments: "DIR=../full", want: "DIR=../full: it exists and is not an empty directory; nothing was changed there"},
 		{name: "a file", arguments: "DIR=../full/file", want: "it exists and is not an empty directory"},
 		{name: "no parent", arguments: "DIR=../none/gateway", want: "there is no directory"},
@@ -317,7 +317,7 @@ Its parts are in [the kit](pkg/kit/README.md).
 var ofThisProject = regexp.MustCompile(`(?i)\bfoos?\b|footest|foo[-_/]|/foo|sample-?controller|nginx-controller`)
 
 // allowed finds what is neither: modules of these tests, and a comment of k8s.io/apimachinery.
-var allowed = regexp.MustCompile(`github\.com/widget|(example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
+var allowed = regexp.MustCompile(`github\.com/widget|(com\.github\.|example\.net/|net\.example\.)widget|foo\.example\.com/CamelCase`)
 
 // ofARoom finds names of files in comments, and inPages the links of a page.
 var (
@@ -509,7 +509,7 @@ func TestAnOddKind(t *testing.T) {
 	dir := writeKind(t, "KIND=CacheIndex", "PLURAL=cacheindices", "GROUP=my-db.example.org", "VERSION=v1beta2",
 		"MODULE=github.com/widget/index-controller")
 	for file, want := range map[string]string{
-		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "  - name: v1beta2\n",
+		"artifacts/crd/my-db.example.org_cacheindices.yaml":                  "    name: v1beta2\n",
 		"pkg/generated/clientset/versioned/typed/mydb/v1beta2/cacheindex.go": "\"cacheindices\",",
 	} {
 		if text := read(t, dir, file); !strings.Contains(text, want) {
@@ -524,12 +524,12 @@ func TestKinds(t *testing.T) {
 		t.Skip("takes minutes; run with -kinds")
 	}
 	for _, arguments := range []string{
-		"KIND=Gateway GROUP=initech.example.com",
 		"KIND=DNSRecord GROUP=dns.example.com VERSION=v1",
-		"KIND=VM GROUP=3d-print.example.com VERSION=v2alpha1",
 		"KIND=Proxy GROUP=type.example.com",
 		"KIND=Shelf GROUP=internal.example.com",
+		"KIND=VM GROUP=3d-print.example.com VERSION=v2alpha1",
 		"KIND=Person PLURAL=people GROUP=v1.example.com",
+		"KIND=App GROUP=apps.example.com",
 		"KIND=ReplicatedHighAvailabilityDatabase GROUP=db.example.com VERSION=v1beta1",
 	} {
 		t.Run(arguments, func(t *testing.T) {
