@@ -210,6 +210,9 @@ func (w *writing) copyKit(ctx context.Context) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(w.dir, "pkg/kit/ORIGIN"), []byte(commit+"\n"), 0o644))
 }
 
+// ofTheDocsTest matches the line before a block of commands that says which test runs it.
+var ofTheDocsTest = regexp.MustCompile(`(?m)^<!-- (not )?run: .*-->\n`)
+
 func (w *writing) copy(from, to string, names *renamer) error {
 	from = filepath.Join(w.root, from)
 	info, err := os.Stat(from)
@@ -224,6 +227,7 @@ func (w *writing) copy(from, to string, names *renamer) error {
 		return err
 	}
 	to = filepath.Join(w.dir, to)
+	src = ofTheDocsTest.ReplaceAll(src, nil)
 	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, src, info.Mode().Perm()))
 }
 

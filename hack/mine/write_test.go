@@ -131,6 +131,7 @@ func TestRefusals(t *testing.T) {
 		{name: "a generated name", arguments: "KIND=Resource", want: "its code has the name Resource for something else"},
 		{name: "a plural like the singular", arguments: "KIND=Sheep PLURAL=sheep", want: "its code has the name sheep for"},
 		{name: "an operating system", arguments: "KIND=Windows", want: "in the name of a file, Go uses it"},
+		{name: "this operating system", arguments: "KIND=Linux", want: "in the name of a file, Go uses it"},
 		{name: "a processor", arguments: "KIND=Arm64", want: "in the name of a file, Go uses it"},
 		{name: "tests", arguments: "KIND=Test", want: "in the name of a file, Go uses it"},
 		{name: "a plural in CamelCase", arguments: "KIND=Person PLURAL=People", want: "PLURAL=People: it is the name of the resource"},
@@ -240,6 +241,11 @@ func newTestOrder(t *testing.T, root string, arguments ...string) *order {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// TestNamesOfOtherPackagesAreFree: the starter has Errorf only after a dot.
+func TestNamesOfOtherPackagesAreFree(t *testing.T) {
+	newTestOrder(t, checkout(t, nil), "KIND=Errorf", "GROUP=acme.example.com", "MODULE=github.com/acme/errorf")
 }
 
 // TestASmallStarter writes a repository of the small starter, and looks at its files.

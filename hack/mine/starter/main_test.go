@@ -105,7 +105,7 @@ func clusterRole(t *testing.T) rbacv1.ClusterRole {
 	for docs := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
 		var role rbacv1.ClusterRole
 		if err := docs.Decode(&role); err != nil {
-			t.Fatalf("look for the ClusterRole %s: %v", controllerName, err)
+			t.Fatalf("read the ClusterRole %s: %v", controllerName, err)
 		}
 		if role.Kind == "ClusterRole" && role.Name == controllerName {
 			return role

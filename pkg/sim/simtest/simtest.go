@@ -36,8 +36,8 @@ type Writes struct {
 	list []string
 }
 
-// RecordWrites records the writes of a user from now on, each as a text such as "update deployments/status web". A write
-// that is a key of fails is refused with its error.
+// RecordWrites records the writes of a user from now on, each as a text such as "update deployments/status web". A
+// write that is a key of fails is refused with its error.
 func RecordWrites(server *apisim.Server, user string, fails map[string]error) *Writes {
 	w := &Writes{fails: fails}
 	server.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
@@ -109,7 +109,8 @@ func Authorize(server *apisim.Server, user string, rules []rbacv1.PolicyRule) (u
 		}
 		mu.Unlock()
 		if !isPermitted {
-			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("no rule permits: %s", permission)))
+			err := fmt.Errorf("no rule permits: %s", permission)
+			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, err))
 		}
 		return next()
 	})
@@ -148,8 +149,8 @@ func permissionOf(verb, group, resource string) string {
 	return verb + " " + strings.TrimSuffix(strings.TrimSuffix(resource+"."+group, ".")+"/"+subresource, "/")
 }
 
-// Cached remembers the objects in the caches of informers. changed returns the types of those that somebody has modified
-// in place since. Objects of a cache are shared, so they must be copied before a change.
+// Cached remembers the objects in the caches of informers. changed returns the types of those that somebody has
+// modified in place since. Objects of a cache are shared, so they must be copied before a change.
 func Cached(informers ...cache.SharedIndexInformer) (changed func() []string) {
 	copies := map[runtime.Object]runtime.Object{}
 	for _, informer := range informers {
@@ -171,8 +172,8 @@ func Cached(informers ...cache.SharedIndexInformer) (changed func() []string) {
 	}
 }
 
-// Condition returns the status and the reason of a condition of a stored object, such as "False/NotOwned", and nothing if
-// there is no such object or condition.
+// Condition returns the status and the reason of a condition of a stored object, such as "False/NotOwned", and nothing
+// if there is no such object or condition.
 func Condition(server *apisim.Server, gvr schema.GroupVersionResource, namespace, name, condition string) string {
 	stored := server.Object(gvr, namespace, name)
 	if stored == nil {
