@@ -112,14 +112,14 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 
 .PHONY: test
 test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
-	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^TestPlays$$' ./...
+	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@$(call in,hack/mine/starter) ./...
 	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
 
 # The parts of test-all. .ci/run runs those whose files have changed.
-.PHONY: test-core test-artifacts test-sim test-cluster test-image test-tutorial test-monitoring
+.PHONY: test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring
 test-core: build bin/foo-controller-race #- what takes long or a cluster of its own: upgrades, autoscalers, memory
 	@$(E2E) -race -run '^($(E2E_CORE))$$' ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
@@ -127,6 +127,9 @@ test-core: build bin/foo-controller-race #- what takes long or a cluster of its 
 test-artifacts: build bin/foo-controller-race bin/podrunner bin/image-native #- permissions, policies, pods, make deploy
 	@$(E2E) -run '^($(E2E_ARTIFACTS))$$' ./...
 	@cd hack/cluster/podrunner && go test -race -count=1 ./...
+
+test-mine: #- the recipes of docs/make-it-yours.md
+	@go test -count=1 ./hack/mine/recipes
 
 test-sim: build #- compare the simulated API server with a real one
 	@$(call in,hack/conformance) -timeout 15m ./...
@@ -144,7 +147,7 @@ test-monitoring: #- test the alerts with Prometheus' rule engine
 	@$(call in,hack/monitoring) -timeout 10m ./...
 
 .PHONY: test-all
-test-all: test test-core test-artifacts test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
+test-all: test test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
