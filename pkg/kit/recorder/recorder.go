@@ -134,8 +134,11 @@ func (s *sink) sent(event *eventsv1.Event, err error) {
 	if s.unsent[of]--; s.unsent[of] <= 0 || event.Series != nil {
 		delete(s.unsent, of)
 	}
-	delete(s.folding, of)
-	if event.Series != nil && time.Since(event.Series.LastObservedTime.Time) < seriesTime {
+	switch {
+	case event.Series == nil: // The first event. Its answer may come after that to the patch.
+	case time.Since(event.Series.LastObservedTime.Time) < seriesTime:
 		s.folding[of] = true
+	default:
+		delete(s.folding, of)
 	}
 }

@@ -229,6 +229,21 @@ func TestFlushDoesNotWaitForFoldedEvents(t *testing.T) {
 	}
 }
 
+// client-go sends the first and the second event at the same time.
+func TestTheAnswerToTheFirstEventMayComeLast(t *testing.T) {
+	sink, synced := newSink(nil), series{reason: "Synced"}
+	sink.recorded(synced)
+	sink.recorded(synced)
+	sink.sent(&eventsv1.Event{Reason: "Synced", Series: &eventsv1.EventSeries{
+		LastObservedTime: metav1.NewMicroTime(time.Now()),
+	}}, nil)
+	sink.sent(&eventsv1.Event{Reason: "Synced"}, nil)
+	sink.recorded(synced)
+	if !sink.allSent() {
+		t.Error("an event that is folded counts as unsent")
+	}
+}
+
 // client-go ends a series with a patch. Another event then is created.
 func TestAfterTheEndOfASeriesEventsCountAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
