@@ -3,10 +3,12 @@ package recipes_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +47,7 @@ func read(t *testing.T, file string) string {
 // TestRecipes applies each recipe to a copy of the starter, and runs the tests that the starter has then.
 func TestRecipes(t *testing.T) {
 	dir := copyStarter(t)
-	for file := range recipes(t) {
+	for _, file := range slices.Sorted(maps.Keys(recipes(t))) {
 		t.Run(file, func(t *testing.T) {
 			diff, err := filepath.Abs(file)
 			if err != nil {
@@ -59,8 +61,7 @@ func TestRecipes(t *testing.T) {
 			if testing.Short() {
 				t.Skip("it applies; run without -short for its tests")
 			}
-			run(t, dir, "go", "vet", "./...")
-			run(t, dir, "go", "test", "-short", "./...")
+			run(t, dir, "go", "test", "-short", "-vet=all", "-ldflags=-s -w", "./...")
 		})
 	}
 }
