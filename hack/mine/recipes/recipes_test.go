@@ -74,7 +74,8 @@ func copyStarter(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for file := range strings.SplitSeq(run(t, starter, "git", "ls-files", "--cached", "--others", "--exclude-standard"), "\n") {
+	files := run(t, starter, "git", "ls-files", "--cached", "--others", "--exclude-standard")
+	for file := range strings.SplitSeq(files, "\n") {
 		text := read(t, filepath.Join(starter, file))
 		if file == "go.mod" {
 			text = strings.Replace(text, "=> "+root, "=> "+absolute, 1)
@@ -100,8 +101,8 @@ func run(t *testing.T, dir string, name string, arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to its
-// recipe.
+// TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to
+// its recipe.
 func TestThePageShowsTheRecipes(t *testing.T) {
 	text, recipes := read(t, page), recipes(t)
 	blocks := map[string]int{}
