@@ -3,10 +3,12 @@ package recipes_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +47,7 @@ func read(t *testing.T, file string) string {
 // TestRecipes applies each recipe to a copy of the starter, and runs the tests that the starter has then.
 func TestRecipes(t *testing.T) {
 	dir := copyStarter(t)
-	for file := range recipes(t) {
+	for _, file := range slices.Sorted(maps.Keys(recipes(t))) {
 		t.Run(file, func(t *testing.T) {
 			diff, err := filepath.Abs(file)
 			if err != nil {
@@ -59,8 +61,7 @@ func TestRecipes(t *testing.T) {
 			if testing.Short() {
 				t.Skip("it applies; run without -short for its tests")
 			}
-			run(t, dir, "go", "vet", "./...")
-			run(t, dir, "go", "test", "-short", "./...")
+			run(t, dir, "go", "test", "-short", "-vet=all", "-ldflags=-s -w", "./...")
 		})
 	}
 }
@@ -73,7 +74,8 @@ func copyStarter(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for file := range strings.SplitSeq(run(t, starter, "git", "ls-files", "--cached", "--others", "--exclude-standard"), "\n") {
+	files := run(t, starter, "git", "ls-files", "--cached", "--others", "--exclude-standard")
+	for file := range strings.SplitSeq(files, "\n") {
 		text := read(t, filepath.Join(starter, file))
 		if file == "go.mod" {
 			text = strings.Replace(text, "=> "+root, "=> "+absolute, 1)
@@ -99,8 +101,8 @@ func run(t *testing.T, dir string, name string, arguments ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to its
-// recipe.
+// TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to
+// its recipe.
 func TestThePageShowsTheRecipes(t *testing.T) {
 	text, recipes := read(t, page), recipes(t)
 	blocks := map[string]int{}
