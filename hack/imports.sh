@@ -4,9 +4,9 @@
 #   main.go, controller.go -> pkg/plan, pkg/report -> pkg/apis, pkg/generated
 #
 # All of them may use pkg/kit, and pkg/plan its pure packages. The packages of the kit are for any controller: they know
-# nothing of Foos, and each can be left out, so they do not import each other. Only the root of the kit joins them. pkg/sim is for tests, and so the program does not contain it; the simulated
-# API server in it is for tests of any controller. pkg/plan decides and does nothing else, so it must not import a client,
-# a clock or a logger.
+# nothing of Foos, and each can be left out, so they do not import each other. Only the root of the kit joins them.
+# pkg/sim is for tests, and so the program does not contain it; the simulated API server in it is for tests of any
+# controller. pkg/plan decides and does nothing else, so it must not import a client, a clock or a logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -26,7 +26,9 @@ while read -r package import; do
 	/pkg/sim/simtest:/pkg/sim/apisim) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
-	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apisim:* | /pkg/sim/simtest:*) complain "$from imports $to: it is for all controllers, and can be left out or used alone" ;;
+	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apisim:* | /pkg/sim/simtest:*)
+		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
+		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
 	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/drift | /pkg/plan:/pkg/kit/conditions) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;

@@ -136,10 +136,9 @@ type Served struct {
 // it. An error is that of a flag.
 func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, live ...serving.Check) (
 	stop func(), err error) {
-	why := func() string { return strings.Join(p.reporter.Problems(), "; ") }
 	var ready []serving.Check
 	for _, i := range informers {
-		ready = append(ready, serving.Until(i.resource, i.informer.HasSyncedChecker().Done(), "not listed yet", why))
+		ready = append(ready, serving.Until(i.resource, i.informer.HasSyncedChecker().Done(), "not listed yet", p.problems))
 	}
 	o := p.options
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
@@ -225,10 +224,12 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 	return permissions
 }
 
-// noProblems returns an error with the problems that an administrator has to solve.
+// problems returns what an administrator has to solve, or nothing.
+func (p *Process) problems() string { return strings.Join(p.reporter.Problems(), "; ") }
+
 func (p *Process) noProblems() error {
-	if problems := p.reporter.Problems(); len(problems) > 0 {
-		return errors.New(strings.Join(problems, "; "))
+	if problems := p.problems(); problems != "" {
+		return errors.New(problems)
 	}
 	return nil
 }

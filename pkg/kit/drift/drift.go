@@ -46,6 +46,7 @@ func Find[T metav1.Object](have, want T) (*Patch, error) {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
 	}
 	fields := paths("", body)
+	slices.Sort(fields)
 	if len(fields) == 0 {
 		return nil, nil
 	}
@@ -107,6 +108,5 @@ func paths(path string, value any) []string {
 			all = append(all, paths(strings.TrimPrefix(path+"."+name, "."), field)...)
 		}
 	}
-	slices.Sort(all)
 	return all
 }
