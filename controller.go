@@ -159,7 +159,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	synced, err := c.watch(logger)
-	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", synced...) {
+	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", synced...) {
 		c.names.ShutDown()
 		c.queue.ShutDown()
 		return // Asked to stop before the caches were filled. Informers that have ended refuse handlers.
@@ -287,7 +287,11 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	case step.Verb == plan.CreateDeployment:
 		logger.Info("Created Deployment", "deployment", deployment)
 	case step.Verb == plan.PatchDeployment:
-		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
+		message := "Corrected Deployment"
+		if step.Update {
+			message = "Updated Deployment"
+		}
+		logger.Info(message, "deployment", deployment, "fields", logging.List(step.Patch.Fields))
 		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
 	case step.Verb == plan.DeleteDeployment:
 		logger.Info("Deleted Deployment", "deployment", deployment)

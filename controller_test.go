@@ -1015,6 +1015,12 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 				`fields=spec.replicas 9 -> 3`},
 		},
 		{
+			name:   "a Deployment is updated for a new generation of the Foo",
+			cached: objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }), newDeployment(scaledTo(9))),
+			want: []string{`INFO Updated Deployment foo=default/web rule=patch drift deployment=default/web ` +
+				`fields=metadata.labels["samplecontroller.k8s.io/foo-generation"] 7 -> 8, spec.replicas 9 -> 3`},
+		},
+		{
 			name:   "a Deployment of an earlier name is deleted",
 			cached: objects(newFoo(upToDate), newDeployment(), newDeployment(named("old"))),
 			want:   []string{`INFO Deleted Deployment foo=default/web rule=delete replaced deployment=default/old`},
@@ -1053,6 +1059,8 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 					f.queue.Add(webKey)
 					f.queue.ProcessNextWorkItem(klog.NewContext(f.ctx, logger), klog.NewContext(f.ctx, logger))
 				}
+				time.Sleep(time.Second) // A Foo that is Stalled for less makes no line.
+				synctest.Wait()
 				if diff := cmp.Diff(test.want, linesOf(logger)); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}

@@ -30,6 +30,7 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/ratelimit"
@@ -45,9 +46,8 @@ const flushTimeout = 2 * time.Second
 var buildVersion string
 
 func main() {
-	err := run(os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "foo-controller:", err)
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		logging.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }

@@ -653,8 +653,8 @@ func (e *env) testRestrictedNamespace(t *testing.T) {
 	e.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", e.namespace)
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.checkRestricted(t, "web", true)
-	if n := p.countLog("Corrected Deployment"); n != 1 {
-		t.Errorf("the controller has corrected Deployments %d times, want once, for the scale", n)
+	if n := p.countLog("Updated Deployment") + p.countLog("Corrected Deployment"); n != 1 {
+		t.Errorf("the controller has patched Deployments %d times, want once, for the scale", n)
 	}
 }
 

@@ -175,7 +175,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	}
 
 	first.stop(t)
-	c.controller(t).waitForLog(t, `"Done waiting" for="caches" instance="SharedIndexInformer *v1alpha1.Foo`)
+	c.controller(t).waitForLog(t, `"Started"`)
 	e.createFoo(t, "last", v1alpha1.FooSpec{DeploymentName: "last"}) // Queued behind all others.
 	e.waitForReason(t, "last", v1alpha1.ReasonCreating)
 	want := []string{

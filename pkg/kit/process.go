@@ -254,7 +254,7 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 		return nil // Asked to stop while waiting.
 	}
 	// Informers log the end of a watch as a warning. What an operator must know of watches, the reporter logs.
-	quiet, stop := context.WithCancel(klog.NewContext(ctx, logger.V(2)))
+	quiet, stop := context.WithCancel(klog.NewContext(ctx, logger.V(4)))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop() // The process also ends without a signal, when it has lost the leadership.

@@ -23,7 +23,7 @@ type Event struct {
 	// Reason is a v1alpha1.Event... constant.
 	Reason string
 	// Action is what the controller did. client-go counts events with the same reason and action in one object, whose
-	// note is that of the first: what differs for a reader needs another action.
+	// note is that of the first: events have the same action if their notes are the same for a reader.
 	Action string
 	// Note is for people, at most 1 kB.
 	Note string
@@ -36,6 +36,7 @@ var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonNameTaken:                {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
 	v1alpha1.ReasonNameCycle:                {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
 	v1alpha1.ReasonRefused:                  {corev1.EventTypeWarning, v1alpha1.EventRefused},
+	v1alpha1.ReasonRequestFailed:            {corev1.EventTypeWarning, v1alpha1.EventRequestFailed},
 	v1alpha1.ReasonReplicaFailure:           {corev1.EventTypeWarning, v1alpha1.EventReplicaFailure},
 	v1alpha1.ReasonProgressDeadlineExceeded: {corev1.EventTypeWarning, v1alpha1.EventProgressDeadlineExceeded},
 	v1alpha1.ReasonDeploymentPaused:         {corev1.EventTypeWarning, v1alpha1.EventDeploymentPaused},
@@ -54,30 +55,37 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	if !found {
 		return nil
 	}
-	return &Event{
-		Type: event.kind, Reason: event.reason,
-		Action: fmt.Sprintf("Report %s of generation %d", is.Reason, is.ObservedGeneration),
-		Note:   clip(is.Message, noteLimit),
+	note := is.Message
+	for _, shorter := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		if condition := meta.FindStatusCondition(after.Conditions, shorter); condition != nil {
+			note = condition.Message
+		}
 	}
+	note = clip(note, noteLimit)
+	return &Event{Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note}
+}
+
+// isUpdate reports whether a new generation of the Foo asks for the patch of the Deployment.
+func (s *State) isUpdate() bool {
+	written := generationOf(s.Deployment)
+	unlabelled := written == 0 && isMadeFor(s.Foo, s.Deployment) // Somebody has removed the label with the generation.
+	return written < s.Foo.Generation && !unlabelled
 }
 
 // corrected returns the event of a patch that undoes what somebody has changed. It returns nil for a patch that a new
 // generation of the Foo asks for, and when somebody changes the Deployment again and again: the status reports that.
 func (s *State) corrected(patch *Patch) *Event {
-	dep := s.Deployment
-	written := generationOf(dep)
-	unlabelled := written == 0 && isMadeFor(s.Foo, dep) // Somebody has removed the label with the generation.
-	if written < s.Foo.Generation && !unlabelled {
+	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
+	if s.isUpdate() {
 		return nil
 	}
-	op := Op{Verb: PatchDeployment, Name: dep.Name}
 	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
 		return nil
 	}
 	return &Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
-		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", dep.Name, describeFields(patch.Fields)), noteLimit),
+		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", op.Name, describeFields(patch.Fields)), noteLimit),
 	}
 }
 

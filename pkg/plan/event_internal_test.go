@@ -20,7 +20,7 @@ func TestEventOf(t *testing.T) {
 	const exists = "Warning ErrResourceExists"
 	want := map[string]string{ // "" for none.
 		"Available": "Normal Synced", "NotOwned": exists, "NameTaken": exists, "NameCycle": exists,
-		"FieldsOverridden": "Warning FieldsOverridden", "Refused": "Warning Refused",
+		"FieldsOverridden": "Warning FieldsOverridden", "Refused": "Warning Refused", "RequestFailed": "Warning RequestFailed",
 		"ReplicaFailure": "Warning ReplicaFailure", "DeploymentPaused": "Warning DeploymentPaused",
 		"ProgressDeadlineExceeded": "Warning ProgressDeadlineExceeded",
 		"Paused":                   "", "Invalid": "", "Creating": "", "Progressing": "", "Renaming": "",
@@ -30,7 +30,7 @@ func TestEventOf(t *testing.T) {
 		after := status(reason, 2)
 		var event *Event
 		if kind, name, found := strings.Cut(want, " "); found {
-			event = &Event{Type: kind, Reason: name, Note: "2 of 2", Action: "Report " + reason + " of generation 2"}
+			event = &Event{Type: kind, Reason: name, Note: "2 of 2", Action: "Report " + hash(10, reason, "2 of 2")}
 		}
 		for name, before := range map[string]*v1alpha1.FooStatus{
 			"the first report": {}, "another reason before": status("Pending", 2), "another generation": status(reason, 1),
@@ -45,6 +45,18 @@ func TestEventOf(t *testing.T) {
 	}
 	if event := eventOf(status("Available", 1), &v1alpha1.FooStatus{}); event != nil {
 		t.Errorf("nothing to report: %+v", event)
+	}
+}
+
+// Events with equal notes are one row for who reads them, and others are rows of their own.
+func TestEventsAreCountedInOneIfTheirNotesAreEqual(t *testing.T) {
+	action := func(generation int64, message string) string {
+		return eventOf(&v1alpha1.FooStatus{}, &v1alpha1.FooStatus{Conditions: []metav1.Condition{
+			{Type: "Ready", Reason: "Available", Message: message, ObservedGeneration: generation},
+		}}).Action
+	}
+	if action(1, "5 of 5") != action(2, "5 of 5") || action(1, "5 of 5") == action(1, "3 of 3") {
+		t.Errorf("actions %q, %q, and of another note %q", action(1, "5 of 5"), action(2, "5 of 5"), action(1, "3 of 3"))
 	}
 }
 

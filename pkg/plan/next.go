@@ -248,6 +248,8 @@ type Step struct {
 	Deployment *appsv1.Deployment
 	// Patch is set for PatchDeployment only.
 	Patch *Patch
+	// Update means that the patch is for a new generation of the Foo, and not a correction of what somebody has changed.
+	Update bool
 	// Event, unless nil, is to be sent when the write has had its effect, see EventAfter.
 	Event *Event
 }

@@ -111,7 +111,11 @@ func reportOf(err error) ConditionError {
 	if errors.As(err, &report) {
 		return *report
 	}
-	return ConditionError{Reason: v1alpha1.ReasonRefused, Message: causeOf(err), Advice: adviceOn(err)}
+	reason := v1alpha1.ReasonRefused
+	if mayPass(err) {
+		reason = v1alpha1.ReasonRequestFailed
+	}
+	return ConditionError{Reason: reason, Message: causeOf(err), Advice: adviceOn(err)}
 }
 
 // What follows sorts the errors that the API server answers with.
@@ -178,12 +182,19 @@ func causeOf(err error) string {
 	return clip(cause, messageLimit)
 }
 
+// mayPass reports whether a write that failed with err may succeed later without anybody's help.
+func mayPass(err error) bool {
+	return outcomeUnknown(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
+}
+
 // adviceOn returns what to do about err, the answer to a write.
 func adviceOn(err error) string {
-	passes := outcomeUnknown(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
-	if passes {
+	switch {
+	case mayPass(err):
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return "It lasts until the quota, the policy or the permission of the controller is changed, which usually only an " +
+			"administrator of the cluster can do. " + triesAgain
 	}
-	return "The refusal lasts until its cause is removed: change this Foo, the quota, the policy or the permission. " +
-		triesAgain
+	return "The refusal lasts until this Foo or the policy is changed. " + triesAgain
 }

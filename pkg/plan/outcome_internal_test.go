@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // What the API server, or nothing, may answer to a write.
@@ -112,13 +114,16 @@ func TestAdviceOn(t *testing.T) {
 	}{
 		{name: "a policy or quota refuses", err: forbidden, acts: true},
 		{name: "a field is invalid", err: invalidFields("spec.selector"), acts: true},
+		{name: "the credentials are wrong", err: apierrors.NewUnauthorized("expired"), acts: true},
 		{name: "the server is busy", err: apierrors.NewTooManyRequests("slow down", 1)},
 		{name: "another client was faster", err: apierrors.NewConflict(resource, "web-1", errors.New("modified"))},
 		{name: "the server fails", err: withCode(500)},
 		{name: "no connection", err: dial},
 	} {
-		if got := strings.HasPrefix(adviceOn(tc.err), "The refusal lasts until"); got != tc.acts {
-			t.Errorf("%s: %s", tc.name, adviceOn(tc.err))
+		acts := strings.Contains(adviceOn(tc.err), " lasts until ")
+		reason := reportOf(tc.err).Reason
+		if acts != tc.acts || (reason == v1alpha1.ReasonRefused) != tc.acts {
+			t.Errorf("%s: %s: %s", tc.name, reason, adviceOn(tc.err))
 		}
 	}
 }
@@ -149,7 +154,7 @@ func TestCauseOf(t *testing.T) {
 			if diff := cmp.Diff(tc.want, causeOf(tc.err)); diff != "" {
 				t.Errorf("wrong cause (-want +got):\n%s", diff)
 			}
-			report := ConditionError{Reason: "Refused", Message: tc.want, Advice: adviceOn(tc.err)}
+			report := ConditionError{Reason: reportOf(tc.err).Reason, Message: tc.want, Advice: adviceOn(tc.err)}
 			if diff := cmp.Diff(report, reportOf(tc.err)); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -264,9 +265,9 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 			message := overriddenReport + tc.tail + overriddenAdvice
 			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
 			want := &plan.Event{
-				Type: "Warning", Reason: "FieldsOverridden", Action: "Report FieldsOverridden of generation 2", Note: message,
+				Type: "Warning", Reason: "FieldsOverridden", Note: message,
 			}
-			if diff := cmp.Diff(want, c.event()); diff != "" {
+			if diff := cmp.Diff(want, c.event(), cmpopts.IgnoreFields(plan.Event{}, "Action")); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
 			if again := play(t, c.nextSync(1)); len(again.steps) > 0 {

@@ -17,6 +17,9 @@ type ConditionError struct {
 	Reason string
 	// Message is the present state and its cause. Advice is what to do, with commands that name the namespace.
 	Message, Advice string
+	// Cause is the message of a condition of the Deployment. Since it may be long, only the condition Ready has it, after
+	// Message.
+	Cause string
 	Stalled         bool
 }
 
@@ -57,11 +60,6 @@ func stalled(reason, message, advice string) *readiness {
 // kubectl returns a command about objects in the namespace of the Foo.
 func (s *State) kubectl(format string, args ...any) string {
 	return "kubectl -n " + s.Foo.Namespace + " " + fmt.Sprintf(format, args...)
-}
-
-// seeConditions returns the command that shows the Deployment's own conditions, with their messages.
-func (s *State) seeConditions() string {
-	return "See its conditions: " + s.kubectl("get deployment %s -o yaml", s.Deployment.Name)
 }
 
 // triesAgain is the end of messages about what the controller retries. The longest backoff is a minute. When
@@ -156,14 +154,14 @@ func readyRefused(s *State) *readiness {
 		switch {
 		case op.Verb != CreateDeployment && op.Verb != PatchDeployment, attempt.Report.Reason == "":
 			continue
-		case attempt.Report.Reason != v1alpha1.ReasonRefused:
+		case attempt.Report.Reason != v1alpha1.ReasonRefused && attempt.Report.Reason != v1alpha1.ReasonRequestFailed:
 			return attempt.Report.readiness()
 		}
 		target := fmt.Sprintf("create Deployment %q", op.Name)
 		if op.Verb == PatchDeployment {
 			target = fmt.Sprintf("patch Deployment %q (%s)", op.Name, available(s.Deployment))
 		}
-		return reconciling(v1alpha1.ReasonRefused,
+		return reconciling(attempt.Report.Reason,
 			fmt.Sprintf("Cannot %s: %s", target, attempt.Report.Message), attempt.Report.Advice)
 	}
 	return nil
@@ -203,8 +201,21 @@ func readyReplicaSetRefused(s *State) *readiness {
 	if cond == nil {
 		return nil
 	}
-	return stalled(v1alpha1.ReasonReplicaFailure, fmt.Sprintf("Deployment %q cannot create its ReplicaSet (%s)%s",
-		dep.Name, available(dep), causeIn(cond)), s.seeConditions())
+	return s.cannotCreate("its ReplicaSet", cond)
+}
+
+// cannotCreate returns that the Deployment cannot create objects, for the reason in its condition.
+func (s *State) cannotCreate(objects string, cond *appsv1.DeploymentCondition) *readiness {
+	dep := s.Deployment
+	r := stalled(v1alpha1.ReasonReplicaFailure,
+		fmt.Sprintf("Deployment %q cannot create %s (%s)", dep.Name, objects, available(dep)),
+		"See its conditions: "+s.kubectl("get deployment %s -o yaml", dep.Name))
+	if cause := strings.TrimRight(cond.Message, ". "); cause != "" { // Trim has made it stable.
+		r.Cause = ": " + cause
+		r.Advice = "To cure it, usually an administrator of the cluster must change the quota or the policy. For Pod " +
+			"Security there is artifacts/examples/restricted, see docs/policies.md"
+	}
+	return r
 }
 
 func readyNotObserved(s *State) *readiness {
@@ -234,9 +245,7 @@ func readyReplicaFailure(s *State) *readiness {
 	if cond == nil {
 		return nil
 	}
-	r := stalled(v1alpha1.ReasonReplicaFailure,
-		fmt.Sprintf("Deployment %q cannot create pods (%s)%s", dep.Name, available(dep), causeIn(cond)),
-		s.seeConditions())
+	r := s.cannotCreate("pods", cond)
 	if s.servingPrevious() != nil && !deadlineExceeded(dep) {
 		r.Stalled = false
 	}
@@ -372,16 +381,6 @@ var (
 func isFailure(cond *appsv1.DeploymentCondition) bool {
 	return cond.Type == appsv1.DeploymentReplicaFailure && cond.Status == corev1.ConditionTrue ||
 		cond.Reason == "ReplicaSetCreateError"
-}
-
-// causeIn returns the message of cond, a failing condition of a Deployment, as the end of a sentence: "" when it has
-// none. Trim has made it stable.
-func causeIn(cond *appsv1.DeploymentCondition) string {
-	message := strings.TrimRight(cond.Message, ". ")
-	if message == "" {
-		return ""
-	}
-	return ": " + message
 }
 
 // withoutPodNames returns message without the names of pods of the Deployment.

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -34,7 +35,8 @@ const (
 	pausedByHand  = stalled + `DeploymentPaused: spec.paused of Deployment "web-1" is true, so changes are not ` +
 		"rolled out "
 	resume   = ". To resume: kubectl -n default rollout resume deployment web-1"
-	describe = ". See its conditions: kubectl -n default get deployment web-1 -o yaml"
+	cure = ". To cure it, usually an administrator of the cluster must change the quota or the policy. For Pod Security " +
+		"there is artifacts/examples/restricted, see docs/policies.md"
 	// podsForbidden is the cause in the condition of a Deployment that cannot create pods.
 	podsForbidden = ": pods is forbidden"
 	noSet         = stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet `
@@ -83,11 +85,11 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a ReplicaSet that cannot be made", foo: foo, dep: dep(observedAt(0, 1), rollout(0, 0, 0), noReplicaSet),
-			want: noSet + "(0 of 3 replicas available)" + podsForbidden + describe,
+			want: noSet + "(0 of 3 replicas available)" + podsForbidden + cure,
 		},
 		{
 			name: "a ReplicaSet that cannot be made for a change", foo: foo, dep: dep(observedAt(1, 2), noReplicaSet),
-			want: noSet + "(3 of 3 replicas available)" + podsForbidden + describe,
+			want: noSet + "(3 of 3 replicas available)" + podsForbidden + cure,
 		},
 		{
 			name: "no replica updated", foo: foo, dep: dep(rollout(3, 0, 3)),
@@ -135,7 +137,7 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "pods that cannot be made", foo: foo, dep: dep(replicaFailure, rollout(1, 1, 1)),
-			want: noPods + "(1 of 3 replicas available)" + podsForbidden + describe,
+			want: noPods + "(1 of 3 replicas available)" + podsForbidden + cure,
 		},
 		{
 			name: "pods that do not come up in time", foo: foo, dep: dep(deadlineExceeded, available(1)),
@@ -169,7 +171,7 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a replica failure comes before the deadline", foo: foo, dep: dep(deadlineExceeded, replicaFailure),
-			want: noPods + "(3 of 3 replicas available)" + podsForbidden + describe,
+			want: noPods + "(3 of 3 replicas available)" + podsForbidden + cure,
 		},
 		{
 			name: "a missed deadline comes before missing replicas", foo: foo, dep: dep(deadlineExceeded, rollout(3, 2, 3)),
@@ -384,10 +386,16 @@ func TestTheCauseOfAReplicaFailure(t *testing.T) {
 					}
 					dep.Status.Conditions = append(dep.Status.Conditions, failing)
 				})
-				want := fmt.Sprintf("Deployment %q %s (3 of 3 replicas available)%s. See its conditions: kubectl -n default get "+
-					"deployment %s -o yaml", name, begins, tc.want, name)
-				if diff := cmp.Diff(want, play(t, plan.State{Foo: foo, Deployment: dep}).message()); diff != "" {
-					t.Errorf("%s: wrong message (-want +got):\n%s", condition, diff)
+				report := fmt.Sprintf("Deployment %q %s (3 of 3 replicas available)", name, begins)
+				want, second := report+tc.want+cure, report+". The condition Ready has the cause"
+				if tc.want == "" {
+					want = report + ". See its conditions: kubectl -n default get deployment " + name + " -o yaml"
+					second = want
+				}
+				c := play(t, plan.State{Foo: foo, Deployment: dep})
+				got := []string{c.message(), meta.FindStatusCondition(c.conditions(), "Stalled").Message, c.event().Note}
+				if diff := cmp.Diff([]string{want, second, second}, got); diff != "" {
+					t.Errorf("%s: wrong messages of Ready, Stalled and the event (-want +got):\n%s", condition, diff)
 				}
 			}
 		})

@@ -127,6 +127,13 @@ func (s *State) describeOther(dep, serving *appsv1.Deployment, replaced bool, re
 		dep.Name, dep.Status.AvailableReplicas)
 }
 
+// deletionFailed reports whether a previous Deployment could not be deleted.
+func (s *State) deletionFailed() bool {
+	return slices.ContainsFunc(s.previous(), func(dep *appsv1.Deployment) bool {
+		return s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Message != ""
+	})
+}
+
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.
 func (s *State) describeRefusedDeletion(dep *appsv1.Deployment) string {
 	refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Message

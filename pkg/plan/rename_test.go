@@ -25,7 +25,6 @@ const (
 	notMade = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
 		"under this name (it may be a copy), so it is neither changed nor deleted"
 	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
-	describe3 = ". See its conditions: kubectl -n default get deployment web-3 -o yaml"
 	tooLate3  = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
 	seePods3  = ". To see why its pods do not become available: kubectl -n default describe pods " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3'"
@@ -124,21 +123,21 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the new one's pods find no room",
 			state: plan.State{Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(old)},
-			sent:  "nothing", report: noRoom(reconciling, 1) + kept + describe3,
+			sent:  "nothing", report: noRoom(reconciling, 1) + kept + cure,
 		},
 		{
 			name: "the new one's pods find no room, and the previous one's do not serve",
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(0, 0, 0)), Previous: all(earlier(foo, "web-1", available(0))),
 			},
-			sent: "nothing", report: noRoom(reconciling, 0) + strings.ReplaceAll(kept, "3", "0") + describe3,
+			sent: "nothing", report: noRoom(reconciling, 0) + strings.ReplaceAll(kept, "3", "0") + cure,
 		},
 		{
 			name: "the new one's pods find no room for too long",
 			state: plan.State{
 				Deployment: now3(replicaFailure, deadlineExceeded, rollout(1, 1, 1)), Previous: all(old),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + kept + describe3,
+			sent: "nothing", report: noRoom(stalled, 1) + kept + cure,
 		},
 		{
 			name:   "the new one does not come up",
@@ -151,14 +150,14 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1", deleted)),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + waitingGone + describe3,
+			sent: "nothing", report: noRoom(stalled, 1) + waitingGone + cure,
 		},
 		{
 			name: "pods find no room beside a copy, which will not make any",
 			state: plan.State{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(copied(now3(), "web-1-copy")),
 			},
-			sent: "nothing", report: noRoom(stalled, 1) + notMade + describe3,
+			sent: "nothing", report: noRoom(stalled, 1) + notMade + cure,
 		},
 
 		{

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -120,7 +121,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			}
 			c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Owner: tc.owner, Previous: tc.previous})
 			second, event := "Stalled", &plan.Event{
-				Type: "Warning", Reason: "ErrResourceExists", Action: "Report " + tc.reason + " of generation 2",
+				Type: "Warning", Reason: "ErrResourceExists",
 			}
 			if tc.reason == "WaitingForName" {
 				second, event = "Reconciling", nil
@@ -136,7 +137,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			if status.Replicas != 0 || status.AvailableReplicas != 0 || status.Selector != "" {
 				t.Errorf("the numbers are another Foo's: %+v", status)
 			}
-			if diff := cmp.Diff(event, c.event()); diff != "" {
+			if diff := cmp.Diff(event, c.event(), cmpopts.IgnoreFields(plan.Event{}, "Action")); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
 			if tc.owner == nil {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -47,7 +48,9 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 		return nil, false
 	}
 	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
-	return []*Step{{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Event: s.corrected(patch)}}, false
+	step := &Step{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Update: s.isUpdate()}
+	step.Event = s.corrected(patch)
+	return []*Step{step}, false
 }
 
 // deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
@@ -81,6 +84,9 @@ func (s *State) updateStatus() []*Step {
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
 	event := eventOf(&s.Foo.Status, &want)
+	if event != nil && event.Reason == v1alpha1.EventSynced && s.deletionFailed() {
+		event.Type, event.Reason = corev1.EventTypeWarning, v1alpha1.EventRefused
+	}
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
 

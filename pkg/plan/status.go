@@ -34,6 +34,9 @@ func (s *State) status() v1alpha1.FooStatus {
 
 	r := firstReady(s, readyRules)
 	report := conditions.Report{True: r.condition(), Reason: r.Reason, Message: s.fullMessage(r)}
+	if r.Cause != "" {
+		report.Brief = r.Message + ". The condition Ready has the cause"
+	}
 	status.Conditions = conditions.Set(status.Conditions, report, foo.Generation, s.latest())
 	return status
 }
@@ -41,7 +44,7 @@ func (s *State) status() v1alpha1.FooStatus {
 // fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
 // to do. The server's message and names may be of any length.
 func (s *State) fullMessage(r *readiness) string {
-	message := r.Message + s.describePrevious(r)
+	message := r.Message + r.Cause + s.describePrevious(r)
 	if r.Advice == "" {
 		return clip(message, messageLimit)
 	}

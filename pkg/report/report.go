@@ -3,10 +3,13 @@
 package report
 
 import (
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -20,6 +23,10 @@ const prefix = "foo_controller"
 // maxUnread is how many fields that could not be decoded are remembered.
 const maxUnread = 10_000
 
+// settleTime is how long after a change its line is logged. A Foo that is Stalled only for a moment, such as between a
+// new image and the first new pod, makes no line.
+const settleTime = time.Second
+
 // Foos reports on Foos. It may be used concurrently.
 type Foos struct {
 	// allow reports whether one more line about a Foo of this namespace may be logged.
@@ -30,12 +37,23 @@ type Foos struct {
 	unread logging.Once
 	// unready counts nothing until it is registered.
 	unready *metrics.Histogram
+
+	mu sync.Mutex
+	// changes has the Foos that have changed within settleTime. Guarded by mu.
+	changes map[types.UID]*change
+}
+
+// A change is what is logged about a Foo: its condition Stalled before and after, nil if it was not Stalled.
+type change struct {
+	logger    klog.Logger
+	namespace string
+	was, is   *metav1.Condition
 }
 
 // New returns a Foos. Users can cause a line with each Foo that they create, so allow limits their number: it reports
 // whether one more line about a Foo of this namespace may be logged.
 func New(allow func(namespace string) bool) *Foos {
-	return &Foos{allow: allow, unready: metrics.NewHistogram(&metrics.HistogramOpts{
+	return &Foos{allow: allow, changes: map[types.UID]*change{}, unready: metrics.NewHistogram(&metrics.HistogramOpts{
 		Name: prefix + "_foo_unready_seconds",
 		Help: "When a Foo becomes Ready: how long it was not, since its creation or since it was Ready before. " +
 			"The resolution is a second.",
@@ -58,19 +76,49 @@ func (f *Foos) Read(logger klog.Logger, foo *v1alpha1.Foo) {
 }
 
 // Written compares a Foo before and after a write of its status. It logs if the Foo became Stalled, is Stalled for
-// another reason, or recovered. If it has become Ready, it observes how long that took.
+// another reason, or recovered, and if that is still so a second later. If the Foo has become Ready, it observes how
+// long that took.
 func (f *Foos) Written(logger klog.Logger, before, after *v1alpha1.Foo) {
-	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionStalled)
-	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
-	switch {
-	case is != nil && (was == nil || was.Reason != is.Reason):
-		f.info(logger, after.Namespace, "Foo became Stalled", "reason", is.Reason, "message", is.Message)
-	case was != nil && is == nil:
-		f.info(logger, after.Namespace, "Foo recovered from Stalled", "reason", was.Reason)
-	}
 	if isReady(after) && !isReady(before) {
 		f.unready.Observe(unreadySeconds(before, after))
 	}
+	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionStalled)
+	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
+	if reasonOf(was) == reasonOf(is) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.changes[after.UID]
+	if c == nil {
+		c = &change{logger: logger, namespace: after.Namespace, was: was}
+		f.changes[after.UID] = c
+		time.AfterFunc(settleTime, func() { f.settle(after.UID) })
+	}
+	c.is = is
+}
+
+// settle logs the change of a Foo, unless it has been undone.
+func (f *Foos) settle(uid types.UID) {
+	f.mu.Lock()
+	c := f.changes[uid]
+	delete(f.changes, uid)
+	f.mu.Unlock()
+	switch {
+	case reasonOf(c.was) == reasonOf(c.is):
+	case c.is != nil:
+		f.info(c.logger, c.namespace, "Foo became Stalled", "reason", c.is.Reason, "message", c.is.Message)
+	default:
+		f.info(c.logger, c.namespace, "Foo recovered from Stalled", "reason", c.was.Reason)
+	}
+}
+
+// reasonOf returns the reason of a condition, "" without one.
+func reasonOf(condition *metav1.Condition) string {
+	if condition == nil {
+		return ""
+	}
+	return condition.Reason
 }
 
 // info logs a line about a Foo of this namespace, or counts it.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,30 +66,75 @@ func TestAFooThatBecomesStalledOrRecoversIsLogged(t *testing.T) {
 			want: []string{"Foo recovered from Stalled reason=NameTaken"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			logger, lines := newLog()
-			foos := New(func(string) bool { return true })
-			foos.Written(logger, test.before, test.after)
-			mustLog(t, lines, test.want...)
+			synctest.Test(t, func(t *testing.T) {
+				logger, lines := newLog()
+				foos := New(func(string) bool { return true })
+				foos.Written(logger, test.before, test.after)
+				mustLog(t, lines)
+				settle()
+				mustLog(t, lines, test.want...)
+			})
 		})
 	}
 }
 
+// settle sleeps until the changes so far have been logged.
+func settle() {
+	time.Sleep(settleTime)
+	synctest.Wait()
+}
+
+// An image is corrected after a missed deadline: the Deployment reports the deadline for a moment once more.
+func TestAStateThatLastsForLessThanASecondIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+		late := working.DeepCopy()
+		late.Status.Conditions = []metav1.Condition{
+			{Type: v1alpha1.ConditionStalled, Status: "True", Reason: "ProgressDeadlineExceeded"},
+		}
+		logger, lines := newLog()
+		foos := New(func(string) bool { return true })
+		written := func(before, after *v1alpha1.Foo) {
+			foos.Written(logger, before, after)
+			time.Sleep(100 * time.Millisecond)
+		}
+		written(late, working)
+		written(working, late)
+		written(late, working)
+		settle()
+		mustLog(t, lines, "Foo recovered from Stalled reason=ProgressDeadlineExceeded")
+		written(working, late)
+		written(late, working)
+		settle()
+		mustLog(t, lines, "Foo recovered from Stalled reason=ProgressDeadlineExceeded")
+		if len(foos.changes) > 0 {
+			t.Errorf("%d changes are kept", len(foos.changes))
+		}
+	})
+}
+
 func TestLinesAboutStalledFoosAreLimited(t *testing.T) {
-	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "busy"}}
-	taken := foo.DeepCopy()
-	taken.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: "True", Reason: "NameTaken"}}
-	allowed := true
-	foos := New(func(namespace string) bool { return allowed && namespace == "busy" })
-	logger, lines := newLog()
-	foos.Written(logger, foo, taken)
-	allowed = false
-	for range 3 {
-		foos.Written(logger, foo, taken)
-	}
-	allowed = true
-	foos.Written(logger, taken, foo)
-	foos.Written(logger, foo, taken)
-	mustLog(t, lines, "Foo became Stalled reason=NameTaken message=",
-		"Foo recovered from Stalled reason=NameTaken linesLeftOut=3",
-		"Foo became Stalled reason=NameTaken message=")
+	synctest.Test(t, func(t *testing.T) {
+		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "busy"}}
+		taken := foo.DeepCopy()
+		taken.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: "True", Reason: "NameTaken"}}
+		allowed := true
+		foos := New(func(namespace string) bool { return allowed && namespace == "busy" })
+		logger, lines := newLog()
+		written := func(before, after *v1alpha1.Foo) {
+			foos.Written(logger, before, after)
+			settle()
+		}
+		written(foo, taken)
+		allowed = false
+		for range 3 {
+			written(foo, taken)
+		}
+		allowed = true
+		written(taken, foo)
+		written(foo, taken)
+		mustLog(t, lines, "Foo became Stalled reason=NameTaken message=",
+			"Foo recovered from Stalled reason=NameTaken linesLeftOut=3",
+			"Foo became Stalled reason=NameTaken message=")
+	})
 }

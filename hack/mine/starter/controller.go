@@ -85,7 +85,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	handled, err := c.watch(logger)
-	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", handled...) {
+	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", handled...) {
 		c.queue.ShutDown()
 		return // Asked to stop before the caches were filled. Informers that have ended refuse handlers.
 	}

@@ -26,6 +26,7 @@ import (
 	widgetinformers "acme.example.com/widget-controller/pkg/generated/informers/externalversions"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/ratelimit"
@@ -45,9 +46,8 @@ var hints = preflight.Hints{
 }
 
 func main() {
-	err := run(os.Args[1:], os.Stdout)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, controllerName+":", err)
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		logging.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }

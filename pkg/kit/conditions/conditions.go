@@ -4,6 +4,7 @@
 package conditions
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -29,6 +30,8 @@ type Report struct {
 	// Reason is for programs, in CamelCase, Message for people. Both should stay the same, byte for byte, until
 	// something changes: each difference is a write.
 	Reason, Message string
+	// Brief, unless empty, is what Reconciling or Stalled have in place of a long Message.
+	Brief string
 }
 
 // Set returns the conditions with a report about a generation. Those of other types stay. The time of a condition
@@ -36,6 +39,7 @@ type Report struct {
 // argument, which may come from a cache.
 func Set(conditions []metav1.Condition, report Report, generation int64, now time.Time) []metav1.Condition {
 	conditions = slices.Clone(conditions)
+	message := report.Message
 	for _, kind := range []string{Ready, Reconciling, Stalled} {
 		status := metav1.ConditionTrue
 		switch {
@@ -47,9 +51,10 @@ func Set(conditions []metav1.Condition, report Report, generation int64, now tim
 			continue
 		}
 		meta.SetStatusCondition(&conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: report.Reason, Message: report.Message, ObservedGeneration: generation,
+			Type: kind, Status: status, Reason: report.Reason, Message: message, ObservedGeneration: generation,
 			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 		})
+		message = cmp.Or(report.Brief, report.Message) // Ready is the first.
 	}
 	return conditions
 }

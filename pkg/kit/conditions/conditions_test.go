@@ -31,23 +31,27 @@ func TestSet(t *testing.T) {
 		want   string
 	}{
 		{
-			report: Report{Reconciling, "Creating", "not there yet"},
+			report: Report{True: Reconciling, Reason: "Creating", Message: "not there yet"},
 			want:   `Ready=False 1 Creating "not there yet" 10, Reconciling=True 1 Creating "not there yet" 10`,
 		},
 		{
-			report: Report{Reconciling, "Progressing", "1 of 2"},
+			report: Report{True: Reconciling, Reason: "Progressing", Message: "1 of 2"},
 			want:   `Ready=False 2 Progressing "1 of 2" 10, Reconciling=True 2 Progressing "1 of 2" 10`,
 		},
-		{report: Report{Ready, "Available", "2 of 2"}, want: `Ready=True 3 Available "2 of 2" 30`},
+		{report: Report{True: Ready, Reason: "Available", Message: "2 of 2"}, want: `Ready=True 3 Available "2 of 2" 30`},
 		{
-			report: Report{Stalled, "Refused", "quota"},
+			report: Report{True: Stalled, Reason: "Refused", Message: "quota"},
 			want:   `Ready=False 4 Refused "quota" 40, Stalled=True 4 Refused "quota" 40`,
 		},
 		{
-			report: Report{Reconciling, "Progressing", "1 of 2"},
+			report: Report{True: Reconciling, Reason: "Progressing", Message: "1 of 2"},
 			want:   `Ready=False 5 Progressing "1 of 2" 40, Reconciling=True 5 Progressing "1 of 2" 50`,
 		},
-		{report: Report{"", "Paused", "by its owner"}, want: `Ready=False 6 Paused "by its owner" 40`},
+		{
+			report: Report{True: Stalled, Reason: "Refused", Message: "a long story", Brief: "a story"},
+			want:   `Ready=False 6 Refused "a long story" 40, Stalled=True 6 Refused "a story" 60`,
+		},
+		{report: Report{True: "", Reason: "Paused", Message: "by its owner"}, want: `Ready=False 7 Paused "by its owner" 40`},
 	} {
 		t.Run(step.report.Reason, func(t *testing.T) {
 			before := text(conditions)

@@ -2,10 +2,14 @@ package logging
 
 import (
 	"flag"
+	"fmt"
+	"os"
+	"sync/atomic"
 
 	"k8s.io/client-go/features"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/klog/v2"
 )
 
 // AddFlags adds the flags for logging to fs. Call apply after the flags were parsed, before anything is logged.
@@ -18,12 +22,26 @@ func AddFlags(fs *flag.FlagSet) (apply func() error) {
 	logsapi.AddGoFlags(config, all)
 	add := func(name, usage string) { fs.Var(all.Lookup(name).Value, name, usage) }
 	add("logging-format", "`format` of log lines: text or json")
-	add("v", "`level` of the log: 0 has what is done to Deployments, and failures; 2 also each request; 4 also each sync")
+	add("v", "`level` of the log: 0 has what is changed, and failures; 2 also each request; 4 also each sync")
 	add("vmodule", "`pattern=level,...` for single source files, for instance controller=4; for the format text only")
 	return func() error {
 		readFeatureGates()
+		isJSON.Store(config.Format == logsapi.JSONLogFormat)
 		return logsapi.ValidateAndApply(config, nil)
 	}
+}
+
+// isJSON is set by AddFlags' apply. Like the log that it is about, it is the process's.
+var isJSON atomic.Bool
+
+// LastLine writes the error that ends a program, in the format of the log: what collects JSON can read no other line.
+func LastLine(program string, err error) {
+	if isJSON.Load() {
+		klog.Background().Error(err, "Exiting")
+		klog.Flush()
+		return
+	}
+	fmt.Fprintln(os.Stderr, program+":", err)
 }
 
 // readFeatureGates makes client-go read its feature gates from the environment. client-go then logs all of them at V(1)

@@ -33,12 +33,14 @@ type Check func(context.Context) ([]Problem, error)
 
 // Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, of a check or of an informer,
 // and when the API server has refused a write, see WrapWrites, or Suspect was called, at most once a minute. So it
-// costs no request when everything works. What it finds is logged like the problems of informers.
+// costs no request when everything works. What it finds is logged like the problems of informers: at once the first
+// time, later when it has lasted for 10 s.
 func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
 	found := make([][]Problem, len(checks))
-	pause := checkEvery
+	pause, delay := checkEvery, time.Duration(0)
 	for {
-		healthy := r.runAll(ctx, checks, found)
+		healthy := r.runAll(ctx, checks, found, delay)
+		delay = refusedFor
 		pause = min(2*pause, maxPause) // A quota and a webhook answer 403 too, again and again.
 		if !healthy {
 			pause = checkEvery
@@ -67,16 +69,19 @@ func (r *Reporter) Suspect() {
 	}
 }
 
-// runAll runs the checks and enters what they have found. It returns true if there is no problem.
-func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem) bool {
+// runAll runs the checks and enters what they have found, which is logged after a delay. It returns true if there is no
+// problem.
+func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem, delay time.Duration) bool {
 	healthy := true
 	for i, check := range checks {
-		problems, err := r.run(ctx, check, found[i])
+		problems, err := r.run(ctx, check, found[i], delay)
 		found[i] = problems
 		healthy = healthy && err == nil // What it has found is among the problems of the Reporter.
 	}
 	r.listAgain(ctx)
-	return healthy && len(r.Problems()) == 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return healthy && len(r.problems) == 0
 }
 
 // listAgain repeats the checks of Wait if an error of an informer was not explained by a response. No response shows
@@ -97,7 +102,7 @@ func (r *Reporter) listAgain(ctx context.Context) {
 
 // run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
 // that there are now, as far as is known.
-func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Problem, error) {
+func (r *Reporter) run(ctx context.Context, check Check, before []Problem, delay time.Duration) ([]Problem, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	found, err := check(ctx)
@@ -111,7 +116,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem) ([]Pr
 		}
 	}
 	for _, p := range found {
-		r.report(p.Key, nil, p.Message, p.Values...)
+		r.reportAfter(delay, p.Key, nil, p.Message, p.Values...)
 	}
 	return found, nil
 }
@@ -133,12 +138,15 @@ func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Problems returns the unresolved problems, one line each, in order.
+// Problems returns the unresolved problems that were logged, one line each, in order.
 func (r *Reporter) Problems() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var lines []string
 	for _, p := range r.problems {
+		if p.loggedAt.IsZero() {
+			continue
+		}
 		line := Problem{Message: strings.TrimSuffix(p.msg, ", will keep trying"), Values: p.keysAndValues}.String()
 		if p.err != nil {
 			line += ": " + p.err.Error()

@@ -266,6 +266,8 @@ func TestProblemsOfChecksAreLoggedAndSolved(t *testing.T) {
 		wantProblems(b, `A is wrong fix="repair it"`)
 		f.set(false, "b", "B is wrong")
 		time.Sleep(3 * time.Second)
+		wantProblems(b) // It may pass by itself.
+		time.Sleep(10 * time.Second)
 		wantProblems(b, `B is wrong fix="repair it"`)
 		f.set(false)
 		time.Sleep(8 * time.Second)
@@ -274,8 +276,8 @@ func TestProblemsOfChecksAreLoggedAndSolved(t *testing.T) {
 			"0s ERROR0 A is wrong, will keep trying fix=repair it",
 			"16s INFO2 Could not check the cluster err=no answer", "24s INFO2 Could not check the cluster err=no answer",
 			"30s ERROR0 A is wrong, will keep trying fix=repair it", "32s INFO2 Could not check the cluster err=no answer",
-			"40s INFO0 A problem is resolved problem=a", "40s ERROR0 B is wrong fix=repair it",
-			"48s INFO0 A problem is resolved problem=b")
+			"40s INFO0 A problem is resolved problem=a", "50s ERROR0 B is wrong fix=repair it",
+			"56s INFO0 A problem is resolved problem=b")
 		b.stop()
 	})
 }
@@ -352,14 +354,14 @@ func TestChecksRunWhileAnInformerHasAProblem(t *testing.T) {
 		}
 		b.reporter.report("foos", nil, "There are no Foos")
 		f.set(false, "version", "Foos have another version")
-		time.Sleep(10 * time.Second)
+		time.Sleep(20 * time.Second)
 		wantProblems(b, `Foos have another version fix="repair it"`, "There are no Foos")
 		f.set(false)
 		time.Sleep(10 * time.Second)
 		wantProblems(b, "There are no Foos")
 		time.Sleep(time.Minute)
 		f.set(false, "status", "Foos have no status")
-		time.Sleep(10 * time.Second)
+		time.Sleep(20 * time.Second)
 		wantProblems(b, `Foos have no status fix="repair it"`, "There are no Foos")
 		f.set(false)
 		b.reporter.resolve("foos", "There are Foos")

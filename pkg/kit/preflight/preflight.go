@@ -28,6 +28,9 @@ const (
 	// repeatEvery is how often a problem that lasts is logged. A timer repeats it, because reflectors back off to
 	// one request per minute.
 	repeatEvery = 30 * time.Second
+	// refusedFor is how long a permission must be missing before that is logged, once the controller has worked. An API
+	// server that has just started refuses everybody until it has read the roles.
+	refusedFor = 10 * time.Second
 	// checkEvery is the time between two runs of the checks of Keep while there is a problem. repeatEvery is not a
 	// multiple of it, so that a problem that is resolved is not logged once more at the same time.
 	checkEvery = 8 * time.Second
@@ -69,7 +72,7 @@ type Reporter struct {
 type Hints struct {
 	// Missing is logged when the API server does not know the resource.
 	Missing string
-	// Forbidden is what to do if the client has no permission to list the resource.
+	// Forbidden is logged when a review shows that a permission is missing.
 	Forbidden string
 }
 
@@ -78,7 +81,7 @@ type problem struct {
 	msg           string
 	err           error // The newest error, as are keysAndValues.
 	keysAndValues []any
-	loggedAt      time.Time   // When it was first logged. Repetitions by the timer do not count.
+	loggedAt      time.Time   // When it was first logged, zero before. Repetitions by the timer do not count.
 	timer         *time.Timer // Nil for the key other.
 }
 
@@ -195,8 +198,9 @@ func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 		r.report(resource, nil, "The API server does not know the resource, will keep trying",
 			"resource", resource, "fix", r.hints.Missing)
 	case code == http.StatusForbidden:
-		r.report(resource, serverMessage(resp), "Not allowed to list and watch the resource, will keep trying",
-			"resource", resource, "fix", r.hints.Forbidden)
+		// What to do is logged by the check of the permission, which Suspect has Keep run again.
+		r.reportAfter(r.patience(), resource, serverMessage(resp),
+			"Not allowed to list and watch the resource, will keep trying", "resource", resource)
 	case code == http.StatusUnauthorized:
 		r.report(resource, serverMessage(resp), "The API server does not accept the credentials, will keep trying",
 			"server", server)
@@ -205,9 +209,25 @@ func (r *Reporter) observe(req *http.Request, resp *http.Response, err error) {
 	}
 }
 
+// patience returns for how long a refused list must be refused before that is logged: not at all, while no list has
+// worked yet.
+func (r *Reporter) patience() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lists == nil {
+		return 0
+	}
+	return refusedFor
+}
+
 // report logs msg, unless it is the current problem with key already. Then the timer repeats it or, for the key other,
 // the first call after 30 s does.
 func (r *Reporter) report(key string, err error, msg string, keysAndValues ...any) {
+	r.reportAfter(0, key, err, msg, keysAndValues...)
+}
+
+// reportAfter is like report. It logs msg only after a delay, if there is still that problem.
+func (r *Reporter) reportAfter(delay time.Duration, key string, err error, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil {
@@ -218,13 +238,24 @@ func (r *Reporter) report(key string, err error, msg string, keysAndValues ...an
 		last.err, last.keysAndValues = err, keysAndValues
 		return
 	}
-	p := &problem{msg: msg, err: err, keysAndValues: keysAndValues, loggedAt: time.Now()}
+	p := &problem{msg: msg, err: err, keysAndValues: keysAndValues}
 	r.problems[key] = p
 	r.Suspect()
-	r.logger.Error(err, msg, keysAndValues...)
-	if key != other {
-		p.timer = time.AfterFunc(repeatEvery, func() { r.repeat(key, p) })
+	if delay == 0 {
+		r.log(p)
+		delay = repeatEvery
 	}
+	if key != other {
+		p.timer = time.AfterFunc(delay, func() { r.repeat(key, p) })
+	}
+}
+
+// log logs p. Call it with mu.
+func (r *Reporter) log(p *problem) {
+	if p.loggedAt.IsZero() {
+		p.loggedAt = time.Now()
+	}
+	r.logger.Error(p.err, p.msg, p.keysAndValues...)
 }
 
 // repeat logs p again and restarts its timer. The timer calls it. Nothing else stops the timer, because the timer may
@@ -235,19 +266,22 @@ func (r *Reporter) repeat(key string, p *problem) {
 	if r.problems[key] != p || r.ctx.Err() != nil {
 		return
 	}
-	r.logger.Error(p.err, p.msg, p.keysAndValues...)
+	r.log(p)
 	p.timer.Reset(repeatEvery)
 }
 
-// resolve logs msg if there is a problem with key, and removes the problem.
+// resolve removes the problem with key, and logs msg if the problem was logged.
 func (r *Reporter) resolve(key, msg string, keysAndValues ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.problems[key] == nil || r.ctx.Err() != nil {
+	p := r.problems[key]
+	if p == nil || r.ctx.Err() != nil {
 		return
 	}
 	delete(r.problems, key)
-	r.logger.Info(msg, keysAndValues...)
+	if !p.loggedAt.IsZero() {
+		r.logger.Info(msg, keysAndValues...)
+	}
 }
 
 // resourceOf returns the resource of a list or watch path in the form of kubectl: foos.samplecontroller.k8s.io.

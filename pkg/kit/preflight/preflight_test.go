@@ -25,7 +25,6 @@ const (
 	foosPath = "/apis/samplecontroller.k8s.io/v1alpha1/foos"
 	podsPath = "/api/v1/namespaces/default/pods"
 	foos     = "foos.samplecontroller.k8s.io"
-	grant    = " fix=grant it"
 	missing  = "ERROR0 The API server does not know the resource, will keep trying resource=" + foos + " fix=install it"
 	served   = "INFO0 The API server serves the resource resource=" + foos
 )
@@ -172,15 +171,15 @@ func TestReporterLogsWhyARequestFails(t *testing.T) {
 			"/k8s/clusters/c-1/apis/apps/v1/deployments", "", []string{
 				notKnown + "deployments.apps fix=install it"}},
 		{"listing is not allowed", http.StatusForbidden, foosPath, forbidden, []string{
-			notAllowed + `foos is forbidden: User "x" cannot list resource=` + foos + grant}},
+			notAllowed + `foos is forbidden: User "x" cannot list resource=` + foos}},
 		{"listing the core group is not allowed", http.StatusForbidden, podsPath, forbidden, []string{
-			notAllowed + `foos is forbidden: User "x" cannot list resource=pods` + grant}},
+			notAllowed + `foos is forbidden: User "x" cannot list resource=pods`}},
 		{"a proxy refuses with a page of its own", http.StatusForbidden, foosPath, "<html>no</html>", []string{
-			notAllowed + "403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos}},
 		{"a refusal has no message", http.StatusForbidden, foosPath, "{}", []string{
-			notAllowed + "403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos}},
 		{"the message of a refusal is too long", http.StatusForbidden, foosPath, long, []string{
-			notAllowed + "403 Forbidden resource=" + foos + grant}},
+			notAllowed + "403 Forbidden resource=" + foos}},
 		{"the credentials are not accepted", http.StatusUnauthorized, foosPath, `{"message":"Unauthorized"}`, []string{
 			"ERROR0 The API server does not accept the credentials, will keep trying err=Unauthorized server=ADDR"}},
 		{"the server fails", http.StatusInternalServerError, foosPath, `{"message":"etcd is gone"}`, []string{
@@ -246,6 +245,36 @@ func TestAProblemIsLoggedUntilItIsResolved(t *testing.T) {
 		b.get(foosPath)
 		time.Sleep(40 * time.Second)
 		b.wantLog(append(want, "5m40s "+missing, "5m41s "+served, "5m42s "+missing, "6m12s "+missing)...)
+	})
+}
+
+// An API server that has just started refuses everything until it has read the roles.
+func TestARefusalIsLoggedWhenItLasts(t *testing.T) {
+	const refused = "ERROR0 Not allowed to list and watch the resource, will keep trying err=no role resource=" + foos
+	inBubble(t, func(b *bench) {
+		respond := func(code int) {
+			b.code, b.body = code, `{"message":"no role"}`
+			b.get(foosPath)
+		}
+		respond(http.StatusForbidden)
+		b.wantLog("0s " + refused) // Nothing has worked yet.
+		respond(http.StatusOK)
+		if err := b.reporter.Wait(b.ctx, func(context.Context) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+		want := []string{"0s " + refused, "0s " + served}
+		respond(http.StatusForbidden)
+		time.Sleep(9 * time.Second)
+		respond(http.StatusForbidden)
+		wantProblems(b)
+		respond(http.StatusOK)
+		time.Sleep(time.Minute)
+		b.wantLog(want...)
+
+		respond(http.StatusForbidden) // After 1m9s.
+		time.Sleep(time.Minute)
+		respond(http.StatusOK)
+		b.wantLog(append(want, "1m19s "+refused, "1m49s "+refused, "2m9s "+served)...)
 	})
 }
 
@@ -409,7 +438,7 @@ func TestReporterLogsAResponseThatBreaksOff(t *testing.T) {
 		t.Errorf("the client reads %v", err)
 	}
 	want := []string{
-		"ERROR0 Not allowed to list and watch the resource, will keep trying err=unexpected EOF resource=pods" + grant,
+		"ERROR0 Not allowed to list and watch the resource, will keep trying err=unexpected EOF resource=pods",
 	}
 	if diff := cmp.Diff(want, lines()); diff != "" {
 		t.Errorf("wrong log (-want +got):\n%s", diff)

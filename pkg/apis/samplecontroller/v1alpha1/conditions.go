@@ -35,9 +35,12 @@ const (
 	ReasonNameCycle = "NameCycle"
 	// ReasonNotOwned means that the named Deployment exists and no Foo controls it. It is not changed.
 	ReasonNotOwned = "NotOwned"
-	// ReasonRefused means that the API server refused to create or change the Deployment, failed, or did not answer;
-	// the message has the cause.
+	// ReasonRefused means that the API server refused to create or change the Deployment: a quota, a policy or a missing
+	// permission. The message has the API server's own message.
 	ReasonRefused = "Refused"
+	// ReasonRequestFailed means that the API server failed or did not answer, so that the Deployment could not be created
+	// or changed. Nothing in the Foo or its namespace is wrong.
+	ReasonRequestFailed = "RequestFailed"
 	// ReasonFieldsOverridden means that an admission policy or another client keeps changing fields of the Deployment
 	// that this Foo sets.
 	ReasonFieldsOverridden = "FieldsOverridden"
@@ -71,8 +74,11 @@ const (
 	EventMoved = "Moved"
 	// EventResourceExists is the Warning event of a Foo whose Deployment name belongs to somebody else.
 	EventResourceExists = "ErrResourceExists"
-	// EventRefused is the Warning event of a Foo whose Deployment the API server refuses to create or change.
+	// EventRefused is the Warning event of a Foo whose Deployment the API server refuses to create, change or delete.
 	EventRefused = "Refused"
+	// EventRequestFailed is the Warning event of a Foo whose Deployment could not be created or changed, because the API
+	// server failed or did not answer.
+	EventRequestFailed = "RequestFailed"
 	// EventReplicaFailure is the Warning event of a Foo whose Deployment cannot create pods, or the ReplicaSet for them.
 	EventReplicaFailure = "ReplicaFailure"
 	// EventProgressDeadlineExceeded is the Warning event of a Foo whose Deployment has exceeded its progress deadline.
@@ -97,6 +103,7 @@ const (
 // ReadyReasons are all reasons of the condition Ready.
 var ReadyReasons = []string{
 	ReasonPending, ReasonPaused, ReasonInvalid, ReasonCreating, ReasonWaitingForDeletion, ReasonWaitingForName,
-	ReasonNameTaken, ReasonNameCycle, ReasonNotOwned, ReasonRefused, ReasonFieldsOverridden, ReasonProgressing,
-	ReasonRenaming, ReasonProgressDeadlineExceeded, ReasonReplicaFailure, ReasonDeploymentPaused, ReasonAvailable,
+	ReasonNameTaken, ReasonNameCycle, ReasonNotOwned, ReasonRefused, ReasonRequestFailed, ReasonFieldsOverridden,
+	ReasonProgressing, ReasonRenaming, ReasonProgressDeadlineExceeded, ReasonReplicaFailure, ReasonDeploymentPaused,
+	ReasonAvailable,
 }

@@ -13,11 +13,11 @@ import (
 // +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=foos,singular=foo,scope=Namespaced,categories=samples
+// +kubebuilder:resource:path=foos,singular=foo,scope=Namespaced,shortName=fo
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:selectablefield:JSONPath=`.spec.deploymentName`
-// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, a sample for learning; copies should move to a group of their own"
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved; the kind keeps the group of Kubernetes' sample-controller, with whose objects it is compatible"
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="Name of the Deployment this Foo asks for"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Replicas this Foo asks for; empty when it leaves them to others"
 // +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.replicas`,description="Pods the Deployment has"
