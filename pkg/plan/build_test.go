@@ -417,8 +417,8 @@ const (
 	// triesAgain ends the messages about what is refused.
 	triesAgain = ". The controller tries again at least once a minute"
 	// lasts ends those about a refusal, passes those about a failure of the API server.
-	lasts = ". It lasts until the quota, the policy or the permission of the controller is changed, which usually only an " +
-		"administrator of the cluster can do" + triesAgain
+	lasts = ". Change the quota, the policy or the permission of the controller, or ask an administrator of the cluster to " +
+		"do it" + triesAgain
 	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
 

@@ -48,7 +48,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 		}
 	}
 	checkLines(t, []string{
-		"Warning " + strings.TrimPrefix(cannotCreate, reconciling) + refusedBy + "slow down" + passes,
+		"Warning " + strings.TrimPrefix(failedCreate, reconciling) + "the API server has too many requests: slow down" + passes,
 		"Normal Synced: 3 of 3 replicas available",
 		"Warning ErrResourceExists: " + notOwned("web-1", "it has no controller"),
 		"Normal Synced: 3 of 3 replicas available",

@@ -172,7 +172,10 @@ func causeOf(err error) string {
 		cause = "the API server failed"
 	}
 	message := ports.ReplaceAllString(strings.TrimRight(status.Status().Message, ". "), "")
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsTooManyRequests(err):
+		cause = "the API server has too many requests"
+	case apierrors.IsConflict(err):
 		cause = "the API server reports a conflict"
 		message = versions.ReplaceAllString(message, "")
 	}
@@ -193,8 +196,8 @@ func adviceOn(err error) string {
 	case mayPass(err):
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return "It lasts until the quota, the policy or the permission of the controller is changed, which usually only an " +
-			"administrator of the cluster can do. " + triesAgain
+		return "Change the quota, the policy or the permission of the controller, or ask an administrator of the cluster to " +
+			"do it. " + triesAgain
 	}
-	return "The refusal lasts until this Foo or the policy is changed. " + triesAgain
+	return "Change this Foo, or ask an administrator of the cluster to change the policy. " + triesAgain
 }

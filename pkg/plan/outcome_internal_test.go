@@ -120,7 +120,7 @@ func TestAdviceOn(t *testing.T) {
 		{name: "the server fails", err: withCode(500)},
 		{name: "no connection", err: dial},
 	} {
-		acts := strings.Contains(adviceOn(tc.err), " lasts until ")
+		acts := strings.HasPrefix(adviceOn(tc.err), "Change ")
 		reason := reportOf(tc.err).Reason
 		if acts != tc.acts || (reason == v1alpha1.ReasonRefused) != tc.acts {
 			t.Errorf("%s: %s: %s", tc.name, reason, adviceOn(tc.err))

@@ -405,6 +405,9 @@ func conditionsOf(foo *v1alpha1.Foo, ready metav1.ConditionStatus, second, reaso
 		}
 	}
 	conditions := []metav1.Condition{condition("Ready", ready)}
+	if report, _, found := strings.Cut(message, podsForbidden); found { // Only Ready has it.
+		message = report + ". The condition Ready has the cause"
+	}
 	if second != "" {
 		conditions = append(conditions, condition(second, metav1.ConditionTrue))
 	}

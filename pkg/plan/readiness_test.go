@@ -31,12 +31,13 @@ const (
 	creatingWeb1  = `Created Deployment "web-1". Waiting for the Deployment controller to create its pods`
 	waitsForSight = reconciling + "Progressing: Waiting for the Deployment controller to apply the last change "
 	cannotCreate  = reconciling + `Refused: Cannot create Deployment "web-1": `
+	failedCreate  = reconciling + `RequestFailed: Cannot create Deployment "web-1": `
 	cannotPatch   = reconciling + `Refused: Cannot patch Deployment "web-1" (3 of 5 replicas available): `
 	pausedByHand  = stalled + `DeploymentPaused: spec.paused of Deployment "web-1" is true, so changes are not ` +
 		"rolled out "
 	resume   = ". To resume: kubectl -n default rollout resume deployment web-1"
-	cure = ". To cure it, usually an administrator of the cluster must change the quota or the policy. For Pod Security " +
-		"there is artifacts/examples/restricted, see docs/policies.md"
+	cure = ". Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. For Pod " +
+		"Security, see artifacts/examples/restricted and docs/policies.md"
 	// podsForbidden is the cause in the condition of a Deployment that cannot create pods.
 	podsForbidden = ": pods is forbidden"
 	noSet         = stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet `
@@ -241,7 +242,7 @@ func TestStatus(t *testing.T) {
 		{
 			name: "a create that the server is too busy for", foo: foo,
 			replies: []reply{fails(plan.CreateDeployment, apierrors.NewTooManyRequests("slow down", 1))},
-			want:    cannotCreate + refusedBy + "slow down" + passes,
+			want:    failedCreate + "the API server has too many requests: slow down" + passes,
 		},
 		{
 			name: "a create without an answer a short time ago", foo: foo,
@@ -480,7 +481,7 @@ func TestMessages(t *testing.T) {
 	for _, reason := range []string{
 		"Available", "Creating", "DeploymentPaused", "FieldsOverridden", "Invalid", "NameCycle", "NameTaken", "NotOwned",
 		"Paused", "ProgressDeadlineExceeded", "Progressing", "Refused", "Renaming", "ReplicaFailure",
-		"WaitingForDeletion", "WaitingForName",
+		"RequestFailed", "WaitingForDeletion", "WaitingForName",
 	} {
 		if !reasons[reason] {
 			t.Errorf("no message with the reason %s was seen", reason)
@@ -518,7 +519,8 @@ func checkMessage(t *testing.T, c conversation) {
 	if event == nil || event.Type != corev1.EventTypeWarning {
 		return
 	}
-	if note := strings.TrimSuffix(event.Note, "..."); !strings.HasPrefix(message, note) {
+	note := strings.TrimSuffix(strings.TrimSuffix(event.Note, "..."), ". The condition Ready has the cause")
+	if !strings.HasPrefix(message, note) {
 		t.Errorf("the note of the event is %q, the message %q", event.Note, message)
 	}
 }

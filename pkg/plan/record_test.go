@@ -43,7 +43,10 @@ func TestConflictsInARow(t *testing.T) {
 			name: "create in no namespace", state: plan.State{Foo: three}, verb: plan.CreateDeployment, err: notFound,
 			want: rows("create web-1; no report", "get web-1, create web-1; no report", "Refused"),
 		},
-		{name: "patch", state: patch, verb: plan.PatchDeployment, err: conflict, want: patches},
+		{
+			name: "patch", state: patch, verb: plan.PatchDeployment, err: conflict,
+			want: rows("patch spec.replicas; no report", "get web-1, patch spec.replicas; no report", "RequestFailed"),
+		},
 		{name: "patch of what is gone", state: patch, verb: plan.PatchDeployment, err: notFound, want: patches},
 		{
 			name: "patch of another uid", state: patch, verb: plan.PatchDeployment, err: invalidError("metadata.uid"),
@@ -72,7 +75,7 @@ func TestTheFourthConflictIsReported(t *testing.T) {
 	}}
 	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
 		fails(plan.PatchDeployment, conflict))
-	want := cannotPatch + "the API server reports a conflict: " +
+	want := strings.Replace(cannotPatch, "Refused", "RequestFailed", 1) + "the API server reports a conflict: " +
 		`Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified` + passes
 	if diff := cmp.Diff(want, c.report()); diff != "" {
 		t.Errorf("wrong report (-want +got):\n%s", diff)
@@ -144,9 +147,9 @@ func TestAnUnknownOutcome(t *testing.T) {
 	want := []string{
 		"create web-1; no report; retry in 5ms",
 		"get Foo, get web-1, create web-1; no report; retry in 5ms",
-		"nothing; Refused; wait in 5ms",
+		"nothing; RequestFailed; wait in 5ms",
 		"get Foo, get web-1, create web-1; no report; retry in 5ms",
-		"nothing; Refused; wait in 15ms",
+		"nothing; RequestFailed; wait in 15ms",
 	}
 	checkLines(t, want, rounds(t, len(want), state, fails(plan.CreateDeployment, noResponse)))
 

@@ -127,11 +127,15 @@ func (s *State) describeOther(dep, serving *appsv1.Deployment, replaced bool, re
 		dep.Name, dep.Status.AvailableReplicas)
 }
 
-// deletionFailed reports whether a previous Deployment could not be deleted.
-func (s *State) deletionFailed() bool {
-	return slices.ContainsFunc(s.previous(), func(dep *appsv1.Deployment) bool {
-		return s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Message != ""
-	})
+// failedDeletion returns the reason for which a previous Deployment could not be deleted, or "". The event has the same
+// reason as the condition of another request would have.
+func (s *State) failedDeletion() string {
+	for _, dep := range s.previous() {
+		if reason := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Reason; reason != "" {
+			return reason
+		}
+	}
+	return ""
 }
 
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.

@@ -866,7 +866,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 		{
 			name:  "something is refused",
 			state: plan.State{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
-			want: reconciling + `Refused: Cannot create Deployment "web-3": ` + refusedBy + "slow down" +
+			want: reconciling + `RequestFailed: Cannot create Deployment "web-3": the API server has too many requests: slow down` +
 				kept + passes,
 		},
 		{

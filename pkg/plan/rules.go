@@ -84,8 +84,8 @@ func (s *State) updateStatus() []*Step {
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
 	event := eventOf(&s.Foo.Status, &want)
-	if event != nil && event.Reason == v1alpha1.EventSynced && s.deletionFailed() {
-		event.Type, event.Reason = corev1.EventTypeWarning, v1alpha1.EventRefused
+	if reason := s.failedDeletion(); event != nil && event.Reason == v1alpha1.EventSynced && reason != "" {
+		event.Type, event.Reason = corev1.EventTypeWarning, reason
 	}
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
