@@ -286,18 +286,18 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 		logger.V(2).Info("Read Deployment", "deployment", deployment)
 	case step.Verb == plan.CreateDeployment:
 		logger.Info("Created Deployment", "deployment", deployment)
+	case step.Verb == plan.PatchDeployment && step.Update:
+		logger.Info("Updated Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
 	case step.Verb == plan.PatchDeployment:
-		message := "Corrected Deployment"
-		if step.Update {
-			message = "Updated Deployment"
-		}
-		logger.Info(message, "deployment", deployment, "fields", logging.List(step.Patch.Fields))
-		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
+		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
 	case step.Verb == plan.DeleteDeployment:
 		logger.Info("Deleted Deployment", "deployment", deployment)
 	case step.Verb == plan.UpdateStatus:
 		reason, _ := plan.ReadyReason(answer.Foo)
 		logger.V(2).Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
+	}
+	if step.Patch != nil {
+		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
 	}
 }
 

@@ -164,8 +164,8 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo(upToDate)),
 			fails:   map[string]error{"get foos web": apierrors.NewInternalError(errBoom)},
 			want:    []string{"get foos web", "update foos/status web"},
-			ready:   "False/Refused",
-			events:  []string{"Warning Refused"},
+			ready:   "False/RequestFailed",
+			events:  []string{"Warning RequestFailed"},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
@@ -299,7 +299,7 @@ func TestSync(t *testing.T) {
 				newDeployment(writtenFor(6), named("other"), func(dep *appsv1.Deployment) { dep.UID = "" })),
 			want:    []string{"update foos/status web"},
 			ready:   "True/Available",
-			events:  []string{"Normal Synced 3 of 3 replicas available. Cannot delete previous Deployment \"other\""},
+			events:  []string{"Warning Refused 3 of 3 replicas available. Cannot delete previous Deployment \"other\""},
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
@@ -1018,7 +1018,7 @@ func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 			name:   "a Deployment is updated for a new generation of the Foo",
 			cached: objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }), newDeployment(scaledTo(9))),
 			want: []string{`INFO Updated Deployment foo=default/web rule=patch drift deployment=default/web ` +
-				`fields=metadata.labels["samplecontroller.k8s.io/foo-generation"] 7 -> 8, spec.replicas 9 -> 3`},
+				`fields=metadata.labels[samplecontroller.k8s.io/foo-generation] 7 -> 8, spec.replicas 9 -> 3`},
 		},
 		{
 			name:   "a Deployment of an earlier name is deleted",

@@ -15,7 +15,8 @@ import (
 
 // messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
 // Error are those of loggers, info is in pkg/kit/logging, the others are in pkg/kit/preflight.
-var messageArgument = map[string]int{"Info": 0, "Error": 1, "info": 2, "resolve": 1, "report": 2, "problem": 0}
+var messageArgument = map[string]int{"Info": 0, "Error": 1, "info": 2, "resolve": 1, "report": 2, "reportAfter": 3,
+	"problem": 0}
 
 // TestOperationsHasTheLinesOfTheDefaultLog compares the tables of log lines in operations.md with the code.
 func TestOperationsHasTheLinesOfTheDefaultLog(t *testing.T) {
