@@ -73,7 +73,9 @@ type schema struct {
 func checkLimits(crd []byte) error {
 	var definition struct {
 		Spec struct {
-			Versions []struct{ Schema struct{ OpenAPIV3Schema schema } }
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema schema }
+			}
 		}
 	}
 	if err := yaml.Unmarshal(crd, &definition); err != nil {
