@@ -112,10 +112,14 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 
 .PHONY: test
 test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
+	@echo "1 of 4: all packages, with the race detector"
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
+	@echo "2 of 4: a simulated day, random schedules, and all orders of answers"
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
+	@echo "3 of 4: the starter of make mine"
 	@$(call in,hack/mine/starter) ./...
+	@echo "4 of 4: end to end, on the local Kubernetes"
 	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
 
 # The parts of test-all. .ci/run runs those whose files have changed.

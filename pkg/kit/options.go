@@ -104,8 +104,7 @@ func Parse(program Program, args []string, stdout io.Writer) (*Options, error) {
 		return nil, err
 	}
 	o.values = map[string]string{}
-	fs.VisitAll(func(f *flag.Flag) { o.values[f.Name] = f.Value.String() })
-	o.values["master"] = redacted(o.master)
+	fs.VisitAll(func(f *flag.Flag) { o.values[f.Name] = redacted(f.Value.String()) })
 	return o, nil
 }
 
@@ -238,12 +237,12 @@ func (o *Options) plainMetrics() bool {
 	return err == nil && isLoopback && o.metricsCert == "" && o.metricsKey == ""
 }
 
-// redacted returns address without a password.
-func redacted(address string) string {
-	if u, err := url.Parse(address); err == nil {
+// redacted returns the value of a flag, without the password if it is a URL.
+func redacted(value string) string {
+	if u, err := url.Parse(value); err == nil && u.User != nil {
 		return u.Redacted()
 	}
-	return address
+	return value
 }
 
 // versionOf returns the version that was set at build time, or the one that Go recorded.

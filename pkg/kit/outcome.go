@@ -30,7 +30,8 @@ type Outcome struct {
 	For string
 	// Err is why the key comes back, if that is known.
 	Err error
-	// Expected means that Err is part of normal work. It is not logged as an error, and its retry needs no token.
+	// Expected means that Err is part of normal work. It is not logged as an error, and its retry needs no token, unless
+	// six in a row have failed.
 	Expected bool
 	// AfterFailure means that a wait is for the backoff of an earlier failure to end. Then the key needs a token.
 	AfterFailure bool

@@ -30,6 +30,9 @@ const (
 	// firstRetry and lastRetry are the limits of Backoff.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
+	// maxExpected is how many expected failures in a row are not logged. More mean that a cache never has the object, for
+	// example because its informer has a selector.
+	maxExpected = 6
 
 	// retryRate, in a second, and retryBurst limit the retries after failures, of all keys together. First attempts,
 	// conflicts and waits are not limited.
@@ -105,14 +108,15 @@ func (q *Queue) AddAfter(key cache.ObjectName, after time.Duration) { q.Workqueu
 // take more than 10 minutes.
 func (q *Queue) Progress(key cache.ObjectName) { q.busy.Progress(key.String()) }
 
-// Check returns the check "workers" for the liveness probe. It fails while a sync is stuck.
+// Check returns the check "workers" for the liveness probe. It fails while a sync is stuck. That of a second Queue of
+// the process needs another Name.
 func (q *Queue) Check() serving.Check { return q.busy.Check("workers") }
 
 // ShutDown ends the goroutines of a Queue that does not run. Keys that are added from now on are ignored.
 func (q *Queue) ShutDown() { q.Workqueue.ShutDown() }
 
-// Run syncs keys until ctx ends. Then it takes no further key, waits for the running syncs, at most for 10 s, and
-// returns. What is queued then stays undone: the next process finds it again. Call Run once.
+// Run syncs keys until ctx ends. Then it takes no further key, waits for the running syncs, whose context ends 10 s
+// later, and returns. What is queued then stays undone: the next process finds it again. Call Run once.
 func (q *Queue) Run(ctx context.Context) {
 	syncCtx, cancel := withGrace(ctx, syncGrace)
 	defer cancel()
@@ -168,16 +172,19 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcome) {
 	switch outcome.Kind {
 	case retry:
-		if !outcome.Expected { // Its backoff, up to a minute, limits the number of lines.
+		expected := outcome.Expected && q.retries.NumRequeues(key) < maxExpected
+		if !expected { // Its backoff, up to a minute, limits the number of lines.
 			logger.Error(outcome.Err, "Sync failed")
 		}
-		q.retries.Failed(key, outcome.After, outcome.Expected)
+		q.retries.Failed(key, outcome.After, expected)
 		q.Workqueue.AddRateLimited(key) // After the delay that retries has.
 	case wait: // No Forget: a delay between two failures is not a success.
 		q.retries.Waits(key, outcome.AfterFailure)
 		q.Workqueue.AddAfter(key, outcome.After)
-	default:
+	case done, terminal:
 		q.Workqueue.Forget(key)
+	default:
+		panic(fmt.Sprintf("there is no outcome of a sync %q", outcome.Kind))
 	}
 }
 

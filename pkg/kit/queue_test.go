@@ -302,6 +302,35 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 	}
 }
 
+// A cache that never has the object, because its informer has a selector, looks like one that lags.
+func TestExpectedFailuresWithoutEndAreLogged(t *testing.T) {
+	returnsConflict := func(context.Context, cache.ObjectName) Outcome { return Retry(conflict) }
+	inBubble(t, returnsConflict, func(t *testing.T, q *Queue) {
+		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+		ctx := klog.NewContext(t.Context(), logger)
+		q.Add(web)
+		for range 8 {
+			q.ProcessNextWorkItem(ctx, ctx)
+		}
+		if n := strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Sync failed"); n != 2 {
+			t.Errorf("%d of 8 conflicts in a row are logged, want 2", n)
+		}
+	})
+}
+
+func TestAnUnknownOutcomeIsAPanic(t *testing.T) {
+	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{Kind: "Retry"} },
+		func(t *testing.T, q *Queue) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it is taken for another one")
+				}
+			}()
+			q.Add(web)
+			next(t, q)
+		})
+}
+
 func TestIsConflict(t *testing.T) {
 	widgets := schema.GroupResource{Resource: "widgets"}
 	for _, test := range []struct {

@@ -19,8 +19,8 @@ type ConditionError struct {
 	Message, Advice string
 	// Cause is the message of a condition of the Deployment. Since it may be long, only the condition Ready has it, after
 	// Message.
-	Cause string
-	Stalled         bool
+	Cause   string
+	Stalled bool
 }
 
 func (e *ConditionError) Error() string { return e.Reason + ": " + e.Message }

@@ -35,8 +35,8 @@ const (
 	cannotPatch   = reconciling + `Refused: Cannot patch Deployment "web-1" (3 of 5 replicas available): `
 	pausedByHand  = stalled + `DeploymentPaused: spec.paused of Deployment "web-1" is true, so changes are not ` +
 		"rolled out "
-	resume   = ". To resume: kubectl -n default rollout resume deployment web-1"
-	cure = ". Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. For Pod " +
+	resume = ". To resume: kubectl -n default rollout resume deployment web-1"
+	cure   = ". Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. For Pod " +
 		"Security, see artifacts/examples/restricted and docs/policies.md"
 	// podsForbidden is the cause in the condition of a Deployment that cannot create pods.
 	podsForbidden = ": pods is forbidden"

@@ -24,9 +24,9 @@ const (
 		"kubectl -n default delete deployment web-2"
 	notMade = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
 		"under this name (it may be a copy), so it is neither changed nor deleted"
-	taken3    = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
-	tooLate3  = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
-	seePods3  = ". To see why its pods do not become available: kubectl -n default describe pods " +
+	taken3   = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
+	tooLate3 = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
+	seePods3 = ". To see why its pods do not become available: kubectl -n default describe pods " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3'"
 	readBoth  = "get Foo, get web-3, "
 	deleteOld = readBoth + "delete web-1"

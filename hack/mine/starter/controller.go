@@ -85,9 +85,12 @@ func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	handled, err := c.watch(logger)
+	if err != nil && ctx.Err() == nil { // Informers that have ended refuse handlers, too.
+		logger.Error(err, "Cannot watch")
+	}
 	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", handled...) {
 		c.queue.ShutDown()
-		return // Asked to stop before the caches were filled. Informers that have ended refuse handlers.
+		return // Asked to stop before the caches were filled.
 	}
 	logger.Info("Started")
 	c.queue.Run(ctx)
@@ -211,7 +214,7 @@ func ensure[T kit.Object](ctx context.Context, c *Controller, widget *v1alpha1.W
 // wrote notes a request: its metric, and the version that it has written. The next sync waits until the caches have it.
 func (c *Controller) wrote(ctx context.Context, widget *v1alpha1.Widget, verb string, child child, obj metav1.Object,
 	err error) error {
-	c.queue.Metrics.Requested(child.resource, verb, err)
+	c.queue.Metrics.Requested("sync "+child.kind, verb+" "+child.kind, err)
 	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, child.kind, widget.Name, err)
 	}

@@ -9,10 +9,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // The rule accepts what metav1.Time can decode and encode again. It encodes times in UTC, so a time with an offset must
@@ -45,11 +49,68 @@ func edit(file string) error {
 	if err != nil {
 		return err
 	}
+	if err := checkLimits(crd); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
 	edited, err := replaceTimes(string(crd))
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return os.WriteFile(file, []byte(edited), 0o644)
+}
+
+// A schema is a part of a CustomResourceDefinition that describes one value.
+type schema struct {
+	Type, Format            string
+	Properties              map[string]schema
+	Items                   *schema
+	MaxItems, MaxProperties *int64
+	Values                  *schema `json:"additionalProperties"`
+}
+
+// checkLimits returns an error for each time in a list or a map without a limit. An API server counts the cost of the
+// rule for as many values as fit into an object, and refuses the whole definition.
+func checkLimits(crd []byte) error {
+	var definition struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct{ OpenAPIV3Schema schema }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(crd, &definition); err != nil {
+		return err
+	}
+	var errs []error
+	for _, version := range definition.Spec.Versions {
+		errs = append(errs, version.Schema.OpenAPIV3Schema.checkLimits("", ""))
+	}
+	return errors.Join(errs...)
+}
+
+// checkLimits is given the path of the schema, and what the list or map around it needs.
+func (s schema) checkLimits(path, needs string) error {
+	if s.Format == "date-time" && needs != "" {
+		return fmt.Errorf("%s is a time in a list or map without a limit, so the API server would refuse it: add %s",
+			path, needs)
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		errs = append(errs, s.Properties[name].checkLimits(path+"."+name, needs))
+	}
+	limit := func(marker string, set *int64) string {
+		if set != nil || needs != "" {
+			return needs
+		}
+		return fmt.Sprintf("// +kubebuilder:validation:%s=32 to %s", marker, path)
+	}
+	if s.Items != nil {
+		errs = append(errs, s.Items.checkLimits(path+"[]", limit("MaxItems", s.MaxItems)))
+	}
+	if s.Values != nil {
+		errs = append(errs, s.Values.checkLimits(path+"{}", limit("MaxProperties", s.MaxProperties)))
+	}
+	return errors.Join(errs...)
 }
 
 // replaceTimes returns crd with the rule in place of each such format.

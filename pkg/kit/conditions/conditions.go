@@ -24,8 +24,8 @@ const (
 
 // A Report is the state of an object.
 type Report struct {
-	// True is the condition that is True: Ready, Reconciling or Stalled. If it is empty, Ready is False and the others
-	// are absent, as for an object that is paused.
+	// True is the condition that is True: Ready, Reconciling or Stalled. If it is something else, such as empty, Ready is
+	// False and the others are absent, as for an object that is paused.
 	True string
 	// Reason is for programs, in CamelCase, Message for people. Both should stay the same, byte for byte, until
 	// something changes: each difference is a write.

@@ -35,8 +35,12 @@ type Patch struct {
 // of a list are merged by their key if the type has one, as containers by their name; other lists are replaced.
 //
 // A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list
-// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. Find
-// changes neither argument and may be called concurrently.
+// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. So it cannot
+// change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses both
+// together. Two elements of a merged list with the same key, such as ports of a Service that differ in their protocol
+// only, are taken for one. Use the field data of a Secret: its stringData is never stored, and would always differ.
+//
+// Find changes neither argument and may be called concurrently.
 func Find[T metav1.Object](have, want T) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)

@@ -8,8 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
 )
@@ -76,6 +78,36 @@ func TestOneFailureHidesNoOther(t *testing.T) {
 	status := Status(web, nil, time.Time{}, lost, notOwned)
 	if stalled := meta.FindStatusCondition(status.Conditions, "Stalled"); stalled == nil || stalled.Reason != "NotOwned" {
 		t.Errorf("the status is %+v, want NotOwned", status)
+	}
+}
+
+// The text of an error may differ each time. As each write of the status brings the key back at once, the message must
+// not.
+func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
+	refusedWith := func(text string) error {
+		return apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New(text))
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{}, "web", errors.New("modified"))
+	for _, test := range []struct {
+		reason        string
+		first, second error
+	}{
+		{"Refused", refusedWith("port 40001"), refusedWith("port 40002")},
+		{"RequestFailed", errors.New("port 40001"), apierrors.NewInternalError(errors.New("port 40002"))},
+		{"RequestFailed", errors.Join(errors.New("port 40001")), conflict},
+	} {
+		widget := web.DeepCopy()
+		widget.Status = Status(widget, nil, time.Time{}, test.first)
+		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Reason != test.reason {
+			t.Errorf("%v is reported as %s, want %s", test.first, ready.Reason, test.reason)
+		}
+		if diff := cmp.Diff(widget.Status, Status(widget, nil, time.Time{}, test.second)); diff != "" {
+			t.Errorf("the second status differs (-first +second):\n%s", diff)
+		}
+		widget.Generation++
+		if Status(widget, nil, time.Time{}, test.first).ObservedGeneration != widget.Generation {
+			t.Error("the status is not about the new generation")
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -67,7 +68,12 @@ func Status(w *v1alpha1.Widget, dep *appsv1.Deployment, now time.Time, failures 
 		report = rollout(dep)
 	}
 	if report.Reason == "" {
-		return w.Status // After a conflict, for example: the sync is retried soon.
+		return w.Status // After a conflict: the sync is retried soon.
+	}
+	had := meta.FindStatusCondition(w.Status.Conditions, conditions.Ready)
+	isSame := had != nil && had.Reason == report.Reason && had.ObservedGeneration == w.Generation
+	if isSame && report.Reason == v1alpha1.ReasonRefused {
+		report.Message = had.Message // Its text may differ each time: each write would bring the key back at once.
 	}
 	status := v1alpha1.WidgetStatus{
 		ObservedGeneration: w.Generation,
@@ -80,8 +86,8 @@ func Status(w *v1alpha1.Widget, dep *appsv1.Deployment, now time.Time, failures 
 	return status
 }
 
-// failure reports the first failure that a user should know, and nothing if there is none.
-func failure(failures []error) conditions.Report {
+// failure reports the first failure that does not pass by itself, or one that may, but no conflict.
+func failure(failures []error) (passing conditions.Report) {
 	for _, err := range failures {
 		var p *Problem
 		switch {
@@ -90,16 +96,24 @@ func failure(failures []error) conditions.Report {
 		case p != nil:
 			return conditions.Report{True: conditions.Stalled, Reason: p.Reason, Message: p.Message}
 		case isRefusal(err):
-			return conditions.Report{True: conditions.Stalled, Reason: v1alpha1.ReasonRefused, Message: err.Error()}
+			return conditions.Report{True: conditions.Stalled, Reason: v1alpha1.ReasonRefused,
+				Message: fmt.Sprintf("%.4096s", err)}
+		case err != nil && !isConflict(err):
+			passing = conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonRequestFailed,
+				Message: "The API server fails or does not answer. The log of the controller has the error"}
 		}
 	}
-	return conditions.Report{}
+	return passing
 }
 
 // isRefusal reports whether err is one of a quota, a policy, a webhook or a missing permission.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsInternalError(err)
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// isConflict reports whether err means that a cache lags.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
 // rollout reports on a Deployment that is as wanted, with the rules of `kubectl rollout status`.

@@ -87,12 +87,13 @@ type WidgetList struct {
 
 // Reasons of the condition Ready.
 const (
-	ReasonPending     = "Pending"     // The default: no controller has seen it yet.
-	ReasonAvailable   = "Available"   // All is as specified, and all pods are available.
-	ReasonProgressing = "Progressing" // The Deployment is being rolled out.
-	ReasonWaiting     = "Waiting"     // An object of that name is being deleted. Then it is created again.
-	ReasonFailed      = "Failed"      // Pods cannot be created, or the rollout makes no progress.
-	ReasonNotOwned    = "NotOwned"    // An object of that name belongs to somebody else.
-	ReasonRefused     = "Refused"     // The API server refuses a write: a quota, a policy, a missing permission.
-	ReasonOverridden  = "Overridden"  // Something changes a field on its way into the API server.
+	ReasonPending       = "Pending"       // The default: no controller has seen it yet.
+	ReasonAvailable     = "Available"     // All is as specified, and all pods are available.
+	ReasonProgressing   = "Progressing"   // The Deployment is being rolled out.
+	ReasonWaiting       = "Waiting"       // An object of that name is being deleted. Then it is created again.
+	ReasonFailed        = "Failed"        // Pods cannot be created, or the rollout makes no progress.
+	ReasonNotOwned      = "NotOwned"      // An object of that name belongs to somebody else.
+	ReasonRefused       = "Refused"       // The API server refuses a write: a quota, a policy, a missing permission.
+	ReasonRequestFailed = "RequestFailed" // The API server fails or does not answer, which may pass.
+	ReasonOverridden    = "Overridden"    // Something changes a field on its way into the API server.
 )
