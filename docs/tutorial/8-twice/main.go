@@ -36,7 +36,7 @@ var (
 
 type controller struct {
 	clients       kubernetes.Interface
-	orders, bills coreinformers.ConfigMapInformer
+	orders, bills coreinformers.TypedConfigMapInformer
 	queue         workqueue.TypedRateLimitingInterface[cache.ObjectName] // Keys of orders.
 	wrote         map[cache.ObjectName]string                            // The resourceVersion of the bill of an order.
 }
@@ -91,7 +91,7 @@ func main() {
 }
 
 // lead works while this copy has the Lease, an object that the leader renews every second. Another copy takes it when
-// it was not renewed for four seconds. A leader that cannot renew it for three ends.
+// it was not renewed for ten seconds. A leader that cannot renew it for eight ends.
 func (c *controller) lead(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.New(nil)) // The election would log.
 	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
@@ -101,7 +101,7 @@ func (c *controller) lead(ctx context.Context) {
 			// The name of this copy. A real controller adds something random: each process needs another one.
 			LockConfig: resourcelock.ResourceLockConfig{Identity: filepath.Base(os.Args[0])},
 		},
-		LeaseDuration: 4 * time.Second, RenewDeadline: 3 * time.Second, RetryPeriod: time.Second,
+		LeaseDuration: 10 * time.Second, RenewDeadline: 8 * time.Second, RetryPeriod: time.Second,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				fmt.Println("leads")
