@@ -27,7 +27,7 @@ kubectl: ## kubectl for that cluster: make kubectl ARGS="get foos"
 	@bin/localcluster kubectl --dir "$$CLUSTER_DIR" -- $(ARGS)
 
 .PHONY: tutorial
-tutorial: $(if $(filter 7,$(STEP)),,build) ## play a step of docs/tutorial: make tutorial STEP=1
+tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make tutorial STEP=1
 	@go build -o bin/tutorial ./hack/tutorial
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 

@@ -8,27 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 
 	"example.com/foo-controller/hack/tools/faults"
 )
 
-// faultsFile describes the faults of step 7.
-const faultsFile = stepsDir + "/7-real-life/faults.txt"
-
-// readFault returns the fault of this name.
-func readFault(root, name string) (faults.Fault, error) {
-	all, err := faults.Read(filepath.Join(root, faultsFile))
-	i := slices.IndexFunc(all, func(f faults.Fault) bool { return f.Name == name })
-	if err == nil && i < 0 {
-		err = fmt.Errorf("%q is not in %s", name, faultsFile)
-	}
-	if err != nil {
-		return faults.Fault{}, err
-	}
-	return all[i], nil
-}
+// faultsFile describes the faults of the last step, in the order of its tables.
+const faultsFile = stepsDir + "/9-real-life/faults.txt"
 
 // overlay returns the name of a file for Go's flag -overlay, with which Go reads the file with the fault.
 func overlay(root, dir string, f faults.Fault) (string, error) {
@@ -43,28 +30,45 @@ func overlay(root, dir string, f faults.Fault) (string, error) {
 	return faults.Overlay(root, dir, "fault", map[string][]byte{f.File: changed})
 }
 
-// A lesson is a row of the table of step 7: a rule, and the fault and the scenario that show why it is there.
-type lesson struct{ number, fault, scenario string }
+// A lesson is a row of the tables of the last step: a rule, and the fault and the scenario that show why it is there.
+type lesson struct {
+	number, scenario string
+	fault            faults.Fault
+}
 
-// lessonRow matches a row of that table. Its last two columns are the scenario and the fault.
-var lessonRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*\| \[([a-z-]+)\]\([^)]+\.txt\) \| ([^|]+) \|$`)
+// lessonRow matches a row of these tables. Its last column is the scenario.
+var lessonRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*\| \[([a-z-]+)\]\([^)]+\.txt\) \|$`)
 
-// readLessons returns the lessons of a page.
-func readLessons(page string) []lesson {
-	var lessons []lesson
-	for _, row := range lessonRow.FindAllStringSubmatch(page, -1) {
-		lessons = append(lessons, lesson{number: row[1], scenario: row[2], fault: row[3]})
+// readLessons returns the lessons of the last step, which have the numbers 1, 2, 3 and so on.
+func readLessons(root string) ([]lesson, error) {
+	steps, err := readSteps(root)
+	if err != nil {
+		return nil, err
 	}
-	return lessons
+	all, err := faults.Read(filepath.Join(root, faultsFile))
+	if err != nil {
+		return nil, err
+	}
+	rows := lessonRow.FindAllStringSubmatch(steps[len(steps)-1].page, -1)
+	if len(rows) != len(all) {
+		return nil, fmt.Errorf("the page has %d rules, and %s has %d faults", len(rows), faultsFile, len(all))
+	}
+	var lessons []lesson
+	for i, row := range rows {
+		if number := strconv.Itoa(i + 1); row[1] != number {
+			return nil, fmt.Errorf("the number of rule %s must be %s, that of its fault", row[1], number)
+		}
+		lessons = append(lessons, lesson{number: row[1], scenario: row[2], fault: all[i]})
+	}
+	return lessons, nil
 }
 
 // plant plays the scenario of a lesson with its fault, and prints what differs. It returns an error if nothing does.
 func plant(ctx context.Context, root, number string, out io.Writer) error {
-	steps, err := readSteps(root)
+	lessons, err := readLessons(root)
 	if err != nil {
 		return err
 	}
-	lessons := readLessons(steps[len(steps)-1].page)
 	for _, l := range lessons {
 		if l.number == number {
 			return l.play(ctx, root, out)
@@ -74,20 +78,17 @@ func plant(ctx context.Context, root, number string, out io.Writer) error {
 }
 
 func (l lesson) play(ctx context.Context, root string, out io.Writer) error {
-	f, err := readFault(root, l.fault)
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "foo-fault-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlaid, err := overlay(root, dir, f)
+	overlaid, err := overlay(root, dir, l.fault)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "The fault: %s.\nIn %s:\n%s%s", f.Name, f.File, prefixed("- ", f.Before), prefixed("+ ", f.After))
+	fmt.Fprintf(out, "The fault: %s.\nIn %s:\n%s%s", l.fault.Name, l.fault.File,
+		prefixed("- ", l.fault.Before), prefixed("+ ", l.fault.After))
 	fmt.Fprintf(out, "Playing docs/scenarios/%s.txt with it ...\n", l.scenario)
 	cmd := exec.CommandContext(ctx, "go", "test", "-overlay="+overlaid, "-count=1", "-vet=off", "-ldflags=-s -w",
 		"-timeout=3m", "-run=^TestScenarios$/^"+l.scenario+"$", ".")
@@ -98,7 +99,7 @@ func (l lesson) play(ctx context.Context, root string, out io.Writer) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		return fmt.Errorf("the scenario is green with the fault %q", f.Name)
+		return fmt.Errorf("the scenario is green with the fault %q", l.fault.Name)
 	case !strings.Contains(string(output), "--- FAIL: TestScenarios/"+l.scenario):
 		return fmt.Errorf("go test: %w\n%s", err, output)
 	}

@@ -49,7 +49,7 @@ func run(ctx context.Context, number int, pace time.Duration) error {
 		return err
 	}
 	stage.Pace = pace
-	if !step.hasProgram {
+	if !step.needsCluster {
 		return stage.Play(ctx, step.scenes())
 	}
 	defer fmt.Println("\nEverything is stopped and removed.")

@@ -71,6 +71,31 @@ func TestCodeInPagesIsInThePrograms(t *testing.T) {
 	}
 }
 
+// TestTheGeneratorsOfThePageAreThoseOfTheScript compares the table of step 5 with the programs that `make generate` runs.
+func TestTheGeneratorsOfThePageAreThoseOfTheScript(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, "hack/generate.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := pages(t)[4].page
+	run := map[string]bool{}
+	for _, found := range regexp.MustCompile(`go (?:tool(?: -modfile=\S+)?|run) (?:\S*/)?([a-z-]+) `).
+		FindAllStringSubmatch(string(script), -1) {
+		run[found[1]] = true
+		if !strings.Contains(page, "\n| `"+found[1]) {
+			t.Errorf("step 5 has no row for %s", found[1])
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)").FindAllStringSubmatch(page, -1) {
+		if !run[row[1]] {
+			t.Errorf("step 5 has a row for %s, which hack/generate.sh does not run", row[1])
+		}
+	}
+	if len(run) < 8 {
+		t.Errorf("hack/generate.sh runs only %d programs: are they still found?", len(run))
+	}
+}
+
 // TestProgramsAreShort counts the lines of the programs that have code, without imports.
 func TestProgramsAreShort(t *testing.T) {
 	for _, step := range pages(t) {
@@ -161,7 +186,7 @@ func identifiers(t *testing.T, step step) map[string]bool {
 	files := []string{filepath.Join(root, step.dir, "main.go")}
 	if _, found := sourceOf(t, step); !found {
 		files = []string{filepath.Join(root, "controller.go")}
-		for _, pattern := range []string{"pkg/*/*.go", "pkg/*/*/*.go"} {
+		for _, pattern := range []string{"pkg/*/*.go", "pkg/*/*/*.go", "pkg/apis/*/*/*.go"} {
 			more, err := filepath.Glob(filepath.Join(root, pattern))
 			if err != nil {
 				t.Fatal(err)

@@ -34,6 +34,7 @@ func TestPlays(t *testing.T) {
 	if err := stage.startCluster(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(root, "docs/scenarios/mine.txt")) }) // Step 8 has removed it.
 	steps := pages(t)
 	for _, step := range steps[:len(steps)-1] {
 		ok := t.Run(step.program, func(t *testing.T) {
@@ -79,7 +80,7 @@ func (s *stage) clear(t *testing.T) {
 	s.Close()
 	const left = "kubectl delete foos,deployments,replicasets,pods --all --now\n" +
 		"kubectl delete configmaps,clusterroles,clusterrolebindings -l tutorial\n" +
-		"kubectl delete serviceaccount learner --ignore-not-found"
+		"kubectl delete serviceaccount/learner lease/twice --ignore-not-found"
 	if err := s.Play(t.Context(), []play.Scene{{Command: left, Lines: []string{"..."}, IsScript: true}}); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (s *stage) startCluster() (err error) {
 	return s.plane.Install(filepath.Join(s.Root, "artifacts/crd"))
 }
 
-// freeAddress returns an address on which nothing listens, for the shop of step 5. Its port is below those that systems
+// freeAddress returns an address on which nothing listens, for the shop of step 6. Its port is below those that systems
 // take for outgoing connections: the shop is started later, and twice.
 func freeAddress() (string, error) {
 	for range 100 {
@@ -78,7 +78,8 @@ func (s *stage) close() {
 }
 
 // build builds the programs of a step, so that the shell finds them: main.go, and those in folders below it. Each has
-// the name of its folder, without the number.
+// the name of its folder, without the number. The program of the step is also there as "second": a play has one program
+// of a name.
 func (s *stage) build(ctx context.Context, step step) error {
 	if !step.hasProgram {
 		return nil
@@ -96,5 +97,9 @@ func (s *stage) build(ctx context.Context, step step) error {
 			return fmt.Errorf("build %s: %w\n%s", dir, err, out)
 		}
 	}
-	return nil
+	second := filepath.Join(s.dir, "bin", "second")
+	if err := os.Remove(second); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return os.Symlink(step.program, second)
 }

@@ -17,7 +17,8 @@ type step struct {
 	// the number.
 	dir, program string
 	page         string // The text of its README.md.
-	hasProgram   bool   // False for the last step, which reads the controller and needs no cluster.
+	hasProgram   bool   // False for a step that has only commands.
+	needsCluster bool   // False for the last step, which reads the controller.
 }
 
 // readSteps returns all steps in their order.
@@ -32,7 +33,7 @@ func readSteps(root string) ([]step, error) {
 		folder := filepath.Base(filepath.Dir(file))
 		_, err = os.Stat(filepath.Join(filepath.Dir(file), "main.go"))
 		steps = append(steps, step{number: i + 1, dir: stepsDir + "/" + folder, program: folder[len("1-"):],
-			page: string(page), hasProgram: err == nil})
+			page: string(page), hasProgram: err == nil, needsCluster: i < len(pages)-1})
 	}
 	return steps, err
 }

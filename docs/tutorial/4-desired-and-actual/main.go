@@ -94,7 +94,7 @@ func main() {
 // API group. A wrong key does no harm, because sync compares uids.
 func (c *controller) enqueueOwner(dep *appsv1.Deployment) {
 	if dep == nil {
-		return // The watch missed the deletion, and the store did not have the Deployment. This is rare; see step 7.
+		return // The watch missed the deletion, and the store did not have the Deployment. This is rare; see step 9.
 	}
 	if owner := metav1.GetControllerOf(dep); owner != nil && owner.Kind == "Foo" {
 		c.queue.Add(cache.NewObjectName(dep.Namespace, owner.Name))

@@ -1,4 +1,4 @@
-// Command controller-runtime keeps one Deployment for each Foo. It is step 6 of the tutorial: step 4 again, with a
+// Command controller-runtime keeps one Deployment for each Foo. It is step 7 of the tutorial: step 4 again, with a
 // framework.
 package main
 

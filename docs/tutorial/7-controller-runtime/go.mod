@@ -1,4 +1,4 @@
-module example.com/foo-controller/docs/tutorial/6-controller-runtime
+module example.com/foo-controller/docs/tutorial/7-controller-runtime
 
 go 1.26.0
 

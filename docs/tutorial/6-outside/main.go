@@ -1,4 +1,4 @@
-// Command outside reports on Foos whether a shop, which is not in the cluster, is open. It is step 5 of the tutorial:
+// Command outside reports on Foos whether a shop, which is not in the cluster, is open. It is step 6 of the tutorial:
 // changes that do not come from the API server, and a finalizer.
 package main
 

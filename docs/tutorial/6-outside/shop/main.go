@@ -1,4 +1,4 @@
-// Command shop is something outside of the cluster, for step 5 of the tutorial: a service that is open or closed, and
+// Command shop is something outside of the cluster, for step 6 of the tutorial: a service that is open or closed, and
 // knows nothing of Kubernetes. It pushes each change to those who have subscribed.
 //
 //	shop serve            run the service at the address $SHOP
