@@ -60,7 +60,7 @@ deploy() {
 	kubectl get pods -l "$new" -o wide
 	kubectl get events --sort-by=.lastTimestamp | grep -e "-${new#*=}" | tail -n 10
 	for pod in $(kubectl get pods -l "$new" -o name); do kubectl logs "$pod" --tail=20; done
-	fail "The new version does not run yet. Copies of the old one that serve: $old. The cluster continues to try. Causes:" \
+	fail "The new version does not run yet. Copies of the old one that serve: $old. The cluster goes on trying. Causes:" \
 		"- ErrImagePull, ErrImageNeverPull: the nodes do not have the image $image: push or load it (docs/image.md)" \
 		"- Pending: no node has room. Running, but not ready: its log has what is missing, and what to do"
 }
@@ -90,7 +90,7 @@ undeploy() {
 manifests() {
 	customize artifacts/deploy
 	kubectl kustomize "$work" |
-		sed '1i# Do not delete this file as a whole: without the CustomResourceDefinition, all Foos go.' >bin/install.yaml
+		sed '1i# Do not delete this file as a whole: without the CustomResourceDefinition, no Foo is left.' >bin/install.yaml
 	echo "Wrote bin/install.yaml, with the image $image. Apply it with: kubectl apply --server-side -f bin/install.yaml"
 }
 

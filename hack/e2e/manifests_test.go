@@ -435,8 +435,7 @@ func TestDeployAndUndeploy(t *testing.T) {
 	}
 }
 
-// checkOnlyNewPods checks that the output names the pod that is not ready, for its state, its events and its log, and no
-// other one.
+// checkOnlyNewPods checks that the output names the new pod, with its state, its events and its log, and no other one.
 func (e *env) checkOnlyNewPods(t *testing.T, out string) {
 	t.Helper()
 	pods, err := e.kube.CoreV1().Pods(e.namespace).List(t.Context(), metav1.ListOptions{})
@@ -567,8 +566,8 @@ func TestMakeDeployTakesAKubeconfigOnlyFromItsCommandLine(t *testing.T) {
 		{exported: here, command: "make undeploy", want: useHere}, // As after `source .cluster/env`.
 		{exported: other, command: "make deploy KUBECONFIG=", want: useHere},
 		{exported: here, command: `make deploy KUBECONFIG="$OTHER"`, want: useOther},
-		{exported: other, command: "make deploy IMAGE='x; touch pwned #' KUBECONFIG=", want: "Installing x; touch pwned # in"},
-		{exported: other, command: "make deploy VERSION='v1; touch pwned #' KUBECONFIG=", want: "Installing foo-controller:v1;"},
+		{exported: other, command: "make deploy KUBECONFIG= IMAGE='x; touch pwned #'", want: "Installing x; touch pwned #"},
+		{exported: other, command: "make deploy KUBECONFIG= VERSION='v1; touch pwned #'", want: "foo-controller:v1; touch"},
 	} {
 		if out := run(test.exported, test.command); !strings.Contains(out, test.want) {
 			t.Errorf("%s, KUBECONFIG=%s: want %q:\n%s", test.command, test.exported, test.want, out)

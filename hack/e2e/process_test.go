@@ -381,8 +381,8 @@ func checkPrintedCommands(t *testing.T, run *exec.Cmd) {
 	}
 }
 
-// checkTokenLifetime checks that the controller of `make run` can work as long as its cluster, with the rights of its own
-// ServiceAccount. The certificates of the cluster are not renewed either.
+// checkTokenLifetime checks that the controller of `make run` can work as long as its cluster, with the rights of its
+// own ServiceAccount. The certificates of the cluster are not renewed either.
 func checkTokenLifetime(t *testing.T, dir string) {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(filepath.Join(dir, "controller.kubeconfig"))
@@ -403,8 +403,8 @@ func checkTokenLifetime(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expires := time.Unix(claims.Expires, 0)
-	if expires.Before(admin.NotAfter.Add(-time.Hour)) || claims.Subject != "system:serviceaccount:foo-system:foo-controller" {
+	expires, account := time.Unix(claims.Expires, 0), "system:serviceaccount:foo-system:foo-controller"
+	if expires.Before(admin.NotAfter.Add(-time.Hour)) || claims.Subject != account {
 		t.Errorf("the token is for %s until %s, the certificate of the administrator until %s", claims.Subject, expires,
 			admin.NotAfter)
 	}

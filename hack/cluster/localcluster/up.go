@@ -72,8 +72,8 @@ func up(opts upOptions) error {
 // etcdSegment is how much space etcd takes at a time, in MB.
 const etcdSegment = 64
 
-// nameFullDisk adds to the error of a cluster that its disk is full. The logs are on that disk, too, so the error may not
-// have that cause.
+// nameFullDisk adds to the error of a cluster that its disk is full. The error may not name that cause: the logs are on
+// the same disk.
 func (c *cluster) nameFullDisk(err error) error {
 	var disk syscall.Statfs_t
 	if syscall.Statfs(c.dir, &disk) != nil {
@@ -83,7 +83,8 @@ func (c *cluster) nameFullDisk(err error) error {
 	if free >= etcdSegment {
 		return err
 	}
-	return fmt.Errorf("%w: %s has %d MB left, and etcd needs %d at a time\n%w", syscall.ENOSPC, c.dir, free, etcdSegment, err)
+	return fmt.Errorf("%w: %s has %d MB left, and etcd needs %d at a time\n%w",
+		syscall.ENOSPC, c.dir, free, etcdSegment, err)
 }
 
 func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {

@@ -65,7 +65,7 @@ kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
 kubectl wait --for=condition=Established crd/widgets.acme.example.com
 
 step "Starting the controller: bin/widget-controller --kubeconfig=$dir/controller.kubeconfig"
-token=$(kubectl create token widget-controller --namespace=widget-system --duration=8760h) # As long as the certificates.
+token=$(kubectl create token widget-controller --namespace=widget-system --duration=8760h) # As the certificates.
 cp "$dir/kubeconfig" "$dir/controller.kubeconfig"
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials widget-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=widget-controller >/dev/null
