@@ -49,7 +49,7 @@ override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
 deploy undeploy: given = $(if $(filter command,$(origin KUBECONFIG)),"$$KUBECONFIG")
 
 .PHONY: deploy
-deploy: bin/localcluster ## install IMAGE in the cluster of make cluster or KUBECONFIG=FILE
+deploy: bin/localcluster ## install IMAGE in the cluster of make cluster or KUBECONFIG=
 	@hack/deploy.sh deploy $(given)
 
 .PHONY: undeploy
