@@ -575,6 +575,9 @@ func playScript(t *testing.T, cmd *exec.Cmd, ready string, end func(*exec.Cmd) e
 	case <-time.After(eventually):
 		t.Error("did not end")
 	}
+	if strings.Contains(out.String(), "killed everything") {
+		t.Error("the control plane has got two signals")
+	}
 	return out.String()
 }
 

@@ -25,7 +25,8 @@ clean_up() {
 	set +o errexit
 	step "Stopping the controller, then the control plane"
 	for ((i = ${#started[@]} - 1; i >= 0; i--)); do
-		kill -TERM "${started[i]}" 2>/dev/null
+		((i)) && kill -TERM "${started[i]}" 2>/dev/null
+		((i)) || exec 9>&- # To the control plane, a signal after Ctrl-C is the second one.
 		wait "${started[i]}" 2>/dev/null
 	done
 	[[ -z $stopping ]] || status=0
