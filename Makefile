@@ -10,6 +10,8 @@ SHELL := bash
 # count them.
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
+# A shell would execute parts of a value with special characters: recipes read it from their environment.
+export VERSION IMAGE
 TOOL := go tool -modfile=hack/tools/tools.mod
 
 ##@ To learn
@@ -39,23 +41,24 @@ cluster: bin/localcluster bin/podrunner ## a Kubernetes that really runs the con
 
 .PHONY: image
 image: bin/imagebuilder ## build the container image in bin/image; needs no Docker
-	@bin/imagebuilder --version $(VERSION) $(ARGS)
+	@bin/imagebuilder --version "$$VERSION" $(ARGS)
 
-# They use the bundled kubectl. KUBECONFIG=FILE names the cluster; without it, it is the one of `make cluster`.
-# An empty IMAGE is none: in a script it is a variable without a value.
+# They use the bundled kubectl. KUBECONFIG=FILE on the command line names the cluster; without it, it is the one of
+# `make cluster`. An empty IMAGE is none: in a script it is a variable without a value.
 override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
+deploy undeploy: given = $(if $(filter command,$(origin KUBECONFIG)),"$$KUBECONFIG")
 
 .PHONY: deploy
-deploy: bin/localcluster ## install IMAGE in the cluster of KUBECONFIG or make cluster
-	@IMAGE=$(IMAGE) hack/deploy.sh deploy
+deploy: bin/localcluster ## install IMAGE in the cluster of make cluster or KUBECONFIG=
+	@hack/deploy.sh deploy $(given)
 
 .PHONY: undeploy
 undeploy: bin/localcluster ## remove the controller there; keep the Foos
-	@hack/deploy.sh undeploy
+	@hack/deploy.sh undeploy $(given)
 
 .PHONY: manifests
 manifests: bin/localcluster ## write all that make deploy installs to bin/install.yaml
-	@IMAGE=$(IMAGE) hack/deploy.sh manifests
+	@hack/deploy.sh manifests
 
 .PHONY: smoke
 smoke: #- install it in a new kind cluster and try it; needs kind and Docker
@@ -97,7 +100,7 @@ verify: ## all checks that run no program; changes nothing
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
 GOTEST := gotestsum --format standard-quiet -- -count=1
-in = cd $(1) && go tool -modfile='$(CURDIR)/hack/tools/tools.mod' $(GOTEST)
+in = cd $(1) && go tool -modfile="$$OLDPWD/hack/tools/tools.mod" $(GOTEST)
 E2E := $(call in,hack/e2e) -parallel 16 -timeout 30m
 
 # The end-to-end tests of the parts of test-all. The others are for each change.
@@ -181,7 +184,7 @@ bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image
 bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder:
-	@VERSION=$(VERSION) hack/build.sh $(@F)
+	@hack/build.sh $(@F)
 
 .PHONY: bin/image-native
 bin/image-native: bin/imagebuilder #- the container image for this machine, for the end-to-end tests

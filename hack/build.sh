@@ -24,7 +24,7 @@ describe() { # NAME
 	case $1 in
 	foo-controller) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	foo-controller-race) race=(-race) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
-	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $($root/hack/cluster/localcluster/ldflags.sh)") ;;
+	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
 	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.

@@ -17,8 +17,8 @@ step "Installing the CustomResourceDefinition, and the ServiceAccount and permis
 kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
 kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
 
-step "Starting the controller: bin/foo-controller --kubeconfig=$dir/controller.kubeconfig -v=2"
-token=$(kubectl create token foo-controller --namespace=foo-system --duration=24h)
+step "Starting the controller: bin/foo-controller --kubeconfig=$shown/controller.kubeconfig -v=2"
+token=$(kubectl create token foo-controller --namespace=foo-system --duration=8760h) # As long as the certificates.
 cp "$dir/kubeconfig" "$dir/controller.kubeconfig" # Like all files in $dir, only this user can read it.
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials foo-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=foo-controller >/dev/null

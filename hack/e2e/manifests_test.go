@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,11 +43,11 @@ func (c *cluster) script(command string, env ...string) (string, error) {
 	return scriptIn(".", c.Kubeconfig(), command, env...)
 }
 
-// scriptIn is script for a kubeconfig, and for a deployScript that may be in another directory than the repository, see
-// newScriptTree.
+// scriptIn is script for a kubeconfig, or "" for that of the tree's own cluster, and for a deployScript that may be in
+// another directory than the repository, see newScriptTree.
 func scriptIn(root, kubeconfig, command string, env ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(root, deployScript), command)
-	cmd.Env = append(os.Environ(), append([]string{"KUBECONFIG=" + kubeconfig}, env...)...)
+	cmd := exec.Command(filepath.Join(root, deployScript), command, kubeconfig)
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -396,9 +397,15 @@ func TestDeployAndUndeploy(t *testing.T) {
 
 	// A version that never becomes ready: the script reports that, and both copies of the other version stay.
 	out, err := e.script("deploy", "IMAGE=foo-controller:never-ready", "TIMEOUT=5s")
-	if err == nil || !strings.Contains(out, "the nodes do not have the image foo-controller:never-ready") {
-		t.Errorf("%v, want an error with the causes:\n%s", err, out)
+	for _, want := range []string{
+		"the nodes do not have the image foo-controller:never-ready", "Copies of the old one that serve: 2.",
+		" SuccessfulCreate ",
+	} {
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v, want an error with %q:\n%s", err, want, out)
+		}
 	}
+	dep.checkOnlyNewPods(t, out)
 	if n := lowest(); n < 2 {
 		t.Errorf("%d copies were available at one time, want 2 at all times", n)
 	}
@@ -424,6 +431,21 @@ func TestDeployAndUndeploy(t *testing.T) {
 		e.checkNothingLeft(t)
 		if kept {
 			e.kubectl(t, "", "delete", "deployment", "other-app", "-n", "foo-system")
+		}
+	}
+}
+
+// checkOnlyNewPods checks that the output names the new pod, with its state, its events and its log, and no other one.
+func (e *env) checkOnlyNewPods(t *testing.T, out string) {
+	t.Helper()
+	pods, err := e.kube.CoreV1().Pods(e.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		isNew := strings.HasSuffix(pod.Spec.Containers[0].Image, ":never-ready")
+		if n := strings.Count(out, pod.Name); isNew && n < 3 || !isNew && n > 0 {
+			t.Errorf("%s, with the image %s, is %d times in the output:\n%s", pod.Name, pod.Spec.Containers[0].Image, n, out)
 		}
 	}
 }
@@ -509,5 +531,59 @@ func TestDeployUsesNoOtherCluster(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), "make cluster") {
 			t.Errorf("%s: %v, want an error with what to do:\n%s", command, err, out)
 		}
+	}
+}
+
+// Many have an exported KUBECONFIG, of a cluster where others work. All clusters here have stopped: the script says
+// which one it has tried.
+func TestMakeDeployTakesAKubeconfigOnlyFromItsCommandLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	tree := newScriptTree(t, deployScript, "Makefile")
+	stopped := httptest.NewServer(nil)
+	stopped.Close()
+	config, err := os.ReadFile(kubeconfigFor(t, stopped))
+	here, other := filepath.Join(tree, ".cluster/kubeconfig"), filepath.Join(tree, "other")
+	if err := errors.Join(err, os.Mkdir(filepath.Dir(here), 0o700), os.WriteFile(here, config, 0o600),
+		os.WriteFile(other, config, 0o600),
+		os.WriteFile(filepath.Join(tree, "hack/build.sh"), []byte("#!/bin/sh\n"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	// run runs a command in the tree, as a person with this KUBECONFIG.
+	run := func(exported, command string) string {
+		cmd := exec.Command("bash", "-c", `unset MAKEFLAGS MFLAGS MAKELEVEL CLUSTER_DIR IMAGE; eval "$0"`, command)
+		cmd.Dir, cmd.Env = tree, append(os.Environ(), "KUBECONFIG="+exported, "OTHER="+other)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			t.Errorf("%s has not failed", command)
+		}
+		return string(out)
+	}
+	const useHere, useOther = "The cluster in .cluster/kubeconfig does not answer", "/other does not answer"
+	for _, test := range []struct{ exported, command, want string }{
+		{exported: "", command: "make deploy", want: useHere},
+		{exported: here, command: "make undeploy", want: useHere}, // As after `source .cluster/env`.
+		{exported: other, command: "make deploy KUBECONFIG=", want: useHere},
+		{exported: here, command: `make deploy KUBECONFIG="$OTHER"`, want: useOther},
+		{exported: other, command: "make deploy KUBECONFIG= IMAGE='x; touch pwned #'", want: "Installing x; touch pwned #"},
+		{exported: other, command: "make deploy KUBECONFIG= VERSION='v1; touch pwned #'", want: "foo-controller:v1; touch"},
+	} {
+		if out := run(test.exported, test.command); !strings.Contains(out, test.want) {
+			t.Errorf("%s, KUBECONFIG=%s: want %q:\n%s", test.command, test.exported, test.want, out)
+		}
+	}
+	for _, command := range []string{"make deploy", "make undeploy"} {
+		out := run(other, command)
+		_, paste, _ := strings.Cut(out, "For that cluster, type: ")
+		paste, _, _ = strings.Cut(paste, "\n")
+		if lines := strings.Count(out, "deploy: "); lines != 1 || !strings.HasPrefix(paste, command+" KUBECONFIG=") {
+			t.Errorf("%s: want one line with what to type:\n%s", command, out)
+		} else if out := run(other, paste); !strings.Contains(out, useOther) {
+			t.Errorf("%s: want %q:\n%s", paste, useOther, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(tree, "pwned")); err == nil {
+		t.Error("a part of a value was executed")
 	}
 }

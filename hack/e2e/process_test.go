@@ -2,13 +2,19 @@ package e2e
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +24,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -356,8 +363,51 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	t.Run("on SIGTERM", func(t *testing.T) { // TestTryWithMakeRun ends it with Ctrl-C.
 		cmd := exec.Command("hack/run.sh")
 		cmd.Env = append(os.Environ(), "RUN_UNTIL_READY=")
-		playMakeRun(t, cmd, func(string) error { return cmd.Process.Signal(syscall.SIGTERM) })
+		playMakeRun(t, cmd, func(dir string) error {
+			checkPrintedCommands(t, cmd)
+			checkTokenLifetime(t, dir)
+			return cmd.Process.Signal(syscall.SIGTERM)
+		})
 	})
+}
+
+// checkPrintedCommands runs the commands that `make run` prints for another terminal.
+func checkPrintedCommands(t *testing.T, run *exec.Cmd) {
+	t.Helper()
+	printed := regexp.MustCompile(`\n  source .*\n  k .*\n`).FindString(run.Stdout.(*syncBuffer).String())
+	out, err := exec.Command("bash", "-c", printed).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "example-foo scaled") {
+		t.Errorf("%s: %v: %s", printed, err, out)
+	}
+}
+
+// checkTokenLifetime checks that the controller of `make run` can work as long as its cluster, with the rights of its
+// own ServiceAccount. The certificates of the cluster are not renewed either.
+func checkTokenLifetime(t *testing.T, dir string) {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(filepath.Join(dir, "controller.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims struct {
+		Subject string `json:"sub"`
+		Expires int64  `json:"exp"`
+	}
+	parts := strings.Split(config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token, ".")
+	decoded, err := base64.RawURLEncoding.DecodeString(parts[min(1, len(parts)-1)])
+	if err := errors.Join(err, json.Unmarshal(decoded, &claims)); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(config.AuthInfos["admin"].ClientCertificateData)
+	admin, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expires, account := time.Unix(claims.Expires, 0), "system:serviceaccount:foo-system:foo-controller"
+	if expires.Before(admin.NotAfter.Add(-time.Hour)) || claims.Subject != account {
+		t.Errorf("the token is for %s until %s, the certificate of the administrator until %s", claims.Subject, expires,
+			admin.NotAfter)
+	}
 }
 
 // playMakeRun starts `make run` or its script, ends it when the Foo is Ready, and checks that nothing is left behind. end
@@ -369,7 +419,7 @@ func playMakeRun(t *testing.T, cmd *exec.Cmd, end func(dir string) error) string
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "CLUSTER_DIR="+dir)
 	const ready = "foo/example-foo is Ready with 2 of 2 replicas available"
 	out := playScript(t, cmd, ready, func(*exec.Cmd) error { return end(dir) })
-	for _, want := range []string{"NAME ", "  source " + dir + "/env\n", "Nothing is left behind."} {
+	for _, want := range []string{"NAME ", "Nothing is left behind."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q", want)
 		}
@@ -421,7 +471,7 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 				t.Errorf("files are left behind: %v", err)
 			}
 			until(t, "no process is left", func(context.Context) (bool, error) { // The kernel ends those of the pods.
-				return len(processesWith(t, cmd.Dir)) == 0, nil
+				return len(processesWith(t, filepath.Dir(cmd.Dir))) == 0, nil
 			})
 		})
 	}
@@ -525,6 +575,9 @@ func playScript(t *testing.T, cmd *exec.Cmd, ready string, end func(*exec.Cmd) e
 	case <-time.After(eventually):
 		t.Error("did not end")
 	}
+	if strings.Contains(out.String(), "killed everything") {
+		t.Error("the control plane has got two signals")
+	}
 	return out.String()
 }
 
@@ -535,9 +588,9 @@ func newScriptTree(t *testing.T, scripts ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree := t.TempDir()
+	tree := filepath.Join(t.TempDir(), `it's a "tree"`) // As a user may call it.
 	for _, dir := range []string{"hack", "bin"} {
-		if err := os.Mkdir(filepath.Join(tree, dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(tree, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -558,20 +611,57 @@ func newScriptTree(t *testing.T, scripts ...string) string {
 	return tree
 }
 
-func TestMakeRunThatFailsEndsWithAnErrorAndLeavesNothingBehind(t *testing.T) {
+func TestMakeRunThatFailsEndsWithAnErrorAndKeepsOnlyItsLogs(t *testing.T) {
 	waitForRoom(t)
 	tree, temp := newScriptTree(t, "hack/run.sh", "hack/local.sh"), t.TempDir() // Without artifacts to install.
+	dir := filepath.Join(temp, "cluster")
 	cmd := exec.Command(filepath.Join(tree, "hack/run.sh"))
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "CLUSTER_DIR="+filepath.Join(temp, "cluster"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "CLUSTER_DIR="+dir)
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "artifacts/crd") {
-		t.Errorf("ended with %v, want an error and what is missing:\n%s", err, out)
+	for _, want := range []string{"artifacts/crd", "The logs are kept until the next start: " + dir + "\n"} {
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("ended with %v, want an error with %q:\n%s", err, want, out)
+		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(temp, "*")); len(left) > 0 {
-		t.Errorf("files are left behind: %v", left)
+	var left []string
+	err = filepath.WalkDir(temp, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			left = append(left, strings.TrimPrefix(path, dir+"/"))
+		}
+		return err
+	})
+	slices.Sort(left)
+	const want = "cluster.log logs/etcd.log logs/kube-apiserver.log logs/kube-controller-manager.log " +
+		"logs/kube-scheduler.log logs/kwok.log"
+	if have := strings.Join(left, " "); err != nil || have != want {
+		t.Errorf("%v; files that are left behind: %s\nwant: %s", err, have, want)
 	}
 	if left := processesWith(t, temp); len(left) > 0 {
 		t.Errorf("processes are left behind: %v", left)
+	}
+}
+
+// etcd does not start with the first of these sizes, and nothing can be written with the second one, not even a log.
+func TestMakeRunNamesAFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
+		t.Skipf("this machine permits no user namespaces: %v: %s", err, out)
+	}
+	for _, size := range []string{"24m", "4k"} {
+		disk := t.TempDir()
+		const script = `mount -t tmpfs -o size="$0" none "$1" && CLUSTER_DIR="$1/it's full" hack/run.sh; ` +
+			`echo "exit code $?; left: $(ls "$1"/*)"`
+		out, err := exec.Command("unshare", "-rm", "bash", "-c", script, size, disk).CombinedOutput()
+		for _, want := range []string{
+			"no space left on device", disk + "/it's full", "The logs are kept until the next start: " + disk + `/it\'s\ full`,
+			"exit code 1; left: cluster.log\n",
+		} {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("a disk of %s: %v, the output lacks %q:\n%s", size, err, want, out)
+			}
+		}
 	}
 }
 

@@ -124,7 +124,7 @@ func (c *cluster) startAgain(ctx context.Context, name string) error {
 
 // askControl asks the "up" that runs in dir to kill or start a component.
 func askControl(dir, verb, name string) error {
-	notUp := fmt.Errorf("no cluster is running in %s (start one with: bin/localcluster up --dir %s)", dir, dir)
+	notUp := fmt.Errorf("no cluster is running in %s (start one with: bin/localcluster up --dir %s)", dir, quoted(dir))
 	data, err := os.ReadFile(filepath.Join(dir, controlFile))
 	if errors.Is(err, fs.ErrNotExist) || !isLocked(dir) {
 		return notUp

@@ -139,7 +139,7 @@ func runKubectl(dir string, args []string) error {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if _, err := os.Stat(kubeconfig); err != nil {
 		return fmt.Errorf("there is no cluster in %s: no kubeconfig (start one with: bin/localcluster up --dir %s; "+
-			"make run, make cluster and make tutorial print the line for theirs)", dir, dir)
+			"make run, make cluster and make tutorial print the line for theirs)", dir, quoted(dir))
 	}
 	os.Setenv("KUBECONFIG", kubeconfig)
 	// kubectl caches the kinds of the server at an address for hours. Another cluster may have had that

@@ -181,7 +181,7 @@ func isPortTaken(err error) bool {
 	return errors.As(err, &death) && death.portTaken()
 }
 
-// logTail returns the last lines that the process has written to its log.
+// logTail returns the last lines that the process has written to its log, before the stack of a panic.
 func (p *process) logTail() string {
 	const lines, bytes = 20, 16 << 10
 	f, err := os.Open(p.log)
@@ -198,7 +198,8 @@ func (p *process) logTail() string {
 	if err != nil {
 		return err.Error()
 	}
-	all := strings.Split(strings.TrimSpace(string(tail)), "\n")
+	text, _, _ := strings.Cut(string(tail), "\ngoroutine ")
+	all := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,7 +66,25 @@ func up(opts upOptions) error {
 	if errors.As(err, &asked) {
 		return nil
 	}
-	return err
+	return c.nameFullDisk(err)
+}
+
+// etcdSegment is how much space etcd takes at a time, in MB.
+const etcdSegment = 64
+
+// nameFullDisk adds to the error of a cluster that its disk is full. The error may not name that cause: the logs are on
+// the same disk.
+func (c *cluster) nameFullDisk(err error) error {
+	var disk syscall.Statfs_t
+	if syscall.Statfs(c.dir, &disk) != nil {
+		return err
+	}
+	free := disk.Bavail * uint64(disk.Bsize) / 1e6
+	if free >= etcdSegment {
+		return err
+	}
+	return fmt.Errorf("%w: %s has %d MB left, and etcd needs %d at a time\n%w",
+		syscall.ENOSPC, c.dir, free, etcdSegment, err)
 }
 
 func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
@@ -134,11 +153,14 @@ func (c *cluster) upAndWait(ctx context.Context, opts upOptions) error {
 	}
 	defer closeControl()
 
-	printLine("up after %.1f s; export KUBECONFIG=%s", time.Since(began).Seconds(), c.file("kubeconfig"))
+	printLine("up after %.1f s; export KUBECONFIG=%s", time.Since(began).Seconds(), quoted(c.file("kubeconfig")))
 	printLine("ready")
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
+
+// quoted returns a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)

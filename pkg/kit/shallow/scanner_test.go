@@ -183,7 +183,8 @@ func TestMemoryDoesNotGrowWithTheLengthOfAResponse(t *testing.T) {
 				}
 			})
 		}
-		if short, long := allocations(1), allocations(100); long > short {
+		// One for each buffer would be 99 more. Single ones may be those of other goroutines.
+		if short, long := allocations(1), allocations(100); long > short+10 {
 			t.Errorf("%s: %.0f allocations for a short response, %.0f for a long one", repeated, short, long)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -234,9 +235,9 @@ func TestErrorsOfUsersHaveInstructions(t *testing.T) {
 			"start takes one component: choose one of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok"},
 		{"started twice", []string{"start", "etcd", "--dir", up.dir}, "etcd is running already"},
 		{"nothing to kill", []string{"kill", "etcd", "--dir", nowhere},
-			fmt.Sprintf("no cluster is running in %s (start one with: bin/localcluster up --dir %s)", nowhere, nowhere)},
+			fmt.Sprintf("no cluster is running in %s (start one with: bin/localcluster up --dir '%s')", nowhere, nowhere)},
 		{"nothing to ask", []string{"kubectl", "--dir", nowhere, "--", "get", "pods"},
-			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: bin/localcluster up --dir %s; "+
+			fmt.Sprintf("there is no cluster in %s: no kubeconfig (start one with: bin/localcluster up --dir '%s'; "+
 				"make run, make cluster and make tutorial print the line for theirs)",
 				nowhere, nowhere)},
 	}
@@ -343,6 +344,24 @@ func TestADeathDuringStartIsReported(t *testing.T) {
 	up := launchCluster(t, dir)
 	expectExit(t, up, 1)
 	expectDeath(t, up, "etcd", "exit status 1")
+}
+
+// Two sizes of a disk: etcd does not start with the first one, and a certificate does not fit with the second one.
+func TestAFullDiskIsNamed(t *testing.T) {
+	needBinary(t)
+	if out, err := exec.Command("unshare", "-rm", "true").CombinedOutput(); err != nil {
+		t.Skipf("this machine permits no user namespaces: %v: %s", err, out)
+	}
+	for _, size := range []string{"24m", "4k"} {
+		const script = `mount -t tmpfs -o size="$1" none "$2" && exec "$0" up --dir "$2/cluster"`
+		disk := t.TempDir()
+		out, err := exec.Command("unshare", "-rm", "sh", "-c", script, binary, size, disk).CombinedOutput()
+		_, report, _ := strings.Cut(string(out), "localcluster: ")
+		if exitCode(err) != 1 || !strings.Contains(report, "no space left on device") ||
+			!strings.Contains(report, disk+"/cluster") || strings.Contains(report, "\ngoroutine ") {
+			t.Errorf("a disk of %s: %v\n%s", size, err, out)
+		}
+	}
 }
 
 func TestADeathAfterStartingAgainIsReportedToBoth(t *testing.T) {

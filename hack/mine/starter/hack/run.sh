@@ -25,11 +25,14 @@ clean_up() {
 	set +o errexit
 	step "Stopping the controller, then the control plane"
 	for ((i = ${#started[@]} - 1; i >= 0; i--)); do
-		kill -TERM "${started[i]}" 2>/dev/null
+		((i)) && kill -TERM "${started[i]}" 2>/dev/null
+		((i)) || exec 9>&- # To the control plane, a signal after Ctrl-C is the second one.
 		wait "${started[i]}" 2>/dev/null
 	done
-	rm -rf "$dir"
-	[[ -z $stopping ]] || exit 0
+	[[ -z $stopping ]] || status=0
+	((status)) || rm -rf "$dir"
+	((!status)) || find "$dir" -mindepth 1 ! -name '*.log' -delete 2>/dev/null # A folder with logs is not empty.
+	((!status)) || echo "The logs are kept until the next start: $dir"
 	exit "$status"
 }
 
@@ -52,7 +55,8 @@ trap 'stopping=yes; exit' INT TERM
 step "Starting Kubernetes: etcd, API server, controllers, scheduler and a simulated node, all on loopback"
 mkfifo "$dir/hold" # Only this script holds it open, as descriptor 9. What reads from it ends when the script does.
 exec 9<>"$dir/hold"
-bin/localcluster up --dir "$dir" --stop-with-stdin <"$dir/hold" >"$dir/cluster.log" 2>&1 9>&- &
+# It prints errors to the terminal, because the disk may be full.
+bin/localcluster up --dir "$dir" --stop-with-stdin <"$dir/hold" >"$dir/cluster.log" 9>&- &
 cluster=$!
 started+=("$cluster")
 wait_for_log '^ready$' "$dir/cluster.log" "$cluster" "The control plane did not start"
@@ -62,7 +66,7 @@ kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
 kubectl wait --for=condition=Established crd/widgets.acme.example.com
 
 step "Starting the controller: bin/widget-controller --kubeconfig=$dir/controller.kubeconfig"
-token=$(kubectl create token widget-controller --namespace=widget-system --duration=24h)
+token=$(kubectl create token widget-controller --namespace=widget-system --duration=8760h) # As the certificates.
 cp "$dir/kubeconfig" "$dir/controller.kubeconfig"
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials widget-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=widget-controller >/dev/null
