@@ -2,8 +2,10 @@ package logging
 
 import (
 	"flag"
+	"fmt"
 
 	"k8s.io/client-go/features"
+	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 )
@@ -24,6 +26,14 @@ func AddFlags(fs *flag.FlagSet) (apply func() error) {
 		readFeatureGates()
 		return logsapi.ValidateAndApply(config, nil)
 	}
+}
+
+// SetLevel sets the level of the log while the process runs. The flag -v sets it at the start.
+func SetLevel(level string) error {
+	if _, err := logs.GlogSetter(level); err != nil {
+		return fmt.Errorf("%q is no level of the log; give a number such as 0, 2 or 4", level)
+	}
+	return nil
 }
 
 // readFeatureGates makes client-go read its feature gates from the environment. client-go then logs all of them at V(1)
