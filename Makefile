@@ -150,7 +150,7 @@ test-image: #- the container image
 test-tutorial: build #- play each step of the tutorial
 	@go test -count=1 -v -timeout 30m -run TestPlays ./hack/tutorial
 
-test-monitoring: #- test the alerts with Prometheus' rule engine
+test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 	@$(call in,hack/monitoring) -timeout 10m ./...
 
 .PHONY: test-all

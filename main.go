@@ -90,7 +90,8 @@ func run(args []string, stdout io.Writer) error {
 	}
 	controller.queue.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
-	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos))
+	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
+		metrics.Problems("foo_controller", process.Problems))
 
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), caches.informers, controller.queue.Check())
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,7 @@ import (
 const (
 	writesPolicy = "foo-controller-writes"
 	labelsPolicy = "foo-controller-labels"
+	podsPolicy   = "foo-controller-pods"
 	// manifests is the kustomization of the controller.
 	manifests = "artifacts/deploy"
 )
@@ -44,6 +46,7 @@ func (e *env) as(t *testing.T, user string) caller {
 	t.Helper()
 	config := rest.CopyConfig(e.config)
 	config.Impersonate.UserName = user
+	config.WarningHandler = rest.NoWarnings{} // A dry run has the warnings of a write.
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -201,10 +204,11 @@ type admissionRow struct {
 	name    string
 	request request
 	refused string // The policy that refuses it.
+	message string // A part of its message.
 }
 
-// The stored Deployments are: foreign, which no Foo controls; web, which a Foo controls, with the labels; and sample,
-// which a Foo controls, without the labels.
+// The stored Deployments are: foreign, which no Foo controls; web, which a Foo controls, with the labels; sample, which
+// a Foo controls, without the labels; and favoured, which a Foo controls and to which somebody has given privileges.
 var controllerRows = []admissionRow{
 	{name: "creates a Deployment that a Foo controls", request: creates(owned)},
 	{name: "creates one with the labels", request: creates(ownedAndLabelled)},
@@ -322,6 +326,8 @@ var userRows = []admissionRow{
 	},
 	{name: "gives a foreign Deployment to a Foo", request: patches("foreign", ownerPatch(fooOwner()))},
 	{name: "takes a Deployment from its Foo", request: patches("web", ownerPatch())},
+	{name: "creates a privileged Deployment", request: creates(favoured)},
+	{name: "gives privileges to the Deployment of a Foo", request: replaces("web", favoured)},
 	{name: "scales a Deployment", request: scales("web")},
 	{name: "deletes a Deployment", request: deletes("web")},
 	{name: "deletes all Deployments", request: deletesAll("")},
@@ -382,6 +388,266 @@ var userRows = []admissionRow{
 	},
 }
 
+// A privilege is what the controller may not give to pods: how, and the words of the refusal.
+type privilege struct {
+	words string
+	edit  func(pod *corev1.PodTemplateSpec, nginx *corev1.Container)
+}
+
+// inContext returns an edit of the security context of the container.
+func inContext(edit func(*corev1.SecurityContext)) func(*corev1.PodTemplateSpec, *corev1.Container) {
+	return func(_ *corev1.PodTemplateSpec, c *corev1.Container) {
+		c.SecurityContext = &corev1.SecurityContext{}
+		edit(c.SecurityContext)
+	}
+}
+
+// inPodContext returns an edit of the security context of the pod.
+func inPodContext(edit func(*corev1.PodSecurityContext)) func(*corev1.PodTemplateSpec, *corev1.Container) {
+	return func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{}
+		edit(pod.Spec.SecurityContext)
+	}
+}
+
+// withVolume returns an edit that adds a volume.
+func withVolume(source corev1.VolumeSource) func(*corev1.PodTemplateSpec, *corev1.Container) {
+	return func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: source})
+	}
+}
+
+var (
+	ofTheSecret = corev1.LocalObjectReference{Name: "passwords"}
+	privileges  = []privilege{
+		{words: "hostNetwork", edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) { pod.Spec.HostNetwork = true }},
+		{words: "hostPID", edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) { pod.Spec.HostPID = true }},
+		{words: "hostIPC", edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) { pod.Spec.HostIPC = true }},
+		{
+			words: "automountServiceAccountToken",
+			edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+				pod.Spec.AutomountServiceAccountToken = new(true)
+			},
+		},
+		{
+			words: "serviceAccountName admin",
+			edit:  func(pod *corev1.PodTemplateSpec, _ *corev1.Container) { pod.Spec.ServiceAccountName = "admin" },
+		},
+		{
+			words: "serviceAccountName old", // By the former name of the field.
+			edit:  func(pod *corev1.PodTemplateSpec, _ *corev1.Container) { pod.Spec.DeprecatedServiceAccount = "old" },
+		},
+		{
+			words: "sysctls kernel.shm_rmid_forced=1",
+			edit: inPodContext(func(c *corev1.PodSecurityContext) {
+				c.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "1"}}
+			}),
+		},
+		{
+			words: "an annotation against AppArmor",
+			edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+				pod.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/nginx": "unconfined"}
+			},
+		},
+		{
+			words: "pod without AppArmor",
+			edit: inPodContext(func(c *corev1.PodSecurityContext) {
+				c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+			}),
+		},
+		{
+			words: "nginx without AppArmor",
+			edit: inContext(func(c *corev1.SecurityContext) {
+				c.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+			}),
+		},
+		{
+			words: "pod without seccomp",
+			edit: inPodContext(func(c *corev1.PodSecurityContext) {
+				c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+			}),
+		},
+		{
+			words: "nginx with SELinux ::spc_t",
+			edit: inContext(func(c *corev1.SecurityContext) {
+				c.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t", Level: "s0"}
+			}),
+		},
+		{
+			words: "pod as hostProcess",
+			edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+				pod.Spec.HostNetwork = true // Without it, the API server refuses hostProcess.
+				pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+					WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
+				}
+			},
+		},
+		{
+			words: "nginx privileged",
+			edit:  inContext(func(c *corev1.SecurityContext) { c.Privileged = new(true) }),
+		},
+		{
+			words: "prepare privileged",
+			edit: func(pod *corev1.PodTemplateSpec, _ *corev1.Container) {
+				pod.Spec.InitContainers = []corev1.Container{{
+					Name: "prepare", Image: "a", SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
+				}}
+			},
+		},
+		{
+			words: "nginx with another procMount",
+			edit: func(pod *corev1.PodTemplateSpec, c *corev1.Container) {
+				pod.Spec.HostUsers = new(false) // Without it, the API server refuses this procMount.
+				c.SecurityContext = &corev1.SecurityContext{ProcMount: new(corev1.UnmaskedProcMount)}
+			},
+		},
+		{
+			words: "nginx with the capabilities NET_BIND_SERVICE,SYS_ADMIN",
+			edit: inContext(func(c *corev1.SecurityContext) {
+				c.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_BIND_SERVICE", "SYS_ADMIN"}}
+			}),
+		},
+		{
+			words: "nginx with the host ports 22",
+			edit: func(_ *corev1.PodTemplateSpec, c *corev1.Container) {
+				c.Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 22, HostPort: 22}}
+			},
+		},
+		{
+			words: "nginx with the Secrets passwords",
+			edit: func(_ *corev1.PodTemplateSpec, c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "PASSWORD", ValueFrom: &corev1.EnvVarSource{
+					SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ofTheSecret, Key: "admin"},
+				}}}
+			},
+		},
+		{
+			words: "nginx with all of the Secrets passwords",
+			edit: func(_ *corev1.PodTemplateSpec, c *corev1.Container) {
+				c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ofTheSecret}}}
+			},
+		},
+		{
+			words: "the volume data",
+			edit:  withVolume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}),
+		},
+		{
+			words: "the volume data",
+			edit:  withVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "passwords"}}),
+		},
+		{
+			words: "the volume data",
+			edit: withVolume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+			}}),
+		},
+	}
+)
+
+// favoured gives the pods of a Deployment privileges, as somebody may who may change it.
+func favoured(dep *appsv1.Deployment) {
+	pod := &dep.Spec.Template.Spec
+	pod.HostPID, pod.ServiceAccountName = true, "admin"
+	pod.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: "/var"}}}}
+	nginx := &pod.Containers[0]
+	nginx.SecurityContext = &corev1.SecurityContext{
+		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}},
+	}
+	nginx.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ofTheSecret}}}
+}
+
+// mutated makes changes that webhooks make, and that give no privileges.
+func mutated(dep *appsv1.Deployment) {
+	pod := &dep.Spec.Template.Spec
+	pod.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot:   new(true),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c1,c2"},
+	}
+	pod.Containers[0].SecurityContext = &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		Capabilities: &corev1.Capabilities{
+			Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"},
+		},
+	}
+	pod.InitContainers = []corev1.Container{{Name: "wait", Image: "a"}}
+	pod.Containers = append(pod.Containers, corev1.Container{
+		Name: "proxy", Image: "a", Ports: []corev1.ContainerPort{{ContainerPort: 15001}},
+		Env: []corev1.EnvVar{{Name: "NODE", ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"},
+		}}},
+	})
+	pod.ServiceAccountName, pod.NodeSelector = "default", map[string]string{"pool": "web"}
+	pod.Tolerations = []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}
+	pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+	pod.Volumes = []corev1.Volume{
+		{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "certificates", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}}},
+	}
+}
+
+// privilegeRows are requests of the controller for pods with and without privileges.
+func privilegeRows() []admissionRow {
+	rows := []admissionRow{
+		{
+			name:    "creates a Deployment that webhooks change",
+			request: creates(func(dep *appsv1.Deployment) { owned(dep); mutated(dep) }),
+		},
+		{name: "corrects a Deployment that webhooks change", request: replaces("web", mutated)},
+		{
+			name:    "corrects a Deployment with privileges",
+			request: patchesAs(types.StrategicMergePatchType, "favoured", newerImage),
+		},
+		{
+			name: "takes privileges away",
+			request: replaces("favoured", func(dep *appsv1.Deployment) {
+				dep.Spec.Template.Spec = deploymentOf("", nothing).Spec.Template.Spec
+			}),
+		},
+		{
+			name: "adds a capability to those that somebody gave",
+			request: replaces("favoured", func(dep *appsv1.Deployment) {
+				dep.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities = &corev1.Capabilities{
+					Add: []corev1.Capability{"SYS_PTRACE"},
+				}
+			}),
+			refused: podsPolicy, message: "privileges: nginx with the capabilities SYS_PTRACE",
+		},
+		{
+			name: "changes a volume that somebody gave",
+			request: replaces("favoured", func(dep *appsv1.Deployment) {
+				dep.Spec.Template.Spec.Volumes[0].HostPath.Path = "/etc"
+			}),
+			refused: podsPolicy, message: "privileges: the volume data",
+		},
+		{
+			name:    "creates a privileged Deployment by server-side apply",
+			request: applies("new", func(dep *appsv1.Deployment) { owned(dep); privileged(dep) }),
+			refused: podsPolicy, message: "hostPID; serviceAccountName namespace-controller; nginx privileged",
+		},
+	}
+	for _, p := range privileges {
+		edit := func(dep *appsv1.Deployment) { p.edit(&dep.Spec.Template, &dep.Spec.Template.Spec.Containers[0]) }
+		rows = append(rows,
+			admissionRow{
+				name:    "creates a Deployment with " + p.words,
+				request: creates(func(dep *appsv1.Deployment) { owned(dep); edit(dep) }),
+				refused: podsPolicy, message: p.words,
+			},
+			admissionRow{
+				name:    "gives its Deployment " + p.words,
+				request: replaces("web", edit), refused: podsPolicy, message: p.words,
+			})
+	}
+	return rows
+}
+
+// newerImage is a strategic merge patch as the controller sends it after an edit of the Foo.
+const newerImage = `{"metadata":{"labels":{"samplecontroller.k8s.io/foo-generation":"2"}},"spec":{"replicas":2,` +
+	`"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:2"}]}}}}`
+
 const (
 	madeFor    = v1alpha1.LabelMadeFor
 	generation = v1alpha1.LabelFooGeneration
@@ -419,15 +685,16 @@ func (e *env) testRows(t *testing.T) {
 	store("foreign", nothing)
 	store("sample", owned)
 	store("web", ownedAndLabelled)
+	store("favoured", func(dep *appsv1.Deployment) { ownedAndLabelled(dep); favoured(dep) })
 	store("unlabelled", func(dep *appsv1.Deployment) { dep.Labels = nil })
 	for _, namespace := range []string{"foo-system", "elsewhere"} {
 		e.deploy(t, namespace)
 		t.Run(namespace, func(t *testing.T) { e.testAdmission(t, namespace) })
 	}
-	e.kubectl(t, "", "delete", "validatingadmissionpolicybinding", writesPolicy, labelsPolicy)
+	e.kubectl(t, "", "delete", "validatingadmissionpolicybinding", writesPolicy, labelsPolicy, podsPolicy)
 	e.waitForPolicies(t, "elsewhere", false)
 	user, controller := e.as(t, ""), e.as(t, serviceAccount("elsewhere"))
-	for _, row := range controllerRows {
+	for _, row := range slices.Concat(controllerRows, privilegeRows()) {
 		if err := row.request(controller); err != nil {
 			t.Errorf("without the policies, the controller %s: %v", row.name, err)
 		}
@@ -454,7 +721,7 @@ func (e *env) testAdmission(t *testing.T, namespace string) {
 		}
 		rows := userRows
 		if who == "the controller" {
-			rows = controllerRows
+			rows = slices.Concat(controllerRows, privilegeRows())
 		}
 		for _, row := range rows {
 			t.Run(who+" "+row.name, func(t *testing.T) { row.check(t, e.as(t, user)) })
@@ -467,8 +734,9 @@ func (row admissionRow) check(t *testing.T, c caller) {
 	switch {
 	case row.refused == "" && err != nil:
 		t.Errorf("it is refused: %v", err)
-	case row.refused != "" && !(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+row.refused+"'")):
-		t.Errorf("the answer is %v, want a refusal of the policy %s", err, row.refused)
+	case row.refused != "" && !(apierrors.IsForbidden(err) && strings.Contains(err.Error(), "'"+row.refused+"'") &&
+		strings.Contains(err.Error(), row.message)):
+		t.Errorf("the answer is %v, want a refusal of the policy %s with %q", err, row.refused, row.message)
 	}
 }
 
@@ -493,7 +761,8 @@ func (e *env) waitForPolicies(t *testing.T, namespace string, inForce bool) {
 	until(t, "the policies apply", func(context.Context) (bool, error) {
 		writes := refuses(writesPolicy, controller.create(nothing)) && controller.create(owned) == nil
 		labels := refuses(labelsPolicy, user.patch(policyProbe, labelPatch(madeFor, "x")))
-		return writes == inForce && labels == inForce, nil
+		pods := refuses(podsPolicy, controller.create(func(dep *appsv1.Deployment) { owned(dep); privileged(dep) }))
+		return writes == inForce && labels == inForce && pods == inForce, nil
 	})
 }
 
@@ -509,6 +778,10 @@ func (e *env) allowEverything(t *testing.T, user string) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
+	until(t, "the permissions are in force", func(ctx context.Context) (bool, error) {
+		deployments := permission{verb: "create", group: "apps", resource: "deployments", namespace: e.namespace}
+		return e.may(ctx, t, user, deployments), nil
+	})
 }
 
 // serviceAccount returns the user name of the controller in a namespace.

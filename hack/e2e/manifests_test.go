@@ -224,8 +224,8 @@ func TestAKustomizationMovesAndRenamesEverything(t *testing.T) {
 	want := map[string]int{
 		"ClusterRoleBinding to ClusterRole": 2, "ClusterRoleBinding to ServiceAccount": 2,
 		"RoleBinding to Role": 1, "RoleBinding to ServiceAccount": 1, "Deployment to ServiceAccount": 1,
-		"ValidatingAdmissionPolicyBinding to ClusterRoleBinding":        2,
-		"ValidatingAdmissionPolicyBinding to ValidatingAdmissionPolicy": 2,
+		"ValidatingAdmissionPolicyBinding to ClusterRoleBinding":        3,
+		"ValidatingAdmissionPolicyBinding to ValidatingAdmissionPolicy": 3,
 	}
 	if diff := cmp.Diff(want, references); diff != "" {
 		t.Errorf("names of other objects (-want +have):\n%s", diff)

@@ -126,8 +126,6 @@ func knownValues(label string) []string {
 	switch label {
 	case "outcome":
 		return []string{string(plan.Done), string(plan.Retry), string(plan.Wait), string(plan.Terminal)}
-	case "request":
-		return []string{string(plan.ReadFoo), string(plan.ReadDeployment), string(plan.UpdateStatus)}
 	}
 	return nil
 }

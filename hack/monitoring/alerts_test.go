@@ -11,18 +11,20 @@ import (
 
 // Series of the copies a and b of the controller.
 const (
-	upA      = `up{job="foo-controller",namespace="foo-system",pod="a"}`
-	upB      = `up{job="foo-controller",namespace="foo-system",pod="b"}`
-	leaderA  = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
-	leaderB  = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="b",name="foo-controller"}`
-	cacheA   = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="a",resource="foos"}`
-	cacheB   = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="b",resource="foos"}`
-	doneA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="done"}`
-	retryA   = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="retry"}`
-	waitA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="wait"}`
-	depthA   = `workqueue_depth{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
-	panicsA  = `foo_controller_panics_total{job="foo-controller",namespace="foo-system",pod="a"}`
-	startedA = `process_start_time_seconds{job="foo-controller",namespace="foo-system",pod="a"}`
+	upA       = `up{job="foo-controller",namespace="foo-system",pod="a"}`
+	upB       = `up{job="foo-controller",namespace="foo-system",pod="b"}`
+	leaderA   = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
+	leaderB   = `leader_election_master_status{job="foo-controller",namespace="foo-system",pod="b",name="foo-controller"}`
+	cacheA    = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="a",resource="foos"}`
+	cacheB    = `informer_store_resource_version{job="foo-controller",namespace="foo-system",pod="b",resource="foos"}`
+	doneA     = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="done"}`
+	retryA    = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="retry"}`
+	waitA     = `foo_controller_syncs_total{job="foo-controller",namespace="foo-system",pod="a",outcome="wait"}`
+	depthA    = `workqueue_depth{job="foo-controller",namespace="foo-system",pod="a",name="foo-controller"}`
+	problemsA = `foo_controller_problems{job="foo-controller",namespace="foo-system",pod="a"}`
+	problemsB = `foo_controller_problems{job="foo-controller",namespace="foo-system",pod="b"}`
+	panicsA   = `foo_controller_panics_total{job="foo-controller",namespace="foo-system",pod="a"}`
+	startedA  = `process_start_time_seconds{job="foo-controller",namespace="foo-system",pod="a"}`
 )
 
 // waited is the series of a bucket of the time that keys of a have waited.
@@ -35,12 +37,6 @@ func waited(le string) string {
 func requests(method, code string) string {
 	return fmt.Sprintf(`rest_client_requests_total{job="foo-controller",namespace="foo-system",pod="a",host="h",`+
 		`method=%q,code=%q}`, method, code)
-}
-
-// answers is the series of the requests of a about Foos and Deployments.
-func answers(request, code string) string {
-	return fmt.Sprintf(`foo_controller_requests_total{job="foo-controller",namespace="foo-system",pod="a",rule="r",`+
-		`request=%q,code=%q}`, request, code)
 }
 
 // foos is the series of the Foos with a reason that a has in its cache.
@@ -64,15 +60,12 @@ var healthy = timeline{
 	foos("Creating"): "0x120", foos("Refused"): "0x120", foos("Available"): "100x120", foos("Paused"): "20x120",
 	foos("FieldsOverridden"): "20x120",
 
-	panicsA:                                   "0x120",
-	startedA:                                  "1000x120",
-	requests("GET", "200"):                    "0+6x120",
-	requests("GET", "404"):                    "0+6x120",
-	answers("update status of Foo", "2xx"):    "0+60x120",
-	answers("update status of Foo", "409"):    "0+1x120",
-	answers("get Foo", "404"):                 "0+1x120",
-	answers("create Deployment", "2xx"):       "0+1x120",
-	requests("PUT", "200"):                    "0+60x120",
+	problemsA: "0x120", problemsB: "0x120",
+	panicsA:                "0x120",
+	startedA:               "1000x120",
+	requests("GET", "200"): "0+6x120",
+	requests("GET", "404"): "0+6x120",
+	requests("PUT", "200"): "0+60x120",
 	strings.Replace(upA, "foo-", "other-", 1): "0x120",
 }
 
@@ -227,14 +220,20 @@ func TestAlerts(t *testing.T) {
 			series: timeline{retryA: "0x29 0+100x90", doneA: "0+600x120", waitA: "0+600x120"},
 		},
 		{
-			name:   "the status may not be written",
-			series: timeline{answers("update status of Foo", "403"): "0x29 0+1x90"},
-			first:  41,
-			fires:  []string{"FooControllerForbidden 403 foo-system a update status of Foo warning"},
+			name:   "a permission is missing",
+			series: timeline{problemsA: "0x29 1x90"},
+			first:  35,
+			fires:  []string{"FooControllerProblem foo-system warning"},
 		},
 		{
-			name:   "a quota refuses a Deployment",
-			series: timeline{answers("create Deployment", "403"): "0x29 0+1x90"},
+			name:   "the standby has a problem, then the leader has another one",
+			series: timeline{problemsA: "0x32 2x90", problemsB: "0x29 1x3 0x90"},
+			first:  35,
+			fires:  []string{"FooControllerProblem foo-system warning"},
+		},
+		{
+			name:   "the API server restarts, which takes 4 minutes",
+			series: timeline{problemsA: "0x29 1x3 0x90", problemsB: "0x29 1x3 0x90"},
 		},
 		{
 			name:   "a Foo has no status",

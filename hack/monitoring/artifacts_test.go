@@ -47,22 +47,13 @@ func TestEachMetricIsThatOfTheController(t *testing.T) {
 	selector := regexp.MustCompile(`([a-z_]+)\{[^}]*\}`)
 	for _, rule := range alerts(t) {
 		expr := rule.Expr.String()
-		parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
-		if err != nil {
-			t.Fatalf("%s: %v", rule.Alert, err)
-		}
 		var metrics, found []string
-		parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
-			metric, ok := node.(*parser.VectorSelector)
-			if !ok {
-				return nil
-			}
+		for _, metric := range metricsOf(t, expr) {
 			metrics = append(metrics, metric.Name)
 			if !slices.ContainsFunc(metric.LabelMatchers, isOurJob) {
 				t.Errorf("%s: %s is not limited to the job foo-controller", rule.Alert, metric)
 			}
-			return nil
-		})
+		}
 		for _, match := range selector.FindAllStringSubmatch(expr, -1) {
 			found = append(found, match[1])
 		}
@@ -72,6 +63,22 @@ func TestEachMetricIsThatOfTheController(t *testing.T) {
 			t.Errorf("%s has the metrics %q, and with labels %q", rule.Alert, metrics, found)
 		}
 	}
+}
+
+// metricsOf returns the metrics in an expression, with their labels.
+func metricsOf(t *testing.T, expr string) (metrics []*parser.VectorSelector) {
+	t.Helper()
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
+		if metric, ok := node.(*parser.VectorSelector); ok {
+			metrics = append(metrics, metric)
+		}
+		return nil
+	})
+	return metrics
 }
 
 func isOurJob(matcher *labels.Matcher) bool {

@@ -62,5 +62,9 @@ func IsConflict(err error) bool {
 	if errors.As(err, &joined) {
 		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !IsConflict(one) })
 	}
+	var status apierrors.APIStatus // A webhook may refuse with such a code, too, but names no object.
+	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
+		return false
+	}
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/leader"
+	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/serving"
 )
@@ -158,6 +159,13 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	}
 	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
 		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values,
+		SetLevel: func(level string) error {
+			err := logging.SetLevel(level)
+			if err == nil {
+				klog.FromContext(ctx).Info("Set the level of the log", "level", level)
+			}
+			return err
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--debug-bind-address: %w", err)
@@ -223,6 +231,9 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 	}
 	return permissions
 }
+
+// Problems returns how many problems /readyz shows that an administrator has to solve. It is for a metric.
+func (p *Process) Problems() int { return len(p.reporter.Problems()) }
 
 // problems returns what an administrator has to solve, or nothing.
 func (p *Process) problems() string { return strings.Join(p.reporter.Problems(), "; ") }

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/sim/apisim"
@@ -191,6 +192,9 @@ func TestAProcessWritesOnlyWhileItLeads(t *testing.T) {
 	<-leads
 	f.eventually("/readyz", "200")
 	f.eventually("/healthz", "200")
+	if n := f.Problems(); n != 0 {
+		t.Errorf("%d problems, want none", n)
+	}
 	stop()
 	if err := <-stopped; err != nil {
 		t.Errorf("Lead: %v", err)
@@ -226,6 +230,9 @@ func TestAProcessThatCannotListDoesNotLead(t *testing.T) {
 	f.eventually("/readyz", "500 [-]configmaps failed: not listed yet: ")
 	f.eventually("/readyz/cluster", "500")
 	f.eventually("/healthz", "200") // A restart would not help.
+	if n := f.Problems(); n != 1 {
+		t.Errorf("%d problems, want 1", n)
+	}
 	stop()
 	if err := <-stopped; err != nil {
 		t.Errorf("Lead: %v", err)
@@ -251,6 +258,40 @@ func TestAProcessDoesNotLeadBeforeItsCachesAreFilled(t *testing.T) {
 	stop()
 	if err := <-stopped; err != nil {
 		t.Errorf("Lead: %v", err)
+	}
+}
+
+func TestTheLevelOfTheLogIsSetAtRunTime(t *testing.T) {
+	address := freeAddress(t)
+	f := newFixture(t, "--debug-bind-address="+address)
+	f.serve(t.Context())
+	for _, test := range []struct {
+		level, want string
+		logs        bool // At level 4.
+	}{
+		{level: "4", want: "200 the level of the log is 4", logs: true},
+		{level: "high", want: `400 "high" is no level of the log; give a number such as 0, 2 or 4`, logs: true},
+		{level: "-1", want: `400 "-1" is no level of the log; give a number such as 0, 2 or 4`, logs: true},
+		{level: "0", want: "200 the level of the log is 0"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/debug/flags/v",
+			strings.NewReader(test.level))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		got := fmt.Sprint(response.StatusCode, " ", strings.TrimSpace(string(body)))
+		if logs := klog.V(4).Enabled(); got != test.want || logs != test.logs {
+			t.Errorf("%s: %s, and level 4 is in the log: %t", test.level, got, logs)
+		}
 	}
 }
 

@@ -177,6 +177,7 @@ type writer[T any] interface {
 func ensure[T kit.Object](ctx context.Context, c *Controller, widget *v1alpha1.Widget, child child, client writer[T],
 	have, want T) (T, error) {
 	var none T
+	c.queue.Progress(cache.MetaObjectToName(widget)) // A slow API server is not a sync that is stuck.
 	if have == none {
 		created, err := client.Create(ctx, want, metav1.CreateOptions{FieldManager: controllerName})
 		if err := c.wrote(ctx, widget, "create", child, created, err); err != nil {

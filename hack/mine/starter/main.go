@@ -84,6 +84,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	controller := New(ctx, writes, caches, events, options.Workers)
 	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
+	legacyregistry.CustomMustRegister(metrics.Problems("widget_controller", process.Problems))
 
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
 	if err != nil {

@@ -20,6 +20,10 @@ import (
 // with an empty one as a patch of any version.
 var ErrNoPrecondition = errors.New("no uid or no resourceVersion")
 
+// ErrRepeatedKey is returned if two elements of a list in want have the same merge key, such as ports of a Service that
+// differ in their protocol only. Such a child needs server-side apply.
+var ErrRepeatedKey = errors.New("elements of a list have the same merge key")
+
 // A Patch corrects an object.
 type Patch struct {
 	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the
@@ -37,8 +41,7 @@ type Patch struct {
 // A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list
 // that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. So it cannot
 // change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses both
-// together. Two elements of a merged list with the same key, such as ports of a Service that differ in their protocol
-// only, are taken for one. Use the field data of a Secret: its stringData is never stored, and would always differ.
+// together. Use the field data of a Secret: its stringData is never stored, and would always differ.
 //
 // Find changes neither argument and may be called concurrently.
 func Find[T metav1.Object](have, want T) (*Patch, error) {
@@ -71,6 +74,15 @@ func changes(have, want, kind any) (map[string]any, error) {
 	if err := errors.Join(storedErr, wantedErr); err != nil {
 		return nil, err
 	}
+	// Two elements of a list with one key, such as a port for TCP and for UDP, are one for a merge, which would spoil them.
+	if self, err := merge(wanted, runtime.DeepCopyJSON(wanted), kind); err != nil || len(paths("", self)) > 0 {
+		return nil, errors.Join(err, fmt.Errorf("%w: %q", ErrRepeatedKey, paths("", self)))
+	}
+	return merge(stored, wanted, kind)
+}
+
+// merge returns the patch from stored to stored with the fields of wanted.
+func merge(stored, wanted map[string]any, kind any) (map[string]any, error) {
 	merged, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(stored), wanted, kind)
 	if err != nil {
 		return nil, err

@@ -162,6 +162,16 @@ func checkPatched(t *testing.T, have *appsv1.Deployment, body []byte) {
 	}
 }
 
+// A merge takes two ports of one number for one, and the patch would make both UDP.
+func TestAListWithARepeatedKeyIsAnError(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns", UID: "uid", ResourceVersion: "7"}}
+	service.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: "TCP"}, {Name: "udp", Port: 53, Protocol: "UDP"}}
+	patch, err := Find(service, service.DeepCopy())
+	if patch != nil || !errors.Is(err, ErrRepeatedKey) || !strings.Contains(fmt.Sprint(err), "spec.ports") {
+		t.Errorf("patch %+v, error %v", patch, err)
+	}
+}
+
 func TestAPatchNeedsAVersion(t *testing.T) {
 	for name, edit := range map[string]func(*appsv1.Deployment){
 		"no uid":             func(dep *appsv1.Deployment) { dep.UID = "" },

@@ -3,6 +3,7 @@
 // Two things fill a log with lines that nobody needs: an API server that repeats a warning with every write, and the
 // libraries. [Warnings] logs each warning once, and [Once] is for lines of your own that must not be repeated.
 // [AddFlags] adds the logging flags that have an effect, and prevents client-go from logging its feature gates.
+// [SetLevel] makes the log longer for a while.
 //
 // Warnings logs with the logger of the request's context, so each line has the object and the reconcile id of its sync.
 package logging

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/client-go/features"
+	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
@@ -42,6 +43,14 @@ func LastLine(program string, err error) {
 		return
 	}
 	fmt.Fprintln(os.Stderr, program+":", err)
+}
+
+// SetLevel sets the level of the log while the process runs. The flag -v sets it at the start.
+func SetLevel(level string) error {
+	if _, err := logs.GlogSetter(level); err != nil {
+		return fmt.Errorf("%q is no level of the log; give a number such as 0, 2 or 4", level)
+	}
+	return nil
 }
 
 // readFeatureGates makes client-go read its feature gates from the environment. client-go then logs all of them at V(1)

@@ -18,6 +18,9 @@ import (
 // process, so each test starts the test binary again as a child.
 const flagsVariable = "LOGGING_TEST_FLAGS"
 
+// levelVariable is the environment variable with the level that the child sets after it has parsed its flags.
+const levelVariable = "LOGGING_TEST_LEVEL"
+
 func TestMain(m *testing.M) {
 	if flags, ok := os.LookupEnv(flagsVariable); ok {
 		logSomething(strings.Fields(flags))
@@ -36,6 +39,11 @@ func logSomething(args []string) {
 	if err != nil {
 		klog.Background().Error(err, "Cannot log")
 		os.Exit(1)
+	}
+	if level, ok := os.LookupEnv(levelVariable); ok {
+		if err := logging.SetLevel(level); err != nil {
+			klog.Background().Error(err, "Cannot set the level")
+		}
 	}
 	features.FeatureGates().Enabled(features.WatchListClient) // Every client reads its feature gates.
 	klog.Background().Info("Logged")
@@ -65,6 +73,11 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 		{flags: "-logging-format=json", want: []string{`"msg":"Logged"`}},
 		{flags: "-v=2", env: "KUBE_FEATURE_WatchListClient=perhaps",
 			want: []string{"Could not set feature gate", `"Logged"`, `"Logged in detail"`}},
+		{flags: "", env: levelVariable + "=2", want: []string{`"Logged"`, `"Logged in detail"`}},
+		{flags: "-v=2", env: levelVariable + "=0", want: []string{`"Logged"`}},
+		{flags: "-logging-format=json", env: levelVariable + "=2", want: []string{`"Logged"`, `"Logged in detail"`}},
+		{flags: "-v=2", env: levelVariable + "=high",
+			want: []string{`is no level of the log; give a number such as 0, 2 or 4"`, `"Logged"`, `"Logged in detail"`}},
 	} {
 		log, err := logWith(t, test.flags, test.env)
 		if err != nil {

@@ -50,6 +50,28 @@ func New(prefix string, register func(...metrics.Registerable)) *Metrics {
 	return m
 }
 
+// Problems returns the gauge of the problems that an administrator has to solve, whose name begins with prefix. count
+// is called for each scrape, and may be called concurrently. Register it with, for example,
+// legacyregistry.CustomMustRegister.
+func Problems(prefix string, count func() int) metrics.StableCollector {
+	return &problems{count: count, desc: metrics.NewDesc(prefix+"_problems",
+		"Number of problems that an administrator has to solve: those in /readyz.", nil, nil, metrics.ALPHA, "")}
+}
+
+type problems struct {
+	metrics.BaseStableCollector
+	desc  *metrics.Desc
+	count func() int
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (p *problems) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- p.desc }
+
+// CollectWithStability implements metrics.StableCollector.
+func (p *problems) CollectWithStability(ch chan<- metrics.Metric) {
+	ch <- metrics.NewLazyConstMetric(p.desc, metrics.GaugeValue, float64(p.count()))
+}
+
 // Synced counts a sync. outcome is one of a fixed set.
 func (m *Metrics) Synced(outcome string, duration time.Duration) {
 	if m == nil {

@@ -109,6 +109,14 @@ func TestPanicsAreCounted(t *testing.T) {
 	mustHave(t, registry, "foo_controller_panics_total", "1")
 }
 
+func TestProblemsAreCountedWhenTheyAreAskedFor(t *testing.T) {
+	count, registry := 0, metrics.NewKubeRegistry()
+	registry.CustomMustRegister(Problems("foo_controller", func() int { return count }))
+	mustHave(t, registry, "foo_controller_problems", "0")
+	count = 2
+	mustHave(t, registry, "foo_controller_problems", "2")
+}
+
 func TestNilMetricsCountNothing(*testing.T) {
 	var m *Metrics
 	m.Synced("done", time.Second)

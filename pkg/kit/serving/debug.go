@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -19,6 +20,8 @@ type DebugConfig struct {
 	Started time.Time
 	// Flags are the values in effect, by the name of the flag without dashes. They must not have credentials.
 	Flags map[string]string
+	// SetLevel sets the level of the log. Nil leaves /debug/flags/v out.
+	SetLevel func(level string) error
 }
 
 // debugInfo is the response of /debug/config.
@@ -29,11 +32,12 @@ type debugInfo struct {
 	Flags   map[string]string `json:"flags"`
 }
 
-// NewDebug returns a Server for /debug/config, which has the version, the uptime and the flags as JSON, and for the
-// profiles of net/http/pprof under /debug/pprof/. A profile costs CPU time, and a dump of the memory has all that the
-// process knows. So there is no configuration that serves them to another machine: use kubectl port-forward. The Server
-// listens when NewDebug returns. An error means that the address is invalid, in use, or not a loopback address. The
-// Server logs to the logger of ctx.
+// NewDebug returns a Server for /debug/config, which has the version, the uptime and the flags as JSON, for a PUT of
+// the level of the log to /debug/flags/v, as the components of Kubernetes have it, and for the profiles of
+// net/http/pprof under /debug/pprof/. A profile costs CPU time, and a dump of the memory has all that the process
+// knows. So there is no configuration that serves them to another machine: use kubectl port-forward. The Server listens
+// when NewDebug returns. An error means that the address is invalid, in use, or not a loopback address. The Server logs
+// to the logger of ctx.
 func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	if config.Address == off {
 		return &Server{}, nil
@@ -44,6 +48,9 @@ func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/config", config.serve)
+	if config.SetLevel != nil {
+		mux.HandleFunc("PUT /debug/flags/v", config.setLevel)
+	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index) // Also the profiles that have no handler of their own, such as heap.
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -66,4 +73,19 @@ func (c DebugConfig) serve(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(append(text, '\n')) // A client that is gone needs no response.
+}
+
+// setLevel answers a PUT of /debug/flags/v. The handler of k8s.io/apiserver does the same, but its package imports 37
+// more.
+func (c DebugConfig) setLevel(w http.ResponseWriter, r *http.Request) {
+	const maxLength = 10
+	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLength))
+	if err == nil {
+		err = c.SetLevel(string(level))
+	}
+	if err != nil {
+		respond(w, http.StatusBadRequest, err.Error()+"\n")
+		return
+	}
+	respond(w, http.StatusOK, "the level of the log is "+string(level)+"\n")
 }

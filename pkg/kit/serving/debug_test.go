@@ -1,6 +1,9 @@
 package serving
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -54,6 +57,44 @@ func TestDebugServesProfiles(t *testing.T) {
 	} {
 		if got := get(t, url+path); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: got %.60q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestDebugSetsTheLevelOfTheLog(t *testing.T) {
+	noLeaks(t)
+	level := "0"
+	server, err := NewDebug(t.Context(), DebugConfig{Address: anyPort, SetLevel: func(text string) error {
+		if text == "high" {
+			return errors.New("this is no number")
+		}
+		level = text
+		return nil
+	}})
+	url := start(t, server, err) + "/debug/flags/v"
+	for _, test := range []struct{ method, body, want, level string }{
+		{method: http.MethodPut, body: "4", want: "200 the level of the log is 4\n", level: "4"},
+		{method: http.MethodPut, body: "high", want: "400 this is no number\n", level: "4"},
+		{method: http.MethodPut, body: "12345678901", want: "400 http: request body too large\n", level: "4"},
+		{method: http.MethodGet, want: "405 Method Not Allowed\n", level: "4"},
+		{method: http.MethodPost, body: "0", want: "405 Method Not Allowed\n", level: "4"},
+		{method: http.MethodPut, body: "0", want: "200 the level of the log is 0\n", level: "0"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), test.method, url, strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := newClient(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, body); got != test.want || level != test.level {
+			t.Errorf("%s %q: %q and the level %s, want %q and %s", test.method, test.body, got, level, test.want, test.level)
 		}
 	}
 }

@@ -8,7 +8,7 @@
 //     killed. A failed check of /readyz makes the pod not ready. The responses have the format of the API server, and
 //     unlike there, they have the reasons: ?verbose shows all checks, /readyz/NAME one of them.
 //   - NewMetrics serves /metrics over TLS, to users of the cluster who may get the nonResourceURL /metrics.
-//   - NewDebug serves /debug/config and profiles, on a loopback address only.
+//   - NewDebug serves /debug/config and profiles, and sets the level of the log, on a loopback address only.
 //
 // A constructor listens before it returns, so that an address that is in use ends the start of the program with one
 // error. Server.Run serves until its context ends, and then finishes the requests in work. The context of the health
