@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -343,6 +344,9 @@ func TestIsConflict(t *testing.T) {
 		{name: "a name that is taken", err: apierrors.NewAlreadyExists(widgets, "web"), want: true},
 		{name: "a name that is not there", err: apierrors.NewNotFound(widgets, "web"), want: true},
 		{name: "a refusal", err: apierrors.NewForbidden(widgets, "web", errBoom)},
+		{name: "a webhook's refusal with 404", err: &apierrors.StatusError{
+			ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "admission webhook denied it"},
+		}},
 		{name: "a conflict with an explanation", err: fmt.Errorf("patch: %w", conflict), want: true},
 		{name: "two conflicts", err: errors.Join(conflict, conflict), want: true},
 		{name: "a conflict and a failure", err: fmt.Errorf("both: %w", errors.Join(conflict, errBoom))},

@@ -3,6 +3,7 @@ package drift
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 

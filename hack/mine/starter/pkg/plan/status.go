@@ -113,7 +113,9 @@ func isRefusal(err error) bool {
 
 // isConflict reports whether err means that a cache lags.
 func isConflict(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+	var status apierrors.APIStatus // A webhook that refuses with such a code names no object.
+	named := errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+	return named && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // rollout reports on a Deployment that is as wanted, with the rules of `kubectl rollout status`.
