@@ -504,7 +504,7 @@ func TestAPIKubectlGetColumns(t *testing.T) {
 			{"new", "free", "Unknown", "Pending", "<age>"},
 			{"old", "web", "3", "2", "1", "False", "Progressing", "<age>"},
 		}},
-		{[]string{"samples", "-o", "name"},
+		{[]string{"fo", "-o", "name"},
 			[][]string{{"foo.samplecontroller.k8s.io/new"}, {"foo.samplecontroller.k8s.io/old"}}},
 		{[]string{"foo", "-o", "name", "--field-selector", "spec.deploymentName=web"},
 			[][]string{{"foo.samplecontroller.k8s.io/old"}}},
