@@ -196,8 +196,8 @@ func adviceOn(err error) string {
 	case mayPass(err):
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return "Change the quota, the policy or the permission of the controller, or ask an administrator of the cluster to " +
-			"do it. " + triesAgain
+		return "Change the quota, the policy or the permission of the controller, or ask an administrator of the " +
+			"cluster to do it. " + triesAgain
 	}
 	return "Change this Foo, or ask an administrator of the cluster to change the policy. " + triesAgain
 }

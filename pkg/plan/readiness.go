@@ -212,8 +212,8 @@ func (s *State) cannotCreate(objects string, cond *appsv1.DeploymentCondition) *
 		"See its conditions: "+s.kubectl("get deployment %s -o yaml", dep.Name))
 	if cause := strings.TrimRight(cond.Message, ". "); cause != "" { // Trim has made it stable.
 		r.Cause = ": " + cause
-		r.Advice = "Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. For Pod " +
-			"Security, see artifacts/examples/restricted and docs/policies.md"
+		r.Advice = "Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. " +
+			"For Pod Security, see artifacts/examples/restricted and docs/policies.md"
 	}
 	return r
 }

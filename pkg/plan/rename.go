@@ -140,9 +140,10 @@ func (s *State) failedDeletion() string {
 
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.
 func (s *State) describeRefusedDeletion(dep *appsv1.Deployment) string {
-	refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Message
-	if refused == "" {
+	refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report
+	if refused.Message == "" {
 		return ""
 	}
-	return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, refused, triesAgain)
+	advice := cmp.Or(refused.Advice, triesAgain)
+	return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, refused.Message, advice)
 }

@@ -102,12 +102,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			name:    "the new one does as well as the previous one, which had fewer and must not be deleted",
 			state:   plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
 			replies: refusedDelete, sent: deleteOld,
-			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + triesAgain,
+			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + lasts,
 		},
 		{
 			name:  "the previous one must not be deleted",
 			state: plan.State{Deployment: now3(), Previous: all(old)}, replies: refusedDelete,
-			sent: deleteOld, report: available3 + undeleted + overQuota + triesAgain,
+			sent: deleteOld, report: available3 + undeleted + overQuota + lasts,
 		},
 		{
 			name:  "a deletion had no answer a short time ago",

@@ -39,9 +39,9 @@ type Patch struct {
 // of a list are merged by their key if the type has one, as containers by their name; other lists are replaced.
 //
 // A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list
-// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. So it cannot
-// change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses both
-// together. Use the field data of a Secret: its stringData is never stored, and would always differ.
+// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. So it
+// cannot change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses
+// both together. Use the field data of a Secret: its stringData is never stored, and would always differ.
 //
 // Find changes neither argument and may be called concurrently.
 func Find[T metav1.Object](have, want T) (*Patch, error) {
@@ -74,7 +74,7 @@ func changes(have, want, kind any) (map[string]any, error) {
 	if err := errors.Join(storedErr, wantedErr); err != nil {
 		return nil, err
 	}
-	// Two elements of a list with one key, such as a port for TCP and for UDP, are one for a merge, which would spoil them.
+	// Two elements of a list with one key, such as a port for TCP and for UDP, are one for a merge: it would spoil them.
 	if self, err := merge(wanted, runtime.DeepCopyJSON(wanted), kind); err != nil || len(paths("", self)) > 0 {
 		return nil, errors.Join(err, fmt.Errorf("%w: %q", ErrRepeatedKey, paths("", self)))
 	}
