@@ -55,7 +55,7 @@ deploy() {
 		hint apply -f artifacts/examples/example-foo.yaml && return
 	set +o errexit # There may be no pod, no event or no log.
 	new=$hash=$(kubectl get rs -l "$label" --sort-by="$revision" -o jsonpath="{.items[-1:].metadata.labels.$hash}")
-	old=$(kubectl get pods -l "$label,${new/=/!=}" | grep -cE ' ([1-9])/\1 ')
+	old=$(kubectl get pods -l "$label,${new/=/!=}" 2>/dev/null | grep -cE ' ([1-9])/\1 ')
 	step "The new pods, their events, and the end of their logs"
 	kubectl get pods -l "$new" -o wide
 	kubectl get events --sort-by=.lastTimestamp | grep -e "-${new#*=}" | tail -n 10
