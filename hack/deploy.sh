@@ -13,7 +13,7 @@ fail() { printf 'deploy: %s\n' "$@" >&2; exit 1; } # LINES...
 hint() { [[ $config -ef $here ]] && echo "  make kubectl ARGS=\"$*\"" || echo "  kubectl --kubeconfig=${config@Q} $*"; }
 
 # The bundled kubectl wants the directory of a local cluster. --kubeconfig has precedence over the empty file in it.
-# kustomize reads only relative paths, so the directory is in the repository.
+# kustomize reads only relative paths, so the directory is in the repository. (With -n '', no warning.)
 work=$(mktemp -d bin/deploy.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 touch "$work/kubeconfig"
@@ -55,7 +55,7 @@ deploy() {
 		hint apply -f artifacts/examples/example-foo.yaml && return
 	set +o errexit # There may be no pod, no event or no log.
 	new=$hash=$(kubectl get rs -l "$label" --sort-by="$revision" -o jsonpath="{.items[-1:].metadata.labels.$hash}")
-	old=$(kubectl get pods -l "$label,${new/=/!=}" | grep -cE ' ([1-9])/\1 ')
+	old=$(kubectl get pods -l "$label,${new/=/!=}" 2>/dev/null | grep -cE ' ([1-9])/\1 ')
 	step "The new pods, their events, and the end of their logs"
 	kubectl get pods -l "$new" -o wide
 	kubectl get events --sort-by=.lastTimestamp | grep -e "-${new#*=}" | tail -n 10
@@ -71,7 +71,7 @@ undeploy() {
 	check_cluster
 	kubectl delete "$deployment" --ignore-not-found --cascade=foreground --timeout="$timeout" ||
 		{ kubectl get pods -o wide && echo "These do not stop. Is a node gone? kubectl delete node NAME"; }
-	kubectl delete -k artifacts/deploy -l '!pod-security.kubernetes.io/enforce' --ignore-not-found # Not the Namespace.
+	kubectl delete -k artifacts/deploy -l '!pod-security.kubernetes.io/enforce' --ignore-not-found -n '' # Not the Namespace.
 	kubectl delete lease foo-controller --ignore-not-found
 	# A namespace is deleted with everything in it, so it is kept if it has something that somebody else put there: that
 	# Kubernetes does not put in each namespace, and does not delete with its owner.
@@ -81,7 +81,7 @@ undeploy() {
 			.metadata.name}}{{if not (or .metadata.ownerReferences (eq $o "ConfigMap/kube-root-ca.crt"
 			"ServiceAccount/default"))}} {{$o}}{{end}}{{end}}') || others=" not all kinds of objects can be listed"
 	[[ -z $others ]] || echo "The namespace $namespace is kept, because of what else is in it:$others"
-	[[ -n $others ]] || kubectl delete namespace "$namespace" --ignore-not-found --timeout="$timeout" ||
+	[[ -n $others ]] || kubectl delete namespace "$namespace" --ignore-not-found --timeout="$timeout" -n '' ||
 		echo "It will be gone when its last pod is."
 	step "The controller is removed. The CustomResourceDefinition, all Foos and their Deployments are kept."
 	echo "This deletes all Foos, their Deployments and pods:" && hint delete -k artifacts/crd

@@ -422,6 +422,9 @@ func TestDeployAndUndeploy(t *testing.T) {
 		if !strings.Contains(out, "delete -k artifacts/crd") || !strings.Contains(out, "This deletes all Foos") {
 			t.Errorf("no line about the CustomResourceDefinition:\n%s", out)
 		}
+		if strings.Contains(out, "Warning") {
+			t.Errorf("a warning:\n%s", out)
+		}
 		if e.foo(t, "web"); e.deployment(t, "web").UID != before {
 			t.Error("the Deployment of the Foo is another one")
 		}
