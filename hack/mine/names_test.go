@@ -129,8 +129,7 @@ func TestLinesKeepTheirWidth(t *testing.T) {
 		name, old, want string
 		prose           bool
 	}{
-		{name: "short lines become one", old: "// a Widget.^// next", want: "// an ElasticIndex. next"},
-		{name: "without the word, they stay", old: "// a thing.^// next", want: "// a thing.^// next"},
+		{name: "short lines", old: "// a Widget.^// next", want: "// an ElasticIndex.^// next"},
 		{
 			name: "a full paragraph is filled again", old: "// " + long + " a Widget^// word and more",
 			want: "// " + long + " an^// ElasticIndex word and more",
@@ -138,7 +137,7 @@ func TestLinesKeepTheirWidth(t *testing.T) {
 		{name: "one line becomes two", old: "\t// " + long + " a Widget or", want: "\t// " + long + " an^\t// ElasticIndex or"},
 		{
 			name: "items of a list", old: "// - " + long + " a Widget^//   x^// - a^//   Widget",
-			want: "// - " + long + " an^//   ElasticIndex x^// - an ElasticIndex",
+			want: "// - " + long + " an^//   ElasticIndex x^// - an^//   ElasticIndex",
 		},
 		{name: "an empty line ends a paragraph", old: "// Widget^//^// x", want: "// ElasticIndex^//^// x"},
 		{

@@ -25,7 +25,7 @@ var (
 	manySpaces = regexp.MustCompile(`\S  `)
 )
 
-// rewrap renames what stands in lines, and fills again the paragraphs that this has changed. Comments are paragraphs; if
+// rewrap renames what stands in lines, and wraps the paragraphs that this has changed. Comments are paragraphs; if
 // prose is true, other lines are, too.
 func rewrap(lines []string, prose bool, rename func(string) string) []string {
 	var out []string
@@ -64,8 +64,7 @@ func (p *paragraph) rename(rename func(string) string) []string {
 	text := rename(old)
 	lines := p.lines
 	if text != old && !p.fixed {
-		columns := utf8.RuneCountInString(p.mark+p.item) + 3*strings.Count(p.mark, "\t")
-		lines = fill(strings.Fields(text), width-columns)
+		lines = p.wrap(strings.Fields(text))
 	} else if text != old {
 		lines = []string{text}
 	}
@@ -76,6 +75,23 @@ func (p *paragraph) rename(rename func(string) string) []string {
 		before = p.mark + strings.Repeat(" ", len(p.item))
 	}
 	return out
+}
+
+// wrap returns the words in lines that end where they did, such as the output of an example, or if one is too long then,
+// in full lines.
+func (p *paragraph) wrap(words []string) []string {
+	limit := width - utf8.RuneCountInString(p.mark+p.item) - 3*strings.Count(p.mark, "\t")
+	var lines []string
+	rest := words
+	for _, line := range p.lines {
+		n := len(strings.Fields(line)) // A new name has no spaces.
+		lines = append(lines, strings.Join(rest[:n], " "))
+		rest = rest[n:]
+		if utf8.RuneCountInString(lines[len(lines)-1]) > limit {
+			return fill(words, limit)
+		}
+	}
+	return lines
 }
 
 func fill(words []string, limit int) []string {
