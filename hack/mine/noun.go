@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
@@ -35,7 +36,16 @@ func newNoun(one, resource string) noun {
 		return noun{one, pluralOf(one)}
 	}
 	n := commonPrefix(strings.ToLower(one), resource)
-	return noun{one, one[:n] + resource[n:]}
+	many := one[:n] + resource[n:]
+	return noun{one, strings.ToUpper(many[:1]) + many[1:]}
+}
+
+// refused returns the error for a name of the kind that something else has.
+func (n noun) refused(why string, plural bool) error {
+	if usual := pluralOf(n.one); plural && n.many != usual {
+		return fmt.Errorf("PLURAL=%s: %s; choose another, such as %s", n.lower(true), why, strings.ToLower(usual))
+	}
+	return fmt.Errorf("KIND=%s: %s; choose a longer one, such as My%s", n.one, why, n.one)
 }
 
 func commonPrefix(a, b string) int {
@@ -55,12 +65,9 @@ func (n noun) camel(plural bool) string {
 	if capitals > 1 && capitals < len(n.one) {
 		capitals-- // The last one begins the second word.
 	}
-	one := strings.ToLower(n.one[:capitals]) + n.one[capitals:]
-	if !plural {
-		return one
-	}
-	common := commonPrefix(n.one, n.many)
-	return one[:common] + n.many[common:]
+	name := n.kind(plural)
+	capitals = min(capitals, len(name))
+	return strings.ToLower(name[:capitals]) + name[capitals:]
 }
 
 // kind returns the noun in CamelCase.

@@ -2,12 +2,11 @@ package main
 
 import (
 	"fmt"
-	"go/build"
+	"go/ast"
+	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -37,21 +36,6 @@ var (
 	versionSyntax = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 )
 
-// kubernetesKinds are those that every cluster has.
-var kubernetesKinds = strings.Fields(`
-	APIGroup APIService Binding CertificateSigningRequest ClusterRole ClusterRoleBinding ClusterTrustBundle
-	ComponentStatus CompositePodGroup ConfigMap ControllerRevision CronJob CSIDriver CSINode CSIStorageCapacity
-	CustomResourceDefinition DaemonSet Deployment DeviceClass DeviceTaintRule Endpoints EndpointSlice Event Eviction
-	EvictionRequest FlowSchema HorizontalPodAutoscaler Ingress IngressClass IPAddress Job Lease LeaseCandidate
-	LimitRange List LocalSubjectAccessReview MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
-	MutatingWebhookConfiguration Namespace NetworkPolicy Node PersistentVolume PersistentVolumeClaim Pod
-	PodCertificateRequest PodDisruptionBudget PodGroup PodTemplate PriorityClass PriorityLevelConfiguration ReplicaSet
-	ReplicationController ResourceClaim ResourceClaimTemplate ResourcePoolStatusRequest ResourceQuota ResourceSlice
-	Role RoleBinding RuntimeClass Scale Secret SelfSubjectAccessReview SelfSubjectRulesReview SelfSubjectReview Service
-	ServiceAccount ServiceCIDR StatefulSet Status StorageClass StorageVersion StorageVersionMigration
-	SubjectAccessReview TokenRequest TokenReview ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
-	ValidatingWebhookConfiguration VolumeAttachment VolumeAttributesClass Workload`)
-
 // newOrder returns the order of the arguments, such as KIND=Gateway, or what is wrong with them.
 func newOrder(root string, arguments []string) (*order, error) {
 	given := map[string]string{"VERSION": starterVersion}
@@ -76,11 +60,6 @@ func newOrder(root string, arguments []string) (*order, error) {
 			return nil, err
 		}
 	}
-	for _, tool := range []string{"go", "git", "make"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%s is missing: install it first", tool)
-		}
-	}
 	return o, o.findClash()
 }
 
@@ -92,21 +71,10 @@ func (o *order) setKind(kind, plural string) error {
 		return fmt.Errorf("PLURAL=%s: it is the name of the resource in lower case, such as gateways", plural)
 	}
 	o.kind = newNoun(kind, plural)
-	for _, name := range []string{o.kind.camel(false), o.kind.camel(true), o.kind.lower(false)} {
-		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
-			return fmt.Errorf("KIND=%s: Go uses the name %s; choose a longer one, such as My%s", kind, name, kind)
-		}
-	}
-	isKind := func(other string) bool { return strings.EqualFold(kind, other) }
-	if slices.ContainsFunc(kubernetesKinds, isKind) {
-		return fmt.Errorf("KIND=%s: Kubernetes has such a kind; choose a longer one, such as My%s", kind, kind)
-	}
-	// The generated file fake_windows.go would be only for Windows.
-	for _, system := range []build.Context{{GOOS: "linux", GOARCH: "amd64"}, {GOOS: "windows", GOARCH: "arm64"}} {
-		system.Compiler = build.Default.Compiler
-		system.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("package fake")), nil }
-		if ok, err := system.MatchFile(".", "fake_"+o.kind.lower(false)+".go"); !ok || err != nil || isKind("Test") {
-			return fmt.Errorf("KIND=%s: in the name of a file, Go uses it; choose a longer one, such as My%s", kind, kind)
+	for _, name := range []string{o.kind.camel(false), o.kind.lower(false), o.kind.camel(true)} {
+		// Go takes the generated file fake_test.go for a test.
+		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || name == "test" {
+			return o.kind.refused("Go uses the name "+name, name == o.kind.camel(true))
 		}
 	}
 	return nil
@@ -150,13 +118,15 @@ func (o *order) setDirectory(dir string) error {
 	if filepath.IsAbs(dir) {
 		o.dir = filepath.Clean(dir)
 	}
-	if relative, err := filepath.Rel(o.root, o.dir); err != nil || !strings.HasPrefix(relative, "..") {
+	if relative, err := filepath.Rel(o.root, o.dir); err != nil || relative != ".." && !strings.HasPrefix(relative, "../") {
 		return fmt.Errorf("DIR=%s: it is inside of this repository; choose a directory beside it", dir)
 	}
 	if info, err := os.Stat(filepath.Dir(o.dir)); err != nil || !info.IsDir() {
 		return fmt.Errorf("DIR=%s: there is no directory %s", dir, filepath.Dir(o.dir))
 	}
-	if entries, err := os.ReadDir(o.dir); len(entries) > 0 || err != nil && !os.IsNotExist(err) {
+	info, err := os.Lstat(o.dir) // A link to an empty directory is refused, too: the last rename could not replace it.
+	entries, readErr := os.ReadDir(o.dir)
+	if err == nil && (!info.IsDir() || readErr != nil || len(entries) > 0) {
 		return fmt.Errorf("DIR=%s: it exists and is not an empty directory; nothing was changed there", dir)
 	}
 	return nil
@@ -182,21 +152,48 @@ func (o *order) findClash() error {
 		if !strings.HasSuffix(file, ".go") || isGenerated(file) {
 			continue
 		}
-		src, err := os.ReadFile(filepath.Join(o.root, starter, file))
+		names, err := namesIn(filepath.Join(o.root, starter, file))
 		if err != nil {
 			return err
 		}
-		for _, t := range scan(src) {
-			if t.kind != token.IDENT || t.selected {
-				continue
+		for _, name := range names {
+			renamed := words.name(name)
+			if old, found := before[renamed]; found && old != name {
+				isPlural := strings.Contains(strings.ToLower(old+" "+name), starterKind.lower(true))
+				return o.kind.refused("its code has the name "+renamed+" for something else", isPlural)
 			}
-			renamed := words.name(t.text)
-			if old, found := before[renamed]; found && old != t.text {
-				return fmt.Errorf("KIND=%s: its code has the name %s for something else; choose a longer one, such as My%s",
-					o.kind.one, renamed, o.kind.one)
-			}
-			before[renamed] = t.text
+			before[renamed] = name
 		}
 	}
 	return nil
+}
+
+// namesIn returns the names in a Go file, without those of other packages, of fields and of methods: they clash with
+// nothing here.
+func namesIn(path string) ([]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	var names []string
+	free := map[ast.Node]bool{}
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.SelectorExpr:
+			free[n.Sel] = true
+		case *ast.KeyValueExpr:
+			free[n.Key] = true // If it is a variable, its declaration counts.
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				for _, name := range field.Names {
+					free[name] = true
+				}
+			}
+		case *ast.FuncDecl:
+			free[n.Name] = n.Recv != nil
+		case *ast.Ident:
+			if !free[n] {
+				names = append(names, n.Name)
+			}
+		}
+		return true
+	})
+	return names, err
 }

@@ -132,7 +132,6 @@ type goToken struct {
 	line       int
 	indent     string // Before a comment that begins its line.
 	ownLine    bool   // A comment from // to the end of the line, with nothing before it.
-	selected   bool   // The name of a field or a method, after a dot.
 }
 
 func (t goToken) follows(before goToken) bool {
@@ -145,7 +144,6 @@ func scan(src []byte) []goToken {
 	file := files.AddFile("", files.Base(), len(src))
 	s.Init(file, src, func(token.Position, string) {}, scanner.ScanComments) // format.Source finds the errors.
 	var tokens []goToken
-	var last token.Token
 	for {
 		pos, kind, text := s.Scan()
 		switch kind {
@@ -155,11 +153,8 @@ func scan(src []byte) []goToken {
 			start := file.Offset(pos)
 			indent := string(src[bytes.LastIndexByte(src[:start], '\n')+1 : start])
 			ownLine := strings.HasPrefix(text, "//") && strings.TrimSpace(indent) == ""
-			tokens = append(tokens, goToken{
-				kind, text, start, start + len(text), file.Line(pos), indent, ownLine, last == token.PERIOD,
-			})
+			tokens = append(tokens, goToken{kind, text, start, start + len(text), file.Line(pos), indent, ownLine})
 		}
-		last = kind
 	}
 }
 

@@ -25,8 +25,8 @@ var (
 	manySpaces = regexp.MustCompile(`\S  `)
 )
 
-// rewrap renames what stands in lines, and wraps again the paragraphs that this has changed. Comments are prose; other
-// lines are if it says so.
+// rewrap renames what stands in lines, and wraps the paragraphs that this has changed. Comments are paragraphs; if
+// prose is true, other lines are, too.
 func rewrap(lines []string, prose bool, rename func(string) string) []string {
 	var out []string
 	var last *paragraph
@@ -77,32 +77,21 @@ func (p *paragraph) rename(rename func(string) string) []string {
 	return out
 }
 
-// wrap returns the words in lines. If the lines of the paragraph were full, so are those. Otherwise somebody chose
-// their ends, and only what is too long goes to another line.
+// wrap returns the words in lines that end where they did, such as the output of an example, or if one is too long then,
+// in full lines.
 func (p *paragraph) wrap(words []string) []string {
 	limit := width - utf8.RuneCountInString(p.mark+p.item) - 3*strings.Count(p.mark, "\t")
-	full := limit
-	for i, line := range p.lines {
-		limit = max(limit, utf8.RuneCountInString(line)) // Its tabs were counted as one column.
-		if i > 0 {
-			first, _, _ := strings.Cut(line, " ")
-			full = min(full, utf8.RuneCountInString(p.lines[i-1]+first))
-		}
-	}
-	flows := true
-	for _, line := range p.lines {
-		flows = flows && utf8.RuneCountInString(line) <= full && full > 2*width/3
-	}
-	if flows || len(p.lines) == 1 {
-		return fill(words, min(limit, width))
-	}
-	var out []string
+	var lines []string
+	rest := words
 	for _, line := range p.lines {
 		n := len(strings.Fields(line)) // A new name has no spaces.
-		out = append(out, fill(words[:n], limit)...)
-		words = words[n:]
+		lines = append(lines, strings.Join(rest[:n], " "))
+		rest = rest[n:]
+		if utf8.RuneCountInString(lines[len(lines)-1]) > limit {
+			return fill(words, limit)
+		}
 	}
-	return out
+	return lines
 }
 
 func fill(words []string, limit int) []string {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -16,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/mod/module"
 )
 
 // What the starter calls its kind, and where it is.
@@ -45,7 +42,7 @@ func (o *order) starterNames() *renamer {
 }
 
 // kitNames returns the renamer of the packages for any controller: their examples are about Foos. They become Gadgets,
-// for all kinds: so the packages are the same in all repositories, but for the import paths.
+// for all kinds: so the packages differ between repositories only in the import paths.
 func (o *order) kitNames() *renamer { return o.fooNames(noun{"Gadget", "Gadgets"}, starterGroup) }
 
 func (o *order) fooNames(kind noun, group string) *renamer {
@@ -127,7 +124,7 @@ That starts a Kubernetes on this machine and the controller, and the first %s be
 `, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, o.shownDir, o.kind.one)
 }
 
-// A writing is an order at work.
+// A writing writes the repository of an order to dir.
 type writing struct {
 	*order
 	dir, temporary string
@@ -137,7 +134,7 @@ func (w *writing) steps() []step {
 	return []step{
 		{fmt.Sprintf("copy the starter, with %s for %s", w.kind.one, starterKind.one), w.copyStarter},
 		{"copy pkg/kit and pkg/sim, with their tests", w.copyKit},
-		{"go.mod and go.sum", w.writeModule},
+		{"go.mod", w.writeModule},
 		{"generate the CustomResourceDefinition and clients", w.command("hack/generate.sh")},
 		{"go mod tidy", w.command("go", "mod", "tidy")},
 		{"make unit", w.command("make", "unit")},
@@ -210,9 +207,6 @@ func (w *writing) copyKit(ctx context.Context) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(w.dir, "pkg/kit/ORIGIN"), []byte(commit+"\n"), 0o644))
 }
 
-// ofTheDocsTest matches the line before a block of commands that says which test runs it.
-var ofTheDocsTest = regexp.MustCompile(`(?m)^<!-- (not )?run: .*-->\n`)
-
 func (w *writing) copy(from, to string, names *renamer) error {
 	from = filepath.Join(w.root, from)
 	info, err := os.Stat(from)
@@ -227,7 +221,6 @@ func (w *writing) copy(from, to string, names *renamer) error {
 		return err
 	}
 	to = filepath.Join(w.dir, to)
-	src = ofTheDocsTest.ReplaceAll(src, nil)
 	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, src, info.Mode().Perm()))
 }
 
@@ -251,39 +244,16 @@ func (w *writing) writeModule(context.Context) error {
 	if err != nil {
 		return err
 	}
-	sum, err := os.ReadFile(filepath.Join(w.root, "go.sum"))
-	if err != nil {
-		return err
-	}
-	sums := func(text string) string { return mergeSums(text + string(sum)) }
-	requires := func(text string) string {
+	return w.edit("go.mod", func(text string) string {
 		text = ofThisModule.ReplaceAllString(text, "")
 		for _, required := range requirement.FindAllSubmatch(here, -1) {
 			text += fmt.Sprintf("\nrequire %s", required[1])
 		}
 		return text
-	}
-	return errors.Join(w.edit("go.mod", requires), w.edit("go.sum", sums))
+	})
 }
 
-// mergeSums returns the lines of a go.sum once, and in the order of Go.
-func mergeSums(text string) string {
-	lines := map[module.Version]string{}
-	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) == 3 {
-			lines[module.Version{Path: fields[0], Version: fields[1]}] = line
-		}
-	}
-	versions := slices.Collect(maps.Keys(lines))
-	module.Sort(versions)
-	text = ""
-	for _, version := range versions {
-		text += lines[version]
-	}
-	return text
-}
-
-// commit makes a repository of git, and says in README.md where it comes from.
+// commit adds a line about the origin to README.md, and makes a repository of git.
 func (w *writing) commit(ctx context.Context) error {
 	version, err := w.output(ctx, "git", "-C", w.root, "describe", "--tags", "--always", "--dirty")
 	if err != nil {
@@ -302,7 +272,7 @@ func (w *writing) commit(ctx context.Context) error {
 	}
 	git("init", "--quiet")
 	git("add", "--all")
-	if name, _ := w.output(ctx, "git", "config", "user.email"); name == "" { // Exits with 1 if there is none.
+	if name, _ := w.output(ctx, "git", "config", "user.email"); name == "" { // It fails if git has no address.
 		git("-c", "user.name=maker", "-c", "user.email=maker@localhost", "commit", "--quiet", "--message", w.message())
 	} else {
 		git("commit", "--quiet", "--message", w.message())
