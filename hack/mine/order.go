@@ -73,7 +73,7 @@ func (o *order) setKind(kind, plural string) error {
 	o.kind = newNoun(kind, plural)
 	for _, name := range []string{o.kind.camel(false), o.kind.lower(false), o.kind.camel(true)} {
 		// Go takes the generated file fake_test.go for a test.
-		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || name == "test" {
+		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || name == "test" || name == "init" {
 			return o.kind.refused("Go uses the name "+name, name == o.kind.camel(true))
 		}
 	}

@@ -119,10 +119,21 @@ func (o *order) next() string {
   pkg/plan/status.go: what its status reports
   controller_test.go: a row for each promise
 
-Next: cd %s && make run
+Next: cd '%s' && make run
 That starts a Kubernetes on this machine and the controller, and the first %s becomes Ready.
-`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, o.shownDir, o.kind.one)
+%s`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, strings.ReplaceAll(o.shownDir, "'", `'\''`), o.kind.one, o.compiles())
 }
+
+// compiles returns a warning if the local Kubernetes has to be compiled first.
+func (o *order) compiles() string {
+	if _, err := os.Stat(filepath.Join(o.dir, clusterBinary)); err == nil {
+		return ""
+	}
+	return "The first time, the Kubernetes is compiled, which takes minutes: it is not built in this repository either.\n"
+}
+
+// clusterBinary is the local Kubernetes.
+const clusterBinary = "bin/localcluster"
 
 // A writing writes the repository of an order to dir.
 type writing struct {
@@ -139,7 +150,7 @@ func (w *writing) steps() []step {
 		{"go mod tidy", w.command("go", "mod", "tidy")},
 		{"make unit", w.command("make", "unit")},
 		{"git init, and the first commit", w.commit},
-		{"link bin/localcluster", w.linkCluster},
+		{"link bin/localcluster, if it is built here", w.linkCluster},
 	}
 }
 
@@ -267,16 +278,18 @@ func (w *writing) commit(ctx context.Context) error {
 	git := func(arguments ...string) {
 		if err == nil {
 			_, err = w.output(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false",
+				"-c", "core.excludesFile=/dev/null",
 				"-c", "init.defaultBranch=main"}, arguments...)...)
 		}
 	}
 	git("init", "--quiet")
 	git("add", "--all")
-	if name, _ := w.output(ctx, "git", "config", "user.email"); name == "" { // It fails if git has no address.
+	name, _ := w.output(ctx, "git", "config", "user.name") // It fails if git has none.
+	if email, _ := w.output(ctx, "git", "config", "user.email"); name == "" || email == "" {
 		git("-c", "user.name=maker", "-c", "user.email=maker@localhost", "commit", "--quiet", "--message", w.message())
-	} else {
-		git("commit", "--quiet", "--message", w.message())
+		return err
 	}
+	git("commit", "--quiet", "--message", w.message())
 	return err
 }
 
@@ -285,9 +298,8 @@ func (w *writing) message() string { return fmt.Sprintf("A controller for %s", w
 // linkCluster gives the repository the local Kubernetes, which is large. If it is not here, or on another file system,
 // make builds it there.
 func (w *writing) linkCluster(context.Context) error {
-	const binary = "bin/localcluster"
 	err := os.MkdirAll(filepath.Join(w.dir, "bin"), 0o755)
-	_ = os.Link(filepath.Join(w.root, binary), filepath.Join(w.dir, binary))
+	_ = os.Link(filepath.Join(w.root, clusterBinary), filepath.Join(w.dir, clusterBinary))
 	return err
 }
 

@@ -30,8 +30,8 @@ func TestRun(t *testing.T) {
 		running.Go(func() { f.Run(ctx) })
 		running.Go(func() { apisim.RunDeployments(ctx, f.server, apisim.Rollouts{Lag: time.Second}) })
 		running.Go(func() { apisim.RunGarbageCollector(ctx, f.server, time.Second) })
-		user := f.clientsOf("user")
-		configMaps, widgets := user.kube.CoreV1().ConfigMaps("default"), user.widgets.AcmeV1alpha1().Widgets("default")
+		account := f.clientsOf("user")
+		configMaps, widgets := account.kube.CoreV1().ConfigMaps("default"), account.widgets.AcmeV1alpha1().Widgets("default")
 		for _, step := range []struct {
 			name   string
 			do     func() error
@@ -83,14 +83,14 @@ func TestRun(t *testing.T) {
 
 // TestTheRoleGrantsWhatIsNeeded compares the permissions that the controller checks with those that it gets.
 func TestTheRoleGrantsWhatIsNeeded(t *testing.T) {
-	var rules []rbacv1.PolicyRule
+	var granted []rbacv1.PolicyRule
 	for _, p := range needs("").Permissions {
-		rules = append(rules, rbacv1.PolicyRule{
+		granted = append(granted, rbacv1.PolicyRule{
 			APIGroups: []string{p.Group}, Verbs: []string{p.Verb},
 			Resources: []string{strings.TrimSuffix(p.Resource+"/"+p.Subresource, "/")},
 		})
 	}
-	if diff := cmp.Diff(simtest.Permissions(rules), simtest.Permissions(clusterRole(t).Rules)); diff != "" {
+	if diff := cmp.Diff(simtest.Permissions(granted), simtest.Permissions(clusterRole(t).Rules)); diff != "" {
 		t.Errorf("main.go (-) and artifacts/deploy/rbac.yaml (+) differ:\n%s", diff)
 	}
 }

@@ -3,11 +3,14 @@
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
+echo "verify: generated files"
 hack/generate.sh --verify
 
+echo "verify: format, vet"
 unformatted=$(git ls-files '*.go' | grep -v '^pkg/generated/' | xargs gofmt -l)
 [[ -z $unformatted ]] || { echo "not formatted, run gofmt -w on: $unformatted" >&2 && exit 1; }
 go vet ./...
+echo "verify: staticcheck, which takes minutes the first time"
 go tool -modfile=hack/tools/tools.mod staticcheck $(go list ./... | grep -v /pkg/generated/)
 go mod tidy -diff
 
