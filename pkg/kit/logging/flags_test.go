@@ -2,6 +2,7 @@ package logging_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -20,6 +21,9 @@ const flagsVariable = "LOGGING_TEST_FLAGS"
 
 // levelVariable is the environment variable with the level that the child sets after it has parsed its flags.
 const levelVariable = "LOGGING_TEST_LEVEL"
+
+// errorVariable is the environment variable with the error with which the child ends.
+const errorVariable = "LOGGING_TEST_ERROR"
 
 func TestMain(m *testing.M) {
 	if flags, ok := os.LookupEnv(flagsVariable); ok {
@@ -49,6 +53,9 @@ func logSomething(args []string) {
 	klog.Background().Info("Logged")
 	klog.Background().V(2).Info("Logged in detail")
 	klog.Flush()
+	if text := os.Getenv(errorVariable); text != "" {
+		logging.LastLine("program", errors.New(text))
+	}
 }
 
 // logWith returns the log of a process with these flags.
@@ -73,6 +80,9 @@ func TestFlagsHaveAnEffect(t *testing.T) {
 		{flags: "-logging-format=json", want: []string{`"msg":"Logged"`}},
 		{flags: "-v=2", env: "KUBE_FEATURE_WatchListClient=perhaps",
 			want: []string{"Could not set feature gate", `"Logged"`, `"Logged in detail"`}},
+		{flags: "", env: errorVariable + "=no cluster", want: []string{`"Logged"`, "program: no cluster"}},
+		{flags: "-logging-format=json", env: errorVariable + "=no cluster",
+			want: []string{`"msg":"Logged"`, `"msg":"Exiting","err":"no cluster"}`}},
 		{flags: "", env: levelVariable + "=2", want: []string{`"Logged"`, `"Logged in detail"`}},
 		{flags: "-v=2", env: levelVariable + "=0", want: []string{`"Logged"`}},
 		{flags: "-logging-format=json", env: levelVariable + "=2", want: []string{`"Logged"`, `"Logged in detail"`}},
