@@ -64,7 +64,7 @@ func TestSync(t *testing.T) {
 		},
 		{
 			name:   "an edited Deployment is corrected",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "other") })},
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "other") })},
 			writes: []string{"patch deployments web", status}, ready: "False/Progressing",
 			events: []string{`Normal Corrected Corrected Deployment "web": spec.template.spec.containers`},
 		},
@@ -90,7 +90,7 @@ func TestSync(t *testing.T) {
 		},
 		{
 			name:   "a Deployment that is being deleted is awaited",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "x"); deleting(d) })},
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "x"); deleting(d) })},
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
@@ -102,7 +102,7 @@ func TestSync(t *testing.T) {
 		},
 		{
 			name: "a correction that a webhook undoes is reported, and retried", admit: replacesImage,
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { image(d, "other") })},
+			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "other") })},
 			writes: []string{"patch deployments web", status}, ready: "False/Overridden",
 			events: []string{`Warning Overridden Deployment "web": a webhook or a policy of this cluster changes ` +
 				"spec.template.spec.containers: set what it accepts in the Widget"},
@@ -220,12 +220,12 @@ type objects = []runtime.Object
 
 func deleting[T metav1.Object](obj T) { obj.SetDeletionTimestamp(new(metav1.Now())) }
 
-func image(d *appsv1.Deployment, image string) { d.Spec.Template.Spec.Containers[0].Image = image }
+func setImage(d *appsv1.Deployment, to string) { d.Spec.Template.Spec.Containers[0].Image = to }
 
 // replacesImage is a webhook that permits one image only.
 func replacesImage(a *apisim.Admission) error {
 	if d, ok := a.Object.(*appsv1.Deployment); ok {
-		image(d, "other")
+		setImage(d, "other")
 	}
 	return nil
 }

@@ -24,9 +24,9 @@ func (p *Problem) Error() string { return p.Message }
 
 // Taken returns why have, which has the name of a child of w, cannot be that child; nil if it is.
 func Taken(w *v1alpha1.Widget, kind string, have metav1.Object) error {
-	owner, ref := "nobody", metav1.GetControllerOfNoCopy(have)
+	holder, ref := "nobody", metav1.GetControllerOfNoCopy(have)
 	if ref != nil {
-		owner = fmt.Sprintf("%s %q", ref.Kind, ref.Name)
+		holder = fmt.Sprintf("%s %q", ref.Kind, ref.Name)
 	}
 	isOurs := metav1.IsControlledBy(have, w)
 	isOrphan := isChild(have) && ref.Name == w.Name && !isOurs // Of a deleted Widget of this name.
@@ -36,7 +36,7 @@ func Taken(w *v1alpha1.Widget, kind string, have metav1.Object) error {
 			fmt.Sprintf("%s %q is being deleted, and is created again after that", kind, have.GetName())}
 	case !isOurs:
 		return &Problem{v1alpha1.ReasonNotOwned, fmt.Sprintf(
-			"%s %q exists and is controlled by %s: delete it, or give the Widget another name", kind, have.GetName(), owner)}
+			"%s %q exists and is controlled by %s: delete it, or give the Widget another name", kind, have.GetName(), holder)}
 	}
 	return nil
 }
@@ -63,22 +63,22 @@ func Retriable(failures ...error) error {
 // Status returns the status of w after a sync. dep is its Deployment, nil if there is none. failures are why the sync
 // could not do everything; nil ones do not count.
 func Status(w *v1alpha1.Widget, dep *appsv1.Deployment, now time.Time, failures ...error) v1alpha1.WidgetStatus {
-	report := failure(failures)
+	r := failure(failures)
 	if errors.Join(failures...) == nil {
-		report = rollout(dep)
+		r = rollout(dep)
 	}
-	if report.Reason == "" {
+	if r.Reason == "" {
 		return w.Status // After a conflict: the sync is retried soon.
 	}
 	had := meta.FindStatusCondition(w.Status.Conditions, conditions.Ready)
-	isSame := had != nil && had.Reason == report.Reason && had.ObservedGeneration == w.Generation
-	if isSame && report.Reason == v1alpha1.ReasonRefused {
-		report.Message = had.Message // Its text may differ each time: each write would bring the key back at once.
+	isSame := had != nil && had.Reason == r.Reason && had.ObservedGeneration == w.Generation
+	if isSame && r.Reason == v1alpha1.ReasonRefused {
+		r.Message = had.Message // Its text may differ each time: each write would bring the key back at once.
 	}
 	status := v1alpha1.WidgetStatus{
 		ObservedGeneration: w.Generation,
 		Selector:           labels.Set{labelWidget: w.Name}.String(),
-		Conditions:         conditions.Set(w.Status.Conditions, report, w.Generation, now),
+		Conditions:         conditions.Set(w.Status.Conditions, r, w.Generation, now),
 	}
 	if dep != nil {
 		status.Replicas, status.AvailableReplicas = dep.Status.Replicas, dep.Status.AvailableReplicas
@@ -124,10 +124,10 @@ func rollout(dep *appsv1.Deployment) conditions.Report {
 	if dep.Spec.Replicas != nil {
 		wanted = *dep.Spec.Replicas
 	}
-	message := fmt.Sprintf("%d of %d replicas available", min(status.AvailableReplicas, wanted), wanted)
+	text := fmt.Sprintf("%d of %d replicas available", min(status.AvailableReplicas, wanted), wanted)
 	isObserved := status.ObservedGeneration >= dep.Generation
 	if isObserved && status.UpdatedReplicas == wanted && status.Replicas == wanted && status.AvailableReplicas == wanted {
-		return conditions.Report{True: conditions.Ready, Reason: v1alpha1.ReasonAvailable, Message: message}
+		return conditions.Report{True: conditions.Ready, Reason: v1alpha1.ReasonAvailable, Message: text}
 	}
 	for _, c := range status.Conditions {
 		isStuck := c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse ||
@@ -138,5 +138,5 @@ func rollout(dep *appsv1.Deployment) conditions.Report {
 				"Deployment reports %s: see kubectl describe deployment %s", c.Reason, dep.Name)}
 		}
 	}
-	return conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
+	return conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: text}
 }
