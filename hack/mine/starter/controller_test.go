@@ -197,8 +197,8 @@ func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) 
 }
 
 // clientsOf returns the clients of a user of the server.
-func (f *fixture) clientsOf(user string) clients {
-	config := f.server.Config(user)
+func (f *fixture) clientsOf(as string) clients {
+	config := f.server.Config(as)
 	return clients{kube: kubernetes.NewForConfigOrDie(config), widgets: clientset.NewForConfigOrDie(config)}
 }
 

@@ -30,8 +30,8 @@ func TestRun(t *testing.T) {
 		running.Go(func() { f.Run(ctx) })
 		running.Go(func() { apisim.RunDeployments(ctx, f.server, apisim.Rollouts{Lag: time.Second}) })
 		running.Go(func() { apisim.RunGarbageCollector(ctx, f.server, time.Second) })
-		account := f.clientsOf("user")
-		configMaps, widgets := account.kube.CoreV1().ConfigMaps("default"), account.widgets.AcmeV1alpha1().Widgets("default")
+		u := f.clientsOf("user")
+		configMaps, widgets := u.kube.CoreV1().ConfigMaps("default"), u.widgets.AcmeV1alpha1().Widgets("default")
 		for _, step := range []struct {
 			name   string
 			do     func() error
