@@ -118,7 +118,8 @@ func (o *order) setDirectory(dir string) error {
 	if filepath.IsAbs(dir) {
 		o.dir = filepath.Clean(dir)
 	}
-	if relative, err := filepath.Rel(o.root, o.dir); err != nil || relative != ".." && !strings.HasPrefix(relative, "../") {
+	relative, err := filepath.Rel(o.root, o.dir)
+	if err != nil || relative != ".." && !strings.HasPrefix(relative, "../") {
 		return fmt.Errorf("DIR=%s: it is inside of this repository; choose a directory beside it", dir)
 	}
 	if info, err := os.Stat(filepath.Dir(o.dir)); err != nil || !info.IsDir() {

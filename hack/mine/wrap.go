@@ -77,7 +77,7 @@ func (p *paragraph) rename(rename func(string) string) []string {
 	return out
 }
 
-// wrap returns the words in lines that end where they did, such as the output of an example, or if one is too long then,
+// wrap returns the words in lines that end where they did, such as the output of an example, or if one is too long,
 // in full lines.
 func (p *paragraph) wrap(words []string) []string {
 	limit := width - utf8.RuneCountInString(p.mark+p.item) - 3*strings.Count(p.mark, "\t")

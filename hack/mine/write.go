@@ -121,7 +121,8 @@ func (o *order) next() string {
 
 Next: cd '%s' && make run
 That starts a Kubernetes on this machine and the controller, and the first %s becomes Ready.
-%s`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, strings.ReplaceAll(o.shownDir, "'", `'\''`), o.kind.one, o.compiles())
+%s`, o.groupDirectory, o.version, article(o.kind.one), o.kind.one, strings.ReplaceAll(o.shownDir, "'", `'\''`),
+		o.kind.one, o.compiles())
 }
 
 // compiles returns a warning if the local Kubernetes has to be compiled first.
