@@ -90,8 +90,8 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 	for _, name := range []string{"changed", "dotted", "new"} {
 		foo := e.waitForReason(t, name, v1alpha1.ReasonReplicaFailure)
 		stalled := meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionStalled)
-		if !stalled || !strings.Contains(readyCondition(foo).Message, " get deployment ") {
-			t.Errorf("Foo %s: conditions = %v, want Stalled and a message with the next command", name, foo.Status.Conditions)
+		if !stalled || !strings.Contains(readyCondition(foo).Message, ". Change the quota or the policy ") {
+			t.Errorf("Foo %s: conditions = %v, want Stalled and a message with what to do", name, foo.Status.Conditions)
 		}
 	}
 	e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace)

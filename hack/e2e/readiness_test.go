@@ -51,6 +51,7 @@ const (
 	placeRewritten     place = "rewritten"     // A policy sets the image.
 	placeNeverReady    place = "neverReady"    // A policy sets an image that never becomes ready.
 	placeDenied        place = "denied"        // A policy denies new Deployments.
+	placeNoWebhook     place = "noWebhook"     // The API server calls a webhook that does not answer.
 	placeNoDeployments place = "noDeployments" // There is no quota for another Deployment.
 	placeNoPods        place = "noPods"        // There is no quota for another pod.
 )
@@ -191,6 +192,10 @@ var contract = []contractRow{
 	{
 		line: "denied by a policy | False | True | - | Refused | InProgress | Progressing | waits",
 		in:   placeDenied, how: byCreating(""), message: "not on Fridays",
+	},
+	{
+		line: "a webhook does not answer | False | True | - | RequestFailed | InProgress | Progressing | waits",
+		in:   placeNoWebhook, how: byCreating(""), message: "failed calling webhook",
 	},
 	{
 		line: "namespace terminating: it was ready | True | - | - | Available | Current | Healthy | returns",
@@ -395,7 +400,7 @@ func newContractStage(t *testing.T) *contractStage {
 	}
 	for _, in := range []place{
 		placeAPIOnly, placeTerminating, placeNoController,
-		placeCommon, placeRewritten, placeNeverReady, placeDenied, placeNoDeployments, placeNoPods,
+		placeCommon, placeRewritten, placeNeverReady, placeDenied, placeNoWebhook, placeNoDeployments, placeNoPods,
 	} {
 		s.envs[in] = clusters[in.cluster()].env(t)
 	}
@@ -455,6 +460,7 @@ func (s *contractStage) limit(t *testing.T) {
 	s.envs[placeRewritten].rewriteImages(t, "mirror.example.com/nginx:1")
 	s.envs[placeNeverReady].rewriteImages(t, neverReadyImage)
 	s.envs[placeDenied].denyDeployments(t, "not on Fridays", admissionregistrationv1.Create)
+	s.envs[placeNoWebhook].callAWebhookThatIsGone(t)
 	counted := map[place]corev1.ResourceName{
 		placeNoDeployments: "count/deployments.apps",
 		placeNoPods:        corev1.ResourcePods,
@@ -844,4 +850,29 @@ func (e *env) editDeployment(t *testing.T, name, patch string) {
 		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// callAWebhookThatIsGone makes the API server call a webhook that does not answer, for each Deployment that is created.
+func (e *env) callAWebhookThatIsGone(t *testing.T) {
+	t.Helper()
+	match := e.deploymentsHere(admissionregistrationv1.Create)
+	webhooks := e.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := webhooks.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: e.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:                    "gone.example.com",
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+			NamespaceSelector:       match.NamespaceSelector,
+			Rules:                   []admissionregistrationv1.RuleWithOperations{match.ResourceRules[0].RuleWithOperations},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the webhook is called", func(ctx context.Context) (bool, error) {
+		_, err := e.probePolicies(ctx)
+		return apierrors.IsInternalError(err), nil
+	})
 }

@@ -35,6 +35,9 @@ const (
 	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. By
 	// default, the kubelet kills a process after 30 s.
 	stopTimeout = 28 * time.Second
+	// informerTimeout is how long a stop waits for the informers, which write nothing. After failures of the API server,
+	// client-go's wait for up to 30 s without looking at their context.
+	informerTimeout = 2 * time.Second
 )
 
 // A Connection is how to reach the API server. Clients that are made with both fields share one network connection:
@@ -267,7 +270,7 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 	// Informers log the end of a watch as a warning. What an operator must know of watches, the reporter logs.
 	quiet, stop := context.WithCancel(klog.NewContext(ctx, logger.V(4)))
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer waitAtMost(informerTimeout, &running)
 	defer stop() // The process also ends without a signal, when it has lost the leadership.
 	for _, i := range informers {
 		running.Go(func() { i.informer.RunWithContext(quiet) })
@@ -279,6 +282,19 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 		context.AfterFunc(ctx, p.exitLater) // Also if the leadership is lost.
 		lead(ctx)
 	})
+}
+
+// waitAtMost waits for running, at most for a time.
+func waitAtMost(timeout time.Duration, running *sync.WaitGroup) {
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(timeout):
+	}
 }
 
 // UntilSignal returns a context that ends with ctx or at the first SIGINT or SIGTERM. The second one ends the process,

@@ -45,9 +45,9 @@ type Foos struct {
 
 // A change is what is logged about a Foo: its condition Stalled before and after, nil if it was not Stalled.
 type change struct {
-	logger    klog.Logger
-	namespace string
-	was, is   *metav1.Condition
+	logger             klog.Logger
+	namespace, message string
+	was, is            *metav1.Condition
 }
 
 // New returns a Foos. Users can cause a line with each Foo that they create, so allow limits their number: it reports
@@ -96,6 +96,9 @@ func (f *Foos) Written(logger klog.Logger, before, after *v1alpha1.Foo) {
 		time.AfterFunc(settleTime, func() { f.settle(after.UID) })
 	}
 	c.is = is
+	if ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		c.message = ready.Message // That of Stalled may be shorter.
+	}
 }
 
 // settle logs the change of a Foo, unless it has been undone.
@@ -107,7 +110,7 @@ func (f *Foos) settle(uid types.UID) {
 	switch {
 	case reasonOf(c.was) == reasonOf(c.is):
 	case c.is != nil:
-		f.info(c.logger, c.namespace, "Foo became Stalled", "reason", c.is.Reason, "message", c.is.Message)
+		f.info(c.logger, c.namespace, "Foo became Stalled", "reason", c.is.Reason, "message", c.message)
 	default:
 		f.info(c.logger, c.namespace, "Foo recovered from Stalled", "reason", c.was.Reason)
 	}
