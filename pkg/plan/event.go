@@ -72,13 +72,10 @@ func (s *State) isUpdate() bool {
 	return written < s.Foo.Generation && !unlabelled
 }
 
-// corrected returns the event of a patch that undoes what somebody has changed. It returns nil for a patch that a new
-// generation of the Foo asks for, and when somebody changes the Deployment again and again: the status reports that.
+// corrected returns the event of a patch that undoes what somebody has changed, or nil when somebody changes the
+// Deployment again and again: the status reports that.
 func (s *State) corrected(patch *Patch) *Event {
 	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
-	if s.isUpdate() {
-		return nil
-	}
 	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -49,7 +48,9 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 	}
 	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
 	step := &Step{Op: op, Foo: s.Foo, Deployment: s.Deployment, Patch: patch, Update: s.isUpdate()}
-	step.Event = s.corrected(patch)
+	if !step.Update {
+		step.Event = s.corrected(patch)
+	}
 	return []*Step{step}, false
 }
 
@@ -84,8 +85,10 @@ func (s *State) updateStatus() []*Step {
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
 	event := eventOf(&s.Foo.Status, &want)
-	if reason := s.failedDeletion(); event != nil && event.Reason == v1alpha1.EventSynced && reason != "" {
-		event.Type, event.Reason = corev1.EventTypeWarning, reason
+	if event != nil && event.Reason == v1alpha1.EventSynced {
+		if failed, found := statusEvents[s.failedDeletion()]; found {
+			event.Type, event.Reason = failed.kind, failed.reason
+		}
 	}
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
 }
