@@ -321,7 +321,7 @@ func showRequest(ctx context.Context, state *plan.State, step *plan.Step, answer
 	if shown == nil {
 		return
 	}
-	request := syncs.Request{At: sent, Rule: step.Rule, Request: string(step.Verb), Name: step.Name}
+	request := syncs.Request{At: sent, Rule: step.Rule, Why: state.Why(step), Request: string(step.Verb), Name: step.Name}
 	for _, field := range step.Changes(state.Foo) {
 		request.Fields = append(request.Fields, syncs.Field(field))
 	}
@@ -333,9 +333,15 @@ func showRequest(ctx context.Context, state *plan.State, step *plan.Step, answer
 
 // showConclusion shows what the rules answer when nothing is left to send.
 func showConclusion(ctx context.Context, state *plan.State) {
-	if shown := syncs.From(ctx); shown != nil {
-		shown.Concluded(nil)
+	shown := syncs.From(ctx)
+	if shown == nil {
+		return
 	}
+	var answers []syncs.Rule
+	for _, answer := range state.Explain() {
+		answers = append(answers, syncs.Rule(answer))
+	}
+	shown.Concluded(answers)
 }
 
 // send is the part of perform that talks to the API server.

@@ -1005,12 +1005,18 @@ func TestASyncIsShown(t *testing.T) {
 	}
 	var got []string
 	for _, r := range state.Syncs[0].Requests {
-		got = append(got, fmt.Sprintf("%s: %s %s %v %s", r.Rule, r.Request, r.Name, r.Fields, r.Answer))
+		got = append(got, fmt.Sprintf("%s: %s: %s %s %v %s", r.Rule, r.Why, r.Request, r.Name, r.Fields, r.Answer))
+	}
+	for _, r := range state.Syncs[0].Rules {
+		if r.Rule == "patch drift" {
+			got = append(got, "then "+r.Answer)
+		}
 	}
 	got = append(got, state.Syncs[0].Observed, state.Syncs[0].StatusBefore, state.Syncs[0].StatusAfter)
 	if diff := cmp.Diff([]string{
-		"patch drift: patch Deployment web [{spec.replicas 9 3}] ok",
-		"update status: update status of Foo web [{status " + before + " " + after + "}] ok",
+		"patch drift: spec.replicas was 9, must be 3: patch Deployment web [{spec.replicas 9 3}] ok",
+		"update status: the status differs, and its reason must be Progressing: update status of Foo web [{status " + before + " " + after + "}] ok",
+		"then done in this sync",
 		`Foo at generation 7; Deployment "web" is controlled by it, written for generation 7 (3 of 9 replicas available)`,
 		before, after,
 	}, got); diff != "" {

@@ -67,3 +67,13 @@ func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) s
 	}
 	return "does not apply: " + why
 }
+
+// Why returns the facts for which a rule has asked for step, which Next has returned and Record has not got yet.
+func (s *State) Why(step *Step) string {
+	for _, r := range append(slices.Clip(rules), statusRule) {
+		if r.name == step.Rule {
+			return r.why(s)
+		}
+	}
+	return ""
+}
