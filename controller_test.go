@@ -1024,6 +1024,28 @@ func TestASyncIsShown(t *testing.T) {
 	}
 }
 
+// BenchmarkSync is an event and the sync that finds nothing to do, without and with /debug/syncs.
+func BenchmarkSync(b *testing.B) {
+	for _, shown := range []bool{false, true} {
+		b.Run(fmt.Sprint("shown=", shown), func(b *testing.B) {
+			nothing := []runtime.Object{newFoo(upToDate), newDeployment()}
+			f := newFixture(b, nothing, nothing)
+			ctx := b.Context() // Its logger is at level 0.
+			if shown {
+				f.queue.Syncs = syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
+			}
+			dep := newDeployment()
+			f.queue.AddAs(webKey, fairqueue.Change)
+			f.queue.ProcessNextWorkItem(ctx, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				f.enqueueFoo(f.resolveOwner(dep), "its Deployment has changed")
+				f.queue.ProcessNextWorkItem(ctx, ctx)
+			}
+		})
+	}
+}
+
 // At the default level, an operator sees each change of a Deployment, each failure, and each Foo that becomes Stalled.
 func TestDefaultLogHasChangesFailuresAndStalledFoos(t *testing.T) {
 	quota := apierrors.NewForbidden(deploymentsGR, "web", errors.New("exceeded quota"))
@@ -1290,7 +1312,7 @@ var errBoom = errors.New("boom")
 // informer runs, so the caches change only when the test changes them.
 type fixture struct {
 	*Controller
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	api    *apisim.Server
 	foos   cache.Indexer
@@ -1313,7 +1335,7 @@ const fixtureWorkers = 10_000
 
 // newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
 // resourceVersion in both.
-func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
+func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind, apisim.Events()),
