@@ -57,6 +57,8 @@ func reported(foo *v1alpha1.Foo) {
 	foo.Status = state.Next().Foo.Status
 }
 
+func scaled(dep *appsv1.Deployment) { *dep.Spec.Replicas = 9 }
+
 func renamed(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "next" }
 
 func deleting(foo *v1alpha1.Foo) {
@@ -119,14 +121,16 @@ func TestFoo(t *testing.T) {
 			rule: "create: sends create Deployment web: no Deployment has the name web",
 		},
 		{
-			name: "nothing to do", objects: []runtime.Object{done, newDeployment(done)}, write: nothing, then: "done", rule: "update status: not needed: the status is as it must be",
+			name: "nothing to do", objects: []runtime.Object{done, newDeployment(done)}, write: nothing, then: "done",
+			rule: "update status: not needed: the status is as it must be",
 		},
 		{
-			name: "only the status", objects: []runtime.Object{foo, newDeployment(foo)}, write: "update status of Foo web", reason: "Available", then: "done",
+			name: "only the status", objects: []runtime.Object{foo, newDeployment(foo)},
+			write: "update status of Foo web", reason: "Available", then: "done",
 			rule: "update status: sends update status of Foo web: the status differs, and its reason must be Available",
 		},
 		{
-			name: "drift", objects: []runtime.Object{done, newDeployment(done, func(dep *appsv1.Deployment) { *dep.Spec.Replicas = 9 })},
+			name: "drift", objects: []runtime.Object{done, newDeployment(done, scaled)},
 			write: "patch Deployment web", body: `"spec":{"replicas":3}`, reason: "Progressing", then: "done",
 			rule: "patch drift: sends patch Deployment web: spec.replicas was 9, must be 3",
 		},
@@ -158,8 +162,9 @@ func TestFoo(t *testing.T) {
 			write: "create Deployment next", reason: "Renaming", then: "done",
 		},
 		{
-			name: "a rename that is not complete", objects: []runtime.Object{moving, newDeployment(foo), newDeployment(moving, small)},
-			write: "update status of Foo web", reason: "Renaming", then: "done",
+			name:    "a rename that is not complete",
+			objects: []runtime.Object{moving, newDeployment(foo), newDeployment(moving, small)},
+			write:   "update status of Foo web", reason: "Renaming", then: "done",
 			rule: "delete replaced: not needed: Deployment next must be up to date, with 3 replicas available, before a " +
 				"previous one is deleted",
 		},
@@ -244,7 +249,7 @@ func TestAFooThatDoesNotExist(t *testing.T) {
 // Text is for people.
 func TestText(t *testing.T) {
 	foo := newFoo(reported)
-	w := newWire(t, foo, newDeployment(foo, func(dep *appsv1.Deployment) { *dep.Spec.Replicas = 9 }))
+	w := newWire(t, foo, newDeployment(foo, scaled))
 	report, err := w.explain(t)
 	if err != nil {
 		t.Fatal(err)

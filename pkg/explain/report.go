@@ -66,7 +66,7 @@ func newReport(foo *v1alpha1.Foo) *Report {
 	return &Report{
 		Foo: cache.MetaObjectToName(foo).String(), Generation: foo.Generation, Desired: foo.Spec,
 		NotReady: notReady(&foo.Status),
-		Unknown: "Backoffs and recent writes: only the running controller has them, see its /debug/syncs",
+		Unknown:  "Backoffs and recent writes: only the running controller has them, see its /debug/syncs",
 	}
 }
 
