@@ -38,8 +38,8 @@ type Question struct {
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
 	q.Format = Text
-	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why, and exit with 2 if "+
-		"it would write something, else with 0; this only reads", q.setFoo)
+	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why; nothing is "+
+		"written, and the exit code is 2 if the controller would write something, else 0", q.setFoo)
 	fs.Var(&q.Format, "explain-format", "`format` of what --explain prints: text or json")
 }
 
