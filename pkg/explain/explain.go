@@ -24,6 +24,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	typed "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -37,8 +38,8 @@ type Question struct {
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
 	q.Format = Text
-	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why, and exit with 2 if "+
-		"it would write something, else with 0; this only reads", q.setFoo)
+	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why; nothing is "+
+		"written, and the exit code is 2 if the controller would write something, else 0", q.setFoo)
 	fs.Var(&q.Format, "explain-format", "`format` of what --explain prints: text or json")
 }
 
@@ -83,7 +84,7 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 			state.Previous = append(state.Previous, trimmed)
 		}
 	}
-	if s.owner, err = ownerOf(ctx, foos.Get, state.Deployment); err != nil {
+	if s.owner, err = ownerOf(ctx, foos, foo, state.Deployment); err != nil {
 		return nil, err
 	}
 	state.Owner = s.owner
@@ -91,17 +92,20 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 }
 
 // ownerOf returns the Foo that controls dep, which may be nil, or nil if there is none: its name finds it, and the uid
-// decides.
-func ownerOf(ctx context.Context, get func(context.Context, string, metav1.GetOptions) (*v1alpha1.Foo, error),
-	dep *appsv1.Deployment) (*v1alpha1.Foo, error) {
-	if dep == nil || plan.FooReference(dep) == nil {
+// decides. It is foo, or one that is read.
+func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, dep *appsv1.Deployment) (
+	*v1alpha1.Foo, error) {
+	switch {
+	case dep == nil, plan.FooReference(dep) == nil:
 		return nil, nil
+	case plan.Owns(foo, dep):
+		return foo, nil
 	}
 	name := plan.FooReference(dep).Name
 	if len(path.IsValidPathSegmentName(name)) > 0 {
 		return nil, nil // No Foo has such a name, and no request can ask for it.
 	}
-	owner, err := get(ctx, name, metav1.GetOptions{})
+	owner, err := foos.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
