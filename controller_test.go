@@ -990,8 +990,8 @@ func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
 // status before and after.
 func TestASyncIsShown(t *testing.T) {
 	const before = "Ready=True Available: 3 of 3 replicas available"
-	const after = "Ready=False Progressing: Waiting for the Deployment controller to apply the last change " +
-		"(3 of 3 replicas available) Reconciling=True"
+	const after = "Reconciling, Ready=False Progressing: Waiting for the Deployment controller to apply the last " +
+		"change (3 of 3 replicas available)"
 	drifted := []runtime.Object{newFoo(upToDate), newDeployment(scaledTo(9))}
 	f := newFixture(t, drifted, drifted)
 	log := syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
@@ -1017,7 +1017,7 @@ func TestASyncIsShown(t *testing.T) {
 		"patch drift: spec.replicas was 9, must be 3: patch Deployment web [{spec.replicas 9 3}] ok",
 		"update status: the status differs, and its reason must be Progressing: update status of Foo web [{status " + before + " " + after + "}] ok",
 		"then done in this sync",
-		`Foo at generation 7; Deployment "web" is controlled by it, written for generation 7 (3 of 9 replicas available)`,
+		"Foo at generation 7; its Deployment web, written for generation 7, with 3 replicas available",
 		before, after,
 	}, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

@@ -1,8 +1,9 @@
-// Package explain finds out what the controller would do with one Foo now, and why, without doing it. It reads the Foo
-// and its Deployments live, and plays a sync of package plan against the answers that it expects of the API server. So
-// the rules that it prints are those that the controller follows.
+// Package explain shows to people what package plan decides, and why: Observed, Sent and Concluded pass what a running
+// sync does to /debug/syncs, and Foo is what --explain prints about one Foo.
 //
-// Backoffs and recent writes are in the memory of a running controller, and nothing here knows them.
+// For that, Foo reads the Foo and its Deployments live, and plays a sync against the answers that it expects of the API
+// server. So the rules that it prints are those that the controller follows, and nothing is written. Backoffs and recent
+// writes are in the memory of a running controller, and Foo does not know them.
 package explain
 
 import (
