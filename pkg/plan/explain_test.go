@@ -17,6 +17,10 @@ func TestExplain(t *testing.T) {
 		UID: foo.UID, Generation: foo.Generation,
 		Ledger: map[plan.Op]plan.Attempt{op(plan.CreateDeployment, "web-1"): until(seconds(10))},
 	}
+	conflict := plan.Memory{
+		UID: foo.UID, Generation: foo.Generation,
+		Ledger: map[plan.Op]plan.Attempt{op(plan.PatchDeployment, "web-1"): expectedUntil(seconds(10))},
+	}
 	for _, tc := range []struct {
 		name  string
 		state plan.State
@@ -44,6 +48,16 @@ func TestExplain(t *testing.T) {
 				"create: create Deployment web-1 backs off for 10s: no Deployment has the name web-1",
 				"patch drift: not reached: create comes first",
 				"update status: sends update status of Foo web: the status differs, and its reason must be Refused",
+			},
+		},
+		{
+			name: "a conflict, after which the sync ends early", state: plan.State{
+				Foo: three, Deployment: newDeployment(three, scaled(9)), Memory: conflict,
+			},
+			want: []string{
+				"patch drift: patch Deployment web-1 backs off for 10s: spec.replicas was 9, must be 3",
+				"delete replaced: not reached: patch drift comes first",
+				"update status: not reached: patch drift comes first",
 			},
 		},
 		{
