@@ -17,7 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
@@ -103,7 +103,7 @@ func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, de
 		return foo, nil
 	}
 	name := plan.FooReference(dep).Name
-	if len(path.IsValidPathSegmentName(name)) > 0 {
+	if len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil // No Foo has such a name, and no request can ask for it.
 	}
 	owner, err := foos.Get(ctx, name, metav1.GetOptions{})

@@ -57,6 +57,10 @@ func reported(foo *v1alpha1.Foo) {
 	foo.Status = state.Next().Foo.Status
 }
 
+func ofUID(owner types.UID) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = owner }
+}
+
 func scaled(dep *appsv1.Deployment) { *dep.Spec.Replicas = 9 }
 
 func renamed(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "next" }
@@ -121,7 +125,8 @@ func TestFoo(t *testing.T) {
 			rule: "create: sends create Deployment web: no Deployment has the name web",
 		},
 		{
-			name: "nothing to do", objects: []runtime.Object{done, newDeployment(done)}, write: nothing, then: "done",
+			name:    "nothing to do, beside Deployments of others",
+			objects: []runtime.Object{done, newDeployment(done), newDeployment(moving, ownerless)}, write: nothing, then: "done",
 			rule: "update status: not needed: the status is as it must be",
 		},
 		{
@@ -148,6 +153,12 @@ func TestFoo(t *testing.T) {
 		},
 		{
 			name: "the Deployment of a Foo that is gone", objects: []runtime.Object{foo, newDeployment(api)},
+			requests: []string{"get foos api"},
+			write:    "update status of Foo web", reason: "WaitingForName", then: "terminal",
+		},
+		{
+			name:     "the Deployment of an earlier Foo of a name",
+			objects:  []runtime.Object{foo, api, newDeployment(api, ofUID("old"))},
 			requests: []string{"get foos api"},
 			write:    "update status of Foo web", reason: "WaitingForName", then: "terminal",
 		},
@@ -194,6 +205,9 @@ func TestFoo(t *testing.T) {
 			}
 			if report.Write != test.write || report.WouldSend != (test.write != nothing) {
 				t.Errorf("would send: %t, %q, want %q", report.WouldSend, report.Write, test.write)
+			}
+			if differs := len(report.Differences) > 0; differs != strings.HasPrefix(test.write, "patch") {
+				t.Errorf("differences: %v", report.Differences)
 			}
 			if body, _ := json.Marshal(report.Body); !strings.Contains(string(body), test.body) {
 				t.Errorf("body %s, want %s", body, test.body)
