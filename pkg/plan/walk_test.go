@@ -339,6 +339,7 @@ func (walk *walker) goOnAtRandom(c *walkTalk, random *rand.Rand) {
 		c.answer(step, reply)
 	}
 	walk.end(c)
+	walk.explained(c)
 }
 
 func (walk *walker) report(t *testing.T, wrong map[string]*walkProblem) {
