@@ -29,6 +29,7 @@ import (
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/ratelimit"
+	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -196,10 +197,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
 	c.Reports.Read(klog.FromContext(ctx), state.Foo)
+	showObserved(ctx, state)
 	for step := state.Next(); step != nil; step = state.Next() {
+		sent := time.Now()
 		answer := c.perform(ctx, state.Foo, step)
+		showRequest(ctx, state, step, answer, sent)
 		state.Record(step, answer, time.Now())
 	}
+	showConclusion(ctx, state)
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
 	return c.hold(key, outcome)
@@ -301,6 +306,44 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	}
 }
 
+// What follows passes to /debug/syncs what a sync does. When that is off, none of these does anything.
+
+// showObserved shows what a sync has read from the caches.
+func showObserved(ctx context.Context, state *plan.State) {
+	if shown := syncs.From(ctx); shown != nil {
+		shown.Observed(state.Observed(), plan.Summary(&state.Foo.Status))
+	}
+}
+
+// showRequest shows a request that was sent at a time and has been answered now. state does not have the answer yet.
+func showRequest(ctx context.Context, state *plan.State, step *plan.Step, answer plan.Answer, sent time.Time) {
+	shown := syncs.From(ctx)
+	if shown == nil {
+		return
+	}
+	request := syncs.Request{At: sent, Rule: step.Rule, Why: state.Why(step), Request: string(step.Verb), Name: step.Name}
+	for _, field := range step.Changes(state.Foo) {
+		request.Fields = append(request.Fields, syncs.Field(field))
+	}
+	shown.Sent(request, answer.Err)
+	if step.Verb == plan.UpdateStatus && answer.Err == nil {
+		shown.Reported(plan.Summary(&answer.Foo.Status))
+	}
+}
+
+// showConclusion shows what the rules answer when nothing is left to send.
+func showConclusion(ctx context.Context, state *plan.State) {
+	shown := syncs.From(ctx)
+	if shown == nil {
+		return
+	}
+	var answers []syncs.Rule
+	for _, answer := range state.Explain() {
+		answers = append(answers, syncs.Rule(answer))
+	}
+	shown.Concluded(answers)
+}
+
 // send is the part of perform that talks to the API server.
 func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Answer) {
 	foos := c.samples.SamplecontrollerV1alpha1().Foos(step.Foo.Namespace)
@@ -382,19 +425,19 @@ func (c *Controller) forget(key cache.ObjectName) {
 // initial list queues each Foo once. A resync queues each Foo again, at the rank of the initial list, in case a hint
 // was lost.
 
-// enqueueFoo queues foo to be synced, because of a change.
-func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
-	c.queue.Add(cache.MetaObjectToName(foo))
+// enqueueFoo queues foo to be synced, because of a change. why is for /debug/syncs.
+func (c *Controller) enqueueFoo(foo *v1alpha1.Foo, why string) {
+	c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Change, why)
 }
 
 // fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
 // come first. Of the initial list it queues only the Foo: the others are in the list too.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 	if isInInitialList {
-		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Initial)
+		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Initial, "the initial list has the Foo")
 		return
 	}
-	c.enqueueFoo(foo)
+	c.enqueueFoo(foo, "the Foo was created")
 	c.enqueueWaiting(foo)
 }
 
@@ -403,11 +446,11 @@ func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 	switch {
 	case have.ResourceVersion == foo.ResourceVersion:
-		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Initial)
+		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Initial, "a resync")
 	case have.UID == foo.UID && have.Generation == foo.Generation:
-		c.queue.AddAs(cache.MetaObjectToName(foo), fairqueue.Retry)
+		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Retry, "the status of the Foo has changed")
 	default:
-		c.enqueueFoo(foo)
+		c.enqueueFoo(foo, "the Foo has changed")
 	}
 	if !plan.SameToOthers(have, foo) {
 		c.enqueueWaiting(have) // It may be another Foo, with another uid.
@@ -418,7 +461,7 @@ func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
 // fooDeleted queues a Foo that is gone, so that the controller forgets it. If the watch missed the deletion, only the
 // key may be known. The Foos that name its Deployment are then queued when the garbage collector deletes that.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
-	c.queue.Add(deleted.GetObjectName())
+	c.queue.Enqueue(deleted.GetObjectName(), fairqueue.Change, "the Foo was deleted")
 	if foo := deleted.OptionalObj; foo != nil {
 		c.enqueueWaiting(foo)
 	}
@@ -446,7 +489,7 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 	case have.ResourceVersion == dep.ResourceVersion: // A list has brought nothing new.
 	case plan.SameOwnership(have, dep):
 		if owner := c.resolveOwner(dep); owner != nil {
-			c.enqueueFoo(owner)
+			c.enqueueFoo(owner, "its Deployment has changed")
 		}
 	default:
 		c.handleObject(have)
@@ -469,7 +512,7 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 func (c *Controller) handleObject(dep *appsv1.Deployment) {
 	owner, after := c.resolveOwner(dep), time.Duration(0)
 	if owner != nil {
-		c.enqueueFoo(owner)
+		c.enqueueFoo(owner, "its Deployment was created or deleted, or has another owner")
 	}
 	if owner != nil && owner.Spec.DeploymentName == dep.Name {
 		after = ownerFirst
@@ -481,7 +524,7 @@ func (c *Controller) handleObject(dep *appsv1.Deployment) {
 func (c *Controller) enqueueNaming(_ context.Context, name cache.ObjectName) kit.Outcome {
 	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, name.String()) // Fails only without the index.
 	for _, foo := range foos {
-		c.enqueueFoo(foo)
+		c.enqueueFoo(foo, "the Deployment that it names was created or deleted, or its owner has changed")
 	}
 	return kit.Done()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -49,6 +50,7 @@ import (
 	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apisim"
 	"example.com/foo-controller/pkg/sim/footest"
@@ -982,6 +984,44 @@ func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestASyncIsShown: /debug/syncs has what a sync observed, each request with what it changes and its answer, and the
+// status before and after.
+func TestASyncIsShown(t *testing.T) {
+	const before = "Ready=True Available: 3 of 3 replicas available"
+	const after = "Ready=False Progressing: Waiting for the Deployment controller to apply the last change " +
+		"(3 of 3 replicas available) Reconciling=True"
+	drifted := []runtime.Object{newFoo(upToDate), newDeployment(scaledTo(9))}
+	f := newFixture(t, drifted, drifted)
+	log := syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
+	shown := log.Begin(webKey, "1")
+	f.syncHandler(syncs.NewContext(f.ctx, shown), webKey)
+	w := httptest.NewRecorder()
+	log.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/syncs?format=json", nil))
+	var state syncs.State
+	if err := json.Unmarshal(w.Body.Bytes(), &state); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range state.Syncs[0].Requests {
+		got = append(got, fmt.Sprintf("%s: %s: %s %s %v %s", r.Rule, r.Why, r.Request, r.Name, r.Fields, r.Answer))
+	}
+	for _, r := range state.Syncs[0].Rules {
+		if r.Rule == "patch drift" {
+			got = append(got, "then "+r.Answer)
+		}
+	}
+	got = append(got, state.Syncs[0].Observed, state.Syncs[0].StatusBefore, state.Syncs[0].StatusAfter)
+	if diff := cmp.Diff([]string{
+		"patch drift: spec.replicas was 9, must be 3: patch Deployment web [{spec.replicas 9 3}] ok",
+		"update status: the status differs, and its reason must be Progressing: update status of Foo web [{status " + before + " " + after + "}] ok",
+		"then done in this sync",
+		`Foo at generation 7; Deployment "web" is controlled by it, written for generation 7 (3 of 9 replicas available)`,
+		before, after,
+	}, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
 }
 
 // At the default level, an operator sees each change of a Deployment, each failure, and each Foo that becomes Stalled.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/explain"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
@@ -45,20 +46,31 @@ const flushTimeout = 2 * time.Second
 // buildVersion is set by the linker, see hack/build.sh.
 var buildVersion string
 
+// errWouldWrite is what --explain returns if the controller would send a write.
+var errWouldWrite = errors.New("the controller would send a write")
+
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	switch err := run(os.Args[1:], os.Stdout); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errWouldWrite):
+		os.Exit(2)
+	default:
 		logging.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
 
 func run(args []string, stdout io.Writer) error {
+	var question explain.Question
 	options, err := kit.Parse(kit.Program{
 		Name: controllerName, Does: "maintains one Deployment for each object of the kind Foo",
-		Kind: "Foo", Kinds: "Foos", Version: buildVersion,
+		Kind: "Foo", Kinds: "Foos", Version: buildVersion, Flags: question.AddFlags,
 	}, args, stdout)
 	if err != nil {
 		return err
+	}
+	if question.Foo.Name != "" {
+		return answer(question, options, stdout)
 	}
 	ctx := kit.UntilSignal(context.Background())
 	process, err := kit.NewProcess(ctx, options, hints(options.Namespace))
@@ -88,6 +100,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	process.Show(controller.queue)
 	controller.queue.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
 	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
@@ -102,6 +115,29 @@ func run(args []string, stdout io.Writer) error {
 		controller.Run(ctx)
 		events.Flush(flushTimeout)
 	})
+}
+
+// answer prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
+func answer(question explain.Question, options *kit.Options, stdout io.Writer) error {
+	connection, err := options.ReadOnly()
+	if err != nil {
+		return err
+	}
+	clients, err := newClients(connection)
+	if err != nil {
+		return err
+	}
+	report, err := explain.Foo(context.Background(), clients.Kube, clients.Samples, question.Foo)
+	if err != nil {
+		return err
+	}
+	if err := report.Print(stdout, question.Format); err != nil {
+		return err
+	}
+	if report.WouldSend {
+		return errWouldWrite
+	}
+	return nil
 }
 
 // newClients returns the clients for a connection.

@@ -21,19 +21,24 @@ type Handlers[T Object] = cache.TypedResourceEventHandlerDetailedFuncs[T]
 // after changes, see fairqueue.Initial.
 func Objects[T Object](queue *Queue) Handlers[T] {
 	return Handlers[T]{
-		AddFunc: func(obj T, isInInitialList bool) { queue.AddAs(cache.MetaObjectToName(obj), classOf(isInInitialList)) },
-		UpdateFunc: func(have, obj T) {
-			queue.AddAs(cache.MetaObjectToName(obj), classOf(have.GetResourceVersion() == obj.GetResourceVersion()))
+		AddFunc: func(obj T, isInInitialList bool) {
+			if isInInitialList {
+				queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Initial, "the initial list")
+				return
+			}
+			queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Change, "it was created")
 		},
-		DeleteFunc: func(deleted cache.DeletedObject[T]) { queue.Add(deleted.GetObjectName()) },
+		UpdateFunc: func(have, obj T) {
+			if have.GetResourceVersion() == obj.GetResourceVersion() {
+				queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Initial, "a resync")
+				return
+			}
+			queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Change, "it has changed")
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			queue.Enqueue(deleted.GetObjectName(), fairqueue.Change, "it was deleted")
+		},
 	}
-}
-
-func classOf(ofAllObjects bool) fairqueue.Class {
-	if ofAllObjects {
-		return fairqueue.Initial
-	}
-	return fairqueue.Change
 }
 
 // Children returns handlers for the children of objects of a kind. For each child that is added, changed or deleted,

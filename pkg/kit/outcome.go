@@ -55,6 +55,9 @@ func Wait(after time.Duration) Outcome { return Outcome{Kind: wait, After: after
 // Terminal is the outcome of a sync that no retry can help, only a change of an object.
 func Terminal() Outcome { return Outcome{Kind: terminal} }
 
+// comesBack reports whether the key comes back after a delay.
+func (o *Outcome) comesBack() bool { return o.Kind == retry || o.Kind == wait }
+
 // IsConflict reports whether err shows only that a cache lagged behind the API server: a conflict, or a name that is
 // taken or not there. If err joins several errors, all of them must show that.
 func IsConflict(err error) bool {

@@ -26,6 +26,7 @@ import (
 	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/serving"
+	"example.com/foo-controller/pkg/kit/syncs"
 )
 
 const (
@@ -63,6 +64,7 @@ type Process struct {
 	review   kubernetes.Interface // For questions about permissions, which a standby may ask.
 	reporter *preflight.Reporter
 	elector  *leader.Elector
+	syncs    http.Handler // Nil unless Show was called.
 	// exitLater ends the process if the stop takes too long.
 	exitLater func()
 }
@@ -134,6 +136,16 @@ type Served struct {
 	StatusFields []string
 }
 
+// Show records the syncs of queue, and lets Serve show them at /debug/syncs. Without a debug address it does nothing.
+// Call it before Serve, and before the queue is used.
+func (p *Process) Show(queue *Queue) {
+	if p.options.debugAddress == "0" {
+		return
+	}
+	queue.Syncs = syncs.New(queue.config.Kind, queue.state)
+	p.syncs = queue.Syncs
+}
+
 // Serve serves /healthz, /readyz, /metrics and /debug, at the addresses of the flags, and checks from time to time that
 // the cluster has what the controller needs. /readyz waits for the caches of the informers, and /healthz has the live
 // checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end
@@ -161,7 +173,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
 	}
 	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
-		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values,
+		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values, Syncs: p.syncs,
 		SetLevel: func(level string) error {
 			err := logging.SetLevel(level)
 			if err == nil {

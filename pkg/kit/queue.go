@@ -17,6 +17,7 @@ import (
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/serving"
+	"example.com/foo-controller/pkg/kit/syncs"
 )
 
 const (
@@ -66,14 +67,18 @@ type Queue struct {
 	AddAs func(key cache.ObjectName, class fairqueue.Class)
 	// Metrics counts syncs and panics. Nil counts nothing.
 	Metrics *metrics.Metrics
+	// Syncs records each sync, for /debug/syncs. Nil records nothing. Process.Show sets it.
+	Syncs *syncs.Log
 	// OnSynced, unless nil, is called with the outcome of every sync, by the goroutine of the sync. It is for tests.
 	OnSynced func(cache.ObjectName, Outcome)
 
 	config QueueConfig
 	// goroutines is the number of goroutines that call Get. The fair queue decides how many of them have a key.
 	goroutines int
-	// retries is the rate limiter of Workqueue.
+	// retries is the rate limiter of Workqueue, fair its storage, and tokens what retries need.
 	retries *fairqueue.Limiter[cache.ObjectName]
+	fair    *fairqueue.Queue[cache.ObjectName]
+	tokens  *rate.Limiter
 	// busy has the keys that are being synced, and notices one that takes too long.
 	busy *serving.Busy
 }
@@ -81,10 +86,10 @@ type Queue struct {
 // NewQueue returns a Queue, which logs to the logger of ctx. It starts goroutines of client-go: call Run or ShutDown.
 func NewQueue(ctx context.Context, config QueueConfig) *Queue {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "queue")
-	retries := fairqueue.NewLimiter[cache.ObjectName]()
+	retries, tokens := fairqueue.NewLimiter[cache.ObjectName](), rate.NewLimiter(retryRate, retryBurst)
 	// A key that comes back after a failure needs one of the tokens that the retries of all keys share.
 	fair := fairqueue.New(fairqueue.Config[cache.ObjectName]{
-		Name: config.Name, Workers: config.Workers, Retries: rate.NewLimiter(retryRate, retryBurst),
+		Name: config.Name, Workers: config.Workers, Retries: tokens,
 		Namespace: func(key cache.ObjectName) string { return key.Namespace }, Class: retries.Class,
 	})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
@@ -94,12 +99,19 @@ func NewQueue(ctx context.Context, config QueueConfig) *Queue {
 		Workqueue: workqueue.NewTypedRateLimitingQueueWithConfig(retries,
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: config.Name, DelayingQueue: delaying}),
 		AddAs:  fair.AddAs,
-		config: config, goroutines: fair.Goroutines(), retries: retries, busy: serving.NewBusy(stuckAfter),
+		config: config, goroutines: fair.Goroutines(), busy: serving.NewBusy(stuckAfter),
+		retries: retries, fair: fair, tokens: tokens,
 	}
 }
 
-// Add queues a key because of a change. It is AddAs with fairqueue.Change.
-func (q *Queue) Add(key cache.ObjectName) { q.AddAs(key, fairqueue.Change) }
+// Add queues a key because of a change.
+func (q *Queue) Add(key cache.ObjectName) { q.Enqueue(key, fairqueue.Change, "a change") }
+
+// Enqueue queues a key at once. The class decides how soon it is handed out; why is what /debug/syncs shows, a constant.
+func (q *Queue) Enqueue(key cache.ObjectName, class fairqueue.Class, why string) {
+	q.Syncs.Queued(key, why)
+	q.AddAs(key, class)
+}
 
 // AddAfter queues a key when a delay is over.
 func (q *Queue) AddAfter(key cache.ObjectName, after time.Duration) { q.Workqueue.AddAfter(key, after) }
@@ -111,6 +123,17 @@ func (q *Queue) Progress(key cache.ObjectName) { q.busy.Progress(key.String()) }
 // Check returns the check "workers" for the liveness probe. It fails while a sync is stuck. That of a second Queue of
 // the process needs another Name.
 func (q *Queue) Check() serving.Check { return q.busy.Check("workers") }
+
+// state returns how many keys of each namespace the queue has.
+func (q *Queue) state() syncs.Queue {
+	state := syncs.Queue{Tokens: int(q.tokens.Tokens())}
+	for namespace, n := range q.fair.Counts(q.retries.Failing()) {
+		state.Namespaces = append(state.Namespaces, syncs.Namespace{
+			Namespace: namespace, Waiting: n.Queued, InWork: n.InHand, BackingOff: n.Others,
+		})
+	}
+	return state
+}
 
 // ShutDown ends the goroutines of a Queue that does not run. Keys that are added from now on are ignored.
 func (q *Queue) ShutDown() { q.Workqueue.ShutDown() }
@@ -153,14 +176,17 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 		return false
 	}
 
-	start, logger := time.Now(), klog.LoggerWithValues(klog.FromContext(syncCtx),
-		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%08x", rand.Uint32()))
-	outcome := q.syncSafely(klog.NewContext(syncCtx, logger), key)
+	start, id := time.Now(), fmt.Sprintf("%08x", rand.Uint32())
+	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
+		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", id)
+	recorded := q.Syncs.Begin(key, id)
+	outcome := q.syncSafely(klog.NewContext(syncs.NewContext(syncCtx, recorded), logger), key)
 	if outcome.After == Backoff {
 		outcome.After = min(firstRetry<<min(q.retries.NumRequeues(key), 20), lastRetry)
 	}
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
 	q.Metrics.Synced(outcome.Kind, time.Since(start))
+	recorded.End(outcome.Kind, outcome.comesBack(), outcome.After, outcome.For, outcome.Err)
 	if q.OnSynced != nil {
 		q.OnSynced(key, outcome)
 	}

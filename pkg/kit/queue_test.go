@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +26,7 @@ import (
 
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	kitmetrics "example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/syncs"
 )
 
 var (
@@ -422,6 +426,46 @@ func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
 		}
 		if len(ids) != 3 {
 			t.Errorf("lines by reconcileID: %v, want three ids", ids)
+		}
+	})
+}
+
+// TestSyncsAreShown: /debug/syncs has each sync, why its key was queued, and when it comes back.
+func TestSyncsAreShown(t *testing.T) {
+	outcome := Retry(errBoom)
+	inBubble(t, func(ctx context.Context, _ cache.ObjectName) Outcome {
+		syncs.From(ctx).Sent(syncs.Request{Request: "create Child", Name: "child"}, outcome.Err)
+		return outcome
+	}, func(t *testing.T, q *Queue) {
+		p := &Process{options: &Options{debugAddress: "127.0.0.1:0"}}
+		p.Show(q)
+		handlers := Objects[*corev1.ConfigMap](q)
+		handlers.AddFunc(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}}, true)
+		next(t, q)
+		outcome = Wait(time.Second)
+		q.Add(other)
+		next(t, q)
+		w := httptest.NewRecorder()
+		p.syncs.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/syncs", nil))
+		_, got, _ := strings.Cut(w.Body.String(), "\n")
+		want := `queue: 300 tokens left for retries
+  namespace default: 0 waiting, 0 in work, 1 backing off
+
+00:00:00.000Z  default/other
+  queued    a change; waited 0s
+  request   create Child child
+            ok
+  outcome   wait, comes back at 00:00:01.000Z, after 0s
+
+00:00:00.000Z  default/web
+  queued    the initial list; waited 0s
+  request   create Child child
+            boom
+  outcome   retry, comes back at 00:00:00.005Z, after 0s
+  error     boom
+`
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("text (-want +got):\n%s", diff)
 		}
 	})
 }

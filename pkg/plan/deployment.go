@@ -86,7 +86,9 @@ type Patch struct {
 // A Field of a Deployment that differs from what a Foo sets.
 type Field struct {
 	// Path is where the field is, Have its value and Want the Foo's; an absent value is "none".
-	Path, Have, Want string
+	Path string `json:"path"`
+	Have string `json:"have"`
+	Want string `json:"want"`
 }
 
 func (f Field) String() string { return fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want) }

@@ -58,6 +58,10 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
+	// why returns, for a State that wants was asked about, the facts behind its answer.
+	why func(*State) string
+	// sends is the verb of its steps, "" for a situation.
+	sends Verb
 	// terminal means that only a change of an object, not a retry, can take the Foo beyond this rule.
 	terminal bool
 }
@@ -65,17 +69,22 @@ type rule struct {
 // rules are read from top to bottom, up to the first final one. A step that backs off is skipped. After the last step
 // comes the status, unless the sync ends early.
 var rules = []rule{
-	{name: "paused", wants: (*State).paused},
-	{name: "invalid", wants: (*State).invalid, terminal: true},
+	{name: "paused", wants: (*State).paused, why: (*State).whyPaused},
+	{name: "invalid", wants: (*State).invalid, why: (*State).whyInvalid, terminal: true},
 
 	// No Deployment has the name.
-	{name: "create", wants: (*State).create},
+	{name: "create", wants: (*State).create, why: (*State).whyCreate, sends: CreateDeployment},
 	// One has it that is not the Foo's, or that is about to be gone.
-	{name: "name conflict", wants: (*State).nameConflict, terminal: true},
-	{name: "wait for deletion", wants: (*State).waitForDeletion},
+	{name: "name conflict", wants: (*State).nameConflict, why: (*State).whyNameConflict, terminal: true},
+	{name: "wait for deletion", wants: (*State).waitForDeletion, why: (*State).whyWaitForDeletion},
 	// It is the Foo's.
-	{name: "patch drift", wants: (*State).patchDrift},
-	{name: "delete replaced", wants: (*State).deleteReplaced},
+	{name: "patch drift", wants: (*State).patchDrift, why: (*State).whyPatchDrift, sends: PatchDeployment},
+	{name: "delete replaced", wants: (*State).deleteReplaced, why: (*State).whyDeleteReplaced, sends: DeleteDeployment},
+}
+
+// statusRule comes after rules, also after a final one.
+var statusRule = rule{
+	name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus,
 }
 
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
@@ -85,18 +94,29 @@ func (s *State) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
 	}
+	return s.decide(func(rule, *Step, bool) {})
+}
+
+// decide asks the rules and returns the first request, or nil. It calls asked after each rule that it has asked, with
+// what came of it.
+func (s *State) decide(asked func(r rule, request *Step, final bool)) *Step {
 	s.blocked, s.terminal = nil, false
-	for _, rule := range rules {
-		steps, final := rule.wants(s)
-		if step := s.firstRequest(rule.name, steps); step != nil || s.end != nil {
-			return step
+	for _, r := range rules {
+		steps, final := r.wants(s)
+		request := s.firstRequest(r.name, steps)
+		asked(r, request, final)
+		if request != nil || s.end != nil {
+			return request
 		}
 		if final {
-			s.terminal = rule.terminal
+			s.terminal = r.terminal
 			break
 		}
 	}
-	return s.firstRequest("update status", s.updateStatus())
+	steps, _ := statusRule.wants(s)
+	request := s.firstRequest(statusRule.name, steps)
+	asked(statusRule, request, true)
+	return request
 }
 
 // firstRequest returns the request for the first of steps that does not back off, or nil. It is nil too when the sync

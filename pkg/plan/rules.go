@@ -18,8 +18,12 @@ import (
 // paused: nothing is written but the status.
 func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Paused }
 
+func (s *State) whyPaused() string { return fmt.Sprintf("spec.paused is %t", s.Foo.Spec.Paused) }
+
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
+
+func (s *State) whyInvalid() string { return cmp.Or(invalidReason(s.Foo), "the spec is valid") }
 
 // create: no Deployment has the name. When several Foos name it, the API server decides: the first create gets it.
 func (s *State) create() (steps []*Step, final bool) {
@@ -30,14 +34,39 @@ func (s *State) create() (steps []*Step, final bool) {
 	return []*Step{{Op: Op{Verb: CreateDeployment, Name: want.Name}, Foo: s.Foo, Deployment: want}}, true
 }
 
+func (s *State) whyCreate() string {
+	switch name := s.Foo.Spec.DeploymentName; {
+	case s.Deployment == nil:
+		return "no Deployment has the name " + name
+	case Owns(s.Foo, s.Deployment):
+		return "Deployment " + name + " exists and is the Foo's"
+	default:
+		return "Deployment " + name + " exists"
+	}
+}
+
 // nameConflict: the Deployment belongs to somebody else and is left alone.
 func (s *State) nameConflict() (steps []*Step, final bool) {
 	return nil, !Owns(s.Foo, s.Deployment)
 }
 
+func (s *State) whyNameConflict() string {
+	if Owns(s.Foo, s.Deployment) {
+		return "Deployment " + s.Deployment.Name + " is the Foo's"
+	}
+	return s.nameConflictReport().Message
+}
+
 // waitForDeletion: the name is not free before the Deployment is deleted. A watch event reports that.
 func (s *State) waitForDeletion() (steps []*Step, final bool) {
 	return nil, s.Deployment.DeletionTimestamp != nil
+}
+
+func (s *State) whyWaitForDeletion() string {
+	if s.Deployment.DeletionTimestamp != nil {
+		return "Deployment " + s.Deployment.Name + " is being deleted"
+	}
+	return "Deployment " + s.Deployment.Name + " is not being deleted"
 }
 
 // patchDrift: fields that the Foo sets have other values.
@@ -52,6 +81,13 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 		step.Event = s.corrected(patch)
 	}
 	return []*Step{step}, false
+}
+
+func (s *State) whyPatchDrift() string {
+	if patch := Drift(s.Deployment, s.Foo); patch != nil {
+		return describeFields(patch.Fields)
+	}
+	return "all fields that the Foo sets have its values"
 }
 
 // deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
@@ -70,6 +106,19 @@ func (s *State) deleteReplaced() (steps []*Step, final bool) {
 	return steps, false
 }
 
+func (s *State) whyDeleteReplaced() string {
+	switch previous := s.previous(); {
+	case len(previous) == 0:
+		return "no other Deployment was made for the Foo"
+	case !s.canReplace():
+		return fmt.Sprintf("Deployment %s must be up to date, with %d replicas available, before a previous one is deleted",
+			s.Deployment.Name, s.neededReplicas())
+	default:
+		return fmt.Sprintf("Deployment %s replaces previous Deployments, one in each sync. Left: %d", s.Deployment.Name,
+			len(previous))
+	}
+}
+
 // tried reports whether an operation with this verb was done in this sync, or has failed in it.
 func (s *State) tried(verb Verb) bool {
 	return slices.ContainsFunc(s.done, func(op Op) bool { return op.Verb == verb }) ||
@@ -77,10 +126,10 @@ func (s *State) tried(verb Verb) bool {
 }
 
 // updateStatus comes after all rules: the status is written when it differs.
-func (s *State) updateStatus() []*Step {
+func (s *State) updateStatus() (steps []*Step, final bool) {
 	want := s.status()
 	if equality.Semantic.DeepEqual(s.Foo.Status, want) && !hasUnreadStatus(s.Foo) {
-		return nil
+		return nil, true
 	}
 	foo := s.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
@@ -90,7 +139,16 @@ func (s *State) updateStatus() []*Step {
 			event.Type, event.Reason = failed.kind, failed.reason
 		}
 	}
-	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}
+	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}, true
+}
+
+func (s *State) whyUpdateStatus() string {
+	steps, _ := s.updateStatus()
+	if len(steps) == 0 {
+		return "the status is as it must be"
+	}
+	reason, _ := ReadyReason(steps[0].Foo)
+	return "the status differs, and its reason must be " + reason
 }
 
 // hadDeployment reports whether a Deployment may have been created for the Foo before.

@@ -326,7 +326,7 @@ func TestWalkSample(t *testing.T) {
 
 // goOnAtRandom plays c to its end; one in three answers is bad.
 func (walk *walker) goOnAtRandom(c *walkTalk, random *rand.Rand) {
-	for step := c.state.Next(); step != nil; step = c.state.Next() {
+	for step := walk.explained(c); step != nil; step = walk.explained(c) {
 		if !walk.allowed(c, step) {
 			return
 		}

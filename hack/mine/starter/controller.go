@@ -29,6 +29,7 @@ import (
 	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/drift"
+	"example.com/foo-controller/pkg/kit/syncs"
 )
 
 const (
@@ -215,7 +216,9 @@ func ensure[T kit.Object](ctx context.Context, c *Controller, widget *v1alpha1.W
 // wrote notes a request: its metric, and the version that it has written. The next sync waits until the caches have it.
 func (c *Controller) wrote(ctx context.Context, widget *v1alpha1.Widget, verb string, child child, obj metav1.Object,
 	err error) error {
-	c.queue.Metrics.Requested("sync "+child.kind, verb+" "+child.kind, err)
+	rule, request := "sync "+child.kind, verb+" "+child.kind
+	c.queue.Metrics.Requested(rule, request, err)
+	syncs.From(ctx).Sent(syncs.Request{Rule: rule, Request: request, Name: widget.Name}, err)
 	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, child.kind, widget.Name, err)
 	}

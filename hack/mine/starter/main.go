@@ -83,6 +83,7 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	controller := New(ctx, writes, caches, events, options.Workers)
+	process.Show(controller.queue)
 	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
 	legacyregistry.CustomMustRegister(metrics.Problems("widget_controller", process.Problems))
 

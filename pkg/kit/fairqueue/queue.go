@@ -113,6 +113,29 @@ func (q *Queue[K]) Len() int {
 	return q.inner.Len()
 }
 
+// Counts returns how many keys of each namespace are queued, including those that wait for a token, and how many are in
+// hand. Of others, it counts those that are neither.
+func (q *Queue[K]) Counts(others []K) map[string]Count {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	counts := map[string]Count{}
+	for name, n := range q.schedule.namespaces {
+		counts[name] = Count{Queued: n.changes.queued() + n.initial.queued(), InHand: n.inHand}
+	}
+	for _, key := range others {
+		if q.schedule.items[key] == nil {
+			name := q.schedule.namespaceOf(key)
+			count := counts[name]
+			count.Others++
+			counts[name] = count
+		}
+	}
+	return counts
+}
+
+// A Count is what Counts returns for a namespace.
+type Count struct{ Queued, InHand, Others int }
+
 // ShutDown makes the queue ignore keys that are added from now on. What is queued is handed out without limits and
 // tokens. Then Get returns true.
 func (q *Queue[K]) ShutDown() {

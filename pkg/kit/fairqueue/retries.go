@@ -1,6 +1,8 @@
 package fairqueue
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,6 +75,13 @@ func (l *Limiter[K]) NumRequeues(key K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.keys[key].count
+}
+
+// Failing returns the keys that failed and were not forgotten since.
+func (l *Limiter[K]) Failing() []K {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.keys))
 }
 
 // Forget drops the record of key.

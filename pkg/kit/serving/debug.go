@@ -20,6 +20,8 @@ type DebugConfig struct {
 	Started time.Time
 	// Flags are the values in effect, by the name of the flag without dashes. They must not have credentials.
 	Flags map[string]string
+	// Syncs serves /debug/syncs. Nil leaves it out.
+	Syncs http.Handler
 	// SetLevel sets the level of the log. Nil leaves /debug/flags/v out.
 	SetLevel func(level string) error
 }
@@ -32,8 +34,8 @@ type debugInfo struct {
 	Flags   map[string]string `json:"flags"`
 }
 
-// NewDebug returns a Server for /debug/config, which has the version, the uptime and the flags as JSON, for a PUT of
-// the level of the log to /debug/flags/v, as the components of Kubernetes have it, and for the profiles of
+// NewDebug returns a Server for /debug/config, which has the version, the uptime and the flags as JSON, for
+// /debug/syncs, for a PUT of the level of the log to /debug/flags/v, as the components of Kubernetes have it, and for the profiles of
 // net/http/pprof under /debug/pprof/. A profile costs CPU time, and a dump of the memory has all that the process
 // knows. So there is no configuration that serves them to another machine: use kubectl port-forward. The Server listens
 // when NewDebug returns. An error means that the address is invalid, in use, or not a loopback address. The Server logs
@@ -50,6 +52,9 @@ func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	mux.HandleFunc("GET /debug/config", config.serve)
 	if config.SetLevel != nil {
 		mux.HandleFunc("PUT /debug/flags/v", config.setLevel)
+	}
+	if config.Syncs != nil {
+		mux.Handle("GET /debug/syncs", config.Syncs)
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index) // Also the profiles that have no handler of their own, such as heap.
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

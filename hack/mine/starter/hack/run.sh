@@ -70,13 +70,16 @@ token=$(kubectl create token widget-controller --namespace=widget-system --durat
 cp "$dir/kubeconfig" "$dir/controller.kubeconfig"
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials widget-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=widget-controller >/dev/null
-bin/widget-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 >"$dir/controller.log" 2>&1 9>&- &
+bin/widget-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 --debug-bind-address=127.0.0.1:0 >"$dir/controller.log" 2>&1 9>&- &
 controller=$!
 started+=("$controller")
 { cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/watchdog.log" 2>&1 9>&- & # It ends with the script, too.
 started+=("$!")
 wait_for_log '"Started"' "$dir/controller.log" "$controller" "The controller did not start"
 echo "It logs to $dir/controller.log"
+wait_for_log '"Serving".*logger="debug"' "$dir/controller.log" "$controller" "The controller did not start"
+debug=$(sed -n 's/.*"Serving".*logger="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
+echo "What it does, live: http://$debug/debug/syncs"
 
 step "Creating a Widget from $example"
 kubectl apply -f "$example"

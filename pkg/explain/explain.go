@@ -1,0 +1,188 @@
+// Package explain finds out what the controller would do with one Foo now, and why, without doing it. It reads the Foo
+// and its Deployments live, and plays a sync of package plan against the answers that it expects of the API server. So
+// the rules that it prints are those that the controller follows.
+//
+// Backoffs and recent writes are in the memory of a running controller, and nothing here knows them.
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// A Question is what the flags ask for.
+type Question struct {
+	// Foo is empty if nothing is asked.
+	Foo    cache.ObjectName
+	Format Format
+}
+
+// AddFlags adds the flags that set q.
+func (q *Question) AddFlags(fs *flag.FlagSet) {
+	q.Format = Text
+	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why, and exit with 2 if "+
+		"it would write something, else with 0; this only reads", q.setFoo)
+	fs.Var(&q.Format, "explain-format", "`format` of what --explain prints: text or json")
+}
+
+func (q *Question) setFoo(value string) (err error) {
+	q.Foo.Namespace, q.Foo.Name, err = cache.SplitMetaNamespaceKey(value)
+	if err != nil || q.Foo.Namespace == "" || q.Foo.Name == "" {
+		return errors.New("give NAMESPACE/NAME of a Foo")
+	}
+	return nil
+}
+
+// Foo reads the Foo of this key, and what a sync of it depends on, and returns what the controller would do. It sends a
+// get of one or two Foos and a list of the Deployments in the namespace. A Foo that does not exist is an error.
+func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Interface, key cache.ObjectName) (
+	*Report, error) {
+	foos := samples.SamplecontrollerV1alpha1().Foos(key.Namespace)
+	foo, err := foos.Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get Foo %s: %w", key, err)
+	}
+	foo = plan.TrimFoo(foo)
+	report := newReport(foo)
+	if foo.DeletionTimestamp != nil {
+		report.Then = "done: the Foo is being deleted, and the garbage collector deletes its Deployments"
+		report.NotReady = ""
+		return report, nil
+	}
+	deployments, err := kube.AppsV1().Deployments(key.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments of the namespace %s: %w", key.Namespace, err)
+	}
+	now := time.Now()
+	s := &server{foo: foo}
+	state := &plan.State{Foo: foo, Now: now, Memory: plan.Memory{}.For(foo, now)}
+	for i := range deployments.Items {
+		dep := &deployments.Items[i]
+		trimmed := plan.TrimDeployment(dep)
+		switch {
+		case dep.Name == foo.Spec.DeploymentName:
+			s.deployment, state.Deployment = dep, trimmed
+		case plan.Owns(foo, trimmed):
+			state.Previous = append(state.Previous, trimmed)
+		}
+	}
+	if s.owner, err = ownerOf(ctx, foos.Get, state.Deployment); err != nil {
+		return nil, err
+	}
+	state.Owner = s.owner
+	return report, report.play(state, s)
+}
+
+// ownerOf returns the Foo that controls dep, which may be nil, or nil if there is none: its name finds it, and the uid
+// decides.
+func ownerOf(ctx context.Context, get func(context.Context, string, metav1.GetOptions) (*v1alpha1.Foo, error),
+	dep *appsv1.Deployment) (*v1alpha1.Foo, error) {
+	if dep == nil || plan.FooReference(dep) == nil {
+		return nil, nil
+	}
+	name := plan.FooReference(dep).Name
+	if len(path.IsValidPathSegmentName(name)) > 0 {
+		return nil, nil // No Foo has such a name, and no request can ask for it.
+	}
+	owner, err := get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get Foo %s, the controller of Deployment %s: %w", name, dep.Name, err)
+	case !plan.Owns(owner, dep):
+		return nil, nil
+	}
+	return plan.TrimFoo(owner), nil
+}
+
+// play plays a sync against s, and enters into r what is found out before and after its first write.
+func (r *Report) play(state *plan.State, s *server) error {
+	if dep := state.Deployment; dep != nil && plan.Owns(state.Foo, dep) && dep.DeletionTimestamp == nil {
+		if patch := plan.Drift(dep, state.Foo); patch != nil {
+			r.Differences = patch.Fields
+		}
+	}
+	for step := state.Next(); step != nil; step = state.Next() {
+		isRead := step.Verb == plan.ReadFoo || step.Verb == plan.ReadDeployment
+		if !isRead && !r.WouldSend {
+			r.setWrite(step)
+			r.Rules = state.Explain()
+		}
+		answer, err := s.answer(step)
+		if err != nil {
+			return err
+		}
+		if step.Verb == plan.UpdateStatus {
+			r.Status, r.NotReady = &step.Foo.Status, notReady(&step.Foo.Status)
+		}
+		state.Record(step, answer, state.Now)
+	}
+	if !r.WouldSend {
+		r.Rules = state.Explain()
+	}
+	r.Then = endOf(state.Outcome())
+	return nil
+}
+
+// A server answers requests as the API server probably would, with what was read from it.
+type server struct {
+	foo        *v1alpha1.Foo
+	deployment *appsv1.Deployment // The named one, complete.
+	owner      *v1alpha1.Foo
+}
+
+func (s *server) answer(step *plan.Step) (answer plan.Answer, err error) {
+	switch step.Verb {
+	case plan.ReadFoo:
+		answer.Foo = s.foo
+	case plan.ReadDeployment:
+		answer.Owner = s.owner
+	case plan.CreateDeployment:
+		s.deployment, s.owner = step.Deployment.DeepCopy(), s.foo
+		s.deployment.UID, s.deployment.ResourceVersion, s.deployment.Generation = "new", "new", 1
+	case plan.PatchDeployment:
+		s.deployment, err = patched(s.deployment, step.Patch.Body)
+	case plan.UpdateStatus:
+		answer.Foo = step.Foo
+	}
+	answer.Deployment = plan.TrimDeployment(s.deployment)
+	return answer, err
+}
+
+// patched returns dep after a strategic merge patch.
+func patched(dep *appsv1.Deployment, patch []byte) (*appsv1.Deployment, error) {
+	before, err := json.Marshal(dep)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, dep)
+	if err != nil {
+		return nil, fmt.Errorf("apply the patch of Deployment %s: %w", dep.Name, err)
+	}
+	result := &appsv1.Deployment{}
+	if err := json.Unmarshal(after, result); err != nil {
+		return nil, err
+	}
+	if !equality.Semantic.DeepEqual(dep.Spec, result.Spec) {
+		result.Generation++
+	}
+	return result, nil
+}

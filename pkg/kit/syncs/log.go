@@ -1,0 +1,204 @@
+package syncs
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Log records syncs. It may be used concurrently. A nil Log records nothing.
+type Log struct {
+	kind    string
+	started time.Time
+	queue   func() Queue
+
+	mu     sync.Mutex
+	last   int64 // The last number that was given.
+	causes map[cache.ObjectName]cause
+	store  store
+}
+
+// A cause is why a key was queued.
+type cause struct {
+	why string
+	at  time.Time // When the key may be handed out. Later than now while a delay runs.
+}
+
+// maxCauses is how many keys have a recorded cause at a time. After the start of the controller there may be more in the
+// queue.
+const maxCauses = 10_000
+
+// New returns a Log of the syncs of a kind, such as foo. queue returns the present state of the queue.
+func New(kind string, queue func() Queue) *Log {
+	return &Log{
+		kind: kind, queue: queue, started: time.Now(), causes: map[cache.ObjectName]cause{}, store: newStore(),
+	}
+}
+
+// Queued records why a key is queued now. Of several events, the last one before the sync counts. why should be a
+// constant: it is kept for each key that is queued.
+func (l *Log) Queued(key cache.ObjectName, why string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if earlier, found := l.causes[key]; found && earlier.at.Before(now) {
+		now = earlier.at
+	}
+	l.setCause(key, cause{why: why, at: now})
+}
+
+// delayed records that a key is queued when a delay has ended. An event that comes before, or has come, is what queues
+// the key.
+func (l *Log) delayed(key cache.ObjectName, why string, until time.Time) {
+	if _, found := l.causes[key]; !found {
+		l.setCause(key, cause{why: why, at: until})
+	}
+}
+
+func (l *Log) setCause(key cache.ObjectName, c cause) {
+	if _, found := l.causes[key]; found || len(l.causes) < maxCauses {
+		l.causes[key] = c
+	}
+}
+
+// Begin records that the sync of a key begins. The lines of the log have its reconcileID. Call End of the result, which
+// is nil for a nil Log.
+func (l *Log) Begin(key cache.ObjectName, reconcileID string) *Sync {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	s := &Sync{log: l, key: key, record: Record{
+		Namespace: key.Namespace, Name: key.Name, ReconcileID: reconcileID, Began: now.UTC(),
+		Why: "not recorded, such as an earlier delay",
+	}}
+	if c, found := l.causes[key]; found {
+		delete(l.causes, key)
+		s.record.Why, s.record.Queued = clip(c.why), c.at.UTC()
+		s.record.WaitedSeconds = max(0, now.Sub(c.at).Seconds())
+	}
+	l.changed(s)
+	l.store.add(s)
+	return s
+}
+
+// changed gives the Record of s a new number.
+func (l *Log) changed(s *Sync) {
+	l.last++
+	s.record.Number = l.last
+}
+
+// A Sync is one sync that is being recorded, by one goroutine. All methods of a nil Sync do nothing.
+type Sync struct {
+	log *Log
+	key cache.ObjectName
+
+	// What follows is guarded by log.mu.
+
+	record Record
+	place  place
+}
+
+// update changes the Record. The slices in it may only grow, since a reader shares them.
+func (s *Sync) update(change func(*Record)) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	change(&s.record)
+	s.log.changed(s)
+	s.log.store.resized(s)
+}
+
+// Observed records what the sync has read from the caches, and the status of the object, in one line each.
+func (s *Sync) Observed(observed, status string) {
+	if s == nil {
+		return
+	}
+	observed, status = clip(observed), clip(status)
+	s.update(func(r *Record) { r.Observed, r.StatusBefore, r.StatusAfter = observed, status, status })
+}
+
+// Sent records a request of the sync that was sent at request.At, if that is known, and has been answered now, with err
+// or without.
+func (s *Sync) Sent(request Request, err error) {
+	if s == nil {
+		return
+	}
+	now := time.Now()
+	if request.At.IsZero() {
+		request.At = now
+	}
+	request.At, request.TookSeconds, request.Answer = request.At.UTC(), now.Sub(request.At).Seconds(), "ok"
+	if err != nil {
+		request.Answer, request.Failed = err.Error(), true
+	}
+	request.bound()
+	s.update(func(r *Record) {
+		if len(r.Requests) == maxRequests {
+			r.RequestsLeftOut++
+			return
+		}
+		r.Requests = append(r.Requests, request)
+	})
+}
+
+// Reported records the status that the sync has written, in one line.
+func (s *Sync) Reported(status string) {
+	if s == nil {
+		return
+	}
+	status = clip(status)
+	s.update(func(r *Record) { r.StatusAfter = status })
+}
+
+// Concluded records what the rules answer when the sync has nothing left to send.
+func (s *Sync) Concluded(rules []Rule) {
+	if s == nil {
+		return
+	}
+	rules = bounded(rules, maxRules, func(r *Rule) { r.Rule, r.Answer = clip(r.Rule), clip(r.Answer) })
+	s.update(func(r *Record) { r.Rules = rules })
+}
+
+// End records the outcome of the sync. comesBack means that the key comes back after a delay, for a reason that may be
+// "". err may be nil.
+func (s *Sync) End(outcome string, comesBack bool, after time.Duration, reason string, err error) {
+	if s == nil {
+		return
+	}
+	s.update(func(r *Record) {
+		now := time.Now()
+		r.Ended, r.Outcome, r.For = now.UTC(), outcome, clip(reason)
+		if err != nil {
+			r.Error = clip(err.Error())
+		}
+		if comesBack {
+			r.Until = now.Add(after).UTC()
+			s.log.delayed(s.key, clip("the "+outcome+" for "+cmp.Or(reason, "a time")+" has ended"), now.Add(after))
+		}
+	})
+}
+
+// contextKey is the key of a Sync in a context.
+type contextKey struct{}
+
+// NewContext returns ctx with s in it, or ctx itself if s is nil.
+func NewContext(ctx context.Context, s *Sync) context.Context {
+	if s == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, contextKey{}, s)
+}
+
+// From returns the Sync in ctx, or nil.
+func From(ctx context.Context) *Sync {
+	s, _ := ctx.Value(contextKey{}).(*Sync)
+	return s
+}

@@ -1,0 +1,339 @@
+package syncs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/cache"
+)
+
+func newLog() *Log { return New("foo", func() Queue { return Queue{Tokens: 300} }) }
+
+func get(log *Log, url string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	log.ServeHTTP(w, httptest.NewRequest(http.MethodGet, url, nil))
+	return w
+}
+
+func all(l *Log) State { return l.state(filter{limit: allSyncs}) }
+
+// TestEachSyncHasItsCause: of several events the last one counts, and the time since the first; a delay counts if no
+// event comes before its end.
+func TestEachSyncHasItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, web, other := newLog(), cache.NewObjectName("ns", "web"), cache.NewObjectName("ns", "other")
+		var got []string
+		begin := func(key cache.ObjectName) *Sync {
+			s := log.Begin(key, "")
+			got = append(got, fmt.Sprintf("%s waited %v", s.record.Why, s.record.WaitedSeconds))
+			return s
+		}
+		log.Queued(web, "created")
+		time.Sleep(time.Second)
+		log.Queued(web, "changed")
+		time.Sleep(time.Second)
+		s := begin(web)
+		log.Queued(web, "changed meanwhile")
+		s.End("retry", true, time.Minute, "backoff", errors.New("refused")) // The event is earlier than the end of the delay.
+		s = begin(web)
+		s.End("retry", true, time.Minute, "backoff", errors.New("refused"))
+		time.Sleep(time.Minute + time.Second)
+		s = begin(web)
+		s.End("wait", true, time.Minute, "", nil)
+		time.Sleep(time.Second)
+		log.Queued(web, "changed during the delay")
+		begin(web).End("done", false, 0, "", nil)
+		begin(other)
+		if diff := cmp.Diff([]string{
+			"changed waited 2",
+			"changed meanwhile waited 0",
+			"the retry for backoff has ended waited 1",
+			"changed during the delay waited 0",
+			"not recorded, such as an earlier delay waited 0",
+		}, got); diff != "" {
+			t.Error("causes (-want +got):\n", diff)
+		}
+	})
+}
+
+// TestTheLastSyncsAreKept compares the store with a plain model: the last 1,000 syncs, and the last 20 of each of the
+// 1,000 objects that were synced last.
+func TestTheLastSyncsAreKept(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	log := newLog()
+	var want []modelSync
+	for i := range 6000 {
+		object := int(random.ExpFloat64() * 400)
+		log.Begin(cache.NewObjectName("ns", fmt.Sprint("foo-", object)), "").End("done", false, 0, "", nil)
+		want = kept(append(want, modelSync{id: int64(i + 1), object: object}))
+		if i%500 != 0 {
+			continue
+		}
+		var got []int64
+		for _, r := range slices.Backward(all(log).Syncs) {
+			got = append(got, r.ID)
+		}
+		if !slices.EqualFunc(got, want, func(id int64, s modelSync) bool { return id == s.id }) {
+			t.Fatalf("after %d syncs: %d are kept, and %d should be", i+1, len(got), len(want))
+		}
+	}
+}
+
+type modelSync struct {
+	id     int64
+	object int
+}
+
+// kept returns those of syncs that should be kept. The last one is the newest.
+func kept(syncs []modelSync) (result []modelSync) {
+	var number [8000]int // Of kept syncs, by object.
+	objects, last := 0, syncs[len(syncs)-1].id
+	for _, s := range slices.Backward(syncs) {
+		isOfObject := (number[s.object] > 0 || objects < maxObjects) && number[s.object] < maxPerObject
+		if isOfObject && number[s.object] == 0 {
+			objects++
+		}
+		if isOfObject {
+			number[s.object]++
+		}
+		if isOfObject || last-s.id < maxRecent {
+			result = append(result, s)
+		}
+	}
+	slices.Reverse(result)
+	return result
+}
+
+// TestMemoryIsBounded: whatever users write into objects, the Log needs 4 MiB, and keeps the newest syncs.
+func TestMemoryIsBounded(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapAlloc)
+	}
+	before, log := heap(), newLog()
+	for i := range 4000 {
+		text := strings.Repeat("é", i%4000)
+		key := cache.NewObjectName("ns", fmt.Sprint("foo-", i%3000))
+		log.Queued(key, "changed")
+		for j := range 4 {
+			log.Queued(cache.NewObjectName("ns", fmt.Sprint("queued for ever ", i, " ", j)), "created")
+		}
+		s := log.Begin(key, "id")
+		s.Observed(text, text)
+		for range i % 50 {
+			s.Sent(Request{Rule: "rule", Fields: make([]Field, i%100)}, errors.New(text))
+		}
+		s.Reported(text)
+		s.Concluded(make([]Rule, i%100))
+		s.End("retry", true, time.Hour, text, errors.New(text))
+	}
+	if grown := heap() - before; grown > 2*maxBytes {
+		t.Errorf("the Log has %d bytes, and may have about %d", grown, maxBytes)
+	}
+	state := all(log)
+	for i, r := range state.Syncs {
+		if want := int64(4000 - i); r.ID != want {
+			t.Fatalf("sync %d is missing, but older ones are kept", want)
+		}
+	}
+	if r := state.Syncs[0]; len(state.Syncs) < 50 || r.Ended.IsZero() || len(r.Observed) > maxText+3 || len(r.Rules) > maxRules {
+		t.Errorf("%d syncs are kept; the last one is %+v", len(state.Syncs), r)
+	}
+	runtime.KeepAlive(log)
+}
+
+// TestNothingIsRecordedWithoutALog: a program without the endpoint neither allocates nor fails.
+func TestNothingIsRecordedWithoutALog(t *testing.T) {
+	var log *Log
+	ctx, key := t.Context(), cache.NewObjectName("ns", "web")
+	if allocs := testing.AllocsPerRun(100, func() {
+		log.Queued(key, "created")
+		s := log.Begin(key, "id")
+		inner := NewContext(ctx, s)
+		From(inner).Observed("", "")
+		From(inner).Sent(Request{}, nil)
+		From(inner).Reported("")
+		From(inner).Concluded(nil)
+		s.End("done", false, 0, "", nil)
+		if inner != ctx {
+			t.Error("the context is another one")
+		}
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// TestStateAsJSON has the format that readers rely on.
+func TestStateAsJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // Time begins on 1 January 2000.
+		log := New("foo", func() Queue {
+			return Queue{Tokens: 299, Namespaces: []Namespace{{Namespace: "ns", Waiting: 1}, {Namespace: "b", InWork: 2, BackingOff: 1}}}
+		})
+		record(log)
+		want := `{"kind":"foo","now":"2000-01-01T00:00:04Z","started":"2000-01-01T00:00:00Z","last":7,
+"queue":{"tokens":299,"namespaces":[{"namespace":"b","waiting":0,"inWork":2,"backingOff":1},{"namespace":"ns","waiting":1,"inWork":0,"backingOff":0}]},
+"syncs":[
+{"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded, such as an earlier delay","began":"2000-01-01T00:00:04Z","waitedSeconds":0},
+{"id":1,"number":6,"namespace":"ns","name":"web","reconcileID":"1","why":"created","queued":"2000-01-01T00:00:00Z","began":"2000-01-01T00:00:01Z","waitedSeconds":1,
+"observed":"one \u003cb\u003e","requests":[{"at":"2000-01-01T00:00:02Z","rule":"patch drift","why":"replicas differ","request":"patch Deployment","name":"web",
+"fields":[{"path":"spec.replicas","have":"1","want":"3"}],"answer":"refused","failed":true,"tookSeconds":2}],
+"rules":[{"rule":"create","answer":"not needed","sends":false}],"statusBefore":"Ready=Unknown","statusAfter":"Ready=False",
+"ended":"2000-01-01T00:00:04Z","outcome":"retry","for":"the backoff to end","until":"2000-01-01T00:01:04Z","error":"no\u001b[1m"}]}` + "\n"
+		w := get(log, "/debug/syncs?format=json")
+		if diff := cmp.Diff(strings.ReplaceAll(want, ",\n", ","), strings.ReplaceAll(w.Body.String(), "[{\"id", "[\n{\"id")); diff != "" {
+			t.Error("JSON (-want +got):\n", diff)
+		}
+		if got := w.Header().Get("Content-Type"); got != "application/json" {
+			t.Error("Content-Type:", got)
+		}
+	})
+}
+
+// record records a sync of 3 s that fails, and one that is running.
+func record(log *Log) {
+	web := cache.NewObjectName("ns", "web")
+	log.Queued(web, "created")
+	time.Sleep(time.Second)
+	s := log.Begin(web, "1")
+	s.Observed("one <b>", "Ready=Unknown")
+	time.Sleep(3 * time.Second)
+	s.Sent(Request{
+		At: time.Now().Add(-2 * time.Second), Rule: "patch drift", Why: "replicas differ", Request: "patch Deployment",
+		Name: "web", Fields: []Field{{Path: "spec.replicas", Have: "1", Want: "3"}},
+	}, errors.New("refused"))
+	s.Reported("Ready=False")
+	s.Concluded([]Rule{{Rule: "create", Answer: "not needed"}})
+	s.End("retry", true, time.Minute, "the backoff to end", errors.New("no\x1b[1m"))
+	log.Begin(cache.NewObjectName("ns", "other"), "2")
+}
+
+// TestStateAsText: no text of a user controls the terminal.
+func TestStateAsText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newLog()
+		record(log)
+		want := `foo: syncs since 00:00:00.000Z, the newest first; it is 00:00:04.000Z
+queue: 300 tokens left for retries
+
+00:00:04.000Z  ns/other
+  queued    not recorded, such as an earlier delay; waited 0s
+  outcome   none: the sync is running
+
+00:00:01.000Z  ns/web
+  queued    created; waited 1s
+  observed  one <b>
+  request   patch Deployment web (patch drift: replicas differ)
+            spec.replicas 1 -> 3
+            refused, after 2s
+  rule      create: not needed
+  status    Ready=Unknown
+         -> Ready=False
+  outcome   retry, waits for the backoff to end, comes back at 00:01:04.000Z, after 3s
+  error     no` + "\uFFFD" + "[1m\n"
+		if diff := cmp.Diff(want, get(log, "/debug/syncs").Body.String()); diff != "" {
+			t.Error("text (-want +got):\n", diff)
+		}
+	})
+}
+
+// TestFilters: a reader asks for what it wants, or only for what is new.
+func TestFilters(t *testing.T) {
+	log := newLog()
+	for i, namespace := range []string{"a", "b", "a"} {
+		s := log.Begin(cache.NewObjectName(namespace, fmt.Sprint("web-", i)), "")
+		if i > 0 {
+			s.End("done", false, 0, "", nil)
+		}
+	}
+	for url, want := range map[string]string{
+		"":                    "3 2 1",
+		"&namespace=a":        "3 1",
+		"&name=eb-1":          "2",
+		"&outcome=running":    "1",
+		"&outcome=done":       "3 2",
+		"&limit=1":            "3",
+		"&after=3":            "3",
+		"&after=5":            "",
+		"&namespace=a&name=0": "1",
+		"&limit=x":            `strconv.Atoi: parsing "x": invalid syntax`,
+		"&nmae=web":           `there is no parameter "nmae": use format, namespace, name, outcome, after or limit`,
+		"&format=yaml":        "3 2 1", // Only the first one counts.
+	} {
+		w := get(log, "/debug/syncs?format=json"+url)
+		var state State
+		var ids []string
+		_ = json.Unmarshal(w.Body.Bytes(), &state)
+		for _, r := range state.Syncs {
+			ids = append(ids, fmt.Sprint(r.ID))
+		}
+		got := strings.Join(ids, " ")
+		if w.Code != http.StatusOK {
+			got = strings.TrimSpace(w.Body.String())
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", url, got, want)
+		}
+	}
+}
+
+// TestPage: a browser gets a page that may load and run nothing but its own script.
+func TestPage(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/debug/syncs", nil)
+	r.Header.Set("Accept", "text/html,application/xhtml+xml")
+	newLog().ServeHTTP(w, r)
+	if !strings.HasPrefix(w.Body.String(), "<!doctype html>") {
+		t.Error("no page:", w.Body)
+	}
+	policy := w.Header().Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the policy %q lacks %q", policy, want)
+		}
+	}
+	for _, element := range []string{"<style>", "<script>"} {
+		if n := strings.Count(pageHTML, element); n != 1 {
+			t.Errorf("the page has %d %s, and the policy the hash of the first one", n, element)
+		}
+	}
+}
+
+// TestConcurrentReaders is for the race detector.
+func TestConcurrentReaders(t *testing.T) {
+	log := newLog()
+	var running sync.WaitGroup
+	for i := range 4 {
+		running.Go(func() {
+			for range 300 {
+				key := cache.NewObjectName("ns", fmt.Sprint(i))
+				log.Queued(key, "changed")
+				s := log.Begin(key, "")
+				for range 3 {
+					From(NewContext(context.Background(), s)).Sent(Request{Fields: []Field{{Path: "a"}}}, nil)
+				}
+				s.End("done", false, 0, "", nil)
+			}
+		})
+		running.Go(func() {
+			for range 20 {
+				get(log, "/debug/syncs?format=json")
+			}
+		})
+	}
+	running.Wait()
+}

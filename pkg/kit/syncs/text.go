@@ -1,0 +1,109 @@
+package syncs
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// String returns the state as text for a terminal.
+func (s State) String() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
+	line("%s: syncs since %s, the newest first; it is %s", s.Kind, clock(s.Started), clock(s.Now))
+	line("queue: %d tokens left for retries", s.Queue.Tokens)
+	for _, n := range s.Queue.Namespaces {
+		line("  namespace %s: %d waiting, %d in work, %d backing off", n.Namespace, n.Waiting, n.InWork, n.BackingOff)
+	}
+	if s.Queue.NamespacesLeftOut > 0 {
+		line("  and %d other namespaces", s.Queue.NamespacesLeftOut)
+	}
+	for i := range s.Syncs {
+		s.Syncs[i].print(line)
+	}
+	if len(s.Syncs) == 0 {
+		line("\nNo sync was found.")
+	}
+	return b.String()
+}
+
+// print prints the Record as a conversation.
+func (r *Record) print(line func(string, ...any)) {
+	line("\n%s  %s/%s", clock(r.Began), r.Namespace, r.Name)
+	line("  queued    %s; waited %s", r.Why, seconds(r.WaitedSeconds))
+	if r.Observed != "" {
+		line("  observed  %s", r.Observed)
+	}
+	for i := range r.Requests {
+		r.Requests[i].print(line)
+	}
+	if r.RequestsLeftOut > 0 {
+		line("            and %d more requests", r.RequestsLeftOut)
+	}
+	for _, rule := range r.Rules {
+		line("  rule      %s: %s", rule.Rule, rule.Answer)
+	}
+	if r.StatusBefore != "" {
+		line("  status    %s", r.StatusBefore)
+	}
+	if r.StatusAfter != r.StatusBefore {
+		line("         -> %s", r.StatusAfter)
+	}
+	r.printOutcome(line)
+}
+
+func (r *Record) printOutcome(line func(string, ...any)) {
+	if r.Ended.IsZero() {
+		line("  outcome   none: the sync is running")
+		return
+	}
+	outcome := r.Outcome
+	if r.For != "" {
+		outcome += ", waits for " + r.For
+	}
+	if !r.Until.IsZero() {
+		outcome += ", comes back at " + clock(r.Until)
+	}
+	line("  outcome   %s, after %s", outcome, r.Ended.Sub(r.Began).Round(time.Microsecond))
+	if r.Error != "" {
+		line("  error     %s", r.Error)
+	}
+}
+
+func (r *Request) print(line func(string, ...any)) {
+	reason := strings.Trim(r.Rule+": "+r.Why, ": ")
+	if reason != "" {
+		reason = " (" + reason + ")"
+	}
+	line("  request   %s %s%s", r.Request, r.Name, reason)
+	for _, f := range r.Fields {
+		line("            %s %s -> %s", f.Path, f.Have, f.Want)
+	}
+	took := ""
+	if r.TookSeconds > 0 {
+		took = fmt.Sprintf(", after %s", seconds(r.TookSeconds))
+	}
+	line("            %s%s", r.Answer, took)
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000Z") }
+
+// printable returns text without characters that a terminal would interpret. A line break at the beginning stays.
+func printable(text string) string {
+	rest, blank := strings.CutPrefix(text, "\n")
+	rest = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, rest)
+	if blank {
+		return "\n" + rest
+	}
+	return rest
+}

@@ -1,0 +1,148 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"example.com/foo-controller/pkg/plan"
+)
+
+// Each rule answers in words. The walk holds that the answers are those of the next request.
+func TestExplain(t *testing.T) {
+	foo, three := newFoo(), newFoo(withReplicas(3))
+	paused, invalid, before := newFoo(withPaused), newFoo(withReplicas(-1)), newFoo(observed)
+	moving := renamed()
+	failed := plan.Memory{
+		UID: foo.UID, Generation: foo.Generation,
+		Ledger: map[plan.Op]plan.Attempt{op(plan.CreateDeployment, "web-1"): until(seconds(10))},
+	}
+	for _, tc := range []struct {
+		name  string
+		state plan.State
+		want  []string // Some of the answers.
+	}{
+		{
+			name: "a new Foo", state: plan.State{Foo: foo},
+			want: []string{
+				"paused: does not apply: spec.paused is false",
+				"invalid: does not apply: the spec is valid",
+				"create: sends create Deployment web-1: no Deployment has the name web-1",
+				"name conflict: not reached: create comes first",
+				"update status: not reached: create comes first",
+			},
+		},
+		{
+			name: "a write that needs a live read first", state: plan.State{Foo: before},
+			want: []string{
+				"create: sends get Foo web first, and then create Deployment web-1: no Deployment has the name web-1",
+			},
+		},
+		{
+			name: "a write that backs off", state: plan.State{Foo: foo, Memory: failed},
+			want: []string{
+				"create: create Deployment web-1 backs off for 10s: no Deployment has the name web-1",
+				"patch drift: not reached: create comes first",
+				"update status: sends update status of Foo web: the status differs, and its reason must be Refused",
+			},
+		},
+		{
+			name: "a complete Deployment", state: plan.State{Foo: foo, Deployment: newDeployment(foo)},
+			want: []string{
+				"create: not needed: Deployment web-1 exists and is the Foo's",
+				"name conflict: does not apply: Deployment web-1 is the Foo's",
+				"wait for deletion: does not apply: Deployment web-1 is not being deleted",
+				"patch drift: not needed: all fields that the Foo sets have its values",
+				"delete replaced: not needed: no other Deployment was made for the Foo",
+				"update status: sends update status of Foo web: the status differs, and its reason must be Available",
+			},
+		},
+		{
+			name: "drift", state: plan.State{Foo: three, Deployment: newDeployment(three, scaled(9))},
+			want: []string{
+				"patch drift: sends patch Deployment web-1: spec.replicas was 9, must be 3",
+			},
+		},
+		{
+			name: "a paused Foo", state: plan.State{Foo: paused},
+			want: []string{"paused: applies: spec.paused is true", "create: not reached: paused comes first"},
+		},
+		{
+			name: "an invalid Foo", state: plan.State{Foo: invalid},
+			want: []string{"invalid: applies: spec.replicas is -1. Set 0 or more, or remove it"},
+		},
+		{
+			name: "a Deployment of somebody else", state: plan.State{
+				Foo: foo, Deployment: newDeployment(foo, ownedBy()),
+			},
+			want: []string{
+				"create: not needed: Deployment web-1 exists",
+				`name conflict: applies: Deployment "web-1" exists, but this Foo does not control it (it has no controller), ` +
+					"so it is not changed",
+			},
+		},
+		{
+			name: "a Deployment that is being deleted", state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)},
+			want: []string{"wait for deletion: applies: Deployment web-1 is being deleted"},
+		},
+		{
+			name: "a rename that is not complete", state: plan.State{
+				Foo: moving, Deployment: newDeployment(moving, available(0)), Previous: all(earlier(moving, "web-0")),
+			},
+			want: []string{
+				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas available, before a " +
+					"previous one is deleted",
+			},
+		},
+		{
+			name: "a rename that is complete", state: plan.State{
+				Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-0")),
+			},
+			want: []string{
+				"delete replaced: sends get Foo web first, and then delete Deployment web-0: Deployment web-3 replaces " +
+					"previous Deployments, one in each sync. Left: 1",
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.state.Now = now
+			state := trimmed(tc.state)
+			have := answers(&state)
+			for _, want := range tc.want {
+				if !slices.Contains(have, want) {
+					t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
+				}
+			}
+		})
+	}
+}
+
+// At the end of a sync, the answers are about what it did and what it has left.
+func TestExplainAfterASync(t *testing.T) {
+	state := plan.State{Foo: newFoo(), Now: now}
+	c := play(t, state)
+	have := answers(&c.end)
+	for _, want := range []string{
+		"create: done in this sync",
+		"patch drift: not needed: all fields that the Foo sets have its values",
+		"update status: done in this sync",
+	} {
+		if !slices.Contains(have, want) {
+			t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
+		}
+	}
+	gone := play(t, plan.State{Foo: newFoo(observed)}, finds(nil))
+	want := "create: left to the next sync: no Deployment has the name web-1"
+	if have := answers(&gone.end); !slices.Contains(have, want) {
+		t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
+	}
+}
+
+// answers returns the answers of the rules, each behind the name of its rule.
+func answers(state *plan.State) []string {
+	var all []string
+	for _, e := range state.Explain() {
+		all = append(all, e.Rule+": "+e.Answer)
+	}
+	return all
+}
