@@ -134,7 +134,7 @@ func (b *browser) capture(t *testing.T, name string, width, height int64) {
 	}
 	for _, scheme := range []string{"light", "dark"} {
 		b.run(t, "scrollTo(0, 0)")
-		b.do(t, chromedp.EmulateViewport(width, height), func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		b.do(t, chromedp.EmulateViewport(width, height), func(ctx context.Context, t *chromedp.Target) (cdp.Empty, error) {
 			return cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 			})
@@ -174,15 +174,17 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		e.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("1")})
 		e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused"})
 		b.waitForText(t, e.row("refused"), "Refused", "for the backoff to end, in ")
+		b.do(t, chromedp.Click(chromedp.CSS(e.row("refused"))))
+		b.waitForText(t, `[data-outcome="retry"] .failed`, "exceeded quota")
+		b.capture(t, "debug-syncs", 1400, 640)
+		b.capture(t, "debug-syncs-narrow", 400, 800)
+		b.do(t, chromedp.EmulateViewport(1400, 900), chromedp.Click(chromedp.CSS(e.row("web"))))
 		b.waitForText(t, "#namespaces tbody tr:first-child", e.namespace+"001")
 	})
 	t.Run("a corrected change, which is only text", func(t *testing.T) {
 		e.kubectl(t, "", "set", "image", "deployment/web", "nginx="+markup, "-n", e.namespace)
 		b.waitForText(t, request, "patch Deployment", "nginx].image", markup, "\u2192 ok")
 		b.waitUntil(t, `!document.querySelector("img")`)
-		b.capture(t, "debug-syncs", 1400, 640)
-		b.capture(t, "debug-syncs-narrow", 400, 800)
-		b.do(t, chromedp.EmulateViewport(1400, 900))
 		if alarms := b.takeAlarms(); len(alarms) > 0 {
 			t.Errorf("alarms of the browser: %v", alarms)
 		}
@@ -195,7 +197,7 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		b.waitForText(t, request, "delete Deployment web")
 	})
 	t.Run("new syncs change nothing that the reader opened or focused", func(t *testing.T) {
-		b.run(t, `summary = document.querySelector("[data-part=rules] summary"); summary.focus()`)
+		b.run(t, `summary = document.querySelector(".sync[open] [data-part=rules] summary"); summary.focus()`)
 		b.do(t, chromedp.KeyEvent(kb.Enter))
 		e.editFoo(t, "web", `{"spec":{"replicas":3}}`)
 		b.waitForText(t, request+` tr[data-key="spec.replicas"] .want`, "3")
@@ -210,7 +212,6 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		b.do(t, chromedp.KeyEvent("refu"))
 		b.waitUntil(t, `document.querySelectorAll("#objects tr").length === 1 && location.hash === "#name=refu"`)
 		b.do(t, chromedp.Focus(chromedp.CSS("#objects button")), chromedp.KeyEvent(kb.Enter))
-		b.waitForText(t, `[data-outcome="retry"] .failed`, "exceeded quota")
 		b.waitForText(t, `[data-outcome="retry"] [data-part="outcome"]`, "for the backoff to end; comes back")
 		b.do(t, chromedp.Reload()) // The address has the filter and the open object.
 		b.waitForText(t, "#detail h2", e.namespace+"/refused")
