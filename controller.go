@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/explain"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
@@ -29,7 +30,6 @@ import (
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/ratelimit"
-	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -197,14 +197,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
 	}
 	c.Reports.Read(klog.FromContext(ctx), state.Foo)
-	showObserved(ctx, state)
+	explain.Observed(ctx, state)
 	for step := state.Next(); step != nil; step = state.Next() {
 		sent := time.Now()
 		answer := c.perform(ctx, state.Foo, step)
-		showRequest(ctx, state, step, answer, sent)
+		explain.Sent(ctx, state, step, answer, sent)
 		state.Record(step, answer, time.Now())
 	}
-	showConclusion(ctx, state)
+	explain.Concluded(ctx, state)
 	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
 	c.remember(key, state.Memory)
 	return c.hold(key, outcome)
@@ -304,44 +304,6 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 	if step.Patch != nil {
 		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
 	}
-}
-
-// What follows passes to /debug/syncs what a sync does. When that is off, none of these does anything.
-
-// showObserved shows what a sync has read from the caches.
-func showObserved(ctx context.Context, state *plan.State) {
-	if shown := syncs.From(ctx); shown != nil {
-		shown.Observed(state.Observed(), plan.Summary(&state.Foo.Status))
-	}
-}
-
-// showRequest shows a request that was sent at a time and has been answered now. state does not have the answer yet.
-func showRequest(ctx context.Context, state *plan.State, step *plan.Step, answer plan.Answer, sent time.Time) {
-	shown := syncs.From(ctx)
-	if shown == nil {
-		return
-	}
-	request := syncs.Request{At: sent, Rule: step.Rule, Why: state.Why(step), Request: string(step.Verb), Name: step.Name}
-	for _, field := range step.Changes(state.Foo) {
-		request.Fields = append(request.Fields, syncs.Field(field))
-	}
-	shown.Sent(request, answer.Err)
-	if step.Verb == plan.UpdateStatus && answer.Err == nil {
-		shown.Reported(plan.Summary(&answer.Foo.Status))
-	}
-}
-
-// showConclusion shows what the rules answer when nothing is left to send.
-func showConclusion(ctx context.Context, state *plan.State) {
-	shown := syncs.From(ctx)
-	if shown == nil {
-		return
-	}
-	var answers []syncs.Rule
-	for _, answer := range state.Explain() {
-		answers = append(answers, syncs.Rule(answer))
-	}
-	shown.Concluded(answers)
 }
 
 // send is the part of perform that talks to the API server.

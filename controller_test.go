@@ -990,8 +990,8 @@ func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
 // status before and after.
 func TestASyncIsShown(t *testing.T) {
 	const before = "Ready=True Available: 3 of 3 replicas available"
-	const after = "Ready=False Progressing: Waiting for the Deployment controller to apply the last change " +
-		"(3 of 3 replicas available) Reconciling=True"
+	const after = "Reconciling, Ready=False Progressing: Waiting for the Deployment controller to apply the last " +
+		"change (3 of 3 replicas available)"
 	drifted := []runtime.Object{newFoo(upToDate), newDeployment(scaledTo(9))}
 	f := newFixture(t, drifted, drifted)
 	log := syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
@@ -1017,10 +1017,32 @@ func TestASyncIsShown(t *testing.T) {
 		"patch drift: spec.replicas was 9, must be 3: patch Deployment web [{spec.replicas 9 3}] ok",
 		"update status: the status differs, and its reason must be Progressing: update status of Foo web [{status " + before + " " + after + "}] ok",
 		"then done in this sync",
-		`Foo at generation 7; Deployment "web" is controlled by it, written for generation 7 (3 of 9 replicas available)`,
+		"Foo at generation 7; its Deployment web, written for generation 7, with 3 replicas available",
 		before, after,
 	}, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// BenchmarkSync is an event and the sync that finds nothing to do, without and with /debug/syncs.
+func BenchmarkSync(b *testing.B) {
+	for _, shown := range []bool{false, true} {
+		b.Run(fmt.Sprint("shown=", shown), func(b *testing.B) {
+			nothing := []runtime.Object{newFoo(upToDate), newDeployment()}
+			f := newFixture(b, nothing, nothing)
+			ctx := b.Context() // Its logger is at level 0.
+			if shown {
+				f.queue.Syncs = syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
+			}
+			dep := newDeployment()
+			f.queue.AddAs(webKey, fairqueue.Change)
+			f.queue.ProcessNextWorkItem(ctx, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				f.enqueueFoo(f.resolveOwner(dep), "its Deployment has changed")
+				f.queue.ProcessNextWorkItem(ctx, ctx)
+			}
+		})
 	}
 }
 
@@ -1290,7 +1312,7 @@ var errBoom = errors.New("boom")
 // informer runs, so the caches change only when the test changes them.
 type fixture struct {
 	*Controller
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	api    *apisim.Server
 	foos   cache.Indexer
@@ -1313,7 +1335,7 @@ const fixtureWorkers = 10_000
 
 // newFixture returns a fixture whose API server has live. An object that is equal in cached and live gets the same
 // resourceVersion in both.
-func newFixture(t *testing.T, cached, live []runtime.Object) *fixture {
+func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind, apisim.Events()),

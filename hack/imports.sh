@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Imports point one way:
 #
-#   main.go, controller.go -> pkg/plan, pkg/report -> pkg/apis, pkg/generated
+#   main.go, controller.go -> pkg/explain, pkg/report -> pkg/plan -> pkg/apis, pkg/generated
 #
 # All of them may use pkg/kit, and pkg/plan its pure packages. The packages of the kit are for any controller: they know
 # nothing of Foos, and each can be left out, so they do not import each other. Only the root of the kit joins them.
@@ -32,6 +32,8 @@ while read -r package import; do
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
 	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/drift | /pkg/plan:/pkg/kit/conditions) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;
+	/pkg/explain:/pkg/apis/* | /pkg/explain:/pkg/generated/* | /pkg/explain:/pkg/plan | /pkg/explain:/pkg/kit/*) ;;
+	/pkg/explain:*) complain "$from imports $to: it only reads, and asks the plan" ;;
 	/pkg/report:/pkg/apis/* | /pkg/report:/pkg/kit/*) ;;
 	/pkg/report:*) complain "$from imports $to: it only reports" ;;
 	esac

@@ -29,8 +29,8 @@ controller=$!
 started+=("$!")
 wait_for_log '"Started"' "$dir/controller.log" "$controller" "The controller did not start"
 echo "It logs to $dir/controller.log"
-wait_for_log '"Serving".*logger="debug"' "$dir/controller.log" "$controller" "The controller did not start"
-debug=http://$(sed -n 's/.*"Serving".*logger="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
+wait_for_log '"Serving".*endpoint="debug"' "$dir/controller.log" "$controller" "The controller did not start"
+debug=http://$(sed -n 's/.*"Serving".*endpoint="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
 echo "export FOO_DEBUG=$debug" >>"$dir/env"
 echo "What it does, live: $debug/debug/syncs"
 

@@ -1,8 +1,9 @@
-// Package explain finds out what the controller would do with one Foo now, and why, without doing it. It reads the Foo
-// and its Deployments live, and plays a sync of package plan against the answers that it expects of the API server. So
-// the rules that it prints are those that the controller follows.
+// Package explain shows to people what package plan decides, and why: Observed, Sent and Concluded pass what a running
+// sync does to /debug/syncs, and Foo is what --explain prints about one Foo.
 //
-// Backoffs and recent writes are in the memory of a running controller, and nothing here knows them.
+// For that, Foo reads the Foo and its Deployments live, and plays a sync against the answers that it expects of the API
+// server. So the rules that it prints are those that the controller follows, and nothing is written. Backoffs and recent
+// writes are in the memory of a running controller, and Foo does not know them.
 package explain
 
 import (
@@ -16,7 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	typed "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -37,8 +39,8 @@ type Question struct {
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
 	q.Format = Text
-	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why, and exit with 2 if "+
-		"it would write something, else with 0; this only reads", q.setFoo)
+	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why; nothing is "+
+		"written, and the exit code is 2 if the controller would write something, else 0", q.setFoo)
 	fs.Var(&q.Format, "explain-format", "`format` of what --explain prints: text or json")
 }
 
@@ -83,7 +85,7 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 			state.Previous = append(state.Previous, trimmed)
 		}
 	}
-	if s.owner, err = ownerOf(ctx, foos.Get, state.Deployment); err != nil {
+	if s.owner, err = ownerOf(ctx, foos, foo, state.Deployment); err != nil {
 		return nil, err
 	}
 	state.Owner = s.owner
@@ -91,17 +93,20 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 }
 
 // ownerOf returns the Foo that controls dep, which may be nil, or nil if there is none: its name finds it, and the uid
-// decides.
-func ownerOf(ctx context.Context, get func(context.Context, string, metav1.GetOptions) (*v1alpha1.Foo, error),
-	dep *appsv1.Deployment) (*v1alpha1.Foo, error) {
-	if dep == nil || plan.FooReference(dep) == nil {
+// decides. It is foo, or one that is read.
+func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, dep *appsv1.Deployment) (
+	*v1alpha1.Foo, error) {
+	switch {
+	case dep == nil, plan.FooReference(dep) == nil:
 		return nil, nil
+	case plan.Owns(foo, dep):
+		return foo, nil
 	}
 	name := plan.FooReference(dep).Name
-	if len(path.IsValidPathSegmentName(name)) > 0 {
+	if len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil // No Foo has such a name, and no request can ask for it.
 	}
-	owner, err := get(ctx, name, metav1.GetOptions{})
+	owner, err := foos.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

@@ -45,8 +45,8 @@ type Report struct {
 	// WouldSend means that the controller would send a write.
 	WouldSend bool `json:"wouldSend"`
 	// Desired is what the Foo asks for, Differences the fields of its Deployment that have other values.
-	Desired     Desired      `json:"desired"`
-	Differences []plan.Field `json:"differences,omitempty"`
+	Desired     v1alpha1.FooSpec `json:"desired"`
+	Differences []plan.Field     `json:"differences,omitempty"`
 	// Rules are the answers of all rules. A Foo that is being deleted has none.
 	Rules []plan.Explanation `json:"rules,omitempty"`
 	// Write is the first write, such as "patch Deployment web", and Body what it would send: the Deployment to create,
@@ -62,19 +62,11 @@ type Report struct {
 	Unknown  string `json:"unknown"`
 }
 
-// Desired is what a Foo sets. A field that it leaves out is set at the creation, and then left to others.
-type Desired struct {
-	Deployment string `json:"deployment"`
-	Replicas   *int32 `json:"replicas,omitempty"`
-	Image      string `json:"image,omitempty"`
-}
-
 func newReport(foo *v1alpha1.Foo) *Report {
 	return &Report{
-		Foo: cache.MetaObjectToName(foo).String(), Generation: foo.Generation, NotReady: notReady(&foo.Status),
-		Desired: Desired{Deployment: foo.Spec.DeploymentName, Replicas: foo.Spec.Replicas, Image: foo.Spec.Image},
-		Unknown: "Backoffs and recent writes are in the memory of the running controller, and it may wait for them: " +
-			"see its /debug/syncs",
+		Foo: cache.MetaObjectToName(foo).String(), Generation: foo.Generation, Desired: foo.Spec,
+		NotReady: notReady(&foo.Status),
+		Unknown:  "Backoffs and recent writes: only the running controller has them, see its /debug/syncs",
 	}
 }
 
@@ -133,7 +125,7 @@ func (r *Report) text(p *printer) {
 		replicas = strconv.Itoa(int(*r.Desired.Replicas))
 	}
 	p.title("Desired")
-	p.row("Deployment", cmp.Or(r.Desired.Deployment, "not set"))
+	p.row("Deployment", cmp.Or(r.Desired.DeploymentName, "not set"))
 	p.row("replicas", replicas)
 	p.row("image", cmp.Or(r.Desired.Image, "not set"))
 	if len(r.Differences) > 0 {
@@ -161,7 +153,7 @@ func (r *Report) text(p *printer) {
 	}
 	p.title("Then")
 	p.row("sync", r.Then)
-	if r.NotReady != "" {
+	if r.NotReady != "" && r.Status == nil { // The conditions have it, too.
 		p.row("not ready", r.NotReady)
 	}
 	p.row("not known", r.Unknown)

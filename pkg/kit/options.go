@@ -156,7 +156,8 @@ func (o *Options) servingFlags(fs *flag.FlagSet) {
 		"`file` with the certificate of /metrics; it may change; without one, /metrics has a self-signed certificate")
 	fs.StringVar(&o.metricsKey, "metrics-key-file", "", "`file` with the key of that certificate")
 	fs.StringVar(&o.debugAddress, "debug-bind-address", "0",
-		"loopback `address` of /debug/syncs, which shows each sync, /debug/config, /debug/flags/v and /debug/pprof; 0 turns them off")
+		"loopback `address` of /debug/syncs, a page with each sync, and of /debug/config, /debug/flags/v and /debug/pprof; "+
+			"0 turns them off")
 }
 
 // printHelp prints what --help asks for.

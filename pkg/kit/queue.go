@@ -107,7 +107,7 @@ func NewQueue(ctx context.Context, config QueueConfig) *Queue {
 // Add queues a key because of a change.
 func (q *Queue) Add(key cache.ObjectName) { q.Enqueue(key, fairqueue.Change, "a change") }
 
-// Enqueue queues a key at once. The class decides how soon it is handed out; why is what /debug/syncs shows, a constant.
+// Enqueue queues a key at once. The class decides how soon it is handed out. why is a constant, for /debug/syncs.
 func (q *Queue) Enqueue(key cache.ObjectName, class fairqueue.Class, why string) {
 	q.Syncs.Queued(key, why)
 	q.AddAs(key, class)

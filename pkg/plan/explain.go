@@ -57,6 +57,8 @@ func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) s
 		return fmt.Sprintf("sends %s first, and then %s: %s", request.Op, request.For, why)
 	case request != nil:
 		return fmt.Sprintf("sends %s: %s", request.Op, why)
+	case slices.ContainsFunc(s.failures, func(f failure) bool { return f.op.Verb == r.sends }):
+		return "failed in this sync: " + why
 	case len(blocked) > 0:
 		attempt := s.backingOff(blocked[0])
 		return fmt.Sprintf("%s backs off for %v: %s", blocked[0], s.left(attempt).Round(time.Millisecond), why)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -16,6 +17,10 @@ func TestExplain(t *testing.T) {
 	failed := plan.Memory{
 		UID: foo.UID, Generation: foo.Generation,
 		Ledger: map[plan.Op]plan.Attempt{op(plan.CreateDeployment, "web-1"): until(seconds(10))},
+	}
+	conflict := plan.Memory{
+		UID: foo.UID, Generation: foo.Generation,
+		Ledger: map[plan.Op]plan.Attempt{op(plan.PatchDeployment, "web-1"): expectedUntil(seconds(10))},
 	}
 	for _, tc := range []struct {
 		name  string
@@ -44,6 +49,16 @@ func TestExplain(t *testing.T) {
 				"create: create Deployment web-1 backs off for 10s: no Deployment has the name web-1",
 				"patch drift: not reached: create comes first",
 				"update status: sends update status of Foo web: the status differs, and its reason must be Refused",
+			},
+		},
+		{
+			name: "a conflict, after which the sync ends early", state: plan.State{
+				Foo: three, Deployment: newDeployment(three, scaled(9)), Memory: conflict,
+			},
+			want: []string{
+				"patch drift: patch Deployment web-1 backs off for 10s: spec.replicas was 9, must be 3",
+				"delete replaced: not reached: patch drift comes first",
+				"update status: not reached: patch drift comes first",
 			},
 		},
 		{
@@ -99,50 +114,67 @@ func TestExplain(t *testing.T) {
 				Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
-				"delete replaced: sends get Foo web first, and then delete Deployment web-0: Deployment web-3 replaces " +
-					"previous Deployments, one in each sync. Left: 1",
+				"delete replaced: sends get Foo web first, and then delete Deployment web-0: Deployment web-3 replaces one in " +
+					"each sync, number left: 1",
 			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.Now = now
 			state := trimmed(tc.state)
-			have := answers(&state)
-			for _, want := range tc.want {
-				if !slices.Contains(have, want) {
-					t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
-				}
-			}
+			expectAnswers(t, &state, tc.want)
 		})
 	}
 }
 
 // At the end of a sync, the answers are about what it did and what it has left.
 func TestExplainAfterASync(t *testing.T) {
-	state := plan.State{Foo: newFoo(), Now: now}
-	c := play(t, state)
-	have := answers(&c.end)
-	for _, want := range []string{
-		"create: done in this sync",
-		"patch drift: not needed: all fields that the Foo sets have its values",
-		"update status: done in this sync",
+	for _, tc := range []struct {
+		name  string
+		foo   *v1alpha1.Foo
+		reply []reply
+		want  []string
+	}{
+		{
+			name: "all is done", foo: newFoo(),
+			want: []string{
+				"create: done in this sync",
+				"patch drift: not needed: all fields that the Foo sets have its values",
+				"update status: done in this sync",
+			},
+		},
+		{
+			name: "a write is refused", foo: newFoo(), reply: []reply{fails(plan.CreateDeployment, forbidden)},
+			want: []string{
+				"create: failed in this sync: no Deployment has the name web-1",
+				"patch drift: not reached: create comes first",
+			},
+		},
+		{
+			name: "the Foo is gone", foo: newFoo(observed), reply: []reply{finds(nil)},
+			want: []string{
+				"create: left to the next sync: no Deployment has the name web-1",
+				"update status: not reached: create comes first",
+			},
+		},
 	} {
-		if !slices.Contains(have, want) {
-			t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
-		}
-	}
-	gone := play(t, plan.State{Foo: newFoo(observed)}, finds(nil))
-	want := "create: left to the next sync: no Deployment has the name web-1"
-	if have := answers(&gone.end); !slices.Contains(have, want) {
-		t.Errorf("want the answer\n\t%s\nof\n\t%s", want, strings.Join(have, "\n\t"))
+		t.Run(tc.name, func(t *testing.T) {
+			c := play(t, plan.State{Foo: tc.foo}, tc.reply...)
+			expectAnswers(t, &c.end, tc.want)
+		})
 	}
 }
 
-// answers returns the answers of the rules, each behind the name of its rule.
-func answers(state *plan.State) []string {
-	var all []string
+// expectAnswers checks that want are among the answers of the rules, each behind the name of its rule.
+func expectAnswers(t *testing.T, state *plan.State, want []string) {
+	t.Helper()
+	var have []string
 	for _, e := range state.Explain() {
-		all = append(all, e.Rule+": "+e.Answer)
+		have = append(have, e.Rule+": "+e.Answer)
 	}
-	return all
+	for _, answer := range want {
+		if !slices.Contains(have, answer) {
+			t.Errorf("want the answer\n\t%s\nof\n\t%s", answer, strings.Join(have, "\n\t"))
+		}
+	}
 }

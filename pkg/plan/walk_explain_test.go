@@ -7,7 +7,8 @@ import (
 )
 
 // TestWalkExplain asks for the answers of the rules in every world, before each request of the conversation in which
-// all answers are good and after its end. TestWalkSample does so in conversations with bad answers.
+// all answers are good and after its end. TestWalkSample does so in conversations with bad answers, also after the
+// outcome.
 func TestWalkExplain(t *testing.T) {
 	walk := newWalker(0)
 	walkVisitAll(walkShort(), func(w *walkWorld, _ []Op) []Op {

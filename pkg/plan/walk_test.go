@@ -25,7 +25,7 @@ import (
 // writes and what backs off. walk_server_test.go has the API server with good and bad answers. From each world the walk
 // plays the conversation in which all answers are good, and for every request of it, and every bad answer to that
 // request, the conversation that follows. walk_oracle_test.go has what must hold at each request and at each end.
-// walk_chain_test.go has the syncs after that.
+// walk_chain_test.go has the syncs after that, walk_explain_test.go the answers of the rules.
 //
 // Worlds and answers are fixed, so each run plays the same conversations.
 
@@ -339,6 +339,7 @@ func (walk *walker) goOnAtRandom(c *walkTalk, random *rand.Rand) {
 		c.answer(step, reply)
 	}
 	walk.end(c)
+	walk.explained(c)
 }
 
 func (walk *walker) report(t *testing.T, wrong map[string]*walkProblem) {

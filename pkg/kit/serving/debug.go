@@ -35,11 +35,11 @@ type debugInfo struct {
 }
 
 // NewDebug returns a Server for /debug/config, which has the version, the uptime and the flags as JSON, for
-// /debug/syncs, for a PUT of the level of the log to /debug/flags/v, as the components of Kubernetes have it, and for the profiles of
-// net/http/pprof under /debug/pprof/. A profile costs CPU time, and a dump of the memory has all that the process
-// knows. So there is no configuration that serves them to another machine: use kubectl port-forward. The Server listens
-// when NewDebug returns. An error means that the address is invalid, in use, or not a loopback address. The Server logs
-// to the logger of ctx.
+// /debug/syncs, for a PUT of the level of the log to /debug/flags/v, as the components of Kubernetes have it, and for
+// the profiles of net/http/pprof under /debug/pprof/. A profile costs CPU time, and a dump of the memory has all that
+// the process knows. So there is no configuration that serves them to another machine: use kubectl port-forward. The
+// Server listens when NewDebug returns. An error means that the address is invalid, in use, or not a loopback address.
+// The Server logs to the logger of ctx.
 func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	if config.Address == off {
 		return &Server{}, nil

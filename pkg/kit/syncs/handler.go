@@ -69,8 +69,8 @@ func (l *Log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// filterOf returns what a request asks for. A parameter that does not exist is an error, so that a mistake does not show
-// all syncs.
+// filterOf returns what a request asks for. A parameter that does not exist is an error, so that a mistake does not
+// show all syncs.
 func filterOf(query url.Values, format string) (f filter, err error) {
 	f.limit = allSyncs
 	if format == "text" {

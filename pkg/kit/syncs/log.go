@@ -1,7 +1,6 @@
 package syncs
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -15,26 +14,28 @@ type Log struct {
 	started time.Time
 	queue   func() Queue
 
-	mu     sync.Mutex
-	last   int64 // The last number that was given.
-	causes map[cache.ObjectName]cause
-	store  store
+	mu   sync.Mutex
+	last int64 // The last number that was given.
+	// events has what queued the keys that wait to be synced, delays those that come back later.
+	events, delays map[cache.ObjectName]cause
+	store          store
 }
 
-// A cause is why a key was queued.
+// A cause is why a key is queued.
 type cause struct {
 	why string
-	at  time.Time // When the key may be handed out. Later than now while a delay runs.
+	at  time.Time // When the key may be handed out.
 }
 
-// maxCauses is how many keys have a recorded cause at a time. After the start of the controller there may be more in the
-// queue.
-const maxCauses = 10_000
+// maxCauses is how many events, and how many delays, are recorded at a time. At the start of the controller there may
+// be more keys.
+const maxCauses = 5000
 
 // New returns a Log of the syncs of a kind, such as foo. queue returns the present state of the queue.
 func New(kind string, queue func() Queue) *Log {
 	return &Log{
-		kind: kind, queue: queue, started: time.Now(), causes: map[cache.ObjectName]cause{}, store: newStore(),
+		kind: kind, queue: queue, started: time.Now(), store: newStore(),
+		events: map[cache.ObjectName]cause{}, delays: map[cache.ObjectName]cause{},
 	}
 }
 
@@ -46,25 +47,39 @@ func (l *Log) Queued(key cache.ObjectName, why string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if earlier, found := l.causes[key]; found && earlier.at.Before(now) {
-		now = earlier.at
+	event := cause{why: why, at: time.Now()}
+	earlier, found := l.events[key]
+	if found {
+		event.at = earlier.at
 	}
-	l.setCause(key, cause{why: why, at: now})
-}
-
-// delayed records that a key is queued when a delay has ended. An event that comes before, or has come, is what queues
-// the key.
-func (l *Log) delayed(key cache.ObjectName, why string, until time.Time) {
-	if _, found := l.causes[key]; !found {
-		l.setCause(key, cause{why: why, at: until})
+	if found || len(l.events) < maxCauses {
+		l.events[key] = event
 	}
 }
 
-func (l *Log) setCause(key cache.ObjectName, c cause) {
-	if _, found := l.causes[key]; found || len(l.causes) < maxCauses {
-		l.causes[key] = c
+// delayed records that a key comes back when a delay has ended. Of several delays of a key, a workqueue keeps the one
+// that ends first.
+func (l *Log) delayed(key cache.ObjectName, delay cause) {
+	earlier, found := l.delays[key]
+	if found && earlier.at.Before(delay.at) {
+		return
 	}
+	if found || len(l.delays) < maxCauses {
+		l.delays[key] = delay
+	}
+}
+
+// cause returns why a key was handed out now, and forgets it: the last event, or else a delay that has ended.
+func (l *Log) cause(key cache.ObjectName, now time.Time) (c cause, found bool) {
+	if delay, delayed := l.delays[key]; delayed && !delay.at.After(now) {
+		c, found = delay, true
+		delete(l.delays, key)
+	}
+	if event, queued := l.events[key]; queued {
+		c, found = event, true
+		delete(l.events, key)
+	}
+	return c, found
 }
 
 // Begin records that the sync of a key begins. The lines of the log have its reconcileID. Call End of the result, which
@@ -78,10 +93,9 @@ func (l *Log) Begin(key cache.ObjectName, reconcileID string) *Sync {
 	now := time.Now()
 	s := &Sync{log: l, key: key, record: Record{
 		Namespace: key.Namespace, Name: key.Name, ReconcileID: reconcileID, Began: now.UTC(),
-		Why: "not recorded, such as an earlier delay",
+		Why: "not recorded",
 	}}
-	if c, found := l.causes[key]; found {
-		delete(l.causes, key)
+	if c, found := l.cause(key, now); found {
 		s.record.Why, s.record.Queued = clip(c.why), c.at.UTC()
 		s.record.WaitedSeconds = max(0, now.Sub(c.at).Seconds())
 	}
@@ -181,7 +195,7 @@ func (s *Sync) End(outcome string, comesBack bool, after time.Duration, reason s
 		}
 		if comesBack {
 			r.Until = now.Add(after).UTC()
-			s.log.delayed(s.key, clip("the "+outcome+" for "+cmp.Or(reason, "a time")+" has ended"), now.Add(after))
+			s.log.delayed(s.key, cause{why: clip("the delay of an earlier " + outcome + " has ended"), at: now.Add(after)})
 		}
 	})
 }

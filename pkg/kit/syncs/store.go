@@ -14,8 +14,8 @@ const (
 	maxBytes     = 4 << 20
 )
 
-// A store keeps the Syncs that are recent, or among the last ones of an object that was synced recently. It is guarded by
-// Log.mu.
+// A store keeps the Syncs that are recent, or among the last ones of an object that was synced recently. It is guarded
+// by Log.mu.
 type store struct {
 	lastID int64
 	bytes  int

@@ -56,13 +56,16 @@ func TestEachSyncHasItsCause(t *testing.T) {
 		time.Sleep(time.Second)
 		log.Queued(web, "changed during the delay")
 		begin(web).End("done", false, 0, "", nil)
+		time.Sleep(time.Hour)
+		begin(web)
 		begin(other)
 		if diff := cmp.Diff([]string{
 			"changed waited 2",
 			"changed meanwhile waited 0",
-			"the retry for backoff has ended waited 1",
+			"the delay of an earlier retry has ended waited 1",
 			"changed during the delay waited 0",
-			"not recorded, such as an earlier delay waited 0",
+			"the delay of an earlier wait has ended waited 3541",
+			"not recorded waited 0",
 		}, got); diff != "" {
 			t.Error("causes (-want +got):\n", diff)
 		}
@@ -188,7 +191,7 @@ func TestStateAsJSON(t *testing.T) {
 		want := `{"kind":"foo","now":"2000-01-01T00:00:04Z","started":"2000-01-01T00:00:00Z","last":7,
 "queue":{"tokens":299,"namespaces":[{"namespace":"b","waiting":0,"inWork":2,"backingOff":1},{"namespace":"ns","waiting":1,"inWork":0,"backingOff":0}]},
 "syncs":[
-{"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded, such as an earlier delay","began":"2000-01-01T00:00:04Z","waitedSeconds":0},
+{"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded","began":"2000-01-01T00:00:04Z","waitedSeconds":0},
 {"id":1,"number":6,"namespace":"ns","name":"web","reconcileID":"1","why":"created","queued":"2000-01-01T00:00:00Z","began":"2000-01-01T00:00:01Z","waitedSeconds":1,
 "observed":"one \u003cb\u003e","requests":[{"at":"2000-01-01T00:00:02Z","rule":"patch drift","why":"replicas differ","request":"patch Deployment","name":"web",
 "fields":[{"path":"spec.replicas","have":"1","want":"3"}],"answer":"refused","failed":true,"tookSeconds":2}],
@@ -231,7 +234,7 @@ func TestStateAsText(t *testing.T) {
 queue: 300 tokens left for retries
 
 00:00:04.000Z  ns/other
-  queued    not recorded, such as an earlier delay; waited 0s
+  queued    not recorded; waited 0s
   outcome   none: the sync is running
 
 00:00:01.000Z  ns/web

@@ -19,8 +19,12 @@ func (s State) String() string {
 	if s.Queue.NamespacesLeftOut > 0 {
 		line("  and %d other namespaces", s.Queue.NamespacesLeftOut)
 	}
+	explained := map[string]bool{} // The rules of older syncs would hide their requests.
 	for i := range s.Syncs {
-		s.Syncs[i].print(line)
+		r := &s.Syncs[i]
+		key := r.Namespace + "/" + r.Name
+		r.print(line, !explained[key])
+		explained[key] = true
 	}
 	if len(s.Syncs) == 0 {
 		line("\nNo sync was found.")
@@ -28,8 +32,8 @@ func (s State) String() string {
 	return b.String()
 }
 
-// print prints the Record as a conversation.
-func (r *Record) print(line func(string, ...any)) {
+// print prints the Record as a conversation, with the answers of the rules if they are wanted.
+func (r *Record) print(line func(string, ...any), withRules bool) {
 	line("\n%s  %s/%s", clock(r.Began), r.Namespace, r.Name)
 	line("  queued    %s; waited %s", r.Why, seconds(r.WaitedSeconds))
 	if r.Observed != "" {
@@ -42,7 +46,9 @@ func (r *Record) print(line func(string, ...any)) {
 		line("            and %d more requests", r.RequestsLeftOut)
 	}
 	for _, rule := range r.Rules {
-		line("  rule      %s: %s", rule.Rule, rule.Answer)
+		if withRules {
+			line("  rule      %s: %s", rule.Rule, rule.Answer)
+		}
 	}
 	if r.StatusBefore != "" {
 		line("  status    %s", r.StatusBefore)

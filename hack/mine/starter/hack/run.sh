@@ -77,8 +77,8 @@ started+=("$controller")
 started+=("$!")
 wait_for_log '"Started"' "$dir/controller.log" "$controller" "The controller did not start"
 echo "It logs to $dir/controller.log"
-wait_for_log '"Serving".*logger="debug"' "$dir/controller.log" "$controller" "The controller did not start"
-debug=$(sed -n 's/.*"Serving".*logger="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
+wait_for_log '"Serving".*endpoint="debug"' "$dir/controller.log" "$controller" "The controller did not start"
+debug=$(sed -n 's/.*"Serving".*endpoint="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
 echo "What it does, live: http://$debug/debug/syncs"
 
 step "Creating a Widget from $example"
