@@ -134,11 +134,12 @@ func (b *browser) capture(t *testing.T, name string, width, height int64) {
 	}
 	for _, scheme := range []string{"light", "dark"} {
 		b.run(t, "scrollTo(0, 0)")
-		b.do(t, chromedp.EmulateViewport(width, height), func(ctx context.Context, t *chromedp.Target) (cdp.Empty, error) {
+		media := func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 			return cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 			})
-		})
+		}
+		b.do(t, chromedp.EmulateViewport(width, height), media)
 		png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
 			t.Fatal(err)
