@@ -177,7 +177,7 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		b.waitForText(t, e.row("refused"), "Refused", "for the backoff to end, in ")
 		b.do(t, chromedp.Click(chromedp.CSS(e.row("refused"))))
 		b.waitForText(t, `[data-outcome="retry"] .failed`, "exceeded quota")
-		b.capture(t, "debug-syncs", 1400, 640)
+		b.capture(t, "debug-syncs", 1400, 520)
 		b.capture(t, "debug-syncs-narrow", 400, 800)
 		b.do(t, chromedp.EmulateViewport(1400, 900), chromedp.Click(chromedp.CSS(e.row("web"))))
 		b.waitForText(t, "#namespaces tbody tr:first-child", e.namespace+"001")
