@@ -118,7 +118,8 @@ func (b *browser) waitForText(t *testing.T, selector string, texts ...string) {
 	for _, text := range texts {
 		tests = append(tests, fmt.Sprintf("e.textContent.includes(%q)", text))
 	}
-	b.waitUntil(t, fmt.Sprintf("[...document.querySelectorAll(%q)].some((e) => %s)", selector, strings.Join(tests, " && ")))
+	b.waitUntil(t, fmt.Sprintf("[...document.querySelectorAll(%q)].some((e) => %s)",
+		selector, strings.Join(tests, " && ")))
 }
 
 // row returns the selector of a Foo's row in the list.
