@@ -13,6 +13,9 @@
 // namespaces of its own. The controllers that they start serve only these, except on servedCluster, where one
 // controller serves all tests. A proxy between a controller and its API server can delay or lose requests.
 //
-// This is a module of its own because its tests need kstatus and a Lua interpreter, to read a Foo as other tools do.
-// The controller does not depend on these.
+// TestThePageShowsWhatTheControllerDoes opens the page of /debug/syncs in Chromium, and is skipped where that is
+// missing. With -screenshots=DIR it also writes pictures. docs/try.md has two of them.
+//
+// This is a module of its own because its tests need kstatus and a Lua interpreter, to read a Foo as other tools do,
+// and a client for Chromium. The controller does not depend on these.
 package e2e
