@@ -58,7 +58,7 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
-	// why returns, for a State that wants was asked about, the facts behind its answer.
+	// why returns the facts behind the answer of wants. Call it after wants: it expects what the rules before have found.
 	why func(*State) string
 	// sends is the verb of its steps, "" for a situation.
 	sends Verb
@@ -83,9 +83,10 @@ var rules = []rule{
 }
 
 // statusRule comes after rules, also after a final one.
-var statusRule = rule{
-	name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus,
-}
+var statusRule = rule{name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus}
+
+// allRules are in the order in which they are asked.
+var allRules = append(slices.Clip(rules), statusRule)
 
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
 // Next again. Each call begins with the first rule, and decides on the answers so far: after a live read the same write
@@ -98,7 +99,7 @@ func (s *State) Next() *Step {
 }
 
 // decide asks the rules and returns the first request, or nil. It calls asked after each rule that it has asked, with
-// what came of it.
+// the request of that rule or nil.
 func (s *State) decide(asked func(r rule, request *Step, final bool)) *Step {
 	s.blocked, s.terminal = nil, false
 	for _, r := range rules {
