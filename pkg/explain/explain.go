@@ -118,7 +118,7 @@ func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, de
 	return plan.TrimFoo(owner), nil
 }
 
-// play plays a sync against s, and enters into r what is found out before and after its first write.
+// play plays a sync against s. It adds to r the first write, the answers of the rules before it, the status, and the end.
 func (r *Report) play(state *plan.State, s *server) error {
 	if dep := state.Deployment; dep != nil && plan.Owns(state.Foo, dep) && dep.DeletionTimestamp == nil {
 		if patch := plan.Drift(dep, state.Foo); patch != nil {
