@@ -83,7 +83,9 @@ var rules = []rule{
 }
 
 // statusRule comes after rules, also after a final one.
-var statusRule = rule{name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus}
+var statusRule = rule{
+	name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus,
+}
 
 // allRules are in the order in which they are asked.
 var allRules = append(slices.Clip(rules), statusRule)

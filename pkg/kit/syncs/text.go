@@ -20,7 +20,7 @@ func (s State) String() string {
 	if s.Queue.NamespacesLeftOut > 0 {
 		line("  and %d other namespaces", s.Queue.NamespacesLeftOut)
 	}
-	explained := map[string]bool{} // Only the newest sync of an object has its rules: those of all would hide the requests.
+	explained := map[string]bool{} // Only the newest sync of an object is printed with its rules: they are long.
 	for i := range s.Syncs {
 		r := &s.Syncs[i]
 		key := r.Namespace + "/" + r.Name
