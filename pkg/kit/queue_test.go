@@ -455,13 +455,13 @@ func TestSyncsAreShown(t *testing.T) {
   queued    a change; waited 0s
   request   create Child child
             ok
-  outcome   wait, comes back at 00:00:01.000Z, after 0s
+  outcome   wait, the sync took 0s, comes back at 00:00:01.000Z
 
 00:00:00.000Z  default/web
   queued    the initial list; waited 0s
   request   create Child child
             boom
-  outcome   retry, comes back at 00:00:00.005Z, after 0s
+  outcome   retry, the sync took 0s, comes back at 00:00:00.005Z
   error     boom
 `
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -114,7 +114,8 @@ func (s *State) whyDeleteReplaced() string {
 		return fmt.Sprintf("Deployment %s must be up to date, with %d replicas available, before a previous one is deleted",
 			s.Deployment.Name, s.neededReplicas())
 	default:
-		return fmt.Sprintf("Deployment %s replaces one in each sync, number left: %d", s.Deployment.Name, len(previous))
+		return fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
+			s.Deployment.Name, len(previous))
 	}
 }
 

@@ -246,7 +246,7 @@ queue: 300 tokens left for retries
   rule      create: not needed
   status    Ready=Unknown
          -> Ready=False
-  outcome   retry, waits for the backoff to end, comes back at 00:01:04.000Z, after 3s
+  outcome   retry, the sync took 3s, waits for the backoff to end, comes back at 00:01:04.000Z
   error     no\u001b[1m
 `
 		if diff := cmp.Diff(want, get(log, "/debug/syncs").Body.String()); diff != "" {

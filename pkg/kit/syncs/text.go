@@ -67,14 +67,14 @@ func (r *Record) printOutcome(line func(string, ...any)) {
 		line("  outcome   none: the sync is running")
 		return
 	}
-	outcome := r.Outcome
+	outcome := fmt.Sprintf("%s, the sync took %s", r.Outcome, r.Ended.Sub(r.Began).Round(time.Microsecond))
 	if r.For != "" {
 		outcome += ", waits for " + r.For
 	}
 	if !r.Until.IsZero() {
 		outcome += ", comes back at " + clock(r.Until)
 	}
-	line("  outcome   %s, after %s", outcome, r.Ended.Sub(r.Began).Round(time.Microsecond))
+	line("  outcome   %s", outcome)
 	if r.Error != "" {
 		line("  error     %s", r.Error)
 	}
