@@ -24,10 +24,10 @@ func (s *State) Explain() []Explanation {
 	c.end, c.reported = nil, false
 	answers, blocked := map[string]Explanation{}, 0
 	last := "" // The last rule before the status that was asked: it keeps those after it from being asked.
-	c.decide(func(r rule, request *Step, final bool) {
+	c.decide(func(r rule, steps []*Step, request *Step, final bool) {
 		answers[r.name] = Explanation{
 			Rule: r.name, Sends: request != nil && !ended,
-			Answer: c.answer(r, request, c.blocked[blocked:], final, ended),
+			Answer: c.answer(r, r.why(&c, steps), request, c.blocked[blocked:], final, ended),
 		}
 		blocked = len(c.blocked)
 		if r.name != statusRule.name {
@@ -46,8 +46,7 @@ func (s *State) Explain() []Explanation {
 }
 
 // answer returns in words what r has answered, and why: a request, operations that back off, or whether it applies.
-func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) string {
-	why := r.why(s)
+func (s *State) answer(r rule, why string, request *Step, blocked []Op, final, ended bool) string {
 	switch {
 	case slices.ContainsFunc(s.done, func(op Op) bool { return op.Verb == r.sends }):
 		return "done in this sync"
@@ -73,5 +72,6 @@ func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) s
 // Why returns the facts for which a rule has asked for step, which Next has returned and Record has not got yet.
 func (s *State) Why(step *Step) string {
 	i := slices.IndexFunc(allRules, func(r rule) bool { return r.name == step.Rule })
-	return allRules[i].why(s)
+	steps, _ := allRules[i].wants(s)
+	return allRules[i].why(s, steps)
 }
