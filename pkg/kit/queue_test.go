@@ -437,6 +437,10 @@ func TestSyncsAreShown(t *testing.T) {
 		syncs.From(ctx).Sent(syncs.Request{Request: "create Child", Name: "child"}, outcome.Err)
 		return outcome
 	}, func(t *testing.T, q *Queue) {
+		(&Process{options: &Options{debugAddress: "0"}}).Show(q)
+		if q.Syncs != nil {
+			t.Error("syncs are recorded without a debug address")
+		}
 		p := &Process{options: &Options{debugAddress: "127.0.0.1:0"}}
 		p.Show(q)
 		handlers := Objects[*corev1.ConfigMap](q)
