@@ -70,7 +70,7 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	if question.Foo.Name != "" {
-		return answer(question, options, stdout)
+		return explainFoo(question, options, stdout)
 	}
 	ctx := kit.UntilSignal(context.Background())
 	process, err := kit.NewProcess(ctx, options, hints(options.Namespace))
@@ -117,8 +117,8 @@ func run(args []string, stdout io.Writer) error {
 	})
 }
 
-// answer prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
-func answer(question explain.Question, options *kit.Options, stdout io.Writer) error {
+// explainFoo prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
+func explainFoo(question explain.Question, options *kit.Options, stdout io.Writer) error {
 	connection, err := options.ReadOnly()
 	if err != nil {
 		return err

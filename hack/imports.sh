@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Imports point one way:
 #
-#   main.go, controller.go -> pkg/explain, pkg/report -> pkg/plan -> pkg/apis, pkg/generated
+#   main.go -> controller.go -> pkg/explain -> pkg/plan -> pkg/apis
+#              controller.go -> pkg/report -> pkg/apis
 #
-# All of them may use pkg/kit, and pkg/plan its pure packages. The packages of the kit are for any controller: they know
-# nothing of Foos, and each can be left out, so they do not import each other. Only the root of the kit joins them.
+# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan its pure packages. The packages
+# of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do not import each
+# other. Only the root of the kit joins them.
 # pkg/sim is for tests, and so the program does not contain it; the simulated API server in it is for tests of any
 # controller. pkg/plan decides and does nothing else, so it must not import a client, a clock or a logger.
 set -o errexit -o nounset -o pipefail

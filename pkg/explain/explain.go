@@ -2,8 +2,8 @@
 // sync does to /debug/syncs, and Foo is what --explain prints about one Foo.
 //
 // For that, Foo reads the Foo and its Deployments live, and plays a sync against the answers that it expects of the API
-// server. So the rules that it prints are those that the controller follows, and nothing is written. Backoffs and recent
-// writes are in the memory of a running controller, and Foo does not know them.
+// server. So the rules that it prints are those that the controller follows, and nothing is written. Backoffs and
+// recent writes are in the memory of a running controller, and Foo does not know them.
 package explain
 
 import (
@@ -118,7 +118,8 @@ func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, de
 	return plan.TrimFoo(owner), nil
 }
 
-// play plays a sync against s, and enters into r what is found out before and after its first write.
+// play plays a sync against s. It adds to r the first write, the answers of the rules before it, the status, and the
+// outcome.
 func (r *Report) play(state *plan.State, s *server) error {
 	if dep := state.Deployment; dep != nil && plan.Owns(state.Foo, dep) && dep.DeletionTimestamp == nil {
 		if patch := plan.Drift(dep, state.Foo); patch != nil {

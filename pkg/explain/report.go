@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -70,7 +70,7 @@ func newReport(foo *v1alpha1.Foo) *Report {
 	}
 }
 
-// setWrite enters the first write.
+// setWrite adds the first write.
 func (r *Report) setWrite(step *plan.Step) {
 	r.WouldSend, r.Write = true, step.Op.String()
 	switch step.Verb {
@@ -165,18 +165,8 @@ type printer struct {
 	err error
 }
 
-// line adds a line. What cannot be printed is escaped as in JSON.
 func (p *printer) line(format string, args ...any) {
-	for _, char := range fmt.Sprintf(format, args...) {
-		if strconv.IsPrint(char) {
-			p.WriteRune(char)
-			continue
-		}
-		for _, unit := range utf16.Encode([]rune{char}) {
-			fmt.Fprintf(p, `\u%04x`, unit)
-		}
-	}
-	p.WriteByte('\n')
+	p.WriteString(syncs.Printable(fmt.Sprintf(format, args...)) + "\n")
 }
 
 func (p *printer) title(title string) {

@@ -11,7 +11,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// What follows passes to /debug/syncs what a running sync does. While that is off, nothing here does anything.
+// The functions of this file pass to /debug/syncs what a running sync does. While that is off, they do nothing.
 
 // Observed shows what a sync has read from the caches.
 func Observed(ctx context.Context, state *plan.State) {
@@ -82,7 +82,7 @@ func Concluded(ctx context.Context, state *plan.State) {
 	shown.Concluded(answers)
 }
 
-// summary returns the conditions of the controller in one line. Their messages are the same.
+// summary returns the conditions of the controller in one line. All of them have the same message.
 func summary(status *v1alpha1.FooStatus) string {
 	ready, other := "no conditions", ""
 	for i := range status.Conditions {

@@ -64,7 +64,7 @@ type Process struct {
 	review   kubernetes.Interface // For questions about permissions, which a standby may ask.
 	reporter *preflight.Reporter
 	elector  *leader.Elector
-	syncs    http.Handler // Nil unless Show was called.
+	syncs    http.Handler // Nil if syncs are not recorded.
 	// exitLater ends the process if the stop takes too long.
 	exitLater func()
 }

@@ -437,6 +437,10 @@ func TestSyncsAreShown(t *testing.T) {
 		syncs.From(ctx).Sent(syncs.Request{Request: "create Child", Name: "child"}, outcome.Err)
 		return outcome
 	}, func(t *testing.T, q *Queue) {
+		(&Process{options: &Options{debugAddress: "0"}}).Show(q)
+		if q.Syncs != nil {
+			t.Error("syncs are recorded without a debug address")
+		}
 		p := &Process{options: &Options{debugAddress: "127.0.0.1:0"}}
 		p.Show(q)
 		handlers := Objects[*corev1.ConfigMap](q)
@@ -455,13 +459,13 @@ func TestSyncsAreShown(t *testing.T) {
   queued    a change; waited 0s
   request   create Child child
             ok
-  outcome   wait, comes back at 00:00:01.000Z, after 0s
+  outcome   wait, the sync took 0s, comes back at 00:00:01.000Z
 
 00:00:00.000Z  default/web
   queued    the initial list; waited 0s
   request   create Child child
             boom
-  outcome   retry, comes back at 00:00:00.005Z, after 0s
+  outcome   retry, the sync took 0s, comes back at 00:00:00.005Z
   error     boom
 `
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -23,31 +23,30 @@ func (s *State) Explain() []Explanation {
 	c.Memory.Ledger, c.failures = maps.Clone(s.Memory.Ledger), slices.Clip(s.failures)
 	c.end, c.reported = nil, false
 	answers, blocked := map[string]Explanation{}, 0
-	first := "" // The rule behind which others do not count.
-	c.decide(func(r rule, request *Step, final bool) {
+	last := "" // The last rule before the status that was asked: it keeps those after it from being asked.
+	c.decide(func(r rule, steps []*Step, request *Step, final bool) {
 		answers[r.name] = Explanation{
 			Rule: r.name, Sends: request != nil && !ended,
-			Answer: c.answer(r, request, c.blocked[blocked:], final, ended),
+			Answer: c.answer(r, r.why(&c, steps), request, c.blocked[blocked:], final, ended),
 		}
 		blocked = len(c.blocked)
-		if first == "" && (request != nil || c.end != nil || final) {
-			first = r.name
+		if r.name != statusRule.name {
+			last = r.name
 		}
 	})
 	var all []Explanation
-	for _, r := range append(slices.Clip(rules), statusRule) {
+	for _, r := range allRules {
 		answer, asked := answers[r.name]
 		if !asked {
-			answer = Explanation{Rule: r.name, Answer: "not reached: " + first + " comes first"}
+			answer = Explanation{Rule: r.name, Answer: "not reached: " + last + " comes first"}
 		}
 		all = append(all, answer)
 	}
 	return all
 }
 
-// answer returns what came of asking r, and why: a request, operations that back off, or whether the rule applies.
-func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) string {
-	why := r.why(s)
+// answer returns in words what r has answered, and why: a request, operations that back off, or whether it applies.
+func (s *State) answer(r rule, why string, request *Step, blocked []Op, final, ended bool) string {
 	switch {
 	case slices.ContainsFunc(s.done, func(op Op) bool { return op.Verb == r.sends }):
 		return "done in this sync"
@@ -72,10 +71,7 @@ func (s *State) answer(r rule, request *Step, blocked []Op, final, ended bool) s
 
 // Why returns the facts for which a rule has asked for step, which Next has returned and Record has not got yet.
 func (s *State) Why(step *Step) string {
-	for _, r := range append(slices.Clip(rules), statusRule) {
-		if r.name == step.Rule {
-			return r.why(s)
-		}
-	}
-	return ""
+	i := slices.IndexFunc(allRules, func(r rule) bool { return r.name == step.Rule })
+	steps, _ := allRules[i].wants(s)
+	return allRules[i].why(s, steps)
 }

@@ -114,8 +114,8 @@ func TestExplain(t *testing.T) {
 				Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
-				"delete replaced: sends get Foo web first, and then delete Deployment web-0: Deployment web-3 replaces one in " +
-					"each sync, number left: 1",
+				"delete replaced: sends get Foo web first, and then delete Deployment web-0: Deployment web-3 can take over, " +
+					"each sync deletes one previous Deployment, number left: 1",
 			},
 		},
 	} {

@@ -58,8 +58,8 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
-	// why returns, for a State that wants was asked about, the facts behind its answer.
-	why func(*State) string
+	// why returns the facts behind the answer of wants, which has returned these steps.
+	why func(s *State, steps []*Step) string
 	// sends is the verb of its steps, "" for a situation.
 	sends Verb
 	// terminal means that only a change of an object, not a retry, can take the Foo beyond this rule.
@@ -87,6 +87,9 @@ var statusRule = rule{
 	name: "update status", wants: (*State).updateStatus, why: (*State).whyUpdateStatus, sends: UpdateStatus,
 }
 
+// allRules are in the order in which they are asked.
+var allRules = append(slices.Clip(rules), statusRule)
+
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
 // Next again. Each call begins with the first rule, and decides on the answers so far: after a live read the same write
 // is wanted again, or no longer. Next also enters what it finds about backoffs into the State.
@@ -94,17 +97,17 @@ func (s *State) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
 	}
-	return s.decide(func(rule, *Step, bool) {})
+	return s.decide(func(rule, []*Step, *Step, bool) {})
 }
 
 // decide asks the rules and returns the first request, or nil. It calls asked after each rule that it has asked, with
-// what came of it.
-func (s *State) decide(asked func(r rule, request *Step, final bool)) *Step {
+// its steps, and with its request or nil.
+func (s *State) decide(asked func(r rule, steps []*Step, request *Step, final bool)) *Step {
 	s.blocked, s.terminal = nil, false
 	for _, r := range rules {
 		steps, final := r.wants(s)
 		request := s.firstRequest(r.name, steps)
-		asked(r, request, final)
+		asked(r, steps, request, final)
 		if request != nil || s.end != nil {
 			return request
 		}
@@ -115,7 +118,7 @@ func (s *State) decide(asked func(r rule, request *Step, final bool)) *Step {
 	}
 	steps, _ := statusRule.wants(s)
 	request := s.firstRequest(statusRule.name, steps)
-	asked(statusRule, request, true)
+	asked(statusRule, steps, request, true)
 	return request
 }
 

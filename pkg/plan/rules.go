@@ -18,12 +18,12 @@ import (
 // paused: nothing is written but the status.
 func (s *State) paused() (steps []*Step, final bool) { return nil, s.Foo.Spec.Paused }
 
-func (s *State) whyPaused() string { return fmt.Sprintf("spec.paused is %t", s.Foo.Spec.Paused) }
+func (s *State) whyPaused([]*Step) string { return fmt.Sprintf("spec.paused is %t", s.Foo.Spec.Paused) }
 
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (s *State) invalid() (steps []*Step, final bool) { return nil, invalidReason(s.Foo) != "" }
 
-func (s *State) whyInvalid() string { return cmp.Or(invalidReason(s.Foo), "the spec is valid") }
+func (s *State) whyInvalid([]*Step) string { return cmp.Or(invalidReason(s.Foo), "the spec is valid") }
 
 // create: no Deployment has the name. When several Foos name it, the API server decides: the first create gets it.
 func (s *State) create() (steps []*Step, final bool) {
@@ -34,7 +34,7 @@ func (s *State) create() (steps []*Step, final bool) {
 	return []*Step{{Op: Op{Verb: CreateDeployment, Name: want.Name}, Foo: s.Foo, Deployment: want}}, true
 }
 
-func (s *State) whyCreate() string {
+func (s *State) whyCreate([]*Step) string {
 	switch name := s.Foo.Spec.DeploymentName; {
 	case s.Deployment == nil:
 		return "no Deployment has the name " + name
@@ -50,7 +50,7 @@ func (s *State) nameConflict() (steps []*Step, final bool) {
 	return nil, !Owns(s.Foo, s.Deployment)
 }
 
-func (s *State) whyNameConflict() string {
+func (s *State) whyNameConflict([]*Step) string {
 	if Owns(s.Foo, s.Deployment) {
 		return "Deployment " + s.Deployment.Name + " is the Foo's"
 	}
@@ -62,7 +62,7 @@ func (s *State) waitForDeletion() (steps []*Step, final bool) {
 	return nil, s.Deployment.DeletionTimestamp != nil
 }
 
-func (s *State) whyWaitForDeletion() string {
+func (s *State) whyWaitForDeletion([]*Step) string {
 	if s.Deployment.DeletionTimestamp != nil {
 		return "Deployment " + s.Deployment.Name + " is being deleted"
 	}
@@ -83,9 +83,9 @@ func (s *State) patchDrift() (steps []*Step, final bool) {
 	return []*Step{step}, false
 }
 
-func (s *State) whyPatchDrift() string {
-	if patch := Drift(s.Deployment, s.Foo); patch != nil {
-		return describeFields(patch.Fields)
+func (s *State) whyPatchDrift(steps []*Step) string {
+	if len(steps) > 0 {
+		return describeFields(steps[0].Patch.Fields)
 	}
 	return "all fields that the Foo sets have its values"
 }
@@ -106,7 +106,7 @@ func (s *State) deleteReplaced() (steps []*Step, final bool) {
 	return steps, false
 }
 
-func (s *State) whyDeleteReplaced() string {
+func (s *State) whyDeleteReplaced([]*Step) string {
 	switch previous := s.previous(); {
 	case len(previous) == 0:
 		return "no other Deployment was made for the Foo"
@@ -114,7 +114,8 @@ func (s *State) whyDeleteReplaced() string {
 		return fmt.Sprintf("Deployment %s must be up to date, with %d replicas available, before a previous one is deleted",
 			s.Deployment.Name, s.neededReplicas())
 	default:
-		return fmt.Sprintf("Deployment %s replaces one in each sync, number left: %d", s.Deployment.Name, len(previous))
+		return fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
+			s.Deployment.Name, len(previous))
 	}
 }
 
@@ -141,8 +142,7 @@ func (s *State) updateStatus() (steps []*Step, final bool) {
 	return []*Step{{Op: Op{Verb: UpdateStatus, Name: foo.Name}, Foo: foo, Event: event}}, true
 }
 
-func (s *State) whyUpdateStatus() string {
-	steps, _ := s.updateStatus()
+func (s *State) whyUpdateStatus(steps []*Step) string {
 	if len(steps) == 0 {
 		return "the status is as it must be"
 	}

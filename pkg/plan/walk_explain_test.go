@@ -39,7 +39,7 @@ func (walk *walker) explained(c *walkTalk) *Step {
 		}
 	}
 	switch {
-	case len(rows) != len(rules)+1:
+	case len(rows) != len(allRules):
 		walk.note("each rule has an answer", c, Outcome{})
 	case step == nil && len(sending) > 0, step != nil && !slices.Equal(sending, []string{step.Rule}):
 		walk.note("the rule whose answer is that it sends is the one of the next request", c, Outcome{})

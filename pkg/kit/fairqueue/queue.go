@@ -113,8 +113,8 @@ func (q *Queue[K]) Len() int {
 	return q.inner.Len()
 }
 
-// Counts returns how many keys of each namespace are queued, including those that wait for a token, and how many are in
-// hand. Of others, it counts those that are neither.
+// Counts returns, for each namespace, how many keys are queued, including those that wait for a token, how many are in
+// hand, and how many of others are neither.
 func (q *Queue[K]) Counts(others []K) map[string]Count {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -426,4 +428,24 @@ func TestAQueueMayBeUsedConcurrently(t *testing.T) {
 	q.ShutDownWithDrain()
 	consumers.Wait()
 	mustLen(t, q, 0)
+}
+
+// Counts has the keys of each namespace. A key that is queued or in hand is not one of the others.
+func TestCounts(t *testing.T) {
+	q := New(Config[string]{
+		Workers: 4, Namespace: keyNamespace, Retries: rate.NewLimiter(rate.Every(time.Hour), 1),
+		Class: func(string) Class { return Failed },
+	})
+	defer q.ShutDown()
+	q.AddAs("a/in hand", Change)
+	mustGet(t, q, "a/in hand")
+	q.AddAs("a/change", Change)
+	q.AddAs("a/initial", Initial)
+	q.Add("b/retry with the token")
+	q.Add("b/retry without a token")
+	want := map[string]Count{"a": {Queued: 2, InHand: 1, Others: 1}, "b": {Queued: 2}, "c": {Others: 2}}
+	others := []string{"a/in hand", "a/change", "a/later", "b/retry without a token", "c/1", "c/2"}
+	if diff := cmp.Diff(want, q.Counts(others)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
 }

@@ -42,12 +42,14 @@ func TestDebugConfigHasVersionUptimeAndFlags(t *testing.T) {
 	})
 }
 
-func TestDebugServesProfiles(t *testing.T) {
+func TestDebugServesSyncsAndProfiles(t *testing.T) {
 	noLeaks(t)
-	server, err := NewDebug(t.Context(), DebugConfig{Address: anyPort, Started: time.Now()})
+	syncs := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the syncs") })
+	server, err := NewDebug(t.Context(), DebugConfig{Address: anyPort, Started: time.Now(), Syncs: syncs})
 	url := start(t, server, err)
 	for path, want := range map[string]string{
 		"/debug/config":                  `200 {` + "\n  \"version\": \"\"",
+		"/debug/syncs":                   "200 the syncs",
 		"/debug/pprof/":                  "200 <html>",
 		"/debug/pprof/goroutine?debug=1": "200 goroutine profile: total ",
 		"/debug/pprof/heap?debug=1":      "200 heap profile: ",

@@ -5,7 +5,7 @@
 // as a page, as text, and as JSON, see State. It is for a loopback address, see package serving: names and messages of
 // all namespaces are in it.
 //
-// A Log has a bound in every direction, whatever users do: the last 1,000 syncs, the last 20 of each of the 1,000
-// objects that were synced last, 4 MiB in all. A nil Log records nothing, and costs nothing: a program without the
-// endpoint has one.
+// A Log is bounded, whatever users do: it has the last 1,000 syncs and the last 20 of each of the 1,000 objects that
+// were synced last, up to 4 MiB of them, and the causes of up to 10,000 syncs to come. A nil Log records nothing, and
+// costs nothing: a program without the endpoint has one.
 package syncs

@@ -27,8 +27,8 @@ type cause struct {
 	at  time.Time // When the key may be handed out.
 }
 
-// maxCauses is how many events, and how many delays, are recorded at a time. At the start of the controller there may
-// be more keys.
+// maxCauses is how many events, and how many delays, are recorded at a time. When a controller starts there may be more
+// keys, and the cause of the others is not recorded.
 const maxCauses = 5000
 
 // New returns a Log of the syncs of a kind, such as foo. queue returns the present state of the queue.
@@ -195,7 +195,7 @@ func (s *Sync) End(outcome string, comesBack bool, after time.Duration, reason s
 		}
 		if comesBack {
 			r.Until = now.Add(after).UTC()
-			s.log.delayed(s.key, cause{why: clip("the delay of an earlier " + outcome + " has ended"), at: now.Add(after)})
+			s.log.delayed(s.key, cause{why: "the delay of an earlier " + outcome + " has ended", at: now.Add(after)})
 		}
 	})
 }

@@ -33,8 +33,8 @@ type Queue struct {
 // A Namespace has the numbers of keys of one namespace.
 type Namespace struct {
 	Namespace string `json:"namespace"`
-	// Waiting is how many are queued, InWork how many are being synced, and BackingOff how many failed last and are
-	// neither.
+	// Waiting is how many are queued, InWork how many are being synced, and BackingOff how many others have failed and
+	// come back later.
 	Waiting    int `json:"waiting"`
 	InWork     int `json:"inWork"`
 	BackingOff int `json:"backingOff"`

@@ -83,14 +83,16 @@ func (st *store) resized(s *Sync) {
 	for st.bytes > maxBytes {
 		oldest := st.order.Front().Value.(*Sync)
 		oldest.place.recent = false
-		if e := st.byKey[oldest.key]; oldest.place.ofObject && e != nil {
-			st.dropOldestOf(e.Value.(*object)) // Of an object, too, the oldest is dropped first.
-			if len(e.Value.(*object).syncs) == 0 {
-				st.dropObject(e)
-			}
+		if !oldest.place.ofObject {
+			st.dropUnkept(oldest)
 			continue
 		}
-		st.dropUnkept(oldest)
+		e := st.byKey[oldest.key]
+		o := e.Value.(*object)
+		st.dropOldestOf(o) // It is the oldest of its object, too.
+		if len(o.syncs) == 0 {
+			st.dropObject(e)
+		}
 	}
 }
 

@@ -246,8 +246,9 @@ queue: 300 tokens left for retries
   rule      create: not needed
   status    Ready=Unknown
          -> Ready=False
-  outcome   retry, waits for the backoff to end, comes back at 00:01:04.000Z, after 3s
-  error     no` + "\uFFFD" + "[1m\n"
+  outcome   retry, the sync took 3s, waits for the backoff to end, comes back at 00:01:04.000Z
+  error     no\u001b[1m
+`
 		if diff := cmp.Diff(want, get(log, "/debug/syncs").Body.String()); diff != "" {
 			t.Error("text (-want +got):\n", diff)
 		}
@@ -264,20 +265,20 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	for url, want := range map[string]string{
-		"":                    "3 2 1",
-		"&namespace=a":        "3 1",
-		"&name=eb-1":          "2",
-		"&outcome=running":    "1",
-		"&outcome=done":       "3 2",
-		"&limit=1":            "3",
-		"&after=3":            "3",
-		"&after=5":            "",
-		"&namespace=a&name=0": "1",
-		"&limit=x":            `strconv.Atoi: parsing "x": invalid syntax`,
-		"&nmae=web":           `there is no parameter "nmae": use format, namespace, name, outcome, after or limit`,
-		"&format=yaml":        "3 2 1", // Only the first one counts.
+		"format=json":                    "3 2 1",
+		"format=json&namespace=a":        "3 1",
+		"format=json&name=eb-1":          "2",
+		"format=json&outcome=running":    "1",
+		"format=json&outcome=done":       "3 2",
+		"format=json&limit=1":            "3",
+		"format=json&after=3":            "3",
+		"format=json&after=5":            "",
+		"format=json&namespace=a&name=0": "1",
+		"format=json&limit=x":            `strconv.Atoi: parsing "x": invalid syntax`,
+		"format=json&nmae=web":           `there is no parameter "nmae": use format, namespace, name, outcome, after or limit`,
+		"format=yaml":                    `format="yaml": it is json, text or html`,
 	} {
-		w := get(log, "/debug/syncs?format=json"+url)
+		w := get(log, "/debug/syncs?"+url)
 		var state State
 		var ids []string
 		_ = json.Unmarshal(w.Body.Bytes(), &state)

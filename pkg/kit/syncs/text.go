@@ -2,15 +2,16 @@ package syncs
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
+	"unicode/utf16"
 )
 
 // String returns the state as text for a terminal.
 func (s State) String() string {
 	var b strings.Builder
-	line := func(format string, args ...any) { b.WriteString(printable(fmt.Sprintf(format, args...)) + "\n") }
+	line := func(format string, args ...any) { b.WriteString(Printable(fmt.Sprintf(format, args...)) + "\n") }
 	line("%s: syncs since %s, the newest first; it is %s", s.Kind, clock(s.Started), clock(s.Now))
 	line("queue: %d tokens left for retries", s.Queue.Tokens)
 	for _, n := range s.Queue.Namespaces {
@@ -19,7 +20,7 @@ func (s State) String() string {
 	if s.Queue.NamespacesLeftOut > 0 {
 		line("  and %d other namespaces", s.Queue.NamespacesLeftOut)
 	}
-	explained := map[string]bool{} // The rules of older syncs would hide their requests.
+	explained := map[string]bool{} // Only the newest sync of an object is printed with its rules: they are long.
 	for i := range s.Syncs {
 		r := &s.Syncs[i]
 		key := r.Namespace + "/" + r.Name
@@ -27,14 +28,16 @@ func (s State) String() string {
 		explained[key] = true
 	}
 	if len(s.Syncs) == 0 {
-		line("\nNo sync was found.")
+		line("")
+		line("No sync was found.")
 	}
 	return b.String()
 }
 
 // print prints the Record as a conversation, with the answers of the rules if they are wanted.
 func (r *Record) print(line func(string, ...any), withRules bool) {
-	line("\n%s  %s/%s", clock(r.Began), r.Namespace, r.Name)
+	line("")
+	line("%s  %s/%s", clock(r.Began), r.Namespace, r.Name)
 	line("  queued    %s; waited %s", r.Why, seconds(r.WaitedSeconds))
 	if r.Observed != "" {
 		line("  observed  %s", r.Observed)
@@ -64,14 +67,14 @@ func (r *Record) printOutcome(line func(string, ...any)) {
 		line("  outcome   none: the sync is running")
 		return
 	}
-	outcome := r.Outcome
+	outcome := fmt.Sprintf("%s, the sync took %s", r.Outcome, r.Ended.Sub(r.Began).Round(time.Microsecond))
 	if r.For != "" {
 		outcome += ", waits for " + r.For
 	}
 	if !r.Until.IsZero() {
 		outcome += ", comes back at " + clock(r.Until)
 	}
-	line("  outcome   %s, after %s", outcome, r.Ended.Sub(r.Began).Round(time.Microsecond))
+	line("  outcome   %s", outcome)
 	if r.Error != "" {
 		line("  error     %s", r.Error)
 	}
@@ -99,17 +102,17 @@ func seconds(s float64) time.Duration {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000Z") }
 
-// printable returns text without characters that a terminal would interpret. A line break at the beginning stays.
-func printable(text string) string {
-	rest, blank := strings.CutPrefix(text, "\n")
-	rest = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
+// Printable returns text without characters that a terminal would interpret. They are escaped as in JSON.
+func Printable(text string) string {
+	var b strings.Builder
+	for _, char := range text {
+		if strconv.IsPrint(char) {
+			b.WriteRune(char)
+			continue
 		}
-		return '\uFFFD'
-	}, rest)
-	if blank {
-		return "\n" + rest
+		for _, unit := range utf16.Encode([]rune{char}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
 	}
-	return rest
+	return b.String()
 }
