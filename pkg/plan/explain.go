@@ -27,7 +27,7 @@ func (s *State) Explain() []Explanation {
 	c.decide(func(r rule, steps []*Step, request *Step, final bool) {
 		answers[r.name] = Explanation{
 			Rule: r.name, Sends: request != nil && !ended,
-			Answer: c.answer(r, r.why(&c, steps), request, c.blocked[blocked:], final, ended),
+			Answer: c.answer(r, c.why(r, steps), request, c.blocked[blocked:], final, ended),
 		}
 		blocked = len(c.blocked)
 		if r.name != statusRule.name {
@@ -73,5 +73,12 @@ func (s *State) answer(r rule, why string, request *Step, blocked []Op, final, e
 func (s *State) Why(step *Step) string {
 	i := slices.IndexFunc(allRules, func(r rule) bool { return r.name == step.Rule })
 	steps, _ := allRules[i].wants(s)
-	return allRules[i].why(s, steps)
+	return s.why(allRules[i], steps)
+}
+
+func (s *State) why(r rule, steps []*Step) string {
+	if r.why == nil {
+		return "the rule has no reason in words"
+	}
+	return r.why(s, steps)
 }

@@ -58,7 +58,7 @@ type State struct {
 type rule struct {
 	name  string
 	wants func(*State) (steps []*Step, final bool)
-	// why returns the facts behind the answer of wants, which has returned these steps.
+	// why returns the facts behind the answer of wants, which has returned these steps. It is for people, and may be nil.
 	why func(s *State, steps []*Step) string
 	// sends is the verb of its steps, "" for a situation.
 	sends Verb
