@@ -42,6 +42,9 @@ func Sent(ctx context.Context, state *plan.State, step *plan.Step, answer plan.A
 		return
 	}
 	request := syncs.Request{At: sent, Rule: step.Rule, Why: state.Why(step), Request: string(step.Verb), Name: step.Name}
+	if step.Verb == plan.ReadFoo && answer.Foo == nil || step.Verb == plan.ReadDeployment && answer.Deployment == nil {
+		request.Answer = "not found"
+	}
 	for _, field := range changes(state, step) {
 		request.Fields = append(request.Fields, syncs.Field(field))
 	}

@@ -1,6 +1,7 @@
 package syncs
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -149,7 +150,7 @@ func (s *Sync) Sent(request Request, err error) {
 	if request.At.IsZero() {
 		request.At = now
 	}
-	request.At, request.TookSeconds, request.Answer = request.At.UTC(), now.Sub(request.At).Seconds(), "ok"
+	request.At, request.TookSeconds, request.Answer = request.At.UTC(), now.Sub(request.At).Seconds(), cmp.Or(request.Answer, "ok")
 	if err != nil {
 		request.Answer, request.Failed = err.Error(), true
 	}

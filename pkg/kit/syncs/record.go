@@ -55,7 +55,7 @@ type Request struct {
 	Name    string `json:"name"`
 	// Fields are what the request changes, at most 20.
 	Fields []Field `json:"fields,omitempty"`
-	// Answer is "ok" or, if it Failed, the error. Sync.Sent sets these.
+	// Answer is the error if the request Failed, and else "ok", unless it was set before. Sync.Sent sets these.
 	Answer      string  `json:"answer"`
 	Failed      bool    `json:"failed,omitempty"`
 	TookSeconds float64 `json:"tookSeconds,omitzero"`

@@ -15,8 +15,10 @@ type State struct {
 	// Started is since when syncs are recorded. Another value means another process: numbers begin again.
 	Started time.Time `json:"started"`
 	// Last is the largest Number of all Records: give it as after= to get only what is new.
-	Last  int64 `json:"last"`
-	Queue Queue `json:"queue"`
+	Last int64 `json:"last"`
+	// Dropped is how many syncs were recorded, and dropped for newer ones.
+	Dropped int64 `json:"dropped"`
+	Queue   Queue `json:"queue"`
 	// Syncs are the Records that the request asked for, the newest sync first.
 	Syncs []Record `json:"syncs"`
 }
@@ -66,11 +68,14 @@ func (l *Log) state(f filter) State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	state.Now, state.Last = time.Now().UTC(), l.last
-	for e := l.store.order.Back(); e != nil && len(state.Syncs) < f.limit; e = e.Prev() {
-		if r := &e.Value.(*Sync).record; f.accepts(r) {
-			state.Syncs = append(state.Syncs, *r)
+	state.Dropped = l.store.lastID - int64(len(l.store.byID))
+	for _, s := range l.store.byID {
+		if f.accepts(&s.record) {
+			state.Syncs = append(state.Syncs, s.record)
 		}
 	}
+	slices.SortFunc(state.Syncs, func(a, b Record) int { return cmp.Compare(b.ID, a.ID) })
+	state.Syncs = state.Syncs[:min(len(state.Syncs), max(0, f.limit))]
 	return state
 }
 

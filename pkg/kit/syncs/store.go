@@ -14,101 +14,123 @@ const (
 	maxBytes     = 4 << 20
 )
 
-// A store keeps the Syncs that are recent, or among the last ones of an object that was synced recently. It is guarded
-// by Log.mu.
+// A store keeps the Syncs that are recent, or among the last ones of an object that was synced recently. When there are
+// too many, it drops the oldest of the namespace that has most, so that a namespace whose objects are synced all the
+// time does not displace the others. It is guarded by Log.mu.
 type store struct {
-	lastID int64
-	bytes  int
-	// order has all Syncs, the oldest first, and byID their elements in it.
-	order *list.List
-	byID  map[int64]*list.Element
-	// objects has the objects, the one first whose last sync is the oldest, and byKey their elements in it.
-	objects *list.List
-	byKey   map[cache.ObjectName]*list.Element
+	lastID     int64
+	bytes      int
+	byID       map[int64]*Sync
+	byKey      map[cache.ObjectName]*object
+	namespaces map[string]*namespace
+}
+
+// A namespace has what is kept of one namespace, the oldest first.
+type namespace struct {
+	bytes   int
+	syncs   *list.List // Of *Sync.
+	objects *list.List // Of *object. The first is the one whose last sync is the oldest.
 }
 
 // An object has the last Syncs of one object, the oldest first.
 type object struct {
-	key   cache.ObjectName
-	syncs []*Sync
+	syncs   []*Sync
+	element *list.Element // In namespace.objects.
 }
 
-// A place is why the store keeps a Sync.
+// A place is where the store has a Sync, and why.
 type place struct {
 	recent, ofObject bool
 	bytes            int
+	element          *list.Element // In namespace.syncs.
 }
 
 func newStore() store {
-	return store{
-		order: list.New(), byID: map[int64]*list.Element{}, objects: list.New(), byKey: map[cache.ObjectName]*list.Element{},
-	}
+	return store{byID: map[int64]*Sync{}, byKey: map[cache.ObjectName]*object{}, namespaces: map[string]*namespace{}}
 }
 
 // add adds the next Sync, and drops those that it displaces.
 func (st *store) add(s *Sync) {
+	n := st.namespaces[s.key.Namespace]
+	if n == nil {
+		n = &namespace{syncs: list.New(), objects: list.New()}
+		st.namespaces[s.key.Namespace] = n
+	}
 	st.lastID++
-	s.record.ID, s.place.recent, s.place.ofObject = st.lastID, true, true
-	st.byID[st.lastID] = st.order.PushBack(s)
-	if e := st.byID[st.lastID-maxRecent]; e != nil {
-		old := e.Value.(*Sync)
+	s.record.ID = st.lastID
+	s.place = place{recent: true, ofObject: true, element: n.syncs.PushBack(s)}
+	st.byID[st.lastID] = s
+
+	o := st.byKey[s.key]
+	if o == nil {
+		o = &object{element: n.objects.PushBack(s.key)}
+		st.byKey[s.key] = o
+	}
+	n.objects.MoveToBack(o.element)
+	o.syncs = append(o.syncs, s)
+
+	if old := st.byID[st.lastID-maxRecent]; old != nil {
 		old.place.recent = false
 		st.dropUnkept(old)
 	}
-
-	e := st.byKey[s.key]
-	if e == nil {
-		e = st.objects.PushBack(&object{key: s.key})
-		st.byKey[s.key] = e
+	if len(o.syncs) > maxPerObject {
+		st.dropOldestOf(s.key)
 	}
-	st.objects.MoveToBack(e)
-	o := e.Value.(*object)
-	if o.syncs = append(o.syncs, s); len(o.syncs) > maxPerObject {
-		st.dropOldestOf(o)
-	}
-	if st.objects.Len() > maxObjects {
-		st.dropObject(st.objects.Front())
+	if len(st.byKey) > maxObjects {
+		key := st.largest(func(n *namespace) int { return n.objects.Len() }).objects.Front().Value.(cache.ObjectName)
+		for st.byKey[key] != nil {
+			st.dropOldestOf(key)
+		}
 	}
 	st.resized(s)
 }
 
-// resized follows when the size of s has changed, and drops the oldest Syncs while all need too much.
+// resized follows when the size of s has changed, and drops Syncs while all need too much.
 func (st *store) resized(s *Sync) {
-	if !s.place.recent && !s.place.ofObject {
+	if st.byID[s.record.ID] == nil {
 		return // It was dropped while it ran.
 	}
-	size := s.record.size()
-	st.bytes += size - s.place.bytes
-	s.place.bytes = size
+	st.account(s, s.record.size())
 	for st.bytes > maxBytes {
-		oldest := st.order.Front().Value.(*Sync)
+		oldest := st.largest(func(n *namespace) int { return n.bytes }).syncs.Front().Value.(*Sync)
 		oldest.place.recent = false
-		if !oldest.place.ofObject {
-			st.dropUnkept(oldest)
+		if oldest.place.ofObject {
+			st.dropOldestOf(oldest.key) // It is the oldest of its object, too.
 			continue
 		}
-		e := st.byKey[oldest.key]
-		o := e.Value.(*object)
-		st.dropOldestOf(o) // It is the oldest of its object, too.
-		if len(o.syncs) == 0 {
-			st.dropObject(e)
+		st.dropUnkept(oldest)
+	}
+}
+
+// account counts s with another size.
+func (st *store) account(s *Sync, size int) {
+	difference := size - s.place.bytes
+	s.place.bytes = size
+	st.bytes += difference
+	st.namespaces[s.key.Namespace].bytes += difference
+}
+
+// largest returns the namespace with the largest size. There must be one.
+func (st *store) largest(size func(*namespace) int) (largest *namespace) {
+	for _, n := range st.namespaces {
+		if largest == nil || size(n) > size(largest) {
+			largest = n
 		}
 	}
+	return largest
 }
 
-func (st *store) dropOldestOf(o *object) {
+// dropOldestOf ends that the oldest Sync of an object is kept as one of its last ones.
+func (st *store) dropOldestOf(key cache.ObjectName) {
+	o := st.byKey[key]
 	oldest := o.syncs[0]
 	o.syncs = slices.Delete(o.syncs, 0, 1)
+	if len(o.syncs) == 0 {
+		st.namespaces[key.Namespace].objects.Remove(o.element)
+		delete(st.byKey, key)
+	}
 	oldest.place.ofObject = false
 	st.dropUnkept(oldest)
-}
-
-func (st *store) dropObject(e *list.Element) {
-	o := st.objects.Remove(e).(*object)
-	delete(st.byKey, o.key)
-	for len(o.syncs) > 0 {
-		st.dropOldestOf(o)
-	}
 }
 
 // dropUnkept drops s unless there is a reason to keep it.
@@ -116,7 +138,11 @@ func (st *store) dropUnkept(s *Sync) {
 	if s.place.recent || s.place.ofObject {
 		return
 	}
-	st.order.Remove(st.byID[s.record.ID])
+	n := st.namespaces[s.key.Namespace]
+	st.account(s, 0)
+	n.syncs.Remove(s.place.element)
 	delete(st.byID, s.record.ID)
-	st.bytes -= s.place.bytes
+	if n.syncs.Len() == 0 {
+		delete(st.namespaces, s.key.Namespace)
+	}
 }

@@ -120,6 +120,22 @@ func kept(syncs []modelSync) (result []modelSync) {
 	return result
 }
 
+// TestABusyNamespaceDoesNotDisplaceOthers: thousands of objects that are synced all the time, with long texts, leave what
+// is known of a quiet object.
+func TestABusyNamespaceDoesNotDisplaceOthers(t *testing.T) {
+	log := newLog()
+	log.Begin(cache.NewObjectName("quiet", "web"), "").End("done", false, 0, "", nil)
+	for i := range 5000 {
+		s := log.Begin(cache.NewObjectName("busy", fmt.Sprint("job-", i)), "")
+		s.Observed(strings.Repeat("o", i%2*1000), "")
+		s.End("retry", true, time.Minute, "", nil)
+	}
+	state := log.state(filter{namespace: "quiet", limit: allSyncs})
+	if len(state.Syncs) != 1 || state.Dropped < 1000 {
+		t.Errorf("%d syncs are kept, and %d are dropped", len(state.Syncs), state.Dropped)
+	}
+}
+
 // TestMemoryIsBounded: whatever users write into objects, the Log needs 4 MiB, and keeps the newest syncs.
 func TestMemoryIsBounded(t *testing.T) {
 	heap := func() int64 {
@@ -188,7 +204,7 @@ func TestStateAsJSON(t *testing.T) {
 			return Queue{Tokens: 299, Namespaces: []Namespace{{Namespace: "ns", Waiting: 1}, {Namespace: "b", InWork: 2, BackingOff: 1}}}
 		})
 		record(log)
-		want := `{"kind":"foo","now":"2000-01-01T00:00:04Z","started":"2000-01-01T00:00:00Z","last":7,
+		want := `{"kind":"foo","now":"2000-01-01T00:00:04Z","started":"2000-01-01T00:00:00Z","last":7,"dropped":0,
 "queue":{"tokens":299,"namespaces":[{"namespace":"b","waiting":0,"inWork":2,"backingOff":1},{"namespace":"ns","waiting":1,"inWork":0,"backingOff":0}]},
 "syncs":[
 {"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded","began":"2000-01-01T00:00:04Z","waitedSeconds":0},

@@ -29,7 +29,7 @@ func (s State) String() string {
 	}
 	if len(s.Syncs) == 0 {
 		line("")
-		line("No sync was found.")
+		line("No sync was found. %d older ones were dropped.", s.Dropped)
 	}
 	return b.String()
 }
