@@ -175,7 +175,7 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 	t.Run("a refusal and its backoff", func(t *testing.T) {
 		e.quota(t, corev1.ResourceList{"count/deployments.apps": resource.MustParse("1")})
 		e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused"})
-		b.waitForText(t, e.row("refused"), "Refused", "for the backoff to end, in ")
+		b.waitForText(t, e.row("refused"), "not ready: Refused", ", in ")
 		b.do(t, chromedp.Click(chromedp.CSS(e.row("refused"))))
 		b.waitForText(t, `[data-outcome="retry"] .failed`, "exceeded quota")
 		b.capture(t, "debug-syncs", 1400, 520)
@@ -214,7 +214,7 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		b.do(t, chromedp.KeyEvent("refu"))
 		b.waitUntil(t, `document.querySelectorAll("#objects tr").length === 1 && location.hash === "#name=refu"`)
 		b.do(t, chromedp.Focus(chromedp.CSS("#objects button")), chromedp.KeyEvent(kb.Enter))
-		b.waitForText(t, `[data-outcome="retry"] [data-part="outcome"]`, "for the backoff to end; comes back")
+		b.waitForText(t, `[data-outcome="retry"] [data-part="outcome"]`, "after a failure; next try in ")
 		b.do(t, chromedp.Reload()) // The address has the filter and the open object.
 		b.waitForText(t, "#detail h2", e.namespace+"/refused")
 		b.do(t, chromedp.KeyEvent(kb.Escape))
