@@ -193,8 +193,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan
 		return plan.WaitFor(plan.CacheStale, delay)
 	}
 	state := c.observe(key)
-	if state == nil {
-		return plan.Outcome{Kind: plan.Done} // Gone or being deleted: the garbage collector removes the Deployment.
+	if state == nil { // The garbage collector removes the Deployment.
+		explain.Gone(ctx)
+		return plan.Outcome{Kind: plan.Done}
 	}
 	c.Reports.Read(klog.FromContext(ctx), state.Foo)
 	explain.Observed(ctx, state)

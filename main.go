@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -69,7 +71,11 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if question.Foo.Name != "" {
+	asked, err := question.Check(options.Namespace)
+	if err != nil {
+		return err
+	}
+	if asked {
 		return explainFoo(question, options, stdout)
 	}
 	ctx := kit.UntilSignal(context.Background())
@@ -127,7 +133,9 @@ func explainFoo(question explain.Question, options *kit.Options, stdout io.Write
 	if err != nil {
 		return err
 	}
-	report, err := explain.Foo(context.Background(), clients.Kube, clients.Samples, question.Foo)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := explain.Foo(ctx, clients.Kube, clients.Samples, question.Foo)
 	if err != nil {
 		return err
 	}

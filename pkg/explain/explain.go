@@ -19,9 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
@@ -42,6 +44,18 @@ func (q *Question) AddFlags(fs *flag.FlagSet) {
 	fs.Func("explain", "print what the controller would do with the Foo `namespace/name` now, and why; nothing is "+
 		"written, and the exit code is 2 if the controller would write something, else 0", q.setFoo)
 	fs.Var(&q.Format, "explain-format", "`format` of what --explain prints: text or json")
+}
+
+// Check returns whether something is asked of a controller that serves this namespace; empty is all. An error is a
+// mistake in the flags.
+func (q *Question) Check(namespace string) (asked bool, err error) {
+	switch {
+	case q.Foo.Name == "" && q.Format != Text:
+		return false, errors.New("--explain-format needs --explain=NAMESPACE/NAME")
+	case q.Foo.Name != "" && namespace != "" && namespace != q.Foo.Namespace:
+		return false, fmt.Errorf("--namespace=%s: this controller does not see the Foo %s", namespace, q.Foo)
+	}
+	return q.Foo.Name != "", nil
 }
 
 func (q *Question) setFoo(value string) (err error) {
@@ -68,28 +82,38 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 		report.NotReady = ""
 		return report, nil
 	}
-	deployments, err := kube.AppsV1().Deployments(key.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list Deployments of the namespace %s: %w", key.Namespace, err)
-	}
 	now := time.Now()
 	s := &server{foo: foo}
 	state := &plan.State{Foo: foo, Now: now, Memory: plan.Memory{}.For(foo, now)}
-	for i := range deployments.Items {
-		dep := &deployments.Items[i]
+	err = eachDeployment(ctx, kube, key.Namespace, func(dep *appsv1.Deployment) {
 		trimmed := plan.TrimDeployment(dep)
 		switch {
 		case dep.Name == foo.Spec.DeploymentName:
-			s.deployment, state.Deployment = dep, trimmed
+			s.deployment, state.Deployment = dep.DeepCopy(), trimmed // A copy lets the page be freed.
 		case plan.Owns(foo, trimmed):
 			state.Previous = append(state.Previous, trimmed)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments of the namespace %s: %w", key.Namespace, err)
 	}
 	if s.owner, err = ownerOf(ctx, foos, foo, state.Deployment); err != nil {
 		return nil, err
 	}
 	state.Owner = s.owner
 	return report, report.play(state, s)
+}
+
+// eachDeployment lists the Deployments of a namespace in small pages, so that large ones need little memory.
+func eachDeployment(ctx context.Context, kube kubernetes.Interface, namespace string, do func(*appsv1.Deployment)) error {
+	pages := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
+		return kube.AppsV1().Deployments(namespace).List(ctx, options)
+	}))
+	pages.PageSize, pages.PageBufferSize = 100, 1
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		do(obj.(*appsv1.Deployment))
+		return nil
+	})
 }
 
 // ownerOf returns the Foo that controls dep, which may be nil, or nil if there is none: its name finds it, and the uid

@@ -13,6 +13,11 @@ import (
 
 // The functions of this file pass to /debug/syncs what a running sync does. While that is off, they do nothing.
 
+// Gone shows that a sync does nothing for a Foo.
+func Gone(ctx context.Context) {
+	syncs.From(ctx).Observed("the Foo is gone or being deleted, so nothing is written", "")
+}
+
 // Observed shows what a sync has read from the caches.
 func Observed(ctx context.Context, state *plan.State) {
 	shown := syncs.From(ctx)
@@ -29,8 +34,8 @@ func Observed(ctx context.Context, state *plan.State) {
 		text += fmt.Sprintf("its Deployment %s, written for generation %s, with %d replicas available",
 			dep.Name, dep.Labels[v1alpha1.LabelFooGeneration], dep.Status.AvailableReplicas)
 	}
-	for _, dep := range state.Previous {
-		text += fmt.Sprintf("; also its Deployment %s, with %d available", dep.Name, dep.Status.AvailableReplicas)
+	if others := len(state.Previous); others > 0 { // Their names may be many.
+		text += fmt.Sprintf("; other Deployments of the Foo: %d", others)
 	}
 	shown.Observed(text, summary(&state.Foo.Status))
 }

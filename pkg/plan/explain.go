@@ -51,7 +51,7 @@ func (s *State) answer(r rule, why string, request *Step, blocked []Op, final, e
 	case slices.ContainsFunc(s.done, func(op Op) bool { return op.Verb == r.sends }):
 		return "done in this sync"
 	case request != nil && ended:
-		return "left to the next sync: " + why
+		return "not sent in this sync: " + why
 	case request != nil && request.isRead():
 		return fmt.Sprintf("sends %s first, and then %s: %s", request.Op, request.For, why)
 	case request != nil:

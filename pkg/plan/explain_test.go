@@ -153,7 +153,7 @@ func TestExplainAfterASync(t *testing.T) {
 		{
 			name: "the Foo is gone", foo: newFoo(observed), reply: []reply{finds(nil)},
 			want: []string{
-				"create: left to the next sync: no Deployment has the name web-1",
+				"create: not sent in this sync: no Deployment has the name web-1",
 				"update status: not reached: create comes first",
 			},
 		},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,6 +30,8 @@ func hashOf(element string) string {
 	hash := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(hash[:])
 }
+
+var outcomes = []string{"done", "retry", "wait", "terminal", running}
 
 const (
 	allSyncs    = maxRecent + maxObjects*maxPerObject
@@ -89,10 +92,15 @@ func filterOf(query url.Values, format string) (f filter, err error) {
 			f.name = value
 		case "outcome":
 			f.outcome = value
+			if !slices.Contains(outcomes, value) {
+				err = fmt.Errorf("outcome=%q: it is one of %q", value, outcomes)
+			}
 		case "after":
 			f.after, err = strconv.ParseInt(value, 10, 64)
 		case "limit":
-			f.limit, err = strconv.Atoi(value)
+			var limit uint64
+			limit, err = strconv.ParseUint(value, 10, 31)
+			f.limit = int(limit)
 		default:
 			err = fmt.Errorf("there is no parameter %q: use format, namespace, name, outcome, after or limit", name)
 		}

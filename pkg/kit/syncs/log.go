@@ -30,7 +30,7 @@ type cause struct {
 
 // maxCauses is how many events, and how many delays, are recorded at a time. When a controller starts there may be more
 // keys, and the cause of the others is not recorded.
-const maxCauses = 5000
+const maxCauses = 20_000
 
 // New returns a Log of the syncs of a kind, such as foo. queue returns the present state of the queue.
 func New(kind string, queue func() Queue) *Log {
@@ -58,16 +58,17 @@ func (l *Log) Queued(key cache.ObjectName, why string) {
 	}
 }
 
-// delayed records that a key comes back when a delay has ended. Of several delays of a key, a workqueue keeps the one
-// that ends first.
-func (l *Log) delayed(key cache.ObjectName, delay cause) {
+// delayed records that a key comes back when a delay has ended, and returns when. Of several delays of a key, a workqueue
+// keeps the one that ends first.
+func (l *Log) delayed(key cache.ObjectName, delay cause, now time.Time) time.Time {
 	earlier, found := l.delays[key]
-	if found && earlier.at.Before(delay.at) {
-		return
+	if found && earlier.at.After(now) && earlier.at.Before(delay.at) {
+		return earlier.at
 	}
 	if found || len(l.delays) < maxCauses {
 		l.delays[key] = delay
 	}
+	return delay.at
 }
 
 // cause returns why a key was handed out now, and forgets it: the last event, or else a delay that has ended.
@@ -195,8 +196,8 @@ func (s *Sync) End(outcome string, comesBack bool, after time.Duration, reason s
 			r.Error = clip(err.Error())
 		}
 		if comesBack {
-			r.Until = now.Add(after).UTC()
-			s.log.delayed(s.key, cause{why: "the delay of an earlier " + outcome + " has ended", at: now.Add(after)})
+			delay := cause{why: "the delay of an earlier " + outcome + " has ended", at: now.Add(after)}
+			r.Until = s.log.delayed(s.key, delay, now).UTC()
 		}
 	})
 }

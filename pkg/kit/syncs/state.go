@@ -75,7 +75,7 @@ func (l *Log) state(f filter) State {
 		}
 	}
 	slices.SortFunc(state.Syncs, func(a, b Record) int { return cmp.Compare(b.ID, a.ID) })
-	state.Syncs = state.Syncs[:min(len(state.Syncs), max(0, f.limit))]
+	state.Syncs = state.Syncs[:min(len(state.Syncs), f.limit)]
 	return state
 }
 

@@ -85,21 +85,31 @@ func (st *store) add(s *Sync) {
 	st.resized(s)
 }
 
-// resized follows when the size of s has changed, and drops Syncs while all need too much.
+// resized follows when s has changed, and drops Syncs while all need too much.
 func (st *store) resized(s *Sync) {
-	if st.byID[s.record.ID] == nil {
-		return // It was dropped while it ran.
-	}
 	st.account(s, s.record.size())
+	st.dropUnkept(s)
 	for st.bytes > maxBytes {
-		oldest := st.largest(func(n *namespace) int { return n.bytes }).syncs.Front().Value.(*Sync)
+		oldest := st.largest(func(n *namespace) int { return n.bytes }).oldest()
+		if oldest == nil {
+			return // All of them are running, and they are as few as the workers.
+		}
 		oldest.place.recent = false
-		if oldest.place.ofObject {
-			st.dropOldestOf(oldest.key) // It is the oldest of its object, too.
-			continue
+		for oldest.place.ofObject {
+			st.dropOldestOf(oldest.key)
 		}
 		st.dropUnkept(oldest)
 	}
+}
+
+// oldest returns the oldest Sync that has ended, or nil.
+func (n *namespace) oldest() *Sync {
+	for e := n.syncs.Front(); e != nil; e = e.Next() {
+		if s := e.Value.(*Sync); !s.record.Ended.IsZero() {
+			return s
+		}
+	}
+	return nil
 }
 
 // account counts s with another size.
@@ -133,9 +143,9 @@ func (st *store) dropOldestOf(key cache.ObjectName) {
 	st.dropUnkept(oldest)
 }
 
-// dropUnkept drops s unless there is a reason to keep it.
+// dropUnkept drops s unless there is a reason to keep it. One that is running is shown until it ends.
 func (st *store) dropUnkept(s *Sync) {
-	if s.place.recent || s.place.ofObject {
+	if s.place.recent || s.place.ofObject || s.record.Ended.IsZero() || st.byID[s.record.ID] == nil {
 		return
 	}
 	n := st.namespaces[s.key.Namespace]

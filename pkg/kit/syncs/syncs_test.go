@@ -250,7 +250,7 @@ func TestStateAsText(t *testing.T) {
 queue: 300 tokens left for retries
 
 00:00:04.000Z  ns/other
-  queued    not recorded; waited 0s
+  queued    not recorded
   outcome   none: the sync is running
 
 00:00:01.000Z  ns/web
@@ -290,7 +290,9 @@ func TestFilters(t *testing.T) {
 		"format=json&after=3":            "3",
 		"format=json&after=5":            "",
 		"format=json&namespace=a&name=0": "1",
-		"format=json&limit=x":            `strconv.Atoi: parsing "x": invalid syntax`,
+		"format=json&limit=-1":           `strconv.ParseUint: parsing "-1": invalid syntax`,
+		"format=json&outcome=failed":     `outcome="failed": it is one of ["done" "retry" "wait" "terminal" "running"]`,
+		"format=json&limit=x":            `strconv.ParseUint: parsing "x": invalid syntax`,
 		"format=json&nmae=web":           `there is no parameter "nmae": use format, namespace, name, outcome, after or limit`,
 		"format=yaml":                    `format="yaml": it is json, text or html`,
 	} {

@@ -38,7 +38,11 @@ func (s State) String() string {
 func (r *Record) print(line func(string, ...any), withRules bool) {
 	line("")
 	line("%s  %s/%s", clock(r.Began), r.Namespace, r.Name)
-	line("  queued    %s; waited %s", r.Why, seconds(r.WaitedSeconds))
+	waited := ""
+	if !r.Queued.IsZero() {
+		waited = fmt.Sprintf("; waited %s", seconds(r.WaitedSeconds))
+	}
+	line("  queued    %s%s", r.Why, waited)
 	if r.Observed != "" {
 		line("  observed  %s", r.Observed)
 	}
