@@ -62,7 +62,12 @@ func (l *Log) Queued(key cache.ObjectName, why string) {
 // keeps the one that ends first.
 func (l *Log) delayed(key cache.ObjectName, delay cause, now time.Time) time.Time {
 	earlier, found := l.delays[key]
-	if found && earlier.at.After(now) && earlier.at.Before(delay.at) {
+	switch {
+	case found && !earlier.at.After(now): // It has ended during the sync, so the key is queued already.
+		if _, queued := l.events[key]; !queued {
+			l.events[key] = earlier
+		}
+	case found && earlier.at.Before(delay.at):
 		return earlier.at
 	}
 	if found || len(l.delays) < maxCauses {

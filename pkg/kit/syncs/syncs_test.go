@@ -57,6 +57,20 @@ func TestEachSyncHasItsCause(t *testing.T) {
 		log.Queued(web, "changed during the delay")
 		begin(web).End("done", false, 0, "", nil)
 		time.Sleep(time.Hour)
+		s = begin(web)
+		s.End("wait", true, 10*time.Second, "", nil)
+		log.Queued(web, "changed")
+		s = begin(web)
+		s.End("retry", true, time.Minute, "", nil) // The key comes back after the first delay.
+		if until := s.record.Until.Sub(time.Now()); until != 10*time.Second {
+			t.Error("comes back after", until)
+		}
+		log.Queued(web, "changed")
+		s = begin(web)
+		time.Sleep(11 * time.Second) // The delay ends during the sync.
+		s.End("wait", true, time.Minute, "", nil)
+		begin(web)
+		time.Sleep(time.Minute)
 		begin(web)
 		begin(other)
 		if diff := cmp.Diff([]string{
@@ -65,6 +79,9 @@ func TestEachSyncHasItsCause(t *testing.T) {
 			"the delay of an earlier retry has ended waited 1",
 			"changed during the delay waited 0",
 			"the delay of an earlier wait has ended waited 3541",
+			"changed waited 0", "changed waited 0",
+			"the delay of an earlier wait has ended waited 1",
+			"the delay of an earlier wait has ended waited 0",
 			"not recorded waited 0",
 		}, got); diff != "" {
 			t.Error("causes (-want +got):\n", diff)
@@ -118,6 +135,24 @@ func kept(syncs []modelSync) (result []modelSync) {
 	}
 	slices.Reverse(result)
 	return result
+}
+
+// TestASyncThatRunsIsKept: a sync that hangs is what a person looks for, also after thousands of others.
+func TestASyncThatRunsIsKept(t *testing.T) {
+	log := newLog()
+	hangs := log.Begin(cache.NewObjectName("ns", "hangs"), "")
+	for i := range 5000 {
+		s := log.Begin(cache.NewObjectName("ns", fmt.Sprint("job-", i)), "")
+		s.Observed(strings.Repeat("o", 1000), "")
+		s.End("done", false, 0, "", nil)
+	}
+	if n := len(log.state(filter{outcome: running, limit: allSyncs}).Syncs); n != 1 {
+		t.Errorf("%d syncs are running", n)
+	}
+	hangs.End("done", false, 0, "", nil)
+	if n := len(log.state(filter{name: "hangs", limit: allSyncs}).Syncs); n != 0 {
+		t.Errorf("it has ended, and %d of it are kept", n)
+	}
 }
 
 // TestABusyNamespaceDoesNotDisplaceOthers: thousands of objects that are synced all the time, with long texts, leave what
