@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,6 +43,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/explain"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit"
@@ -1022,6 +1024,90 @@ func TestASyncIsShown(t *testing.T) {
 	}, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
+}
+
+// TestExplainIsWhatTheControllerDoes: in random worlds, the first write and the end that --explain prints are those of
+// a controller that has just started.
+func TestExplainIsWhatTheControllerDoes(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range 300 {
+		objects := randomWorld(rand.New(rand.NewPCG(uint64(seed), 1)))
+		f := newFixture(t, objects, objects)
+		config := f.api.Config("reader")
+		report, err := explain.Foo(t.Context(), kubernetes.NewForConfigOrDie(config),
+			clientset.NewForConfigOrDie(config), webKey)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, request := range f.requests() {
+			if verb, _, _ := strings.Cut(request, " "); verb != "get" && verb != "list" {
+				t.Errorf("seed %d: --explain has sent: %s", seed, request)
+			}
+		}
+		f.refresh()
+		outcome, want := f.syncHandler(f.ctx, webKey), ""
+		for _, request := range f.requests() {
+			if verb, rest, _ := strings.Cut(request, " "); verb != "get" && want == "" {
+				want = verb + " " + rest[strings.LastIndex(rest, " ")+1:]
+			}
+		}
+		verb, rest, _ := strings.Cut(report.Write, " ")
+		if got := strings.TrimSpace(verb + " " + rest[strings.LastIndex(rest, " ")+1:]); got != want {
+			t.Errorf("seed %d: --explain would write %q, and the controller %q", seed, got, want)
+		}
+		if !strings.HasPrefix(report.Then, string(outcome.Kind)) && outcome.Reason != plan.CacheStale {
+			t.Errorf("seed %d: --explain ends with %q, and the controller with %+v", seed, report.Then, outcome)
+		}
+		seen[verb]++
+		f.shutDown()
+	}
+	for _, verb := range []string{"", "create", "patch", "delete", "update"} {
+		if seen[verb] == 0 {
+			t.Errorf("no world has a first write %q: %v", verb, seen)
+		}
+	}
+}
+
+// randomWorld returns the Foo web, another Foo, and some Deployments around them.
+func randomWorld(r *rand.Rand) []runtime.Object {
+	oneOf := func(n int) bool { return r.IntN(n) == 0 }
+	web := newFoo(func(foo *v1alpha1.Foo) {
+		foo.Spec.DeploymentName = []string{"web", "web", "next", "old", ""}[r.IntN(5)]
+		foo.Spec.Image, foo.Spec.Paused = []string{"", "nginx:1.29", "a b"}[r.IntN(3)], oneOf(8)
+		if oneOf(2) {
+			foo.Status = statusOf(newFoo(), newDeployment())
+		}
+		if oneOf(15) {
+			deleting(foo)
+		}
+	})
+	api := newFoo(fooNamed("api"), func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "next" })
+	world := []runtime.Object{web, api}
+	for _, name := range []string{"web", "next", "old"} {
+		made := web.DeepCopy()
+		made.Spec.DeploymentName = name
+		dep := newDeployment(named(name), func(dep *appsv1.Deployment) {
+			dep.Labels[v1alpha1.LabelMadeFor] = plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]
+			dep.Labels[v1alpha1.LabelFooGeneration] = []string{"7", "7", "6", "9", "x"}[r.IntN(5)]
+			dep.UID = types.UID("uid-of-" + name)
+		})
+		switch r.IntN(9) {
+		case 0:
+			foreign(dep)
+		case 1:
+			dep.OwnerReferences[0].Name, dep.OwnerReferences[0].UID = api.Name, api.UID
+		case 2:
+			dep.OwnerReferences[0].UID = "former"
+		case 3:
+			deletingDeployment(dep)
+		case 4:
+			scaledTo(int32(r.IntN(4)))(dep)
+		case 5, 6:
+			continue
+		}
+		world = append(world, dep)
+	}
+	return world
 }
 
 // BenchmarkSync is an event and the sync that finds nothing to do, without and with /debug/syncs.
