@@ -27,7 +27,7 @@ func Observed(ctx context.Context, state *plan.State) {
 		text += fmt.Sprintf("Deployment %s, which is not the Foo's", dep.Name)
 	default:
 		text += fmt.Sprintf("its Deployment %s, written for generation %s, with %d replicas available",
-			dep.Name, dep.Labels[v1alpha1.LabelFooGeneration], dep.Status.AvailableReplicas)
+			dep.Name, dep.FooGeneration, dep.Status.AvailableReplicas)
 	}
 	for _, dep := range state.Previous {
 		text += fmt.Sprintf("; also its Deployment %s, with %d available", dep.Name, dep.Status.AvailableReplicas)
@@ -58,7 +58,7 @@ func changes(state *plan.State, step *plan.Step) []plan.Field {
 	case plan.PatchDeployment:
 		return step.Patch.Fields
 	case plan.CreateDeployment:
-		spec := &step.Deployment.Spec
+		spec := &step.Create.Spec
 		return []plan.Field{
 			{Path: "spec.replicas", Have: none, Want: strconv.Itoa(int(*spec.Replicas))},
 			{Path: "image", Have: none, Want: spec.Template.Spec.Containers[0].Image},
