@@ -13,9 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -53,8 +51,11 @@ const (
 	byFoo = "foo"
 )
 
+// A deploymentInformer is an informer of Deployments whose transform is plan.Trim.
+type deploymentInformer = cache.TypedSharedIndexInformer[*plan.Observed]
+
 // deploymentHandlerFuncs are handlers that learn whether an added Deployment is in the initial list.
-type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*appsv1.Deployment]
+type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*plan.Observed]
 
 // fooHandlerFuncs are handlers that learn whether an added Foo is in the initial list.
 type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Foo]
@@ -74,11 +75,10 @@ type Controller struct {
 
 	fooLister         listers.FooLister
 	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
-	deploymentLister  appslisters.DeploymentLister
-	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+	deploymentIndexer cache.TypedIndexer[*plan.Observed]
 	// fooInformer and deploymentInformer get the handlers when Run begins.
 	fooInformer        informers.FooIndexInformer
-	deploymentInformer appsinformers.DeploymentIndexInformer
+	deploymentInformer deploymentInformer
 
 	// queue holds the namespace/name keys of Foos to sync, and calls syncHandler.
 	queue *kit.Queue
@@ -107,21 +107,20 @@ type Clients struct {
 // New returns a Controller that reads from the informers, writes through the clients, and works on as many Foos at a
 // time as there are workers. It adds its indexes to the informers, which therefore must not have been started.
 func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
-	deployments appsinformers.TypedDeploymentInformer, workers int) (*Controller, error) {
-	fooInformer, deploymentInformer := foos.TypedInformer(), deployments.TypedInformer()
+	deployments deploymentInformer, workers int) (*Controller, error) {
+	fooInformer := foos.TypedInformer()
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
 	}
-	if err := deploymentInformer.AddTypedIndexers(appsinformers.DeploymentIndexers{byFoo: controllingFoo}); err != nil {
+	if err := deployments.AddTypedIndexers(cache.TypedIndexers[*plan.Observed]{byFoo: controllingFoo}); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
 	c := &Controller{
 		kube: clients.Kube, samples: clients.Samples, recorder: recorder,
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
-		deploymentLister: deployments.Lister(), deploymentIndexer: deploymentInformer.GetTypedIndexer(),
-		fooInformer: fooInformer, deploymentInformer: deploymentInformer,
+		deploymentIndexer: deployments.GetTypedIndexer(), fooInformer: fooInformer, deploymentInformer: deployments,
 		writes: consistency.New(map[string]consistency.Store{
-			foosResource: fooInformer.GetIndexer(), deploymentsResource: deploymentInformer.GetIndexer(),
+			foosResource: fooInformer.GetIndexer(), deploymentsResource: deployments.GetIndexer(),
 		}),
 		Reports:  report.New(ratelimit.New().Allow),
 		memories: map[cache.ObjectName]plan.Memory{},
@@ -233,13 +232,13 @@ func (c *Controller) observe(key cache.ObjectName) *plan.State {
 	if foo.DeletionTimestamp != nil {
 		return nil
 	}
-	now, name := time.Now(), foo.Spec.DeploymentName
+	now := time.Now()
 	state := &plan.State{
 		Foo: foo, Previous: c.previousOf(foo), Now: now, Jitter: c.random(), Memory: c.recall(key).For(foo, now),
 	}
-	if dep, err := c.deploymentLister.Deployments(key.Namespace).Get(name); err == nil {
-		state.Deployment, state.Owner = dep, c.resolveOwner(dep)
-	}
+	named, _, _ := c.deploymentIndexer.GetByKey(cache.NewObjectName(key.Namespace, foo.Spec.DeploymentName).String())
+	state.Deployment, _ = named.(*plan.Observed) // Nil if the cache has none; a cache has no errors.
+	state.Owner = c.resolveOwner(state.Deployment)
 	return state
 }
 
@@ -311,16 +310,16 @@ func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
 func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Answer) {
 	foos := c.samples.SamplecontrollerV1alpha1().Foos(step.Foo.Namespace)
 	deployments := c.kube.AppsV1().Deployments(step.Foo.Namespace)
+	var dep *appsv1.Deployment
 	switch step.Verb {
 	case plan.ReadFoo:
 		answer.Foo, answer.Err = nilIfNotFound(foos.Get(ctx, step.Name, metav1.GetOptions{}))
 	case plan.ReadDeployment:
-		answer.Deployment, answer.Err = nilIfNotFound(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
+		dep, answer.Err = nilIfNotFound(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
 	case plan.CreateDeployment:
-		answer.Deployment, answer.Err = deployments.Create(ctx, step.Deployment,
-			metav1.CreateOptions{FieldManager: controllerName})
+		dep, answer.Err = deployments.Create(ctx, step.Create, metav1.CreateOptions{FieldManager: controllerName})
 	case plan.PatchDeployment:
-		answer.Deployment, answer.Err = deployments.Patch(ctx, step.Name, types.StrategicMergePatchType, step.Patch.Body,
+		dep, answer.Err = deployments.Patch(ctx, step.Name, types.StrategicMergePatchType, step.Patch.Body,
 			metav1.PatchOptions{FieldManager: controllerName})
 	case plan.DeleteDeployment:
 		// Delete only the version that was read: after an edit, or when it has become available, the Deployment may be
@@ -334,7 +333,7 @@ func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Ans
 	case plan.UpdateStatus:
 		answer.Foo, answer.Err = foos.UpdateStatus(ctx, step.Foo, metav1.UpdateOptions{FieldManager: controllerName})
 	}
-	answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(answer.Deployment)
+	answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(dep)
 	answer.Owner = c.resolveOwner(answer.Deployment)
 	return answer
 }
@@ -439,7 +438,7 @@ func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo) {
 
 // deploymentAdded queues the Foos that a new Deployment concerns. The initial list needs no handling: every Foo is
 // queued by its own event, and no sync begins before both lists are complete.
-func (c *Controller) deploymentAdded(dep *appsv1.Deployment, isInInitialList bool) {
+func (c *Controller) deploymentAdded(dep *plan.Observed, isInInitialList bool) {
 	if !isInInitialList {
 		c.handleObject(dep)
 	}
@@ -447,7 +446,7 @@ func (c *Controller) deploymentAdded(dep *appsv1.Deployment, isInInitialList boo
 
 // deploymentChanged queues the owner of a changed Deployment. It also queues the Foos that only name it, and a former
 // owner, when the change concerns them.
-func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
+func (c *Controller) deploymentChanged(have, dep *plan.Observed) {
 	switch {
 	case have.ResourceVersion == dep.ResourceVersion: // A list has brought nothing new.
 	case plan.SameOwnership(have, dep):
@@ -462,7 +461,7 @@ func (c *Controller) deploymentChanged(have, dep *appsv1.Deployment) {
 
 // deploymentDeleted queues the Foos that a deleted Deployment concerns. If the watch missed the deletion, only the name
 // may be known: a Foo that controlled it and names another one is then left to the resync.
-func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) {
+func (c *Controller) deploymentDeleted(deleted cache.DeletedObject[*plan.Observed]) {
 	if deleted.OptionalObj == nil {
 		c.names.Add(deleted.GetObjectName())
 		return
@@ -472,7 +471,7 @@ func (c *Controller) deploymentDeleted(deleted appsinformers.DeletedDeployment) 
 
 // handleObject queues the Foo that controls dep, and the Foos that name dep, because dep may now have that name, or
 // have freed it. A Foo that controls it and that the cache lacks is queued when it is added.
-func (c *Controller) handleObject(dep *appsv1.Deployment) {
+func (c *Controller) handleObject(dep *plan.Observed) {
 	owner, after := c.resolveOwner(dep), time.Duration(0)
 	if owner != nil {
 		c.enqueueFoo(owner, "its Deployment was created or deleted, or has another owner")
@@ -494,7 +493,7 @@ func (c *Controller) enqueueNaming(_ context.Context, name cache.ObjectName) kit
 
 // resolveOwner returns the cached Foo that controls dep, or nil. Its name finds it, and the uid decides, as in
 // plan.Owns.
-func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
+func (c *Controller) resolveOwner(dep *plan.Observed) *v1alpha1.Foo {
 	if dep == nil || plan.FooReference(dep) == nil {
 		return nil
 	}
@@ -506,14 +505,14 @@ func (c *Controller) resolveOwner(dep *appsv1.Deployment) *v1alpha1.Foo {
 }
 
 // controlledBy returns the cached Deployments that foo controls.
-func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*appsv1.Deployment {
+func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*plan.Observed {
 	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
 	return deps
 }
 
 // previousOf returns the cached Deployments that foo controls and does not name.
-func (c *Controller) previousOf(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	return slices.DeleteFunc(c.controlledBy(foo), func(dep *appsv1.Deployment) bool {
+func (c *Controller) previousOf(foo *v1alpha1.Foo) []*plan.Observed {
+	return slices.DeleteFunc(c.controlledBy(foo), func(dep *plan.Observed) bool {
 		return dep.Name == foo.Spec.DeploymentName
 	})
 }
@@ -524,7 +523,7 @@ func namedDeployment(foo *v1alpha1.Foo) ([]string, error) {
 }
 
 // controllingFoo is the index function of byFoo.
-func controllingFoo(dep *appsv1.Deployment) ([]string, error) {
+func controllingFoo(dep *plan.Observed) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil {
 		// With the namespace, because an owner reference is valid only in its own one.
 		return []string{dep.Namespace + "/" + string(ref.UID)}, nil

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/dump"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	kubeinformers "k8s.io/client-go/informers"
@@ -458,10 +459,10 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 	}
 	depChanged := func(edit func(*appsv1.Deployment)) func(*Controller) {
 		dep := newDeployment(func(dep *appsv1.Deployment) { dep.ResourceVersion = "21" }, edit)
-		return func(c *Controller) { c.deploymentChanged(newDeployment(), dep) }
+		return func(c *Controller) { c.deploymentChanged(cachedDeployment(), plan.TrimDeployment(dep)) }
 	}
 	depDeleted := func(c *Controller) {
-		c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment()})
+		c.deploymentDeleted(cache.DeletedObject[*plan.Observed]{OptionalObj: cachedDeployment()})
 	}
 	for _, test := range []struct {
 		name string
@@ -501,18 +502,18 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		}},
 
 		{name: "a Deployment is in the first list", web: newFoo(), happens: func(c *Controller) {
-			c.deploymentAdded(newDeployment(), true)
+			c.deploymentAdded(cachedDeployment(), true)
 		}},
 		{name: "a Deployment comes", web: newFoo(), want: "web", later: "duplicate web", happens: func(c *Controller) {
-			c.deploymentAdded(newDeployment(), false)
+			c.deploymentAdded(cachedDeployment(), false)
 		}},
 		{name: "a Deployment comes that no Foo controls", web: newFoo(), want: "duplicate web", happens: func(c *Controller) {
-			c.deploymentAdded(newDeployment(foreign), false)
+			c.deploymentAdded(cachedDeployment(foreign), false)
 		}},
 		{name: "a Deployment comes that a former Foo of the name controls", web: newFoo(), want: "duplicate web",
-			happens: func(c *Controller) { c.deploymentAdded(newDeployment(ownedBy("former-uid")), false) }},
+			happens: func(c *Controller) { c.deploymentAdded(cachedDeployment(ownedBy("former-uid")), false) }},
 		{name: "a Deployment is resynced", web: newFoo(), happens: func(c *Controller) {
-			c.deploymentChanged(newDeployment(), newDeployment())
+			c.deploymentChanged(cachedDeployment(), cachedDeployment())
 		}},
 		{name: "the status of a Deployment changes", web: newFoo(), want: "web",
 			happens: depChanged(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 1 })},
@@ -531,7 +532,7 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		{name: "a Deployment is deleted, and only its name is known", web: newFoo(), want: "duplicate web",
 			happens: func(c *Controller) {
 				tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
-				c.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &tombstone})
+				c.deploymentDeleted(cache.DeletedObject[*plan.Observed]{FinalStateUnknown: &tombstone})
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -644,7 +645,7 @@ func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 	for i := range 10 {
 		labelled := shared.DeepCopy()
 		labelled.ResourceVersion, labelled.Labels = fmt.Sprint(100+i), map[string]string{"made-for": fmt.Sprint(i)}
-		f.deploymentChanged(shared, labelled)
+		f.deploymentChanged(plan.TrimDeployment(shared), plan.TrimDeployment(labelled))
 		moved := owner.DeepCopy()
 		moved.ResourceVersion, moved.Spec.DeploymentName = fmt.Sprint(100+i), fmt.Sprint("other-", i)
 		f.fooChanged(owner, moved)
@@ -666,9 +667,10 @@ func TestInformersCallTheHandlers(t *testing.T) {
 		config := apisim.New(footest.FooKind(), deploymentKind).Config("user")
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples,
-			0), kubeinformers.NewSharedInformerFactory(kube, 0)
+			0), kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0,
+			kubeinformers.WithTransform(plan.Trim))
 		c, err := New(ctx, Clients{kube, samples}, events.NewFakeRecorder(1),
-			samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments(), 1)
+			samplesFactory.Samplecontroller().V1alpha1().Foos(), observe(kubeFactory), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -978,7 +980,7 @@ func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
 		ctx, stop := context.WithCancel(f.ctx)
 		go f.work(ctx) // The caches are as the test filled them.
-		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newDeployment(foreign)})
+		f.deploymentDeleted(cache.DeletedObject[*plan.Observed]{OptionalObj: cachedDeployment(foreign)})
 		synctest.Wait()
 		stop()
 		synctest.Wait()
@@ -1120,7 +1122,7 @@ func BenchmarkSync(b *testing.B) {
 			if shown {
 				f.queue.Syncs = syncs.New("foo", func() syncs.Queue { return syncs.Queue{} })
 			}
-			dep := newDeployment()
+			dep := cachedDeployment()
 			f.queue.AddAs(webKey, fairqueue.Change)
 			f.queue.ProcessNextWorkItem(ctx, ctx)
 			b.ReportAllocs()
@@ -1433,13 +1435,13 @@ func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	config := f.api.Config(controllerName)
 	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 	foos := fooinformers.NewSharedInformerFactory(samples, 0).Samplecontroller().V1alpha1().Foos()
-	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
+	deployments := observe(kubeinformers.NewSharedInformerFactory(kube, 0))
 	controller, err := New(ctx, Clients{kube, samples}, f.events, foos, deployments, fixtureWorkers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Controller = controller
-	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.Informer().GetIndexer()
+	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.GetIndexer()
 	f.writes = consistency.New(map[string]consistency.Store{
 		foosResource: progressOf{f.foos, f, foosResource}, deploymentsResource: progressOf{f.deps, f, deploymentsResource},
 	})
@@ -1584,12 +1586,12 @@ func (f *fixture) refresh() {
 	f.fill(append(f.api.Objects(fooResource), f.api.Objects(deploymentResource)...))
 }
 
-// cacheContent returns copies of all cached objects.
-func (f *fixture) cacheContent() map[string]runtime.Object {
-	content := map[string]runtime.Object{}
+// cacheContent returns all cached objects as text.
+func (f *fixture) cacheContent() map[string]string {
+	content := map[string]string{}
 	for _, obj := range append(f.foos.List(), f.deps.List()...) {
 		key := fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(obj.(metav1.Object)))
-		content[key] = obj.(runtime.Object).DeepCopyObject()
+		content[key] = dump.Pretty(obj)
 	}
 	return content
 }
@@ -1649,7 +1651,7 @@ func upToDate(foo *v1alpha1.Foo) {
 
 // statusOf returns the status that a sync writes for foo with its Deployment.
 func statusOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) v1alpha1.FooStatus {
-	state := &plan.State{Foo: foo, Deployment: dep, Now: time.Unix(1e9, 0)}
+	state := &plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Unix(1e9, 0)}
 	return state.Next().Foo.Status
 }
 
@@ -1668,6 +1670,16 @@ func newDeployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 		edit(dep)
 	}
 	return dep
+}
+
+// cachedDeployment returns what the cache has of newDeployment.
+func cachedDeployment(edits ...func(*appsv1.Deployment)) *plan.Observed {
+	return plan.TrimDeployment(newDeployment(edits...))
+}
+
+// observe returns the informer of Deployments.
+func observe(factory kubeinformers.SharedInformerFactory) deploymentInformer {
+	return cache.NewTypedSharedIndexInformer[*plan.Observed](factory.Apps().V1().Deployments().Informer())
 }
 
 func scaledTo(replicas int32) func(*appsv1.Deployment) {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -162,7 +161,7 @@ func newClients(c kit.Connection) (clients Clients, err error) {
 // caches are the informers, of all namespaces or one.
 type caches struct {
 	foos        fooinformersv1alpha1.TypedFooInformer
-	deployments appsinformers.TypedDeploymentInformer
+	deployments deploymentInformer
 	informers   []kit.Informer
 }
 
@@ -176,10 +175,11 @@ func newCaches(clients Clients, options *kit.Options) (*caches, error) {
 		kubeinformers.WithTransform(plan.Trim), kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
 	samplesFactory := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, options.Resync,
 		fooinformers.WithTransform(plan.Trim), fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
-	foos, deployments := samplesFactory.Samplecontroller().V1alpha1().Foos(), kubeFactory.Apps().V1().Deployments()
+	foos := samplesFactory.Samplecontroller().V1alpha1().Foos()
+	deployments := cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer())
 	return &caches{foos: foos, deployments: deployments, informers: []kit.Informer{
 		kit.NewInformer(foosResource, foos.Informer(), clients.Samples.SamplecontrollerV1alpha1().Foos(namespace).List),
-		kit.NewInformer(deploymentsResource, deployments.Informer(), clients.Kube.AppsV1().Deployments(namespace).List),
+		kit.NewInformer(deploymentsResource, deployments, clients.Kube.AppsV1().Deployments(namespace).List),
 	}}, nil
 }
 

@@ -118,7 +118,7 @@ func eachDeployment(ctx context.Context, kube kubernetes.Interface, namespace st
 
 // ownerOf returns the Foo that controls dep, which may be nil, or nil if there is none: its name finds it, and the uid
 // decides. It is foo, or one that is read.
-func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, dep *appsv1.Deployment) (
+func ownerOf(ctx context.Context, foos typed.FooInterface, foo *v1alpha1.Foo, dep *plan.Observed) (
 	*v1alpha1.Foo, error) {
 	switch {
 	case dep == nil, plan.FooReference(dep) == nil:
@@ -186,7 +186,7 @@ func (s *server) answer(step *plan.Step) (answer plan.Answer, err error) {
 	case plan.ReadDeployment:
 		answer.Owner = s.owner
 	case plan.CreateDeployment:
-		s.deployment, s.owner = step.Deployment.DeepCopy(), s.foo
+		s.deployment, s.owner = step.Create.DeepCopy(), s.foo
 		s.deployment.UID, s.deployment.ResourceVersion, s.deployment.Generation = "new", "new", 1
 	case plan.PatchDeployment:
 		s.deployment, err = patched(s.deployment, step.Patch.Body)

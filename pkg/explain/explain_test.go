@@ -54,7 +54,7 @@ func newDeployment(foo *v1alpha1.Foo, edits ...func(*appsv1.Deployment)) *appsv1
 func reported(foo *v1alpha1.Foo) {
 	dep, foo2 := newDeployment(foo), foo.DeepCopy()
 	foo2.ResourceVersion, dep.ResourceVersion = "1", "2"
-	state := &plan.State{Foo: foo2, Deployment: dep, Now: time.Unix(1e9, 0)}
+	state := &plan.State{Foo: foo2, Deployment: plan.TrimDeployment(dep), Now: time.Unix(1e9, 0)}
 	foo.Status = state.Next().Foo.Status
 }
 

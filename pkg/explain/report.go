@@ -75,7 +75,7 @@ func (r *Report) setWrite(step *plan.Step) {
 	r.WouldSend, r.Write = true, step.Op.String()
 	switch step.Verb {
 	case plan.CreateDeployment:
-		r.Body = step.Deployment
+		r.Body = step.Create
 	case plan.PatchDeployment:
 		r.Body = json.RawMessage(step.Patch.Body)
 	case plan.DeleteDeployment:

@@ -32,7 +32,7 @@ func Observed(ctx context.Context, state *plan.State) {
 		text += fmt.Sprintf("Deployment %s, which is not the Foo's", dep.Name)
 	default:
 		text += fmt.Sprintf("its Deployment %s, written for generation %s, with %d replicas available",
-			dep.Name, dep.Labels[v1alpha1.LabelFooGeneration], dep.Status.AvailableReplicas)
+			dep.Name, dep.FooGeneration, dep.Status.AvailableReplicas)
 	}
 	if others := len(state.Previous); others > 0 { // Their names may be many.
 		text += fmt.Sprintf("; other Deployments of the Foo: %d", others)
@@ -66,7 +66,7 @@ func changes(state *plan.State, step *plan.Step) []plan.Field {
 	case plan.PatchDeployment:
 		return step.Patch.Fields
 	case plan.CreateDeployment:
-		spec := &step.Deployment.Spec
+		spec := &step.Create.Spec
 		return []plan.Field{
 			{Path: "spec.replicas", Have: none, Want: strconv.Itoa(int(*spec.Replicas))},
 			{Path: "image", Have: none, Want: spec.Template.Spec.Containers[0].Image},

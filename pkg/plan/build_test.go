@@ -243,7 +243,7 @@ func expectedUntil(left time.Duration) plan.Attempt {
 
 // someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the
 // Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, and copies.
-func someStates(t *testing.T, check func(t *testing.T, state plan.State)) {
+func someStates(t *testing.T, check func(t *testing.T, state world)) {
 	t.Helper()
 	for seed := range int64(250) {
 		state := someState(rand.New(rand.NewSource(seed)))
@@ -254,13 +254,13 @@ func someStates(t *testing.T, check func(t *testing.T, state plan.State)) {
 	}
 }
 
-func someState(r *rand.Rand) plan.State {
+func someState(r *rand.Rand) world {
 	foo := newFoo(some(r,
 		withReplicas(r.Int31n(4)), withImage("nginx:"+strconv.Itoa(r.Intn(3))), withGeneration(1+r.Int63n(4)),
 		withPaused, observed, withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
 	)...)
 	n := r.Int31n(5)
-	state := plan.State{Foo: foo, Now: now, Deployment: newDeployment(foo, some(r,
+	state := world{Foo: foo, Now: now, Deployment: newDeployment(foo, some(r,
 		foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
 		observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
 		withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
@@ -287,7 +287,7 @@ func someState(r *rand.Rand) plan.State {
 }
 
 // someMemory returns a random ledger for the operations that state may want.
-func someMemory(r *rand.Rand, state plan.State) plan.Memory {
+func someMemory(r *rand.Rand, state world) plan.Memory {
 	memory := plan.Memory{
 		UID: state.Foo.UID, Generation: state.Foo.Generation, Wrote: r.Intn(2) == 0, Ledger: ledger{},
 	}
@@ -314,7 +314,7 @@ func someMemory(r *rand.Rand, state plan.State) plan.Memory {
 // somePairs is someStates for what depends only on a Foo and the Deployment that it names.
 func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
 	t.Helper()
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		if state.Deployment != nil {
 			check(t, state.Foo, state.Deployment)
 		}
@@ -322,7 +322,7 @@ func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *ap
 }
 
 // shuffled returns state with all that is in no order in another one.
-func shuffled(state plan.State, r *rand.Rand) plan.State {
+func shuffled(state world, r *rand.Rand) world {
 	previous := slices.Clone(state.Previous)
 	r.Shuffle(len(previous), func(i, j int) { previous[i], previous[j] = previous[j], previous[i] })
 	state.Previous = previous
@@ -352,11 +352,11 @@ func some[O any](r *rand.Rand, options ...O) []O {
 // unchanged fails the test at its end when one of the objects has changed by then.
 func unchanged(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment) {
 	t.Helper()
-	allUnchanged(t, plan.State{Foo: foo, Deployment: dep})
+	allUnchanged(t, world{Foo: foo, Deployment: dep})
 }
 
 // allUnchanged fails the test at its end when anything that state was given has changed by then, be it an order.
-func allUnchanged(t *testing.T, state plan.State) {
+func allUnchanged(t *testing.T, state world) {
 	t.Helper()
 	foos := func() []*v1alpha1.Foo {
 		return []*v1alpha1.Foo{state.Foo, state.Owner}
@@ -370,6 +370,21 @@ func allUnchanged(t *testing.T, state plan.State) {
 		checkUnchanged(t, "the Deployments were", depsBefore, deps())
 		checkUnchanged(t, "the ledger of the caller was", ledgerBefore, state.Memory.Ledger)
 	})
+}
+
+// observedUnchanged fails the test at its end when a Deployment of state has changed by then. w.state has returned state.
+func observedUnchanged(t *testing.T, w world, state plan.State) {
+	t.Helper()
+	t.Cleanup(func() {
+		want := w.state()
+		checkUnchanged(t, "the observed Deployment was", want.Deployment, state.Deployment)
+		checkUnchanged(t, "the previous Deployments were", want.Previous, state.Previous)
+	})
+}
+
+// driftOf returns what differs in dep as it is observed.
+func driftOf(dep *appsv1.Deployment, foo *v1alpha1.Foo) *plan.Patch {
+	return plan.Drift(plan.TrimDeployment(dep), foo)
 }
 
 func checkUnchanged(t *testing.T, what string, before, after any) {

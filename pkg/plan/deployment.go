@@ -98,33 +98,33 @@ func (f Field) String() string { return fmt.Sprintf("%s %s -> %s", f.Path, f.Hav
 // other fields are neither compared nor mentioned in the patch.
 //
 // The patch carries the uid and resourceVersion of have: send it only when CheckPreconditions finds both.
-func Drift(have *appsv1.Deployment, foo *v1alpha1.Foo) *Patch {
+func Drift(have *Observed, foo *v1alpha1.Foo) *Patch {
 	metadata, spec := map[string]any{"uid": have.UID, "resourceVersion": have.ResourceVersion}, map[string]any{}
 	var fields []Field
 	differs := func(path, have, want string) {
 		fields = append(fields, Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
 	}
 
-	labels := map[string]string{}
+	labels, haveLabels := map[string]string{}, have.ownLabels()
 	for label, value := range ownLabels(foo) {
-		if have.Labels[label] != value {
+		if haveLabels[label] != value {
 			labels[label] = value
 			metadata["labels"] = labels
-			differs("metadata.labels["+label+"]", have.Labels[label], value)
+			differs("metadata.labels["+label+"]", haveLabels[label], value)
 		}
 	}
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
 		metadata["ownerReferences"] = []metav1.OwnerReference{ref}
 		differs(pathOwner, "another value", "Foo "+ref.Name)
 	}
-	if want := foo.Spec.Replicas; want != nil && replicasOf(have) != *want {
+	if want := foo.Spec.Replicas; want != nil && have.Replicas != *want {
 		spec["replicas"] = *want
-		differs(pathReplicas, strconv.Itoa(int(replicasOf(have))), strconv.Itoa(int(*want)))
+		differs(pathReplicas, strconv.Itoa(int(have.Replicas)), strconv.Itoa(int(*want)))
 	}
-	if want := foo.Spec.Image; want != "" && imageOf(have) != want {
+	if want := foo.Spec.Image; want != "" && have.Image != want {
 		containers := []any{map[string]any{"name": ContainerName, "image": want}}
 		spec["template"] = map[string]any{"spec": map[string]any{"containers": containers}}
-		differs(pathImage, imageOf(have), want)
+		differs(pathImage, have.Image, want)
 	}
 
 	if len(fields) == 0 {
@@ -156,17 +156,17 @@ func CheckPreconditions(kind string, obj metav1.Object) error {
 	}
 }
 
-// Owns reports whether foo is the controller of dep. Group, kind, uid and namespace decide. A reference with the same
-// name but another uid is to an earlier Foo of that name.
-func Owns(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
-	ref := FooReference(dep)
-	return ref != nil && ref.UID == foo.UID && dep.Namespace == foo.Namespace
+// Owns reports whether foo is the controller of obj, a Deployment. Group, kind, uid and namespace decide. A reference
+// with the same name but another uid is to an earlier Foo of that name.
+func Owns(foo *v1alpha1.Foo, obj metav1.Object) bool {
+	ref := FooReference(obj)
+	return ref != nil && ref.UID == foo.UID && obj.GetNamespace() == foo.Namespace
 }
 
 // SameOwnership reports whether two versions of a Deployment are the same for the Foos that name it and do not control
 // it: they depend on its controller, on the made-for label and on whether it is being deleted.
-func SameOwnership(a, b *appsv1.Deployment) bool {
-	return a.UID == b.UID && a.Labels[v1alpha1.LabelMadeFor] == b.Labels[v1alpha1.LabelMadeFor] &&
+func SameOwnership(a, b *Observed) bool {
+	return a.UID == b.UID && a.MadeFor == b.MadeFor &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
 }
@@ -219,33 +219,6 @@ func sameReference(want metav1.OwnerReference) func(metav1.OwnerReference) bool 
 }
 
 func isSet(b *bool) bool { return b != nil && *b }
-
-// replicasOf returns the number of replicas that dep asks for; the API server's default is 1.
-func replicasOf(dep *appsv1.Deployment) int32 {
-	if dep.Spec.Replicas == nil {
-		return 1
-	}
-	return *dep.Spec.Replicas
-}
-
-// imageOf returns the image of the container that we made, or "" when somebody has removed that container.
-func imageOf(dep *appsv1.Deployment) string {
-	for i := range dep.Spec.Template.Spec.Containers {
-		if c := &dep.Spec.Template.Spec.Containers[i]; c.Name == ContainerName {
-			return c.Image
-		}
-	}
-	return ""
-}
-
-// generationOf returns the generation of the Foo that dep was last written for, 0 when it has no such label.
-func generationOf(dep *appsv1.Deployment) int64 {
-	generation, err := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
-	if err != nil {
-		return 0 // No label, or not a number. Drift corrects it.
-	}
-	return generation
-}
 
 // labelValue returns name as the value of a label: as it is, or, when it is longer than such a value
 // may be, its beginning and a hash of the whole.

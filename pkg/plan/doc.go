@@ -15,7 +15,7 @@
 // puts it into the status. deployment.go answers the two questions behind the rules: which Deployment should exist,
 // and in which of the fields that the Foo owns does the existing one differ. rename.go, rivals.go and overridden.go are
 // about a changed name, about several Foos with one name, and about somebody who works against the Foo. event.go has
-// the events for people, explain.go the answers of the rules in words, trim.go the fields that are read at all.
+// the events for people, explain.go the answers of the rules in words, trim.go what is kept of a Foo or a Deployment.
 //
 // A package that decides everything and does nothing follows etcd's raft package and its Ready.
 package plan

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -67,7 +66,7 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 
 // isUpdate reports whether a new generation of the Foo asks for the patch of the Deployment.
 func (s *State) isUpdate() bool {
-	written := generationOf(s.Deployment)
+	written := s.Deployment.WrittenFor
 	unlabelled := written == 0 && isMadeFor(s.Foo, s.Deployment) // Somebody has removed the label with the generation.
 	return written < s.Foo.Generation && !unlabelled
 }
@@ -107,7 +106,7 @@ func shortNames(fields []Field) []string {
 }
 
 // moved returns the event of the deletion of a previous Deployment.
-func (s *State) moved(previous *appsv1.Deployment) *Event {
+func (s *State) moved(previous *Observed) *Event {
 	return &Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",

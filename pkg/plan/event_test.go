@@ -19,7 +19,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 	apis := earlier(api, "web-1")
 	refused := fails(plan.CreateDeployment, tooMany) // So that nothing changes by itself.
 	var got []string
-	for _, state := range []plan.State{
+	for _, state := range []world{
 		{},
 		{Deployment: newDeployment(foo, available(1))},
 		{Deployment: newDeployment(foo)},
@@ -63,10 +63,10 @@ func TestAChangeIsOneEvent(t *testing.T) {
 // An event is about what has happened, so it is sent after the write, and only when that had its effect.
 func TestTheEventsOfAWrite(t *testing.T) {
 	foo := newFoo(withReplicas(3), withImage("nginx:1.29"), observed)
-	drift := func(with ...deploymentOption) plan.State {
-		return plan.State{Foo: foo, Deployment: newDeployment(foo, with...)}
+	drift := func(with ...deploymentOption) world {
+		return world{Foo: foo, Deployment: newDeployment(foo, with...)}
 	}
-	repeated := func(attempt plan.Attempt) plan.State {
+	repeated := func(attempt plan.Attempt) world {
 		state := drift(scaled(5))
 		state.Memory = plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
 			again(plan.PatchDeployment, "web-1"): attempt,
@@ -83,12 +83,12 @@ func TestTheEventsOfAWrite(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		want    []string
 	}{
-		{name: "a Deployment is created", state: plan.State{Foo: newFoo()}},
-		{name: "a Deployment is created again", state: plan.State{Foo: foo}},
+		{name: "a Deployment is created", state: world{Foo: newFoo()}},
+		{name: "a Deployment is created again", state: world{Foo: foo}},
 		{name: "somebody changes the number", state: drift(scaled(5)), want: []string{correct}},
 		{
 			name: "somebody changes all that the Foo sets", state: drift(scaled(5), running("nginx:1"), withFence("x"),
@@ -128,17 +128,17 @@ func TestTheEventsOfAWrite(t *testing.T) {
 
 		{
 			name:  "the new Deployment can replace the previous one",
-			state: plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			state: world{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
 			want:  []string{moved},
 		},
 		{
 			name:    "the previous one must not be deleted",
-			state:   plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			state:   world{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
 			replies: []reply{fails(plan.DeleteDeployment, forbidden)},
 		},
 		{
 			name:    "the previous one does not exist any more",
-			state:   plan.State{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
+			state:   world{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
 			replies: []reply{fails(plan.DeleteDeployment, notFound)},
 		},
 	} {

@@ -42,7 +42,7 @@ func ExampleState() {
 		var answer plan.Answer // What the API server returns.
 		switch step.Verb {
 		case plan.CreateDeployment:
-			answer.Deployment = exampleDeployment()
+			answer.Deployment = plan.TrimDeployment(exampleDeployment())
 		case plan.UpdateStatus:
 			answer.Foo = step.Foo
 			for _, c := range step.Foo.Status.Conditions {
@@ -112,12 +112,12 @@ func ExampleState_Outcome() {
 // object.
 func ExampleDrift() {
 	foo, dep := exampleFoo(), exampleDeployment()
-	fmt.Println("as created:", plan.Drift(dep, foo))
+	fmt.Println("as created:", plan.Drift(plan.TrimDeployment(dep), foo))
 
 	dep.Spec.Replicas = new(int32(9))                             // The Foo sets replicas.
 	dep.Spec.Template.Spec.Containers[0].Image = "nginx:1.29"     // The Foo leaves the image to others.
 	dep.Annotations = map[string]string{"example.com/note": "hi"} // This is not the Foo's either.
-	patch := plan.Drift(dep, foo)
+	patch := plan.Drift(plan.TrimDeployment(dep), foo)
 	fmt.Println("edited:", patch.Fields)
 	fmt.Printf("%s\n", patch.Body)
 	// Output:
@@ -130,7 +130,7 @@ func ExampleDrift() {
 func ExampleReadyReason() {
 	foo, dep := exampleFoo(), exampleDeployment()
 	report := func(what string) {
-		state := plan.State{Foo: foo, Deployment: dep, Now: time.Unix(0, 0)}
+		state := plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Unix(0, 0)}
 		foo = state.Next().Foo
 		reason, message := plan.ReadyReason(foo)
 		fmt.Printf("%s: %s: %s\n", what, reason, message)

@@ -24,11 +24,11 @@ func TestExplain(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  []string // Some of the answers.
 	}{
 		{
-			name: "a new Foo", state: plan.State{Foo: foo},
+			name: "a new Foo", state: world{Foo: foo},
 			want: []string{
 				"paused: does not apply: spec.paused is false",
 				"invalid: does not apply: the spec is valid",
@@ -38,13 +38,13 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "a write that needs a live read first", state: plan.State{Foo: before},
+			name: "a write that needs a live read first", state: world{Foo: before},
 			want: []string{
 				"create: sends get Foo web first, and then create Deployment web-1: no Deployment has the name web-1",
 			},
 		},
 		{
-			name: "a write that backs off", state: plan.State{Foo: foo, Memory: failed},
+			name: "a write that backs off", state: world{Foo: foo, Memory: failed},
 			want: []string{
 				"create: create Deployment web-1 backs off for 10s: no Deployment has the name web-1",
 				"patch drift: not reached: create comes first",
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "a conflict, after which the sync ends early", state: plan.State{
+			name: "a conflict, after which the sync ends early", state: world{
 				Foo: three, Deployment: newDeployment(three, scaled(9)), Memory: conflict,
 			},
 			want: []string{
@@ -62,7 +62,7 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "a complete Deployment", state: plan.State{Foo: foo, Deployment: newDeployment(foo)},
+			name: "a complete Deployment", state: world{Foo: foo, Deployment: newDeployment(foo)},
 			want: []string{
 				"create: not needed: Deployment web-1 exists and is the Foo's",
 				"name conflict: does not apply: Deployment web-1 is the Foo's",
@@ -73,21 +73,21 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "drift", state: plan.State{Foo: three, Deployment: newDeployment(three, scaled(9))},
+			name: "drift", state: world{Foo: three, Deployment: newDeployment(three, scaled(9))},
 			want: []string{
 				"patch drift: sends patch Deployment web-1: spec.replicas was 9, must be 3",
 			},
 		},
 		{
-			name: "a paused Foo", state: plan.State{Foo: paused},
+			name: "a paused Foo", state: world{Foo: paused},
 			want: []string{"paused: applies: spec.paused is true", "create: not reached: paused comes first"},
 		},
 		{
-			name: "an invalid Foo", state: plan.State{Foo: invalid},
+			name: "an invalid Foo", state: world{Foo: invalid},
 			want: []string{"invalid: applies: spec.replicas is -1. Set 0 or more, or remove it"},
 		},
 		{
-			name: "a Deployment of somebody else", state: plan.State{
+			name: "a Deployment of somebody else", state: world{
 				Foo: foo, Deployment: newDeployment(foo, ownedBy()),
 			},
 			want: []string{
@@ -97,11 +97,11 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "a Deployment that is being deleted", state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)},
+			name: "a Deployment that is being deleted", state: world{Foo: foo, Deployment: newDeployment(foo, deleted)},
 			want: []string{"wait for deletion: applies: Deployment web-1 is being deleted"},
 		},
 		{
-			name: "a rename that is not complete", state: plan.State{
+			name: "a rename that is not complete", state: world{
 				Foo: moving, Deployment: newDeployment(moving, available(0)), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			name: "a rename that is complete", state: plan.State{
+			name: "a rename that is complete", state: world{
 				Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
@@ -121,7 +121,7 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.Now = now
-			state := trimmed(tc.state)
+			state := tc.state.state()
 			expectAnswers(t, &state, tc.want)
 		})
 	}
@@ -159,8 +159,8 @@ func TestExplainAfterASync(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, plan.State{Foo: tc.foo}, tc.reply...)
-			expectAnswers(t, &c.end, tc.want)
+			c := play(t, world{Foo: tc.foo}, tc.reply...)
+			expectAnswers(t, &c.state, tc.want)
 		})
 	}
 }

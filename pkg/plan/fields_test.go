@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
@@ -79,7 +77,7 @@ func setField(t *testing.T, field reflect.StructField, value reflect.Value, n in
 }
 
 // storedAndCached returns what the cache has of foo's new Deployment.
-func storedAndCached(t *testing.T, foo *v1alpha1.Foo) *appsv1.Deployment {
+func storedAndCached(t *testing.T, foo *v1alpha1.Foo) *Observed {
 	t.Helper()
 	dep := Deployment(foo)
 	dep.UID, dep.ResourceVersion = "dep-uid", "1"
@@ -87,5 +85,5 @@ func storedAndCached(t *testing.T, foo *v1alpha1.Foo) *appsv1.Deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return trimmed.(*appsv1.Deployment)
+	return trimmed.(*Observed)
 }

@@ -22,20 +22,20 @@ func TestTheDelayAfterFailuresInARow(t *testing.T) {
 	three, moved := newFoo(withReplicas(3)), renamed()
 	short := milliseconds(5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 60000, 60000)
 	long := milliseconds(1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000)
-	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
+	remove := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 	}{
-		{name: "create", state: plan.State{Foo: three}, verb: plan.CreateDeployment},
+		{name: "create", state: world{Foo: three}, verb: plan.CreateDeployment},
 		{
 			name:  "patch",
-			state: plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}, verb: plan.PatchDeployment,
+			state: world{Foo: three, Deployment: newDeployment(three, scaled(5))}, verb: plan.PatchDeployment,
 		},
 		{name: "delete", state: remove, verb: plan.DeleteDeployment},
-		{name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
-		{name: "read before a create", state: plan.State{Foo: newFoo(observed)}, verb: plan.ReadFoo},
+		{name: "status", state: world{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
+		{name: "read before a create", state: world{Foo: newFoo(observed)}, verb: plan.ReadFoo},
 		{name: "read before a delete", state: remove, verb: plan.ReadDeployment},
 	} {
 		for err, want := range map[error][]time.Duration{
@@ -57,7 +57,7 @@ func TestJitterShortensADelay(t *testing.T) {
 		0: time.Second, 0.25: 950 * time.Millisecond, 0.5: 900 * time.Millisecond,
 	} {
 		for range 2 {
-			c := play(t, plan.State{Foo: newFoo(), Jitter: jitter}, fails(plan.CreateDeployment, forbidden))
+			c := play(t, world{Foo: newFoo(), Jitter: jitter}, fails(plan.CreateDeployment, forbidden))
 			if c.outcome.After != want {
 				t.Errorf("jitter %v: a delay of %s, want %s", jitter, c.outcome.After, want)
 			}
@@ -74,21 +74,21 @@ func TestTheDelayOfRepetitions(t *testing.T) {
 	reported.Reported = "what was reported"
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 	}{
 		{
-			name: "creations of what is deleted again and again", state: plan.State{Foo: three, Memory: wrote},
+			name: "creations of what is deleted again and again", state: world{Foo: three, Memory: wrote},
 			verb: plan.CreateDeployment,
 		},
 		{
 			name:  "patches of what is changed again and again",
-			state: plan.State{Foo: three, Deployment: newDeployment(three, scaled(5)), Memory: wrote},
+			state: world{Foo: three, Deployment: newDeployment(three, scaled(5)), Memory: wrote},
 			verb:  plan.PatchDeployment,
 		},
 		{
 			name:  "statuses that are replaced again and again",
-			state: plan.State{Foo: three, Deployment: newDeployment(three), Memory: reported}, verb: plan.UpdateStatus,
+			state: world{Foo: three, Deployment: newDeployment(three), Memory: reported}, verb: plan.UpdateStatus,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAStatusThatIsStoredDifferentlyIsWrittenAgainWithADelay(t *testing.T) {
 		{name: "the whole status", drop: func(s *status) { *s = status{} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			state := plan.State{Foo: foo, Deployment: tc.dep, Now: now}
+			state := world{Foo: foo, Deployment: tc.dep, Now: now}
 			if tc.dep == nil {
 				state.Deployment = newDeployment(foo, available(1))
 			}
@@ -132,7 +132,7 @@ func TestAStatusThatIsStoredDifferentlyIsWrittenAgainWithADelay(t *testing.T) {
 					written = append(written, state.Now.Sub(now))
 					stored := step.Foo.DeepCopy()
 					tc.drop(&stored.Status)
-					c = play(t, state, reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: stored}})
+					c = play(t, state, reply{verb: plan.UpdateStatus, answer: &answer{foo: stored}})
 					state.Foo = stored
 				} else if c.outcome.Kind != plan.Wait {
 					t.Fatalf("after %s the key does not come back: %+v", state.Now.Sub(now), c.outcome)
@@ -148,11 +148,11 @@ func TestAStatusThatIsStoredDifferentlyIsWrittenAgainWithADelay(t *testing.T) {
 
 // The first Deployment of a Foo is no repetition.
 func TestTheFirstCreationIsNoRepetition(t *testing.T) {
-	c := play(t, plan.State{Foo: newFoo()})
+	c := play(t, world{Foo: newFoo()})
 	if len(c.end.Memory.Ledger) > 0 {
 		t.Errorf("the ledger has %v", c.end.Memory.Ledger)
 	}
-	c = play(t, plan.State{Foo: newFoo(observed)})
+	c = play(t, world{Foo: newFoo(observed)})
 	if got := c.end.Memory.Ledger[again(plan.CreateDeployment, "web-1")].Count; got != 1 {
 		t.Errorf("a creation for a Foo that had one counts %d, want 1", got)
 	}
@@ -161,7 +161,7 @@ func TestTheFirstCreationIsNoRepetition(t *testing.T) {
 // Our own status is still there: nobody overwrites it, and a new one is not a repetition.
 func TestAStatusThatNobodyOverwritesIsNoRepetition(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(1))})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(1))})
 	for _, n := range []int32{2, 3, 2, 3, 2, 3} {
 		next := c.nextSync(seconds(1))
 		next.Deployment = newDeployment(foo, available(n))
@@ -175,7 +175,7 @@ func TestAStatusThatNobodyOverwritesIsNoRepetition(t *testing.T) {
 // An overwritten status that backs off is written again as soon as the one that was reported last is back.
 func TestAStatusBacksOffOnlyWhileItIsOverwritten(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	first := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(1))})
+	first := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(1))})
 	state := first.nextSync(0)
 	state.Deployment = newDeployment(foo, available(2))
 	state.Memory.Ledger = ledger{again(plan.UpdateStatus, "web"): {Count: 4, Until: now.Add(seconds(8))}}
@@ -254,47 +254,47 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 	status, remove := op(plan.UpdateStatus, "web"), op(plan.DeleteDeployment, "web-1")
 	ready := newDeployment(foo)
 	inSync := renamed()
-	inSync.Status = *play(t, plan.State{Foo: foo, Deployment: ready}).status()
+	inSync.Status = *play(t, world{Foo: foo, Deployment: ready}).status()
 	for _, tc := range []struct {
 		name   string
-		state  plan.State
+		state  world
 		ledger ledger
 		want   []plan.Op
 	}{
 		{
-			name: "what is wanted and backs off stays", state: plan.State{Foo: foo},
+			name: "what is wanted and backs off stays", state: world{Foo: foo},
 			ledger: ledger{create: until(1)}, want: []plan.Op{create},
 		},
-		{name: "a create of what is there", state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{create: until(1)}},
+		{name: "a create of what is there", state: world{Foo: foo, Deployment: ready}, ledger: ledger{create: until(1)}},
 		{
 			name:  "a patch of what does not differ",
-			state: plan.State{Foo: foo, Deployment: ready}, ledger: ledger{patch: until(1)},
+			state: world{Foo: foo, Deployment: ready}, ledger: ledger{patch: until(1)},
 		},
 		{
-			name: "a patch of what is gone", state: plan.State{Foo: foo}, ledger: ledger{patch: until(1)},
+			name: "a patch of what is gone", state: world{Foo: foo}, ledger: ledger{patch: until(1)},
 			want: []plan.Op{again(plan.CreateDeployment, "web-3")},
 		},
 		{
-			name: "a create and a patch of a Foo that is paused", state: plan.State{Foo: renamed(withPaused)},
+			name: "a create and a patch of a Foo that is paused", state: world{Foo: renamed(withPaused)},
 			ledger: ledger{create: until(1), patch: until(1)},
 		},
 		{
-			name: "a status that does not differ", state: plan.State{Foo: inSync, Deployment: ready},
+			name: "a status that does not differ", state: world{Foo: inSync, Deployment: ready},
 			ledger: ledger{status: until(1)},
 		},
 		{
-			name: "a status that differs and backs off stays", state: plan.State{Foo: foo, Deployment: ready},
+			name: "a status that differs and backs off stays", state: world{Foo: foo, Deployment: ready},
 			ledger: ledger{status: until(1)}, want: []plan.Op{status},
 		},
 		{
 			name:   "a deletion of what is still owned stays, also while it is not wanted",
-			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
+			state:  world{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
 			ledger: ledger{remove: until(1), op(plan.DeleteDeployment, "web-2"): until(1)},
 			want:   []plan.Op{remove},
 		},
 		{
 			name: "a deletion of the second of two",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo, available(1)),
 				Previous: all(earlier(foo, "web-0"), earlier(foo, "web-1")),
 			},
@@ -302,17 +302,17 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 		},
 		{
 			name:   "a patch of what has an earlier name",
-			state:  plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
+			state:  world{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
 			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
 		},
 		{
 			name:   "a deletion of what is not owned any more",
-			state:  plan.State{Foo: foo, Deployment: ready},
+			state:  world{Foo: foo, Deployment: ready},
 			ledger: ledger{remove: until(1)},
 		},
 		{
 			name:  "repetitions fade with time only",
-			state: plan.State{Foo: foo, Deployment: ready},
+			state: world{Foo: foo, Deployment: ready},
 			ledger: ledger{
 				again(plan.CreateDeployment, "web-3"): until(0), again(plan.PatchDeployment, "web-3"): until(0),
 				again(plan.UpdateStatus, "web"): until(0),
@@ -347,7 +347,7 @@ func TestASyncThatEndsEarlyDropsNothing(t *testing.T) {
 		"a newer Foo":        finds(newFoo(withGeneration(3))),
 	} {
 		memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{unwanted: until(0)}}
-		c := play(t, plan.State{Foo: foo, Memory: memory}, reply)
+		c := play(t, world{Foo: foo, Memory: memory}, reply)
 		if _, found := c.end.Memory.Ledger[unwanted]; !found || c.status() != nil {
 			t.Errorf("after %s the ledger has %v", name, c.end.Memory.Ledger)
 		}
@@ -366,71 +366,71 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		free    string // Without a backoff.
 		held    held   // While an operation of this verb backs off that is wanted.
 	}{
 		{
-			name: "a create", state: plan.State{Foo: foo}, free: "create web-1",
+			name: "a create", state: world{Foo: foo}, free: "create web-1",
 			held: held{plan.CreateDeployment: "nothing"},
 		},
 		{
-			name: "a read before a create", state: plan.State{Foo: before}, free: "get Foo, create web-1",
+			name: "a read before a create", state: world{Foo: before}, free: "get Foo, create web-1",
 			held: held{plan.CreateDeployment: "nothing"},
 		},
 		{
-			name: "a patch", state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
+			name: "a patch", state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
 			free: "patch spec.replicas", held: held{plan.PatchDeployment: "nothing"},
 		},
 		{
-			name: "a read before a patch", state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("3"))},
+			name: "a read before a patch", state: world{Foo: foo, Deployment: newDeployment(foo, withFence("3"))},
 			free: "get Foo, " + stampGeneration, held: held{plan.PatchDeployment: "nothing"},
 		},
 		{
 			name:  "reads before a delete",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: old()},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Previous: old()},
 			free:  "get Foo, get web-1, delete web-0", held: held{plan.DeleteDeployment: "nothing"},
 		},
 		{
 			name:  "a patch and a delete",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(2), rollout(3, 3, 3)), Previous: old()},
+			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(2), rollout(3, 3, 3)), Previous: old()},
 			free:  "patch spec.replicas, get Foo, get web-1, delete web-0", held: held{
 				plan.PatchDeployment: "get Foo, get web-1, delete web-0", plan.DeleteDeployment: "patch spec.replicas",
 			},
 		},
 		{
 			name:  "a delete while a field is overridden",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: old(), Memory: overridden},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Previous: old(), Memory: overridden},
 			free:  "get Foo, get web-1, delete web-0", held: held{plan.DeleteDeployment: "nothing"},
 		},
 		{
-			name: "a create beside a previous one", state: plan.State{Foo: foo, Previous: old()},
+			name: "a create beside a previous one", state: world{Foo: foo, Previous: old()},
 			free: "get Foo, create web-1", held: held{plan.CreateDeployment: "nothing"},
 		},
 
-		{name: "nothing", state: plan.State{Foo: foo, Deployment: newDeployment(foo)}, free: "nothing"},
+		{name: "nothing", state: world{Foo: foo, Deployment: newDeployment(foo)}, free: "nothing"},
 		{
 			name:  "a Deployment that comes up",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: old()}, free: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: old()}, free: "nothing",
 		},
 		{
 			name:  "a Deployment that is being deleted",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)}, free: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo, deleted)}, free: "nothing",
 		},
 		{
 			name:  "an overridden field",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: overridden}, free: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo), Memory: overridden}, free: "nothing",
 		},
 		{
 			name:  "a foreign Deployment",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy())}, free: "NotOwned",
+			state: world{Foo: foo, Deployment: newDeployment(foo, ownedBy())}, free: "NotOwned",
 		},
-		{name: "an invalid Foo", state: plan.State{Foo: invalid}, free: "Invalid"},
-		{name: "a paused Foo", state: plan.State{Foo: newFoo(withPaused)}, free: "nothing"},
+		{name: "an invalid Foo", state: world{Foo: invalid}, free: "Invalid"},
+		{name: "a paused Foo", state: world{Foo: newFoo(withPaused)}, free: "nothing"},
 		{
 			name:  "a Foo that has moved on",
-			state: plan.State{Foo: before, Deployment: newDeployment(foo, withFence("3"))},
+			state: world{Foo: before, Deployment: newDeployment(foo, withFence("3"))},
 			free:  "get Foo, no report", held: held{plan.PatchDeployment: "nothing"},
 			replies: []reply{finds(newFoo(withGeneration(3)))},
 		},
@@ -484,16 +484,16 @@ func TestTheStatusWhileAnOperationBacksOff(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		want    string
 	}{
 		{
-			name: "a create was refused", state: plan.State{Foo: foo},
+			name: "a create was refused", state: world{Foo: foo},
 			replies: []reply{fails(plan.CreateDeployment, forbidden)}, want: cannotCreate + overQuota + lasts,
 		},
 		{
-			name: "a patch was refused", state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
+			name: "a patch was refused", state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
 			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + lasts,
 		},
 	} {
@@ -518,7 +518,7 @@ func TestTheStatusWhileAnOperationBacksOff(t *testing.T) {
 // Of several operations that back off, the retry is that of the first.
 func TestTheFirstRetryCounts(t *testing.T) {
 	foo := renamed()
-	state := plan.State{
+	state := world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(5, 5, 5)),
 		Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2", available(0))),
 		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
@@ -540,7 +540,7 @@ func TestTheFirstRetryCounts(t *testing.T) {
 	if diff := cmp.Diff("nothing; FieldsOverridden; wait in 50s", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
-	create := plan.State{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+	create := world{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
 		op(plan.CreateDeployment, "web-3"):    until(seconds(55)),
 		again(plan.CreateDeployment, "web-3"): {Until: now.Add(seconds(50))},
 	}}}

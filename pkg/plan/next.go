@@ -17,12 +17,12 @@ type State struct {
 	// Foo is the Foo, which has no deletionTimestamp.
 	Foo *v1alpha1.Foo
 	// Deployment is the one that Foo names, or nil.
-	Deployment *appsv1.Deployment
+	Deployment *Observed
 	// Owner is the Foo that controls Deployment, nil if no Foo does, or if the cache does not have it.
 	Owner *v1alpha1.Foo
 	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
 	// its Deployment.
-	Previous []*appsv1.Deployment
+	Previous []*Observed
 	// Now is when this sync began. Jitter is the random part of its delays, in [0, 1).
 	Now    time.Time
 	Jitter float64
@@ -267,8 +267,9 @@ type Step struct {
 	For Op
 	// Foo is the Foo of this sync. For UpdateStatus it is a copy with the status to write.
 	Foo *v1alpha1.Foo
-	// Deployment is the one to create, or the version of it to patch or delete.
-	Deployment *appsv1.Deployment
+	// Create is the Deployment to create, Deployment the version of it to patch or delete.
+	Create     *appsv1.Deployment
+	Deployment *Observed
 	// Patch is set for PatchDeployment only.
 	Patch *Patch
 	// Update means that the patch is for a new generation of the Foo, and not a correction of what somebody has changed.
@@ -310,7 +311,7 @@ type Answer struct {
 	Foo *v1alpha1.Foo
 	// Deployment is the object that ReadDeployment found, or that a create or patch wrote. It is nil when
 	// ReadDeployment found nothing.
-	Deployment *appsv1.Deployment
+	Deployment *Observed
 	// Owner belongs to Deployment in the answer to ReadDeployment, see State.Owner.
 	Owner *v1alpha1.Foo
 	// Err is nil when the request was answered with success. A live read that finds nothing is a success.

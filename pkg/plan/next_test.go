@@ -26,84 +26,84 @@ func TestNext(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  string
 	}{
 		{
 			name:  "a new Foo gets its Deployment without a live read",
-			state: plan.State{Foo: foo}, want: "create web-1",
+			state: world{Foo: foo}, want: "create web-1",
 		},
 		{
 			name:  "a Foo reported on before may be gone by now, so it is read before its Deployment is created again",
-			state: plan.State{Foo: before}, want: "get Foo, create web-1",
+			state: world{Foo: before}, want: "get Foo, create web-1",
 		},
 		{
 			name:  "a Foo we wrote for is read even when the cache has no status yet",
-			state: plan.State{Foo: foo, Memory: wrote}, want: "get Foo, create web-1",
+			state: world{Foo: foo, Memory: wrote}, want: "get Foo, create web-1",
 		},
 
 		{
 			name:  "a Deployment that is as it should be is left alone",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo)}, want: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo)}, want: "nothing",
 		},
 		{
 			name:  "a Deployment with foreign data is left alone",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, foreignData)}, want: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo, foreignData)}, want: "nothing",
 		},
 		{
 			name:  "a Deployment that differs is patched",
-			state: plan.State{Foo: three, Deployment: newDeployment(foo)}, want: "patch spec.replicas",
+			state: world{Foo: three, Deployment: newDeployment(foo)}, want: "patch spec.replicas",
 		},
 		{
 			name:  "a Deployment that has no uid is not patched",
-			state: plan.State{Foo: three, Deployment: newDeployment(foo, withoutUID)}, want: "nothing",
+			state: world{Foo: three, Deployment: newDeployment(foo, withoutUID)}, want: "nothing",
 		},
 		{
 			name:  "a Deployment that is being deleted is waited for",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: "nothing",
 		},
 		{
 			name:  "a Deployment that is being deleted is not corrected",
-			state: plan.State{Foo: three, Deployment: newDeployment(foo, deleted)}, want: "nothing",
+			state: world{Foo: three, Deployment: newDeployment(foo, deleted)}, want: "nothing",
 		},
 		{
 			name:  "a Deployment that is being deleted needs no read of a newer Foo",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted, withFence("3"))}, want: "nothing",
+			state: world{Foo: foo, Deployment: newDeployment(foo, deleted, withFence("3"))}, want: "nothing",
 		},
 
 		{
 			name:  "a Deployment written for a newer Foo than the cache has: the Foo is read, and the label is wrong",
-			state: plan.State{Foo: foo, Deployment: newer}, want: "get Foo, " + stampGeneration,
+			state: world{Foo: foo, Deployment: newer}, want: "get Foo, " + stampGeneration,
 		},
 		{
 			name:  "so it is when we wrote it ourselves",
-			state: plan.State{Foo: foo, Deployment: newer, Memory: wrote}, want: "get Foo, " + stampGeneration,
+			state: world{Foo: foo, Deployment: newer, Memory: wrote}, want: "get Foo, " + stampGeneration,
 		},
 		{
 			name:  "an older generation on the Deployment is brought up to date at once",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("1"))}, want: stampGeneration,
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("1"))}, want: stampGeneration,
 		},
 		{
 			name:  "a generation that is no number is corrected at once",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9x"))}, want: stampGeneration,
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("9x"))}, want: stampGeneration,
 		},
 		{
 			name:  "a generation too large for a number is corrected at once",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("99999999999999999999"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("99999999999999999999"))},
 			want:  stampGeneration,
 		},
 		{
 			name:  "a generation of several digits is read as a number",
-			state: plan.State{Foo: twelve, Deployment: newDeployment(twelve)}, want: "nothing",
+			state: world{Foo: twelve, Deployment: newDeployment(twelve)}, want: "nothing",
 		},
 		{
 			name:  "the largest generation is newer",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9223372036854775807"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("9223372036854775807"))},
 			want:  "get Foo, " + stampGeneration,
 		},
 		{
 			name: "a generation with more digits is newer, not compared as text",
-			state: plan.State{
+			state: world{
 				Foo: newFoo(withGeneration(9)), Deployment: newDeployment(foo, withFence("10")),
 			},
 			want: "get Foo, " + stampGeneration,
@@ -111,61 +111,61 @@ func TestNext(t *testing.T) {
 
 		{
 			name:  "a foreign Deployment is left alone",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy())}, want: "NotOwned",
+			state: world{Foo: foo, Deployment: newDeployment(foo, ownedBy())}, want: "NotOwned",
 		},
 		{
 			name:  "a foreign Deployment is left alone even while it is being deleted",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted)}, want: "NotOwned",
+			state: world{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted)}, want: "NotOwned",
 		},
 		{
 			name:  "a foreign Deployment is left alone whatever generation it has",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), withFence("3"))}, want: "NotOwned",
+			state: world{Foo: foo, Deployment: newDeployment(foo, ownedBy(), withFence("3"))}, want: "NotOwned",
 		},
 
 		{
 			name:  "an invalid Foo gets no Deployment",
-			state: plan.State{Foo: newFoo(withReplicas(-1))}, want: "Invalid",
+			state: world{Foo: newFoo(withReplicas(-1))}, want: "Invalid",
 		},
 		{
 			name:  "an invalid Foo corrects nothing",
-			state: plan.State{Foo: newFoo(withReplicas(-1)), Deployment: newDeployment(foo)}, want: "Invalid",
+			state: world{Foo: newFoo(withReplicas(-1)), Deployment: newDeployment(foo)}, want: "Invalid",
 		},
 		{
 			name:  "an invalid Foo is not read",
-			state: plan.State{Foo: newFoo(withReplicas(-1), observed)}, want: "Invalid",
+			state: world{Foo: newFoo(withReplicas(-1), observed)}, want: "Invalid",
 		},
 
 		{
 			name:  "a paused Foo gets no Deployment",
-			state: plan.State{Foo: newFoo(withPaused)}, want: "nothing",
+			state: world{Foo: newFoo(withPaused)}, want: "nothing",
 		},
 		{
 			name:  "a paused Foo is not read",
-			state: plan.State{Foo: newFoo(withPaused, observed)}, want: "nothing",
+			state: world{Foo: newFoo(withPaused, observed)}, want: "nothing",
 		},
 		{
 			name:  "a paused Foo corrects nothing",
-			state: plan.State{Foo: newFoo(withPaused, withReplicas(3)), Deployment: newDeployment(foo)},
+			state: world{Foo: newFoo(withPaused, withReplicas(3)), Deployment: newDeployment(foo)},
 			want:  "nothing",
 		},
 		{
 			name:  "a paused Foo needs no read for a newer generation",
-			state: plan.State{Foo: newFoo(withPaused), Deployment: newer}, want: "nothing",
+			state: world{Foo: newFoo(withPaused), Deployment: newer}, want: "nothing",
 		},
 		{
 			name:  "a paused Foo has no conflict with a foreign Deployment",
-			state: plan.State{Foo: newFoo(withPaused), Deployment: newDeployment(foo, ownedBy())}, want: "nothing",
+			state: world{Foo: newFoo(withPaused), Deployment: newDeployment(foo, ownedBy())}, want: "nothing",
 		},
 		{
 			name:  "a paused Foo may be invalid",
-			state: plan.State{Foo: newFoo(withPaused, withReplicas(-1))}, want: "nothing",
+			state: world{Foo: newFoo(withPaused, withReplicas(-1))}, want: "nothing",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := play(t, tc.state)
 			checkSent(t, tc.want, c.result())
 			if step := c.step(plan.CreateDeployment); step != nil {
-				if diff := cmp.Diff(plan.Deployment(tc.state.Foo), step.Deployment); diff != "" {
+				if diff := cmp.Diff(plan.Deployment(tc.state.Foo), step.Create); diff != "" {
 					t.Errorf("not the Foo's Deployment (-want +got):\n%s", diff)
 				}
 			}
@@ -181,39 +181,39 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	differs := newDeployment(foo, scaled(9))
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		want    []string
 		kind    plan.Kind
 	}{
 		{
 			name:  "paused is final, before invalid and all others",
-			state: plan.State{Foo: renamed(withPaused, withReplicas(-1)), Previous: all(serving)},
+			state: world{Foo: renamed(withPaused, withReplicas(-1)), Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Done,
 		},
 		{
 			name:  "invalid is final and terminal, before all that writes",
-			state: plan.State{Foo: renamed(withReplicas(-1)), Previous: all(serving)},
+			state: world{Foo: renamed(withReplicas(-1)), Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Terminal,
 		},
 		{
 			name:  "a create is final: nothing is deleted in the same sync for what has just been created",
-			state: plan.State{Foo: renamed(withReplicas(0)), Previous: all(serving)},
+			state: world{Foo: renamed(withReplicas(0)), Previous: all(serving)},
 			want:  []string{"create: get Foo", "create: create web-3", "update status: report"}, kind: plan.Done,
 		},
 		{
 			name:  "a name conflict is final and terminal, before a deletion is waited for",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted, scaled(9))},
+			state: world{Foo: foo, Deployment: newDeployment(foo, ownedBy(), deleted, scaled(9))},
 			want:  []string{"update status: report"}, kind: plan.Terminal,
 		},
 		{
 			name:  "a deletion is waited for before drift is patched, and is not terminal",
-			state: plan.State{Foo: foo, Deployment: deletedOwn, Previous: all(serving)},
+			state: world{Foo: foo, Deployment: deletedOwn, Previous: all(serving)},
 			want:  []string{"update status: report"}, kind: plan.Done,
 		},
 		{
 			name:  "drift is patched before what is replaced is deleted, in one sync",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: all(serving)},
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: all(serving)},
 			want: []string{
 				"patch drift: patch " + inGeneration, "delete replaced: get Foo", "delete replaced: get web-3",
 				"delete replaced: delete web-1", "update status: report",
@@ -222,7 +222,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		},
 		{
 			name: "a step that backs off is skipped, and the next rule counts",
-			state: plan.State{Foo: foo, Deployment: differs, Previous: all(serving), Memory: plan.Memory{
+			state: world{Foo: foo, Deployment: differs, Previous: all(serving), Memory: plan.Memory{
 				UID: foo.UID, Generation: foo.Generation, Ledger: ledger{op(plan.PatchDeployment, "web-3"): until(1)},
 			}},
 			want: []string{
@@ -233,7 +233,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		},
 		{
 			name: "a step of a final rule that backs off is skipped, and the rule is still final",
-			state: plan.State{Foo: newFoo(), Memory: plan.Memory{
+			state: world{Foo: newFoo(), Memory: plan.Memory{
 				UID: "foo-uid", Generation: 2, Ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)},
 			}},
 			want: []string{"update status: report"}, kind: plan.Wait,
@@ -305,7 +305,7 @@ func TestAnInvalidFoo(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			foo := newFoo(tc.with)
-			c := play(t, plan.State{Foo: foo})
+			c := play(t, world{Foo: foo})
 			if tc.want == "" {
 				checkSent(t, "create "+foo.Spec.DeploymentName, c.result())
 				return
@@ -323,7 +323,7 @@ func TestAnInvalidFoo(t *testing.T) {
 func TestAConversationEnds(t *testing.T) {
 	steps := 0
 	r := newRandom()
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		replies := [][]reply{nil, {finds(nil)}, {findsDeployment(nil)}, {finds(newFoo(withUID("new")))}}
 		for _, verb := range verbs {
 			for _, err := range []error{forbidden, conflict, notFound, serverFails, noResponse, namespaceTerminating()} {
@@ -345,7 +345,7 @@ func TestAConversationEnds(t *testing.T) {
 // nothing. "terminal" is the same, with a reason.
 func TestDoneMeansThatNothingIsLeft(t *testing.T) {
 	done := 0
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		c := play(t, state)
 		if c.status() == nil || c.outcome.Kind != plan.Done && c.outcome.Kind != plan.Terminal ||
 			c.step(plan.DeleteDeployment) != nil { // Its event brings the key back.
@@ -369,7 +369,7 @@ func TestDoneMeansThatNothingIsLeft(t *testing.T) {
 // done and sends nothing. The caches have caught up by then.
 func TestEveryFooSettles(t *testing.T) {
 	r := newRandom()
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		state.Memory = someMemory(r, state)
 		errs := []error{forbidden, exists, conflict, notFound, tooMany, serverFails, noResponse}
 		var lines []string
@@ -401,33 +401,33 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 	}
 	for _, write := range []struct {
 		name  string
-		state plan.State
+		state world
 		// sent is what is sent for a Foo that is as the cache has it.
 		sent string
 	}{
 		{
 			name:  "create again",
-			state: plan.State{Foo: foo},
+			state: world{Foo: foo},
 			sent:  "get Foo, create web-3",
 		},
 		{
 			name:  "patch across a newer generation",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("4"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("4"))},
 			sent:  "get Foo, " + stampGeneration,
 		},
 		{
 			name:  "delete what is replaced",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))},
 			sent:  "get Foo, get web-3, delete web-1",
 		},
 		{
 			name:  "status that has failed",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
 			sent:  "get Foo",
 		},
 		{
 			name: "delete while a field is overridden",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1")),
 				Memory: overriddenMemory(foo),
 			},
@@ -466,11 +466,11 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 	foo := renamed()
 	old := earlier(foo, "web-1")
-	ready := plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(old)}
+	ready := world{Foo: foo, Deployment: newDeployment(foo), Previous: all(old)}
 	api := named("api", "web-3")
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		found reply
 		want  string
 	}{
@@ -480,7 +480,7 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 		},
 		{
 			name: "it does not differ any more, so the patch that backs off is not wanted",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x")), Previous: all(old),
 				Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
 					op(plan.PatchDeployment, "web-3"): until(seconds(1)),
@@ -522,10 +522,10 @@ func TestADecisionRestsOnTheDeploymentThatWasRead(t *testing.T) {
 // Nothing is sent twice in one sync, also when no time passes between two answers, as in a simulation.
 func TestNothingIsSentTwiceWhenTheClockStandsStill(t *testing.T) {
 	foo := renamed()
-	state := plan.State{
+	state := world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1")), Now: now,
-	}
-	undone := newDeployment(foo, scaled(5), rollout(5, 5, 5)) // Something else has set the number again.
+	}.state()
+	undone := plan.TrimDeployment(newDeployment(foo, scaled(5), rollout(5, 5, 5))) // Something else has set the number again.
 	var patches int
 	for step := state.Next(); step != nil && patches < 9; step = state.Next() {
 		answer := plan.Answer{Foo: step.Foo}
@@ -534,7 +534,7 @@ func TestNothingIsSentTwiceWhenTheClockStandsStill(t *testing.T) {
 			answer = plan.Answer{Deployment: undone}
 		case plan.PatchDeployment:
 			patches++
-			answer = plan.Answer{Deployment: newDeployment(foo)}
+			answer = plan.Answer{Deployment: plan.TrimDeployment(newDeployment(foo))}
 		}
 		state.Record(step, answer, now)
 	}
@@ -550,20 +550,20 @@ func failed(foo *v1alpha1.Foo, verb plan.Verb, name string) plan.Memory {
 
 // found is the answer to a live read of a Deployment that is another Foo's.
 func found(dep *appsv1.Deployment, owner *v1alpha1.Foo) reply {
-	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep, Owner: owner}}
+	return reply{verb: plan.ReadDeployment, answer: &answer{deployment: dep, owner: owner}}
 }
 
 // A write that has failed may have been done, or the cache lags, or admission has answered before the API server has
 // checked the name. So it is repeated only after a live read of what it writes, whatever the failure was.
 func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 	three, moved := newFoo(withReplicas(3), observed), renamed()
-	differs := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
+	differs := world{Foo: three, Deployment: newDeployment(three, scaled(5))}
 	stored := three.DeepCopy()
-	stored.Status = *play(t, plan.State{Foo: three, Deployment: newDeployment(three)}).status()
+	stored.Status = *play(t, world{Foo: three, Deployment: newDeployment(three)}).status()
 	api := named("api", "web-1")
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 		first string
 		again string
@@ -572,12 +572,12 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 		done  string
 	}{
 		{
-			name: "a create", state: plan.State{Foo: three}, verb: plan.CreateDeployment,
+			name: "a create", state: world{Foo: three}, verb: plan.CreateDeployment,
 			first: "get Foo, create web-1", again: "get Foo, get web-1, create web-1",
 			found: findsDeployment(newDeployment(three)), done: "get Foo, get web-1; Available; done",
 		},
 		{
-			name: "a create, and another Foo has the name", state: plan.State{Foo: three}, verb: plan.CreateDeployment,
+			name: "a create, and another Foo has the name", state: world{Foo: three}, verb: plan.CreateDeployment,
 			first: "get Foo, create web-1", again: "get Foo, get web-1, create web-1",
 			found: found(earlier(api, "web-1"), api), done: "get Foo, get web-1; NameTaken; terminal",
 		},
@@ -593,12 +593,12 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 		},
 		{
 			name:  "a deletion, which needs both reads in any case",
-			state: plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))},
+			state: world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))},
 			verb:  plan.DeleteDeployment, first: deleteOld, again: deleteOld,
 			found: findsDeployment(newDeployment(moved, available(2))), done: "get Foo, get web-3; Renaming; done",
 		},
 		{
-			name: "a status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus,
+			name: "a status", state: world{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus,
 			first: "nothing", again: "get Foo", found: finds(stored), done: "get Foo; no report; done",
 		},
 	} {
@@ -632,27 +632,27 @@ func TestAReadThatFails(t *testing.T) {
 	both.Ledger[status] = until(0)
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 		want  string
 		fails []plan.Op
 	}{
 		{
-			name: "of the Foo before a create", state: plan.State{Foo: foo, Previous: old}, verb: plan.ReadFoo,
+			name: "of the Foo before a create", state: world{Foo: foo, Previous: old}, verb: plan.ReadFoo,
 			want: "get Foo; Refused", fails: []plan.Op{create},
 		},
 		{
 			name:  "of the Deployment before a create",
-			state: plan.State{Foo: foo, Memory: failed(foo, plan.CreateDeployment, "web-3")}, verb: plan.ReadDeployment,
+			state: world{Foo: foo, Memory: failed(foo, plan.CreateDeployment, "web-3")}, verb: plan.ReadDeployment,
 			want: "get Foo, get web-3; Refused", fails: []plan.Op{create},
 		},
 		{
-			name: "of the Foo before a patch", state: plan.State{Foo: foo, Deployment: newDeployment(foo, withFence("9"))},
+			name: "of the Foo before a patch", state: world{Foo: foo, Deployment: newDeployment(foo, withFence("9"))},
 			verb: plan.ReadFoo, want: "get Foo; Refused", fails: []plan.Op{patch},
 		},
 		{
 			name: "of the Deployment before a patch: the deletion fails with it, and the status needs no read",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x")), Previous: old,
 				Memory: failed(foo, plan.PatchDeployment, "web-3"),
 			},
@@ -660,29 +660,29 @@ func TestAReadThatFails(t *testing.T) {
 		},
 		{
 			name: "of the Foo before a deletion: the patch before it was done",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo, withFence("2")), Previous: old,
 			},
 			verb: plan.ReadFoo, want: stampGeneration + ", get Foo; Available", fails: []plan.Op{remove},
 		},
 		{
 			name:  "of the Deployment before a deletion",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: old}, verb: plan.ReadDeployment,
+			state: world{Foo: foo, Deployment: newDeployment(foo), Previous: old}, verb: plan.ReadDeployment,
 			want: "get Foo, get web-3; Available", fails: []plan.Op{remove},
 		},
 		{
 			name:  "of the Foo before the second of two deletions: only one is tried",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: append(old, earlier(foo, "web-2"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Previous: append(old, earlier(foo, "web-2"))},
 			verb:  plan.ReadFoo, want: "get Foo; Available", fails: []plan.Op{remove},
 		},
 		{
 			name: "of the Foo before a status", verb: plan.ReadFoo,
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Memory: failed(foo, plan.UpdateStatus, "web")},
 			want:  "get Foo; no report", fails: []plan.Op{status},
 		},
 		{
 			name: "of the Deployment before a patch, and the status needs a read too", verb: plan.ReadDeployment,
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: both},
+			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: both},
 			want:  "get web-3; no report", fails: []plan.Op{patch, status},
 		},
 	} {
@@ -718,7 +718,7 @@ func TestAReadThatFails(t *testing.T) {
 // A write makes old what was read before it: after a patch both are read again, and may have changed.
 func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 	foo := renamed()
-	state := plan.State{
+	state := world{
 		Foo: foo, Deployment: newDeployment(foo, withFence("9")), Previous: all(earlier(foo, "web-1")),
 		Memory: failed(foo, plan.PatchDeployment, "web-3"),
 	}

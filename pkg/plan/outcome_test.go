@@ -28,10 +28,10 @@ func TestWaitFor(t *testing.T) {
 // What the queue does with the key, and what the log has of it, after the answer to a request.
 func TestOutcome(t *testing.T) {
 	three, moved := newFoo(withReplicas(3)), renamed()
-	create, again := plan.State{Foo: three}, plan.State{Foo: newFoo(withReplicas(3), observed)}
-	patch := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
-	status := plan.State{Foo: three, Deployment: newDeployment(three)}
-	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
+	create, again := world{Foo: three}, world{Foo: newFoo(withReplicas(3), observed)}
+	patch := world{Foo: three, Deployment: newDeployment(three, scaled(5))}
+	status := world{Foo: three, Deployment: newDeployment(three)}
+	remove := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
 	type outcome struct {
 		kind     plan.Kind
 		after    time.Duration
@@ -49,7 +49,7 @@ func TestOutcome(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 		err   error
 		want  outcome
@@ -124,60 +124,60 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 	foreign := newDeployment(foo, ownedBy())
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  plan.Outcome
 	}{
 		{
 			name:  "nothing is left to do",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo)}, want: plan.Outcome{Kind: plan.Done},
+			state: world{Foo: foo, Deployment: newDeployment(foo)}, want: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:  "a rollout is waited for: an event will come",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, available(1))}, want: plan.Outcome{Kind: plan.Done},
+			state: world{Foo: foo, Deployment: newDeployment(foo, available(1))}, want: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:  "a deletion is waited for: an event will come",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: plan.Outcome{Kind: plan.Done},
+			state: world{Foo: foo, Deployment: newDeployment(foo, deleted)}, want: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:  "a paused Foo",
-			state: plan.State{Foo: newFoo(withPaused)}, want: plan.Outcome{Kind: plan.Done},
+			state: world{Foo: newFoo(withPaused)}, want: plan.Outcome{Kind: plan.Done},
 		},
 		{
 			name:  "an invalid Foo",
-			state: plan.State{Foo: newFoo(withReplicas(-1))}, want: plan.Outcome{Kind: plan.Terminal},
+			state: world{Foo: newFoo(withReplicas(-1))}, want: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
 			name:  "a name conflict",
-			state: plan.State{Foo: foo, Deployment: foreign}, want: plan.Outcome{Kind: plan.Terminal},
+			state: world{Foo: foo, Deployment: foreign}, want: plan.Outcome{Kind: plan.Terminal},
 		},
 		{
 			name:  "a name that ends by itself: its deletion is an event",
-			state: plan.State{Foo: foo, Deployment: earlier(named("api", "web-1"), "web-1")},
+			state: world{Foo: foo, Deployment: earlier(named("api", "web-1"), "web-1")},
 			want:  plan.Outcome{Kind: plan.Terminal},
 		},
 		{
 			name: "a create backs off",
-			state: plan.State{
+			state: world{
 				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): until(seconds(1))}),
 			},
 			want: held(refused),
 		},
 		{
 			name: "a create backs off because of a conflict",
-			state: plan.State{
+			state: world{
 				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): expectedUntil(seconds(1))}),
 			},
 			want: held(nil),
 		},
 		{
 			name:  "a field is overridden, and the status has it: the next patch may be the last",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: overriddenMemory(foo)},
+			state: world{Foo: foo, Deployment: newDeployment(foo), Memory: overriddenMemory(foo)},
 			want:  held(&overriddenReplicas),
 		},
 		{
 			name: "a status backs off",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo),
 				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): until(seconds(1))}),
 			},
@@ -185,7 +185,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		},
 		{
 			name: "a status backs off because of a conflict",
-			state: plan.State{
+			state: world{
 				Foo: foo, Deployment: newDeployment(foo),
 				Memory: remembers(ledger{op(plan.UpdateStatus, "web"): expectedUntil(seconds(1))}),
 			},
@@ -193,7 +193,7 @@ func TestOutcomeWithoutAFailure(t *testing.T) {
 		},
 		{
 			name: "the backoff has ended to the nanosecond",
-			state: plan.State{
+			state: world{
 				Foo: foo, Memory: remembers(ledger{op(plan.CreateDeployment, "web-1"): until(0)}),
 			},
 			want: plan.Outcome{Kind: plan.Done},
@@ -216,27 +216,27 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 	}}
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		reply reply
 		want  plan.WaitReason
 	}{
 		{
 			name:  "a write has an unknown outcome",
-			state: plan.State{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, noResponse),
+			state: world{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, noResponse),
 			want: plan.NextStep,
 		},
 		{
 			name:  "something is wanted that this sync has done",
-			state: plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))},
+			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))},
 			reply: slowly(findsDeployment(differs), time.Millisecond), want: plan.NextStep,
 		},
 		{
 			name:  "a conflict backs off",
-			state: plan.State{Foo: foo, Deployment: differs, Memory: backsOff}, want: plan.Backoff,
+			state: world{Foo: foo, Deployment: differs, Memory: backsOff}, want: plan.Backoff,
 		},
 		{
 			name:  "a refusal",
-			state: plan.State{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, forbidden), want: plan.Backoff,
+			state: world{Foo: foo, Deployment: differs}, reply: fails(plan.PatchDeployment, forbidden), want: plan.Backoff,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestWhatAKeyWaitsFor(t *testing.T) {
 // Every failure of a sync is logged, and the key comes back for the first retry.
 func TestOutcomeOfSeveralFailures(t *testing.T) {
 	foo := renamed()
-	c := play(t, plan.State{
+	c := play(t, world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(5, 5, 5)), Previous: all(earlier(foo, "web-1")),
 	}, fails(plan.PatchDeployment, forbidden), fails(plan.DeleteDeployment, tooMany), fails(plan.UpdateStatus,
 		serverFails))
@@ -267,7 +267,7 @@ func TestOutcomeOfSeveralFailures(t *testing.T) {
 // What failed in a sync is not lost when the sync ends early: it is a retry, and it is logged.
 func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
 	foo := renamed()
-	c := play(t, plan.State{
+	c := play(t, world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1")),
 		Memory: plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
 			op(plan.DeleteDeployment, "web-1"): expectedUntil(5 * time.Millisecond),

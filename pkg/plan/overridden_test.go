@@ -105,7 +105,7 @@ func TestOverridden(t *testing.T) {
 			if tc.have == nil {
 				verb = plan.CreateDeployment
 			}
-			c := play(t, plan.State{Foo: foo, Deployment: tc.have, Memory: memory},
+			c := play(t, world{Foo: foo, Deployment: tc.have, Memory: memory},
 				slowly(returns(verb, tc.answer), time.Millisecond))
 			attempt := c.end.Memory.Ledger[again(plan.PatchDeployment, "web-1")]
 			if tc.changed == "" {
@@ -137,7 +137,7 @@ func TestOverridden(t *testing.T) {
 // What the Foo does not set cannot be overridden: it belongs to others.
 func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
 	foo := newFoo()
-	c := play(t, plan.State{Foo: foo},
+	c := play(t, world{Foo: foo},
 		returns(plan.CreateDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
 	if diff := cmp.Diff("create web-1; Available; done", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
@@ -147,7 +147,7 @@ func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
 // An answer without a uid cannot be patched later; what differs in it is reported all the same.
 func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	c := play(t, plan.State{Foo: foo}, slowly(returns(plan.CreateDeployment, newDeployment(foo, scaled(5), withoutUID)),
+	c := play(t, world{Foo: foo}, slowly(returns(plan.CreateDeployment, newDeployment(foo, scaled(5), withoutUID)),
 		time.Millisecond))
 	checkSent(t, "create web-1", c.sent())
 	if diff := cmp.Diff(v1alpha1.ReasonFieldsOverridden, c.reason()); diff != "" {
@@ -161,34 +161,34 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 	const same = "nothing; FieldsOverridden; wait in 1s"
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  string
 	}{
-		{name: "what differs is not patched", state: plan.State{Deployment: newDeployment(foo, scaled(5))}, want: same},
-		{name: "the report stays while nothing differs", state: plan.State{Deployment: newDeployment(foo)}, want: same},
+		{name: "what differs is not patched", state: world{Deployment: newDeployment(foo, scaled(5))}, want: same},
+		{name: "the report stays while nothing differs", state: world{Deployment: newDeployment(foo)}, want: same},
 		{
 			name: "a Deployment that is gone is created again, and the report stays",
 			want: "create web-1; FieldsOverridden; wait in 1s",
 		},
 		{
 			name:  "a Deployment that is being deleted is waited for",
-			state: plan.State{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; done",
+			state: world{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; done",
 		},
 		{
 			name:  "a Deployment that is another owner's is left alone",
-			state: plan.State{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; terminal",
+			state: world{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; terminal",
 		},
 		{
 			name:  "a patch that cannot be sent is not needed yet",
-			state: plan.State{Deployment: newDeployment(foo, scaled(5), withoutUID)}, want: same,
+			state: world{Deployment: newDeployment(foo, scaled(5), withoutUID)}, want: same,
 		},
 		{
 			name:  "a generation that is newer is not read about, since nothing is written",
-			state: plan.State{Deployment: newDeployment(foo, withFence("3"))}, want: same,
+			state: world{Deployment: newDeployment(foo, withFence("3"))}, want: same,
 		},
 		{
 			name:  "a paused Foo patches nothing anyway",
-			state: plan.State{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; done",
+			state: world{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; done",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 
 func TestAnInvalidFooIsNotReportedAsOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(-1))
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo()), Memory: overriddenMemory(foo)})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(newFoo()), Memory: overriddenMemory(foo)})
 	if c.sent() != "nothing" || c.reason() != v1alpha1.ReasonInvalid {
 		t.Errorf("%s: %s", c.sent(), c.report())
 	}
@@ -214,7 +214,7 @@ func TestAnInvalidFooIsNotReportedAsOverridden(t *testing.T) {
 // When the delay has ended, what differs is patched again.
 func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{
+	state := world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo), Now: now.Add(seconds(1)),
 	}
 	if diff := cmp.Diff("patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
@@ -259,7 +259,7 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, plan.State{
+			c := play(t, world{
 				Foo: foo, Deployment: tc.dep, Previous: tc.previous, Memory: overriddenMemory(foo),
 			})
 			message := overriddenReport + tc.tail + overriddenAdvice
@@ -281,7 +281,7 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 // does not end.
 func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{Foo: foo, Now: now}
+	state := world{Foo: foo, Now: now}
 	var got []string
 	for range 6 {
 		state.Deployment = newDeployment(foo, scaled(5), rollout(5, 5, 5))
@@ -306,7 +306,7 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 // Something that deletes what is created each time is not answered each time: the first few are created at once.
 func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3), observed)
-	state := plan.State{Foo: foo, Now: now}
+	state := world{Foo: foo, Now: now}
 	var memories []plan.Memory
 	for i := range 4 {
 		c := play(t, state)
@@ -323,34 +323,34 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  string
 	}{
 		{name: "it is gone", want: gone},
 		{
 			name:  "it is there",
-			state: plan.State{Deployment: newDeployment(foo)}, want: "nothing; Available; done",
+			state: world{Deployment: newDeployment(foo)}, want: "nothing; Available; done",
 		},
 		{
 			name:  "it is there, and differs",
-			state: plan.State{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
+			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",
-			state: plan.State{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s",
+			state: world{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s",
 		},
 		{
 			name:  "it is there, not seen yet, and being deleted again",
-			state: plan.State{Deployment: newDeployment(foo, unobserved, deleted)},
+			state: world{Deployment: newDeployment(foo, unobserved, deleted)},
 			want:  "nothing; WaitingForDeletion; wait in 8s",
 		},
 		{
 			name:  "the Foo is paused",
-			state: plan.State{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
+			state: world{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
 		},
 		{
 			name:  "a previous one serves",
-			state: plan.State{Previous: all(earlier(foo, "web-0"))}, want: gone,
+			state: world{Previous: all(earlier(foo, "web-0"))}, want: gone,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -364,7 +364,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		})
 	}
 
-	refused := play(t, plan.State{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
+	refused := play(t, world{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
 		op(plan.CreateDeployment, "web-1"):    until(seconds(1)),
 		again(plan.CreateDeployment, "web-1"): memory.Ledger[again(plan.CreateDeployment, "web-1")],
 	}}})
@@ -388,7 +388,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 				"its pods",
 		},
 	} {
-		c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Memory: memory, Now: now.Add(tc.after)})
+		c := play(t, world{Foo: foo, Deployment: tc.dep, Memory: memory, Now: now.Add(tc.after)})
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
 		}
@@ -398,7 +398,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 // Whether a delay has ended is decided when the sync begins: nothing is patched later in that sync, so it is reported.
 func TestAnOverriddenFieldIsReportedWhenTheDelayEndsDuringTheSync(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo)}
+	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo)}
 	state.Memory.Ledger[op(plan.UpdateStatus, "web")] = until(0)
 	c := play(t, state, slowly(succeeds(plan.ReadFoo), seconds(2)))
 	if diff := cmp.Diff("get Foo; FieldsOverridden; wait in 0s", c.line()); diff != "" {

@@ -21,27 +21,35 @@ import (
 type reply struct {
 	verb plan.Verb
 	// answer is nil when the API server answers as the caches have it.
-	answer *plan.Answer
+	answer *answer
 	// after is how long the answer takes.
 	after time.Duration
 }
 
+// An answer is a plan.Answer whose Deployment has not passed Trim.
+type answer struct {
+	foo        *v1alpha1.Foo
+	deployment *appsv1.Deployment
+	owner      *v1alpha1.Foo
+	err        error
+}
+
 // fails is the answer of an error. Several replies for a verb are given one after the other, the last one repeatedly.
-func fails(verb plan.Verb, err error) reply { return reply{verb: verb, answer: &plan.Answer{Err: err}} }
+func fails(verb plan.Verb, err error) reply { return reply{verb: verb, answer: &answer{err: err}} }
 
 // finds is the answer to a live read of the Foo; nil is "not found".
 func finds(foo *v1alpha1.Foo) reply {
-	return reply{verb: plan.ReadFoo, answer: &plan.Answer{Foo: foo}}
+	return reply{verb: plan.ReadFoo, answer: &answer{foo: foo}}
 }
 
 // findsDeployment is the answer to a live read of the Deployment; nil is "not found".
 func findsDeployment(dep *appsv1.Deployment) reply {
-	return reply{verb: plan.ReadDeployment, answer: &plan.Answer{Deployment: dep}}
+	return reply{verb: plan.ReadDeployment, answer: &answer{deployment: dep}}
 }
 
 // returns is the answer to a create or patch that something on the server's side has changed.
 func returns(verb plan.Verb, dep *appsv1.Deployment) reply {
-	return reply{verb: verb, answer: &plan.Answer{Deployment: dep}}
+	return reply{verb: verb, answer: &answer{deployment: dep}}
 }
 
 // succeeds is the answer that a request is given without a reply.
@@ -77,35 +85,46 @@ func (s *server) reply(verb plan.Verb) reply {
 	return given
 }
 
-// answer returns the answer to step.
+// answer returns the answer to step. All objects pass Trim, as they do in the controller.
 func (s *server) answer(step *plan.Step) plan.Answer {
 	reply := s.reply(step.Verb)
 	s.now = s.now.Add(reply.after)
-	if reply.answer != nil {
-		return *reply.answer
+	a := reply.answer
+	if a == nil {
+		a = s.good(step)
 	}
+	if a.deployment != nil || a.err == nil && step.Verb == plan.ReadDeployment {
+		s.deployment = a.deployment
+	}
+	return plan.Answer{
+		Foo: plan.TrimFoo(a.foo), Deployment: plan.TrimDeployment(a.deployment), Owner: a.owner, Err: a.err,
+	}
+}
+
+// good returns the answer to step when all is as the caches have it.
+func (s *server) good(step *plan.Step) *answer {
 	switch step.Verb {
 	case plan.ReadFoo:
-		return plan.Answer{Foo: s.foo.DeepCopy()}
+		return &answer{foo: s.foo.DeepCopy()}
 	case plan.ReadDeployment:
 		if s.deployment == nil {
-			return plan.Answer{}
+			return &answer{}
 		}
-		return plan.Answer{Deployment: s.deployment.DeepCopy(), Owner: s.owner}
+		return &answer{deployment: s.deployment, owner: s.owner}
 	case plan.CreateDeployment:
-		s.deployment = step.Deployment.DeepCopy()
-		s.deployment.UID, s.deployment.ResourceVersion, s.deployment.Generation = "created-uid", "21", 1
-		return plan.Answer{Deployment: s.deployment.DeepCopy()}
+		created := step.Create.DeepCopy()
+		created.UID, created.ResourceVersion, created.Generation = "created-uid", "21", 1
+		return &answer{deployment: created}
 	case plan.PatchDeployment:
-		s.deployment = apply(s.t, step.Deployment, step.Patch)
-		s.deployment.ResourceVersion = "22"
-		return plan.Answer{Deployment: s.deployment.DeepCopy()}
+		patched := apply(s.t, s.deployment, step.Patch)
+		patched.ResourceVersion = "22"
+		return &answer{deployment: patched}
 	case plan.UpdateStatus:
 		foo := step.Foo.DeepCopy()
 		foo.ResourceVersion = "11"
-		return plan.Answer{Foo: foo}
+		return &answer{foo: foo}
 	}
-	return plan.Answer{}
+	return &answer{}
 }
 
 // A conversation is a sync that was played.
@@ -116,44 +135,62 @@ type conversation struct {
 	outcome plan.Outcome
 	// endedAt is when the last answer came.
 	endedAt time.Time
-	// end is the State at the end, with the memory for the next sync.
-	end plan.State
+	// state is the State at the end, and end what there is then, with the memory for the next sync.
+	state plan.State
+	end   world
 }
 
-// play plays a sync: state is what was observed, the replies are what the API server answers where that is not as the
-// caches have it. All objects pass Trim, as they do in the controller.
-func play(t *testing.T, state plan.State, replies ...reply) conversation {
-	t.Helper()
-	allUnchanged(t, state)
-	return playUntrimmed(t, trimmed(state), replies...)
+// A world is what there is when a sync begins: a plan.State whose objects have not passed Trim.
+type world struct {
+	Foo, Owner *v1alpha1.Foo
+	Deployment *appsv1.Deployment
+	Previous   []*appsv1.Deployment
+	Now        time.Time
+	Jitter     float64
+	Memory     plan.Memory
 }
 
-// trimmed returns state as the caches have it.
-func trimmed(state plan.State) plan.State {
-	state.Foo, state.Owner = plan.TrimFoo(state.Foo), plan.TrimFoo(state.Owner)
-	state.Deployment = plan.TrimDeployment(state.Deployment)
-	state.Previous = slices.Clone(state.Previous)
-	for i, dep := range state.Previous {
-		state.Previous[i] = plan.TrimDeployment(dep)
+// state returns w as the caches have it.
+func (w world) state() plan.State {
+	state := plan.State{
+		Foo: plan.TrimFoo(w.Foo), Owner: plan.TrimFoo(w.Owner), Deployment: plan.TrimDeployment(w.Deployment),
+		Now: w.Now, Jitter: w.Jitter, Memory: w.Memory.For(w.Foo, w.Now),
+	}
+	for _, dep := range w.Previous {
+		state.Previous = append(state.Previous, plan.TrimDeployment(dep))
 	}
 	return state
 }
 
-// playUntrimmed plays a sync of objects that have not passed Trim. What must be true of every conversation is checked
-// here.
-func playUntrimmed(t *testing.T, state plan.State, replies ...reply) conversation {
+// previous returns the previous Deployment of this name. There is one.
+func (w world) previous(name string) *appsv1.Deployment {
+	return w.Previous[slices.IndexFunc(w.Previous, func(dep *appsv1.Deployment) bool { return dep.Name == name })]
+}
+
+// after returns w after a sync that has ended with state.
+func (w world) after(state plan.State) world {
+	w.Foo, w.Owner, w.Memory = state.Foo, state.Owner, state.Memory
+	w.Previous = slices.DeleteFunc(slices.Clone(w.Previous), func(dep *appsv1.Deployment) bool {
+		return !slices.ContainsFunc(state.Previous, func(left *plan.Observed) bool { return left.UID == dep.UID })
+	})
+	return w
+}
+
+// play plays a sync of w. The replies are what the API server answers where that is not as the caches have it. What
+// must be true of every conversation is checked here.
+func play(t *testing.T, w world, replies ...reply) conversation {
 	t.Helper()
-	if state.Now.IsZero() {
-		state.Now = now
+	if w.Now.IsZero() {
+		w.Now = now
 	}
-	if state.Memory.UID == "" && state.Memory.Generation == 0 {
-		state.Memory.UID, state.Memory.Generation = state.Foo.UID, state.Foo.Generation
+	if w.Memory.UID == "" && w.Memory.Generation == 0 {
+		w.Memory.UID, w.Memory.Generation = w.Foo.UID, w.Foo.Generation
 	}
-	allUnchanged(t, state)
-	state.Memory = state.Memory.For(state.Foo, state.Now)
+	allUnchanged(t, w)
+	state := w.state()
+	observedUnchanged(t, w, state)
 	server := server{
-		t: t, foo: state.Foo, deployment: state.Deployment, owner: state.Owner, replies: slices.Clone(replies),
-		now: state.Now,
+		t: t, foo: state.Foo, deployment: w.Deployment, owner: state.Owner, replies: slices.Clone(replies), now: w.Now,
 	}
 	var c conversation
 	for step := next(t, &state); step != nil; step = next(t, &state) {
@@ -163,7 +200,6 @@ func playUntrimmed(t *testing.T, state plan.State, replies ...reply) conversatio
 			t.Fatalf("too many requests: %s", c.sent())
 		}
 		answer := server.answer(step)
-		answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(answer.Deployment)
 		if event := step.EventAfter(answer); event != nil {
 			c.events = append(c.events, event)
 		}
@@ -174,7 +210,8 @@ func playUntrimmed(t *testing.T, state plan.State, replies ...reply) conversatio
 		t.Errorf("Outcome first returns %+v, then %+v", c.outcome, again)
 	}
 	checkOutcome(t, c.outcome)
-	c.end, c.endedAt = state, server.now
+	w.Deployment = server.deployment
+	c.state, c.end, c.endedAt = state, w.after(state), server.now
 	return c
 }
 
@@ -368,9 +405,9 @@ func (c conversation) report() string {
 	return fmt.Sprintf("%s%s %s: %s", ready.Status, second, ready.Reason, ready.Message)
 }
 
-// nextSync returns the State of the next sync, which begins so long after the last answer. The caches have caught up.
-func (c conversation) nextSync(after time.Duration) plan.State {
-	state := plan.State{
+// nextSync returns the world of the next sync, which begins so long after the last answer. The caches have caught up.
+func (c conversation) nextSync(after time.Duration) world {
+	state := world{
 		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, Owner: c.end.Owner,
 		Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
 	}
@@ -439,7 +476,7 @@ func (c conversation) line() string {
 }
 
 // rounds plays n syncs. Each begins when the delay of the one before has ended; the caches always have the same.
-func rounds(t *testing.T, n int, state plan.State, replies ...reply) []string {
+func rounds(t *testing.T, n int, state world, replies ...reply) []string {
 	t.Helper()
 	var lines []string
 	state.Now = now
@@ -460,7 +497,7 @@ func checkLines(t *testing.T, want, got []string) {
 
 // delays plays syncs until a request of this verb was sent n+1 times, and returns how long it took from each to the
 // next. The caches always have the same.
-func delays(t *testing.T, n int, state plan.State, verb plan.Verb, replies ...reply) []time.Duration {
+func delays(t *testing.T, n int, state world, verb plan.Verb, replies ...reply) []time.Duration {
 	t.Helper()
 	var waits []time.Duration
 	var last time.Time

@@ -2,11 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"regexp"
-	"strings"
-
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -188,29 +183,28 @@ func readyKeepsBeingDeleted(s *State) *readiness {
 // sent, or failed, is reported by the rules before.
 func readyCreating(s *State) *readiness {
 	dep := s.Deployment
-	if dep.Status.ObservedGeneration != 0 || replicaSetRefused(dep) != nil {
+	if dep.Status.ObservedGeneration != 0 || dep.ReplicaSetRefused != nil {
 		return nil
 	}
 	return s.comingUp(v1alpha1.ReasonCreating,
 		fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods", dep.Name))
 }
 
+// readyReplicaSetRefused: the Deployment controller then leaves observedGeneration behind.
 func readyReplicaSetRefused(s *State) *readiness {
-	dep := s.Deployment
-	cond := replicaSetRefused(dep)
-	if cond == nil {
+	if s.Deployment.ReplicaSetRefused == nil {
 		return nil
 	}
-	return s.cannotCreate("its ReplicaSet", cond)
+	return s.cannotCreate("its ReplicaSet", *s.Deployment.ReplicaSetRefused)
 }
 
-// cannotCreate returns that the Deployment cannot create objects, for the reason in its condition.
-func (s *State) cannotCreate(objects string, cond *appsv1.DeploymentCondition) *readiness {
+// cannotCreate returns that the Deployment cannot create objects, for a cause that may be "".
+func (s *State) cannotCreate(objects, cause string) *readiness {
 	dep := s.Deployment
 	r := stalled(v1alpha1.ReasonReplicaFailure,
 		fmt.Sprintf("Deployment %q cannot create %s (%s)", dep.Name, objects, available(dep)),
 		"See its conditions: "+s.kubectl("get deployment %s -o yaml", dep.Name))
-	if cause := strings.TrimRight(cond.Message, ". "); cause != "" { // Trim has made it stable.
+	if cause != "" {
 		r.Cause = ": " + cause
 		r.Advice = "Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. " +
 			"For Pod Security, see artifacts/examples/restricted and docs/policies.md"
@@ -229,7 +223,7 @@ func readyNotObserved(s *State) *readiness {
 
 func readyDeploymentPaused(s *State) *readiness {
 	dep := s.Deployment
-	if !dep.Spec.Paused {
+	if !dep.Paused {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonDeploymentPaused,
@@ -241,12 +235,11 @@ func readyDeploymentPaused(s *State) *readiness {
 // raise it, so the Foo is Reconciling until the progress deadline.
 func readyReplicaFailure(s *State) *readiness {
 	dep := s.Deployment
-	cond := replicaFailure(dep)
-	if cond == nil {
+	if dep.PodsRefused == nil {
 		return nil
 	}
-	r := s.cannotCreate("pods", cond)
-	if s.servingPrevious() != nil && !deadlineExceeded(dep) {
+	r := s.cannotCreate("pods", *dep.PodsRefused)
+	if s.servingPrevious() != nil && !dep.DeadlineExceeded {
 		r.Stalled = false
 	}
 	return r
@@ -254,16 +247,16 @@ func readyReplicaFailure(s *State) *readiness {
 
 func readyDeadlineExceeded(s *State) *readiness {
 	dep := s.Deployment
-	if !deadlineExceeded(dep) {
+	if !dep.DeadlineExceeded {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonProgressDeadlineExceeded,
 		fmt.Sprintf("Deployment %q has exceeded its progress deadline: %s", dep.Name, progress(dep)),
-		"To see why its pods do not become available: "+s.kubectl("describe pods -l '%s'", selectorOf(dep)))
+		"To see why its pods do not become available: "+s.kubectl("describe pods -l '%s'", dep.Selector))
 }
 
 func readyUpdating(s *State) *readiness {
-	wanted, status := replicasOf(s.Deployment), &s.Deployment.Status
+	wanted, status := s.Deployment.Replicas, &s.Deployment.Status
 	if status.UpdatedReplicas >= wanted && status.AvailableReplicas >= wanted {
 		return nil
 	}
@@ -272,7 +265,7 @@ func readyUpdating(s *State) *readiness {
 
 // readySurplus: replicas of an earlier spec have not ended yet.
 func readySurplus(s *State) *readiness {
-	surplus := s.Deployment.Status.Replicas - replicasOf(s.Deployment)
+	surplus := s.Deployment.Status.Replicas - s.Deployment.Replicas
 	if surplus <= 0 {
 		return nil
 	}
@@ -293,7 +286,7 @@ func readyTooSmall(s *State) *readiness {
 	name, needed := s.Deployment.Name, s.neededReplicas()
 	return stalled(v1alpha1.ReasonRenaming,
 		fmt.Sprintf("Moving to Deployment %q when it has %d replicas available, because previous Deployment %q is set to "+
-			"%d. It is complete with %s", name, needed, largest.Name, replicasOf(largest), available(s.Deployment)),
+			"%d. It is complete with %s", name, needed, largest.Name, largest.Replicas, available(s.Deployment)),
 		fmt.Sprintf("To have %d: %s. To go on with another number N: %s", needed,
 			s.kubectl("scale deployment %s --replicas=%d", name, needed),
 			s.kubectl("scale foo %s --replicas=N", s.Foo.Name)))
@@ -319,93 +312,13 @@ func (s *State) comingUp(reason, message string) *readiness {
 }
 
 // progress returns how far a rollout is.
-func progress(dep *appsv1.Deployment) string {
-	if wanted := replicasOf(dep); dep.Status.UpdatedReplicas < wanted {
+func progress(dep *Observed) string {
+	if wanted := dep.Replicas; dep.Status.UpdatedReplicas < wanted {
 		return fmt.Sprintf("%d of %d replicas updated", dep.Status.UpdatedReplicas, wanted)
 	}
 	return available(dep)
 }
 
-func available(dep *appsv1.Deployment) string {
-	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, replicasOf(dep))
-}
-
-// replicaSetRefused returns the condition that the Deployment controller could not create the ReplicaSet, or
-// nil. That controller then leaves observedGeneration behind.
-func replicaSetRefused(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
-	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
-}
-
-// replicaFailure returns the condition that pods of dep are refused, or nil.
-func replicaFailure(dep *appsv1.Deployment) *appsv1.DeploymentCondition {
-	return findCondition(dep, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "")
-}
-
-func deadlineExceeded(dep *appsv1.Deployment) bool {
-	return findCondition(dep, appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded") != nil
-}
-
-// findCondition returns the condition of dep with this type, status and reason; an empty reason stands for any.
-func findCondition(dep *appsv1.Deployment, conditionType appsv1.DeploymentConditionType,
-	value corev1.ConditionStatus, reason string) *appsv1.DeploymentCondition {
-	for i := range dep.Status.Conditions {
-		cond := &dep.Status.Conditions[i]
-		if cond.Type == conditionType && cond.Status == value && (reason == "" || cond.Reason == reason) {
-			return cond
-		}
-	}
-	return nil
-}
-
-// What follows is about why a Deployment cannot create pods: the message of its own condition, made stable. The names
-// of pods that it may have differ from try to try, and each would cost a write.
-
-// causeLimit is how many bytes of a Deployment's message are reported.
-const causeLimit = 1024
-
-const (
-	// randomLength is the length of the random end of a pod's name.
-	randomLength = 5
-	// randomAlphabet has the characters of that end, and of the hash before it.
-	randomAlphabet = "bcdfghjklmnpqrstvwxz2456789"
-	// longestPodName is the length to which the API server cuts a pod's name.
-	longestPodName = 63
-)
-
-var (
-	quotedPod  = regexp.MustCompile(`\b([Pp]ods?) "[^"]*"`)
-	objectName = regexp.MustCompile(`[a-z0-9][-.a-z0-9]*[a-z0-9]`)
-)
-
-// isFailure reports whether the message of cond is reported: it has the cause of a ReplicaFailure.
-func isFailure(cond *appsv1.DeploymentCondition) bool {
-	return cond.Type == appsv1.DeploymentReplicaFailure && cond.Status == corev1.ConditionTrue ||
-		cond.Reason == "ReplicaSetCreateError"
-}
-
-// withoutPodNames returns message without the names of pods of the Deployment.
-func withoutPodNames(message, deployment string) string {
-	message = quotedPod.ReplaceAllString(message, "$1")
-	return objectName.ReplaceAllStringFunc(message, func(name string) string {
-		if isPodName(name, deployment) {
-			return deployment + "-*"
-		}
-		return name
-	})
-}
-
-// isPodName reports whether name can be that of a pod of the Deployment: its name, a hash, and a random end. The API
-// server cuts what is too long before it appends the random end.
-func isPodName(name, deployment string) bool {
-	end := len(name) - randomLength
-	if end <= 0 || strings.Trim(name[end:], randomAlphabet) != "" {
-		return false
-	}
-	base, prefix := name[:end], deployment+"-"
-	if len(name) == longestPodName && len(prefix) >= len(base) {
-		return strings.HasPrefix(prefix, base)
-	}
-	hash, isPrefixed := strings.CutPrefix(base, prefix)
-	hash, isWhole := strings.CutSuffix(hash, "-")
-	return isPrefixed && (isWhole || len(name) == longestPodName) && hash != "" && strings.Trim(hash, randomAlphabet) == ""
+func available(dep *Observed) string {
+	return fmt.Sprintf("%d of %d replicas available", dep.Status.AvailableReplicas, dep.Replicas)
 }

@@ -296,7 +296,7 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			memory := plan.Memory{UID: tc.foo.UID, Generation: tc.foo.Generation, Ledger: tc.ledger}
-			c := play(t, plan.State{Foo: tc.foo, Deployment: tc.dep, Memory: memory}, tc.replies...)
+			c := play(t, world{Foo: tc.foo, Deployment: tc.dep, Memory: memory}, tc.replies...)
 			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
@@ -393,7 +393,7 @@ func TestTheCauseOfAReplicaFailure(t *testing.T) {
 					want = report + ". See its conditions: kubectl -n default get deployment " + name + " -o yaml"
 					second = want
 				}
-				c := play(t, plan.State{Foo: foo, Deployment: dep})
+				c := play(t, world{Foo: foo, Deployment: dep})
 				got := []string{c.message(), meta.FindStatusCondition(c.conditions(), "Stalled").Message, c.event().Note}
 				if diff := cmp.Diff([]string{want, second, second}, got); diff != "" {
 					t.Errorf("%s: wrong messages of Ready, Stalled and the event (-want +got):\n%s", condition, diff)
@@ -402,7 +402,7 @@ func TestTheCauseOfAReplicaFailure(t *testing.T) {
 		})
 	}
 	foo := newFoo()
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, deadlineExceeded)})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, deadlineExceeded)})
 	if strings.Contains(c.message(), "forbidden") {
 		t.Errorf("the deadline has a cause: %q", c.message())
 	}
@@ -439,7 +439,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	r := newRandom()
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		check(t, play(t, state))
 		for range 4 {
 			state.Memory = someMemory(r, state)
@@ -453,7 +453,7 @@ func TestMessages(t *testing.T) {
 		}
 	})
 	foo := newFoo(withReplicas(3))
-	for _, state := range []plan.State{
+	for _, state := range []world{
 		{Foo: foo, Memory: overriddenMemory(foo), Deployment: newDeployment(foo, scaled(5))},
 		{Foo: foo, Deployment: newDeployment(foo, noReplicaSet)},
 		{Foo: newFoo(withReplicas(-1))},
@@ -475,9 +475,9 @@ func TestMessages(t *testing.T) {
 		nil, named("api", "web-1"), named("api", "api-2"), named("api", "api-2", deletedFoo),
 	} {
 		dep := earlier(named("api", "web-1"), "web-1")
-		check(t, play(t, plan.State{Foo: foo, Deployment: dep, Owner: owner}))
+		check(t, play(t, world{Foo: foo, Deployment: dep, Owner: owner}))
 	}
-	check(t, play(t, plan.State{Foo: foo}, returns(plan.CreateDeployment, newDeployment(foo, scaled(5)))))
+	check(t, play(t, world{Foo: foo}, returns(plan.CreateDeployment, newDeployment(foo, scaled(5)))))
 	for _, reason := range []string{
 		"Available", "Creating", "DeploymentPaused", "FieldsOverridden", "Invalid", "NameCycle", "NameTaken", "NotOwned",
 		"Paused", "ProgressDeadlineExceeded", "Progressing", "Refused", "Renaming", "ReplicaFailure",

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -66,7 +65,7 @@ func (s *State) recordDone(step *Step, answer Answer) {
 		report := s.overriddenReport(step.Patch.Fields)
 		s.repeat(step.Op, report.Reason != "", report)
 	case DeleteDeployment:
-		s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *appsv1.Deployment) bool {
+		s.Previous = slices.DeleteFunc(slices.Clone(s.Previous), func(dep *Observed) bool {
 			return dep.UID == step.Deployment.UID
 		})
 	case UpdateStatus:
@@ -82,7 +81,7 @@ func (s *State) recordDone(step *Step, answer Answer) {
 }
 
 // recordCreated takes a new Deployment. Something may have changed it on its way in, or may keep deleting it.
-func (s *State) recordCreated(op Op, created *appsv1.Deployment) {
+func (s *State) recordCreated(op Op, created *Observed) {
 	if s.hadDeployment() {
 		limited, report := s.repeats(op) >= freeRepeats, ConditionError{}
 		if limited {

@@ -19,8 +19,8 @@ import (
 // Three conflicts in a row are normal work. The fourth counts as a refusal, and is reported.
 func TestConflictsInARow(t *testing.T) {
 	three, moved := newFoo(withReplicas(3)), renamed()
-	patch := plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}
-	remove := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
+	patch := world{Foo: three, Deployment: newDeployment(three, scaled(5))}
+	remove := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1"))}
 	rows := func(first, again, report string) []string {
 		return []string{
 			first + "; retry in 5ms as expected", again + "; retry in 10ms as expected", again + "; retry in 20ms as expected",
@@ -30,17 +30,17 @@ func TestConflictsInARow(t *testing.T) {
 	patches := rows("patch spec.replicas; no report", "get web-1, patch spec.replicas; no report", "Refused")
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 		err   error
 		want  []string
 	}{
 		{
-			name: "create of what exists", state: plan.State{Foo: three}, verb: plan.CreateDeployment, err: exists,
+			name: "create of what exists", state: world{Foo: three}, verb: plan.CreateDeployment, err: exists,
 			want: rows("create web-1; no report", "get web-1, create web-1; no report", "Refused"),
 		},
 		{
-			name: "create in no namespace", state: plan.State{Foo: three}, verb: plan.CreateDeployment, err: notFound,
+			name: "create in no namespace", state: world{Foo: three}, verb: plan.CreateDeployment, err: notFound,
 			want: rows("create web-1; no report", "get web-1, create web-1; no report", "Refused"),
 		},
 		{
@@ -57,7 +57,7 @@ func TestConflictsInARow(t *testing.T) {
 			want: rows(deleteOld+"; no report", deleteOld+"; no report", "Available"),
 		},
 		{
-			name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus,
+			name: "status", state: world{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus,
 			err: conflict, want: rows("nothing; Available", "get Foo; Available", ""),
 		},
 	} {
@@ -73,7 +73,7 @@ func TestTheFourthConflictIsReported(t *testing.T) {
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
 		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Expected: true},
 	}}
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory},
 		fails(plan.PatchDeployment, conflict))
 	want := strings.Replace(cannotPatch, "Refused", "RequestFailed", 1) + "the API server reports a conflict: " +
 		`Operation cannot be fulfilled on deployments.apps "web-1": the object has been modified` + passes
@@ -86,7 +86,7 @@ func TestTheFourthConflictIsReported(t *testing.T) {
 func TestWhatFollowsAFailedWrite(t *testing.T) {
 	foo := renamed()
 	differs := newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x"))
-	state := plan.State{Foo: foo, Deployment: differs, Previous: all(earlier(foo, "web-1"))}
+	state := world{Foo: foo, Deployment: differs, Previous: all(earlier(foo, "web-1"))}
 	const patch = "patch " + inManagedBy
 	for _, tc := range []struct {
 		name    string
@@ -137,7 +137,7 @@ func TestWhatFollowsAFailedWrite(t *testing.T) {
 // a Deployment is read before another create. When it fails again, the status reports it while it backs off.
 func TestAnUnknownOutcome(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{Foo: foo}
+	state := world{Foo: foo}
 	for _, err := range []error{noResponse, serverFails, apierrors.NewTimeoutError("etcd", 1)} {
 		c := play(t, state, fails(plan.CreateDeployment, err))
 		if c.outcome.Reason != plan.NextStep || !c.end.Memory.Wrote {
@@ -164,13 +164,13 @@ func TestASuccessEndsARowOfConflicts(t *testing.T) {
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
 		op(plan.PatchDeployment, "web-1"): {Count: 3, Until: now, Expected: true},
 	}}
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: memory})
 	if attempt, found := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-1")]; found {
 		t.Errorf("after a success the ledger has %+v", attempt)
 	}
 
 	moved := renamed() // Here a deletion ends the sync early.
-	c = play(t, plan.State{
+	c = play(t, world{
 		Foo: moved, Deployment: newDeployment(moved, scaled(5)), Previous: all(earlier(moved, "web-1")),
 		Memory: plan.Memory{UID: moved.UID, Generation: moved.Generation, Ledger: ledger{
 			op(plan.PatchDeployment, "web-3"): {Count: 3, Until: now, Expected: true},
@@ -186,22 +186,22 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 	three, moved := newFoo(withReplicas(3)), renamed()
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		verb  plan.Verb
 	}{
-		{name: "create", state: plan.State{Foo: three}, verb: plan.CreateDeployment},
+		{name: "create", state: world{Foo: three}, verb: plan.CreateDeployment},
 		{
 			name:  "patch",
-			state: plan.State{Foo: three, Deployment: newDeployment(three, scaled(5))}, verb: plan.PatchDeployment,
+			state: world{Foo: three, Deployment: newDeployment(three, scaled(5))}, verb: plan.PatchDeployment,
 		},
 		{
 			name: "delete",
-			state: plan.State{
+			state: world{
 				Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")),
 			},
 			verb: plan.DeleteDeployment,
 		},
-		{name: "status", state: plan.State{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
+		{name: "status", state: world{Foo: three, Deployment: newDeployment(three)}, verb: plan.UpdateStatus},
 	} {
 		c := play(t, tc.state, fails(tc.verb, namespaceTerminating()))
 		if want := (plan.Outcome{Kind: plan.Terminal}); c.outcome != want {
@@ -217,14 +217,14 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 func TestAStatusWriteEndsTheSync(t *testing.T) {
 	foo := newFoo()
 	stored := newFoo(withReplicas(9))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo), Now: now}
+	state := world{Foo: foo, Deployment: newDeployment(foo), Now: now}.state()
 	stored.Status = state.Next().Foo.Status
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo)},
-		reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: stored}})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo)},
+		reply{verb: plan.UpdateStatus, answer: &answer{foo: stored}})
 	if diff := cmp.Diff("nothing; Available; done", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
-	if step := c.end.Next(); step != nil {
+	if step := c.state.Next(); step != nil {
 		t.Errorf("after the status: %s", wordsOf(step))
 	}
 }
@@ -233,13 +233,13 @@ func TestAStatusWriteEndsTheSync(t *testing.T) {
 func TestNothingFollowsTheEnd(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	for name, c := range map[string]conversation{
-		"a conflict": play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
+		"a conflict": play(t, world{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
 			fails(plan.PatchDeployment, conflict)),
-		"a read without an answer": play(t, plan.State{Foo: newFoo(observed)}, fails(plan.ReadFoo, noResponse)),
-		"a Foo that is gone":       play(t, plan.State{Foo: newFoo(observed)}, finds(nil)),
-		"nothing that is left":     play(t, plan.State{Foo: newFoo(withPaused)}),
+		"a read without an answer": play(t, world{Foo: newFoo(observed)}, fails(plan.ReadFoo, noResponse)),
+		"a Foo that is gone":       play(t, world{Foo: newFoo(observed)}, finds(nil)),
+		"nothing that is left":     play(t, world{Foo: newFoo(withPaused)}),
 	} {
-		if step := c.end.Next(); step != nil {
+		if step := c.state.Next(); step != nil {
 			t.Errorf("after %s: %s", name, wordsOf(step))
 		}
 	}
@@ -248,7 +248,7 @@ func TestNothingFollowsTheEnd(t *testing.T) {
 // A deletion that finds nothing has succeeded.
 func TestADeletionOfWhatIsGoneIsDone(t *testing.T) {
 	foo := renamed()
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))},
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"))},
 		fails(plan.DeleteDeployment, notFound))
 	if diff := cmp.Diff("get Foo, get web-3, delete web-1; Available; done", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
@@ -261,7 +261,7 @@ func TestADeletionOfWhatIsGoneIsDone(t *testing.T) {
 // The delays of the ledger begin when the answer comes, and what is left of them is counted from the last answer.
 func TestADelayBeginsAtTheAnswer(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5))}
+	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5))}
 	c := play(t, state, slowly(fails(plan.PatchDeployment, forbidden), seconds(7)),
 		slowly(succeeds(plan.UpdateStatus), 2*time.Millisecond))
 	attempt := c.end.Memory.Ledger[op(plan.PatchDeployment, "web-1")]
@@ -283,7 +283,7 @@ func TestTheStatusIsWrittenForTheFooThatWasRead(t *testing.T) {
 		withConditions(metav1.Condition{
 			Type: "Ready", Status: "False", Reason: "Refused", LastTransitionTime: metav1.Unix(1, 0),
 		}))
-	c := play(t, plan.State{Foo: newFoo(observed)}, finds(live))
+	c := play(t, world{Foo: newFoo(observed)}, finds(live))
 	sent := c.step(plan.UpdateStatus).Foo
 	if sent.ResourceVersion != "99" {
 		t.Errorf("resourceVersion %s, want that of the live Foo", sent.ResourceVersion)
@@ -296,7 +296,7 @@ func TestTheStatusIsWrittenForTheFooThatWasRead(t *testing.T) {
 // The Foo has changed after a patch of this sync was refused. The refusal is no success: it is logged and retried.
 func TestARefusalBeforeTheFooHasChangedIsRetried(t *testing.T) {
 	foo := renamed()
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))}
+	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))}
 	for name, live := range map[string]*v1alpha1.Foo{
 		"it is gone":                nil,
 		"it has a newer generation": renamed(withGeneration(4)),
@@ -318,7 +318,7 @@ func TestARefusalBeforeTheFooHasChangedIsRetried(t *testing.T) {
 // The create was done, whatever came after it. If the Deployment is gone before a status was stored, the Foo is read
 // before it is created again.
 func TestAFailureAfterAWriteDoesNotForgetTheWrite(t *testing.T) {
-	c := play(t, plan.State{Foo: newFoo(withReplicas(3))}, fails(plan.UpdateStatus, forbidden))
+	c := play(t, world{Foo: newFoo(withReplicas(3))}, fails(plan.UpdateStatus, forbidden))
 	if !c.end.Memory.Wrote {
 		t.Error("the create is forgotten")
 	}
@@ -329,7 +329,7 @@ func TestAConflictOfTheStatusDropsNothing(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	unwanted := op(plan.PatchDeployment, "web-1")
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{unwanted: until(0)}}
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo), Memory: memory}, fails(plan.UpdateStatus, conflict))
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo), Memory: memory}, fails(plan.UpdateStatus, conflict))
 	if _, found := c.end.Memory.Ledger[unwanted]; !found {
 		t.Errorf("the ledger has %v", c.end.Memory.Ledger)
 	}
@@ -341,10 +341,10 @@ func TestAStatusOfWhichAnotherConditionIsChangedIsStored(t *testing.T) {
 		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.NewTime(now),
 	}
 	foo := newFoo(withReplicas(3), withConditions(audited))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo)}
+	state := world{Foo: foo, Deployment: newDeployment(foo)}
 	stored := play(t, state).step(plan.UpdateStatus).Foo.DeepCopy()
 	stored.Status.Conditions[0].Message = "changed on its way in"
-	c := play(t, state, reply{verb: plan.UpdateStatus, answer: &plan.Answer{Foo: stored}})
+	c := play(t, state, reply{verb: plan.UpdateStatus, answer: &answer{foo: stored}})
 	if c.outcome.Kind != plan.Done {
 		t.Errorf("outcome %+v, want done", c.outcome)
 	}
@@ -353,7 +353,7 @@ func TestAStatusOfWhichAnotherConditionIsChangedIsStored(t *testing.T) {
 // Another controller keeps a condition of its own in the status. It undoes nothing, so what is reported is not delayed.
 func TestAConditionOfAnotherControllerDoesNotDelayTheReport(t *testing.T) {
 	foo := newFoo(withReplicas(9))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo, rollout(9, 9, 0)), Now: now}
+	state := world{Foo: foo, Deployment: newDeployment(foo, rollout(9, 9, 0)), Now: now}
 	for n := int32(0); n <= 9; n++ {
 		state.Deployment = newDeployment(foo, rollout(9, 9, n))
 		c := play(t, state)
@@ -384,7 +384,7 @@ func TestADeletionThatIsNotFoundAgainAndAgainBacksOff(t *testing.T) {
 	denied := apierrors.NewGenericServerResponse(404, "delete", deployments, "", "admission webhook denied the request",
 		0, true)
 	moved := renamed()
-	state := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")), Now: now}
+	state := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")), Now: now}
 	sent := 0
 	for range 20 { // 20 events within 20 s.
 		c := play(t, state, fails(plan.DeleteDeployment, denied))
@@ -404,7 +404,7 @@ func TestADeletionThatIsNotFoundAgainAndAgainBacksOff(t *testing.T) {
 // The message of a conflict has resourceVersions, which differ from try to try: the status does not repeat them.
 func TestADeletionThatConflictsHasOneMessage(t *testing.T) {
 	moved := renamed()
-	state := plan.State{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")), Now: now}
+	state := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")), Now: now}
 	messages := map[string]bool{}
 	for n := range 10 {
 		c := play(t, state, fails(plan.DeleteDeployment, apierrors.NewConflict(deployments, "web-1",
@@ -423,7 +423,7 @@ func TestADeletionThatConflictsHasOneMessage(t *testing.T) {
 // Another controller overwrites the status again and again. A patch that was refused backs off all the same.
 func TestAFightOverTheStatusKeepsTheBackoffOfARefusedPatch(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Now: now}
+	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Now: now}
 	patches := 0
 	for second := range 600 {
 		state.Now = now.Add(seconds(second))
@@ -444,11 +444,12 @@ func TestAFightOverTheStatusKeepsTheBackoffOfARefusedPatch(t *testing.T) {
 func TestTheWorkForPreviousDeploymentsIsLinear(t *testing.T) {
 	foo := renamed()
 	allocations := func(n int) float64 {
-		state := plan.State{Foo: foo, Deployment: newDeployment(foo, available(1)), Now: now}
+		state := world{Foo: foo, Deployment: newDeployment(foo, available(1)), Now: now}
 		for i := range n {
 			state.Previous = append(state.Previous, earlier(foo, fmt.Sprintf("web-1-%d", i)))
 		}
-		return testing.AllocsPerRun(3, func() { fresh := state; fresh.Next() })
+		observed := state.state()
+		return testing.AllocsPerRun(3, func() { fresh := observed; fresh.Next() })
 	}
 	if few, many := allocations(100), allocations(400); many > 6*few {
 		t.Errorf("%.0f allocations for 100 previous Deployments, %.0f for 400", few, many)

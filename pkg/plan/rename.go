@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
@@ -17,54 +15,56 @@ import (
 // hash of the name too.
 
 // previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name.
-func (s *State) previous() []*appsv1.Deployment {
-	return slices.DeleteFunc(byName(s.Previous), func(dep *appsv1.Deployment) bool {
+func (s *State) previous() []*Observed {
+	return slices.DeleteFunc(byName(s.Previous), func(dep *Observed) bool {
 		return dep.DeletionTimestamp != nil || !isMadeFor(s.Foo, dep)
 	})
 }
 
 // byName returns deps in the order of their names, so that messages do not depend on the order of a cache.
-func byName(deps []*appsv1.Deployment) []*appsv1.Deployment {
-	return slices.SortedFunc(slices.Values(deps), func(a, b *appsv1.Deployment) int { return cmp.Compare(a.Name, b.Name) })
+func byName(deps []*Observed) []*Observed {
+	return slices.SortedFunc(slices.Values(deps), func(a, b *Observed) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // isMadeFor reports whether dep was made for foo under its present name, and is no copy.
-func isMadeFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
-	return dep.Labels[v1alpha1.LabelMadeFor] == madeFor(foo, dep.Name)
+func isMadeFor(foo *v1alpha1.Foo, dep *Observed) bool {
+	return dep.MadeFor == madeFor(foo, dep.Name)
 }
 
 // newestWrittenGeneration returns the newest generation of the Foo that its Deployment, or a previous one, was written
 // for.
 func (s *State) newestWrittenGeneration() int64 {
-	newest := generationOf(s.Deployment)
+	newest := s.Deployment.WrittenFor
 	for _, dep := range s.previous() {
-		newest = max(newest, generationOf(dep))
+		newest = max(newest, dep.WrittenFor)
 	}
 	return newest
 }
 
 // servingPrevious returns the previous Deployment with the most available replicas, which serves until the new one can.
 // It is nil for a Foo without previous Deployments.
-func (s *State) servingPrevious() *appsv1.Deployment {
-	return largestBy(s.previous(), func(dep *appsv1.Deployment) int32 { return dep.Status.AvailableReplicas })
+func (s *State) servingPrevious() *Observed {
+	return largestBy(s.previous(), func(dep *Observed) int32 { return dep.Status.AvailableReplicas })
 }
 
 // largestPrevious returns the previous Deployment that is set to the most replicas, or nil.
-func (s *State) largestPrevious() *appsv1.Deployment { return largestBy(s.previous(), replicasOf) }
+func (s *State) largestPrevious() *Observed {
+	return largestBy(s.previous(), func(dep *Observed) int32 { return dep.Replicas })
+}
 
 // largestBy returns the first of deps with the largest size, nil for none.
-func largestBy(deps []*appsv1.Deployment, size func(*appsv1.Deployment) int32) *appsv1.Deployment {
+func largestBy(deps []*Observed, size func(*Observed) int32) *Observed {
 	if len(deps) == 0 {
 		return nil
 	}
-	return slices.MaxFunc(deps, func(a, b *appsv1.Deployment) int { return cmp.Compare(size(a), size(b)) })
+	return slices.MaxFunc(deps, func(a, b *Observed) int { return cmp.Compare(size(a), size(b)) })
 }
 
 // neededReplicas returns how many replicas of the Deployment must be available before the previous ones are deleted: as
 // many as the Foo asks for, or as the largest previous one is set to if that is less, and at least one, unless none are
 // asked for. What previous ones have available does not count: a pod that is not ready now may come back.
 func (s *State) neededReplicas() int32 {
-	set := replicasOf(s.largestPrevious())
+	set := s.largestPrevious().Replicas
 	asked := set
 	if s.Foo.Spec.Replicas != nil {
 		asked = *s.Foo.Spec.Replicas
@@ -83,7 +83,7 @@ func (s *State) canReplace() bool {
 	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil || len(s.previous()) == 0 {
 		return false
 	}
-	isCurrent := generationOf(dep) == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
+	isCurrent := dep.WrittenFor == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
 	return isCurrent && dep.Status.AvailableReplicas >= s.neededReplicas()
 }
 
@@ -102,7 +102,7 @@ func (s *State) describePrevious(r *readiness) string {
 
 // describeOther returns what there is to report of another Deployment of a Foo with this reason. serving is the
 // previous Deployment that serves, or nil; replaced is what canReplace returns, which costs too much to ask for each.
-func (s *State) describeOther(dep, serving *appsv1.Deployment, replaced bool, reason string) string {
+func (s *State) describeOther(dep, serving *Observed, replaced bool, reason string) string {
 	switch {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
@@ -139,7 +139,7 @@ func (s *State) failedDeletion() string {
 }
 
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.
-func (s *State) describeRefusedDeletion(dep *appsv1.Deployment) string {
+func (s *State) describeRefusedDeletion(dep *Observed) string {
 	refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report
 	if refused.Message == "" {
 		return ""

@@ -52,109 +52,109 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		sent    string
 		report  string
 	}{
 		{
 			name:  "the new Deployment does not exist",
-			state: plan.State{Previous: all(old)}, sent: "get Foo, create web-3",
+			state: world{Previous: all(old)}, sent: "get Foo, create web-3",
 			report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "there is no room for another one",
-			state: plan.State{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			state: world{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
 			sent:   "get Foo, create web-3",
 			report: reconciling + `Refused: Cannot create Deployment "web-3": ` + overQuota + kept + lasts,
 		},
 		{
 			name:  "the new one is just created",
-			state: plan.State{Deployment: now3(observedAt(0, 1), rollout(0, 0, 0)), Previous: all(old)},
+			state: world{Deployment: now3(observedAt(0, 1), rollout(0, 0, 0)), Previous: all(old)},
 			sent:  "nothing", report: movingTo3 + "0 of 3 replicas available" + serves,
 		},
 		{
 			name:  "the new one comes up",
-			state: plan.State{Deployment: now3(available(2)), Previous: all(old)},
+			state: world{Deployment: now3(available(2)), Previous: all(old)},
 			sent:  "nothing", report: movingTo3 + "2 of 3 replicas available" + serves,
 		},
 		{
 			name:  "the new one has been changed, and what it has available may be of before",
-			state: plan.State{Deployment: now3(observedAt(1, 2)), Previous: all(old)},
+			state: world{Deployment: now3(observedAt(1, 2)), Previous: all(old)},
 			sent:  "nothing", report: movingTo3 + "3 of 3 replicas available" + serves,
 		},
 		{
 			name:   "the previous one loses replicas meanwhile",
-			state:  plan.State{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
+			state:  world{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
 			sent:   "nothing",
 			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(serves, "3", "2"),
 		},
 		{
 			name:  "the new one does as well as the previous one",
-			state: plan.State{Deployment: now3(), Previous: all(old)}, sent: deleteOld, report: available3,
+			state: world{Deployment: now3(), Previous: all(old)}, sent: deleteOld, report: available3,
 		},
 		{
 			name:  "the new one does as well as the previous one, which had fewer",
-			state: plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
+			state: world{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
 			sent:  deleteOld, report: reconciling + "Progressing: 2 of 3 replicas available",
 		},
 		{
 			name:    "the new one does as well as the previous one, which had fewer and must not be deleted",
-			state:   plan.State{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
+			state:   world{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
 			replies: refusedDelete, sent: deleteOld,
 			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + lasts,
 		},
 		{
 			name:  "the previous one must not be deleted",
-			state: plan.State{Deployment: now3(), Previous: all(old)}, replies: refusedDelete,
+			state: world{Deployment: now3(), Previous: all(old)}, replies: refusedDelete,
 			sent: deleteOld, report: available3 + undeleted + overQuota + lasts,
 		},
 		{
 			name:  "a deletion had no answer a short time ago",
-			state: plan.State{Deployment: now3(), Previous: all(old), Memory: unanswered("web-1")},
+			state: world{Deployment: now3(), Previous: all(old), Memory: unanswered("web-1")},
 			sent:  "nothing", report: available3 + undeleted + noAnswer + triesAgain,
 		},
 		{
 			name:  "the previous one takes its time to end",
-			state: plan.State{Deployment: now3(), Previous: all(earlier(foo, "web-1", deleted))},
+			state: world{Deployment: now3(), Previous: all(earlier(foo, "web-1", deleted))},
 			sent:  "nothing", report: available3 + waitingGone,
 		},
 
 		{
 			name:  "the new one's pods find no room",
-			state: plan.State{Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(old)},
+			state: world{Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(old)},
 			sent:  "nothing", report: noRoom(reconciling, 1) + kept + cure,
 		},
 		{
 			name: "the new one's pods find no room, and the previous one's do not serve",
-			state: plan.State{
+			state: world{
 				Deployment: now3(replicaFailure, rollout(0, 0, 0)), Previous: all(earlier(foo, "web-1", available(0))),
 			},
 			sent: "nothing", report: noRoom(reconciling, 0) + strings.ReplaceAll(kept, "3", "0") + cure,
 		},
 		{
 			name: "the new one's pods find no room for too long",
-			state: plan.State{
+			state: world{
 				Deployment: now3(replicaFailure, deadlineExceeded, rollout(1, 1, 1)), Previous: all(old),
 			},
 			sent: "nothing", report: noRoom(stalled, 1) + kept + cure,
 		},
 		{
 			name:   "the new one does not come up",
-			state:  plan.State{Deployment: now3(deadlineExceeded, available(1)), Previous: all(old)},
+			state:  world{Deployment: now3(deadlineExceeded, available(1)), Previous: all(old)},
 			sent:   "nothing",
 			report: tooLate3 + "1 of 3 replicas available" + kept + seePods3,
 		},
 		{
 			name: "pods find no room although the previous one is being deleted",
-			state: plan.State{
+			state: world{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(earlier(foo, "web-1", deleted)),
 			},
 			sent: "nothing", report: noRoom(stalled, 1) + waitingGone + cure,
 		},
 		{
 			name: "pods find no room beside a copy, which will not make any",
-			state: plan.State{
+			state: world{
 				Deployment: now3(replicaFailure, rollout(1, 1, 1)), Previous: all(copied(now3(), "web-1-copy")),
 			},
 			sent: "nothing", report: noRoom(stalled, 1) + notMade + cure,
@@ -162,18 +162,18 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 
 		{
 			name:  "the new name is taken by another Foo",
-			state: plan.State{Deployment: rivals, Owner: rival, Previous: all(old)},
+			state: world{Deployment: rivals, Owner: rival, Previous: all(old)},
 			sent:  "nothing", report: taken3 + kept + yields,
 		},
 		{
 			name:   "the new name is no Foo's",
-			state:  plan.State{Deployment: now3(ownedBy()), Previous: all(old)},
+			state:  world{Deployment: now3(ownedBy()), Previous: all(old)},
 			sent:   "nothing",
 			report: stalled + "NotOwned: " + notOwnedReport("web-3", "it has no controller") + kept + handOver,
 		},
 		{
 			name:  "the new one is being deleted by a user",
-			state: plan.State{Deployment: now3(deleted), Previous: all(old)},
+			state: world{Deployment: now3(deleted), Previous: all(old)},
 			sent:  "nothing",
 			report: reconciling + `WaitingForDeletion: Deployment "web-3" is being deleted. It is created again afterwards` +
 				kept + strings.ReplaceAll(stillExists1, "web-1", "web-3"),
@@ -181,20 +181,20 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 
 		{
 			name:   "the name was changed twice",
-			state:  plan.State{Previous: all(between, earlier(foo, "web-1", available(1)))},
+			state:  world{Previous: all(between, earlier(foo, "web-1", available(1)))},
 			sent:   "get Foo, create web-3",
 			report: movingTo3 + "0 of 3 replicas available" + strings.ReplaceAll(serves, "with 3", "with 1") + quota2,
 		},
 		{
 			name:  "the previous one has lost all replicas but one",
-			state: plan.State{Deployment: now3(available(0)), Previous: all(earlier(foo, "web-1", available(1)))},
+			state: world{Deployment: now3(available(0)), Previous: all(earlier(foo, "web-1", available(1)))},
 			sent:  "nothing",
 			report: movingTo3 + "0 of 3 replicas available" +
 				`. Previous Deployment "web-1" keeps serving with 1 until then`,
 		},
 		{
 			name: "the name was changed twice, and both previous ones serve",
-			state: plan.State{
+			state: world{
 				Deployment: now3(available(1)),
 				Previous:   all(earlier(foo, "web-2"), earlier(foo, "web-1", available(2))),
 			},
@@ -204,24 +204,24 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "the new one does as well as both previous ones",
-			state: plan.State{Deployment: now3(), Previous: all(earlier(foo, "web-2", available(2)), old)},
+			state: world{Deployment: now3(), Previous: all(earlier(foo, "web-2", available(2)), old)},
 			sent:  deleteOld, report: available3,
 		},
 		{
 			name:  "the name was changed twice, and the last one is another Foo's",
-			state: plan.State{Deployment: rivals, Owner: rival, Previous: all(between, old)},
+			state: world{Deployment: rivals, Owner: rival, Previous: all(between, old)},
 			sent:  "nothing", report: taken3 + kept + quota2 + yields,
 		},
 		{
 			name: "the name was changed back",
-			state: plan.State{
+			state: world{
 				Deployment: now3(withFence("1")), Previous: all(earlier(foo, "web-2", available(2))),
 			},
 			sent: stampGeneration + ", " + readBoth + "delete web-2", report: available3,
 		},
 		{
 			name: "the name was changed back, and there is more to change",
-			state: plan.State{
+			state: world{
 				Deployment: now3(withFence("1"), scaled(1), available(1)),
 				Previous:   all(earlier(foo, "web-2", available(2))),
 			},
@@ -232,17 +232,17 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 
 		{
 			name:  "a copy is reported and left alone",
-			state: plan.State{Deployment: now3(), Previous: all(copied(now3(), "web-1-copy"))},
+			state: world{Deployment: now3(), Previous: all(copied(now3(), "web-1-copy"))},
 			sent:  "nothing", report: available3 + notMade,
 		},
 		{
 			name:  "a copy does not hide the previous one",
-			state: plan.State{Deployment: now3(), Previous: all(copied(old, "web-1-copy"), old)},
+			state: world{Deployment: now3(), Previous: all(copied(old, "web-1-copy"), old)},
 			sent:  deleteOld, report: available3 + notMade,
 		},
 		{
 			name:  "a copy that a user deletes",
-			state: plan.State{Deployment: now3(), Previous: all(deletedCopy)},
+			state: world{Deployment: now3(), Previous: all(deletedCopy)},
 			sent:  "nothing", report: available3 + `. Previous Deployment "web-1-copy" is being deleted`,
 		},
 	} {
@@ -334,7 +334,7 @@ func TestWhenAPreviousDeploymentIsDeleted(t *testing.T) {
 					if tc.deleted {
 						want = deleteOld
 					}
-					checkSent(t, want, play(t, plan.State{Foo: foo, Deployment: next, Previous: all(old)}).sent())
+					checkSent(t, want, play(t, world{Foo: foo, Deployment: next, Previous: all(old)}).sent())
 				})
 			}
 		}
@@ -355,116 +355,116 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  string
 	}{
-		{name: "nothing", state: plan.State{Deployment: of(), Previous: old()}, want: deleteOld},
-		{name: "foreign data", state: plan.State{Deployment: of(foreignData), Previous: old(foreignData)}, want: deleteOld},
+		{name: "nothing", state: world{Deployment: of(), Previous: old()}, want: deleteOld},
+		{name: "foreign data", state: world{Deployment: of(foreignData), Previous: old(foreignData)}, want: deleteOld},
 		{
 			name:  "pods of an earlier template count",
-			state: plan.State{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: deleteOld,
+			state: world{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: deleteOld,
 		},
 		{
 			name:  "some pods of the new one are refused, and it has enough",
-			state: plan.State{Deployment: of(replicaFailure, deadlineExceeded), Previous: old()}, want: deleteOld,
+			state: world{Deployment: of(replicaFailure, deadlineExceeded), Previous: old()}, want: deleteOld,
 		},
 		{
 			name:  "pods of the new one are refused, and it has too few",
-			state: plan.State{Deployment: of(replicaFailure, available(2)), Previous: old(available(0))}, want: "nothing",
+			state: world{Deployment: of(replicaFailure, available(2)), Previous: old(available(0))}, want: "nothing",
 		},
-		{name: "edits of it", state: plan.State{Deployment: of(), Previous: old(edited...)}, want: deleteOld},
+		{name: "edits of it", state: world{Deployment: of(), Previous: old(edited...)}, want: deleteOld},
 		{
 			name:  "the new one is set to less than the Foo asks for, and that may not be corrected yet",
-			state: plan.State{Deployment: of(scaled(1), rollout(1, 1, 1)), Previous: old(), Memory: overridden},
+			state: world{Deployment: of(scaled(1), rollout(1, 1, 1)), Previous: old(), Memory: overridden},
 			want:  "nothing",
 		},
 		{
 			name:  "the new one is set to more than the Foo asks for, and that may not be corrected yet",
-			state: plan.State{Deployment: of(scaled(5)), Previous: old(), Memory: overridden}, want: deleteOld,
+			state: world{Deployment: of(scaled(5)), Previous: old(), Memory: overridden}, want: deleteOld,
 		},
 
 		{
 			name:  "the status of the new one is not up to date",
-			state: plan.State{Deployment: of(observedAt(1, 2)), Previous: old()}, want: "nothing",
+			state: world{Deployment: of(observedAt(1, 2)), Previous: old()}, want: "nothing",
 		},
 		{
 			name:  "the status of the new one is of a version that the cache lacks",
-			state: plan.State{Deployment: of(observedAt(3, 2)), Previous: old()}, want: deleteOld,
+			state: world{Deployment: of(observedAt(3, 2)), Previous: old()}, want: deleteOld,
 		},
 		{
 			name:  "the new one is of an older generation: it is patched first",
-			state: plan.State{Deployment: of(withFence("2")), Previous: old()}, want: stampGeneration + ", " + deleteOld,
+			state: world{Deployment: of(withFence("2")), Previous: old()}, want: stampGeneration + ", " + deleteOld,
 		},
 		{
 			name:  "the new one is of an older generation, and may not be patched yet",
-			state: plan.State{Deployment: of(withFence("2")), Previous: old(), Memory: overridden}, want: "nothing",
+			state: world{Deployment: of(withFence("2")), Previous: old(), Memory: overridden}, want: "nothing",
 		},
 		{
 			name:  "the new one is of an unknown generation, and may not be patched yet",
-			state: plan.State{Deployment: of(withFence("x")), Previous: old(), Memory: overridden}, want: "nothing",
+			state: world{Deployment: of(withFence("x")), Previous: old(), Memory: overridden}, want: "nothing",
 		},
 		{
 			name:  "the new one differs: it is patched first, and its status is not up to date then",
-			state: plan.State{Deployment: of(scaled(2), rollout(2, 2, 2)), Previous: old()}, want: "patch spec.replicas",
+			state: world{Deployment: of(scaled(2), rollout(2, 2, 2)), Previous: old()}, want: "patch spec.replicas",
 		},
 		{
 			name: "the new one has no uid, so it is not patched", want: deleteOld,
-			state: plan.State{Deployment: of(scaled(2), withoutUID), Previous: old()},
+			state: world{Deployment: of(scaled(2), withoutUID), Previous: old()},
 		},
-		{name: "the new one does not exist", state: plan.State{Previous: old(edited...)}, want: "get Foo, create web-3"},
-		{name: "the new one is being deleted", state: plan.State{Deployment: of(deleted), Previous: old()}, want: "nothing"},
-		{name: "the new one is no Foo's", state: plan.State{Deployment: of(ownedBy()), Previous: old()}, want: "NotOwned"},
+		{name: "the new one does not exist", state: world{Previous: old(edited...)}, want: "get Foo, create web-3"},
+		{name: "the new one is being deleted", state: world{Deployment: of(deleted), Previous: old()}, want: "nothing"},
+		{name: "the new one is no Foo's", state: world{Deployment: of(ownedBy()), Previous: old()}, want: "NotOwned"},
 		{
 			name:  "the new one is another Foo's",
-			state: plan.State{Deployment: newDeployment(rival), Owner: rival, Previous: old()}, want: "NameTaken",
+			state: world{Deployment: newDeployment(rival), Owner: rival, Previous: old()}, want: "NameTaken",
 		},
 		{
 			name:  "the Foo is paused",
-			state: plan.State{Foo: renamed(withPaused), Deployment: of(), Previous: old()}, want: "nothing",
+			state: world{Foo: renamed(withPaused), Deployment: of(), Previous: old()}, want: "nothing",
 		},
 		{
 			name:  "the Foo is invalid",
-			state: plan.State{Foo: renamed(withReplicas(-1)), Deployment: of(), Previous: old()}, want: "Invalid",
+			state: world{Foo: renamed(withReplicas(-1)), Deployment: of(), Previous: old()}, want: "Invalid",
 		},
 
-		{name: "it is being deleted", state: plan.State{Deployment: of(), Previous: old(deleted)}, want: "nothing"},
+		{name: "it is being deleted", state: world{Deployment: of(), Previous: old(deleted)}, want: "nothing"},
 		{
 			name:  "its made-for label is of another Foo",
-			state: plan.State{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, foreignMark))}, want: "nothing",
+			state: world{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, foreignMark))}, want: "nothing",
 		},
 		{
 			name:  "its made-for label is of the new name",
-			state: plan.State{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, newMark))}, want: "nothing",
+			state: world{Deployment: of(), Previous: old(withLabel(v1alpha1.LabelMadeFor, newMark))}, want: "nothing",
 		},
-		{name: "it has no label", state: plan.State{Deployment: of(), Previous: old(withoutLabels)}, want: "nothing"},
+		{name: "it has no label", state: world{Deployment: of(), Previous: old(withoutLabels)}, want: "nothing"},
 		{
 			name:  "a copy is kept, and keeps nothing",
-			state: plan.State{Deployment: of(), Previous: append(old(), copied(of(scaled(9)), "a-copy"))}, want: deleteOld,
+			state: world{Deployment: of(), Previous: append(old(), copied(of(scaled(9)), "a-copy"))}, want: deleteOld,
 		},
 		{
 			name:  "the name was changed back",
-			state: plan.State{Deployment: of(withFence("1")), Previous: all(web2(withFence("2"), available(0)))},
+			state: world{Deployment: of(withFence("1")), Previous: all(web2(withFence("2"), available(0)))},
 			want:  stampGeneration + ", " + readBoth + "delete web-2",
 		},
 
 		{
 			name:  "of several the one that is set to most counts: it has as many",
-			state: plan.State{Deployment: of(), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: deleteOld,
+			state: world{Deployment: of(), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: deleteOld,
 		},
 		{
 			name:  "of several the one that is set to most counts: it has fewer",
-			state: plan.State{Deployment: of(available(2)), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: "nothing",
+			state: world{Deployment: of(available(2)), Previous: append(old(scaled(1)), web2(scaled(5)))}, want: "nothing",
 		},
 		{
 			name: "of several the one that is set to most counts, when the Foo sets no number",
-			state: plan.State{
+			state: world{
 				Foo: unset, Deployment: of(rollout(4, 4, 4)), Previous: append(old(scaled(4)), web2(scaled(5), available(0))),
 			},
 			want: "nothing",
 		},
 		{
 			name:  "one that is being deleted does not count",
-			state: plan.State{Deployment: of(available(1)), Previous: append(old(scaled(1)), web2(deleted))}, want: deleteOld,
+			state: world{Deployment: of(available(1)), Previous: append(old(scaled(1)), web2(deleted))}, want: deleteOld,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 		op(plan.DeleteDeployment, "old-00"): refused(2, 0), op(plan.DeleteDeployment, "old-01"): refused(1, 0),
 		op(plan.DeleteDeployment, "old-02"): refused(3, seconds(1)),
 	}}
-	state := plan.State{Foo: foo, Deployment: newDeployment(foo), Previous: previous, Memory: memory}
+	state := world{Foo: foo, Deployment: newDeployment(foo), Previous: previous, Memory: memory}
 	var names []string
 	for range len(previous) {
 		c := play(t, state)
@@ -517,7 +517,7 @@ func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 // A refused deletion is the one of its sync: another one is tried by the next sync.
 func TestARefusedDeletionKeepsNoOtherOne(t *testing.T) {
 	foo := renamed()
-	state := plan.State{
+	state := world{
 		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
 	}
 	refused := play(t, state, fails(plan.DeleteDeployment, forbidden))
@@ -550,48 +550,48 @@ func TestADeploymentThatIsTooSmall(t *testing.T) {
 	complete := func(n int32) *appsv1.Deployment { return newDeployment(unset, scaled(n), rollout(n, n, n)) }
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		want  string
 	}{
 		{
 			name:  "an autoscaler or a policy has set one",
-			state: plan.State{Deployment: complete(1), Previous: old(9)},
+			state: world{Deployment: complete(1), Previous: old(9)},
 			want:  moving(9, 1) + serves(9) + advice(9),
 		},
 		{
 			name:  "somebody has set none",
-			state: plan.State{Deployment: complete(0), Previous: old(9, available(2))},
+			state: world{Deployment: complete(0), Previous: old(9, available(2))},
 			want:  moving(9, 0) + serves(2) + advice(9),
 		},
 		{
 			name:  "the previous one has lost its pods",
-			state: plan.State{Deployment: complete(1), Previous: old(9, available(0))},
+			state: world{Deployment: complete(1), Previous: old(9, available(0))},
 			want: moving(9, 1) + `. Previous Deployment "web-1" (0 available) is kept until its replacement is available` +
 				advice(9),
 		},
 		{
 			name: "of several the one that is set to most counts",
-			state: plan.State{Deployment: complete(4), Previous: append(
+			state: world{Deployment: complete(4), Previous: append(
 				old(5), earlier(three, "web-2", scaled(2), available(0)))},
 			want: moving(5, 4) + serves(5) + quota2 + advice(5),
 		},
 		{
 			name:  "it has as many",
-			state: plan.State{Deployment: complete(9), Previous: old(9)}, want: "True Available: 9 of 9 replicas available",
+			state: world{Deployment: complete(9), Previous: old(9)}, want: "True Available: 9 of 9 replicas available",
 		},
 		{
 			name:  "the Foo sets the number",
-			state: plan.State{Foo: renamed(withReplicas(1)), Deployment: complete(1), Previous: old(9)},
+			state: world{Foo: renamed(withReplicas(1)), Deployment: complete(1), Previous: old(9)},
 			want:  "True Available: 1 of 1 replicas available",
 		},
 		{
 			name:  "it is not complete: then it comes up",
-			state: plan.State{Deployment: newDeployment(unset, scaled(2), rollout(2, 2, 1)), Previous: old(9)},
+			state: world{Deployment: newDeployment(unset, scaled(2), rollout(2, 2, 1)), Previous: old(9)},
 			want:  movingTo3 + "1 of 2 replicas available" + serves(9),
 		},
 		{
 			name:  "a previous one that is being deleted needs no replacement",
-			state: plan.State{Deployment: complete(1), Previous: old(9, deleted)},
+			state: world{Deployment: complete(1), Previous: old(9, deleted)},
 			want:  "True Available: 1 of 1 replicas available" + waitingGone,
 		},
 	} {
@@ -625,84 +625,84 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		want    string
 	}{
-		{name: "a create beside any needs a read", state: plan.State{Previous: all(old("2"))}, want: read + "create web-1"},
+		{name: "a create beside any needs a read", state: world{Previous: all(old("2"))}, want: read + "create web-1"},
 		{
 			name:  "a create beside a copy needs a read",
-			state: plan.State{Previous: all(copied(old("4"), "copy"))}, want: read + "create web-1",
+			state: world{Previous: all(copied(old("4"), "copy"))}, want: read + "create web-1",
 		},
 		{
 			name:  "a create beside one being deleted needs a read: the Foo may be gone too",
-			state: plan.State{Previous: all(old("4", deleted))}, want: read + "create web-1",
+			state: world{Previous: all(old("4", deleted))}, want: read + "create web-1",
 		},
-		{name: "a patch beside an older one", state: plan.State{Deployment: edited, Previous: all(old("2"))}, want: patch},
+		{name: "a patch beside an older one", state: world{Deployment: edited, Previous: all(old("2"))}, want: patch},
 		{
 			name:  "a patch beside one of the same",
-			state: plan.State{Deployment: edited, Previous: all(old("3"))}, want: patch,
+			state: world{Deployment: edited, Previous: all(old("3"))}, want: patch,
 		},
 		{
 			name:  "a patch beside a newer one needs a read",
-			state: plan.State{Deployment: edited, Previous: all(old("4"))}, want: read + patch,
+			state: world{Deployment: edited, Previous: all(old("4"))}, want: read + patch,
 		},
 		{
 			name:  "a patch beside a newer one and others",
-			state: plan.State{Deployment: edited, Previous: all(old("2"), old("4"), old("3"))}, want: read + patch,
+			state: world{Deployment: edited, Previous: all(old("2"), old("4"), old("3"))}, want: read + patch,
 		},
 		{
 			name:  "a patch beside the copy of a newer one",
-			state: plan.State{Deployment: edited, Previous: all(copied(old("4"), "copy"))}, want: patch,
+			state: world{Deployment: edited, Previous: all(copied(old("4"), "copy"))}, want: patch,
 		},
 		{
 			name:  "a patch beside a newer one that is being deleted",
-			state: plan.State{Deployment: edited, Previous: all(old("4", deleted))}, want: patch,
+			state: world{Deployment: edited, Previous: all(old("4", deleted))}, want: patch,
 		},
 		{
 			name:  "a patch beside one that has no number",
-			state: plan.State{Deployment: edited, Previous: all(old("x"))}, want: patch,
+			state: world{Deployment: edited, Previous: all(old("x"))}, want: patch,
 		},
 		{
 			name: "a patch that backs off beside a newer one",
-			state: plan.State{
+			state: world{
 				Deployment: edited, Previous: all(old("4")), Memory: overriddenMemory(foo),
 			},
 			want: "nothing",
 		},
 		{
 			name:  "nothing to be patched beside a newer one",
-			state: plan.State{Deployment: stamped("3"), Previous: all(old("4"))}, want: "nothing",
+			state: world{Deployment: stamped("3"), Previous: all(old("4"))}, want: "nothing",
 		},
 		{
 			name:  "the named one's is newer",
-			state: plan.State{Deployment: stamped("4"), Previous: all(old("2"))}, want: read + stampGeneration,
+			state: world{Deployment: stamped("4"), Previous: all(old("2"))}, want: read + stampGeneration,
 		},
 		{
 			name:  "that of a Deployment of another Foo does not count",
-			state: plan.State{Deployment: newDeployment(newFoo(withUID("other")), withFence("4"))}, want: "WaitingForName",
+			state: world{Deployment: newDeployment(newFoo(withUID("other")), withFence("4"))}, want: "WaitingForName",
 		},
 
 		{
 			name:  "the Foo is really newer",
-			state: plan.State{Deployment: edited, Previous: all(old("4"))}, replies: live(withGeneration(4)), want: end,
+			state: world{Deployment: edited, Previous: all(old("4"))}, replies: live(withGeneration(4)), want: end,
 		},
 		{
 			name:  "the label is wrong, and there is something to create",
-			state: plan.State{Previous: all(old("4"))}, want: read + "create web-1",
+			state: world{Previous: all(old("4"))}, want: read + "create web-1",
 		},
 		{
 			name:  "the label is wrong, and the new one could take over",
-			state: plan.State{Deployment: newDeployment(foo), Previous: all(old("4"))},
+			state: world{Deployment: newDeployment(foo), Previous: all(old("4"))},
 			want:  read + "get web-1, delete web-4",
 		},
 		{
 			name:  "a paused Foo needs no read",
-			state: plan.State{Foo: newFoo(withGeneration(3), withPaused), Previous: all(old("4"))}, want: "nothing",
+			state: world{Foo: newFoo(withGeneration(3), withPaused), Previous: all(old("4"))}, want: "nothing",
 		},
 		{
 			name:  "an invalid Foo needs no read",
-			state: plan.State{Foo: newFoo(withGeneration(3), withReplicas(-1)), Previous: all(old("4"))}, want: "Invalid",
+			state: world{Foo: newFoo(withGeneration(3), withReplicas(-1)), Previous: all(old("4"))}, want: "Invalid",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -746,7 +746,7 @@ func TestACreateHasTheReplicasOfThePreviousDeployment(t *testing.T) {
 			}
 			want := plan.Deployment(tc.foo)
 			want.Spec.Replicas = &tc.want
-			got := play(t, plan.State{Foo: tc.foo, Previous: tc.previous}).step(plan.CreateDeployment).Deployment
+			got := play(t, world{Foo: tc.foo, Previous: tc.previous}).step(plan.CreateDeployment).Create
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong Deployment (-want +got):\n%s", diff)
 			}
@@ -785,7 +785,7 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			state := plan.State{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1"))}
+			state := world{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1"))}
 			got := *play(t, state, tc.replies...).status()
 			got.Conditions = nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -819,7 +819,7 @@ func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 		{name: "the Deployment does not exist", want: kept},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, plan.State{
+			c := play(t, world{
 				Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: nothingWorks,
 			})
 			checkSent(t, "nothing", c.sent())
@@ -842,35 +842,35 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 	api := named("api", "api-2")
 	for _, tc := range []struct {
 		name    string
-		state   plan.State
+		state   world
 		replies []reply
 		want    string
 	}{
 		{
 			name:  "it is paused",
-			state: plan.State{Foo: renamed(withPaused)},
+			state: world{Foo: renamed(withPaused)},
 			want: "False " + strings.ReplaceAll(pausedPrefix, "web-1", "web-3") + "does not exist" + others +
 				`Previous Deployment "c" ` + "(3 available) is kept while this Foo is paused" + unpause,
 		},
 		{
 			name:  "it is invalid",
-			state: plan.State{Foo: renamed(withReplicas(-1))},
+			state: world{Foo: renamed(withReplicas(-1))},
 			want:  stalled + "Invalid: spec.replicas is -1. Set 0 or more, or remove it" + keptInvalid + editWeb,
 		},
 		{
 			name:  "it waits for a name",
-			state: plan.State{Foo: foo, Deployment: earlier(api, "web-3"), Owner: api},
+			state: world{Foo: foo, Deployment: earlier(api, "web-3"), Owner: api},
 			want: reconciling + `WaitingForName: Waiting for Foo "api" to move from Deployment "web-3" to "api-2"` +
 				kept + ". See: kubectl -n default describe foo api",
 		},
 		{
 			name:  "something is refused",
-			state: plan.State{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
+			state: world{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
 			want: reconciling + `RequestFailed: Cannot create Deployment "web-3": the API server has too many requests: slow down` +
 				kept + passes,
 		},
 		{
-			name: "there is no Deployment", state: plan.State{Foo: foo},
+			name: "there is no Deployment", state: world{Foo: foo},
 			want: movingTo3 + "0 of 3 replicas available" + others + `Previous Deployment "c" keeps serving with 3 until then`,
 		},
 	} {
@@ -892,7 +892,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 // Names have up to 253 characters, and of previous Deployments there may be any number.
 func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 	foo := renamed()
-	state := plan.State{Foo: foo}
+	state := world{Foo: foo}
 	for i := range 40 {
 		name := strings.Repeat("x", 250) + string(rune('a'+i%26)) + string(rune('a'+i/26))
 		state.Previous = append(state.Previous, earlier(foo, name))
@@ -910,7 +910,7 @@ func TestTheRequestsOfARename(t *testing.T) {
 	old := all(earlier(foo, "web-1"))
 	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Wrote: true}
 	var got []string
-	for _, state := range []plan.State{
+	for _, state := range []world{
 		{Previous: old},
 		{Previous: old, Deployment: newDeployment(foo, unobserved)},
 		{Previous: old, Deployment: newDeployment(foo, available(0))},
@@ -942,14 +942,14 @@ func TestTheRequestsOfARename(t *testing.T) {
 // Deployment that replaces it were read just before.
 func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	deletes := 0
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		c := play(t, state)
 		for i, step := range c.steps {
 			if step.Verb != plan.DeleteDeployment {
 				continue
 			}
 			deletes++
-			checkDeletion(t, state, step.Deployment, c.end.Deployment)
+			checkDeletion(t, state, state.previous(step.Name), c.end.Deployment)
 			if i < 2 || c.steps[i-2].Verb != plan.ReadFoo || c.steps[i-1].Verb != plan.ReadDeployment {
 				t.Errorf("%s is not sent after two reads: %s", wordsOf(step), c.sent())
 			}
@@ -961,7 +961,7 @@ func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 }
 
 // checkDeletion checks that dep was the Foo's to delete, and that the one that replaces it has what is needed.
-func checkDeletion(t *testing.T, state plan.State, dep, replacement *appsv1.Deployment) {
+func checkDeletion(t *testing.T, state world, dep, replacement *appsv1.Deployment) {
 	t.Helper()
 	madeFor := func(dep *appsv1.Deployment) bool {
 		made := state.Foo.DeepCopy()
@@ -1008,56 +1008,56 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 
 	for _, tc := range []struct {
 		name  string
-		state plan.State
+		state world
 		more  ledger
 		want  string
 	}{
 		{
 			name:  "the new one is to be created",
-			state: plan.State{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; done",
+			state: world{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; done",
 		},
 		{
 			name:  "the new one differs",
-			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
+			state: world{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
 			want:  "patch spec.replicas; Renaming; done",
 		},
 		{
 			name:  "the new one can take over",
-			state: plan.State{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s",
+			state: world{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s",
 		},
 		{
 			name:  "there is another one that is to be deleted",
-			state: plan.State{Previous: all(old, between), Deployment: web3},
+			state: world{Previous: all(old, between), Deployment: web3},
 			want:  deleteOld + "; Available; done", // Its event brings the key back.
 		},
 		{
 			name:  "there is another one that could not be deleted",
-			state: plan.State{Previous: all(earlier(foo, "web-4"), between), Deployment: web3},
+			state: world{Previous: all(earlier(foo, "web-4"), between), Deployment: web3},
 			want:  "nothing; Available; wait in 1ms",
 		},
 		{
 			name:  "it is needed again",
-			state: plan.State{Previous: all(between), Deployment: newDeployment(foo, available(0))},
+			state: world{Previous: all(between), Deployment: newDeployment(foo, available(0))},
 			want:  "nothing; Progressing; done",
 		},
 		{
 			name:  "the new name is no Foo's",
-			state: plan.State{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
+			state: world{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
 			want:  "nothing; NotOwned; terminal",
 		},
 		{
 			name:  "the Foo is paused",
-			state: plan.State{Foo: renamed(withPaused), Previous: all(old, between)}, want: "nothing; Paused; done",
+			state: world{Foo: renamed(withPaused), Previous: all(old, between)}, want: "nothing; Paused; done",
 		},
 		{
 			name:  "a field is overridden: the first retry counts",
-			state: plan.State{Previous: all(between), Deployment: web3},
+			state: world{Previous: all(between), Deployment: web3},
 			more:  ledger{again(plan.PatchDeployment, "web-3"): {Until: now.Add(time.Minute), Report: overriddenReplicas}},
 			want:  "nothing; FieldsOverridden; wait in 1s",
 		},
 		{
 			name:  "a create backs off, too",
-			state: plan.State{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1m0s",
+			state: world{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1m0s",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -1099,7 +1099,7 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 		},
 		{name: "not needed any more", named: newDeployment(foo), want: available3 + undeleted + overQuota + triesAgain},
 	} {
-		c := play(t, plan.State{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: memory})
+		c := play(t, world{Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: memory})
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}

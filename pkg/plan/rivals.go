@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -45,7 +44,7 @@ func (s *State) nameConflictReport() *ConditionError {
 
 // isPrevious reports whether the Foo itself has the Deployment of this name, and releases it only when it has moved.
 func (s *State) isPrevious(name string) bool {
-	return slices.ContainsFunc(s.previous(), func(dep *appsv1.Deployment) bool { return dep.Name == name })
+	return slices.ContainsFunc(s.previous(), func(dep *Observed) bool { return dep.Name == name })
 }
 
 // waitingForName returns that the Foo waits until the name is free: the Foo that has it leaves it. Whether that Foo

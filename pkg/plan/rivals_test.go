@@ -119,7 +119,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			if tc.dep == nil {
 				tc.dep = dep
 			}
-			c := play(t, plan.State{Foo: foo, Deployment: tc.dep, Owner: tc.owner, Previous: tc.previous})
+			c := play(t, world{Foo: foo, Deployment: tc.dep, Owner: tc.owner, Previous: tc.previous})
 			second, event := "Stalled", &plan.Event{
 				Type: "Warning", Reason: "ErrResourceExists",
 			}
@@ -149,7 +149,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 			reports(metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "NameTaken"},
 				metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue})(stalled)
 			for _, owner := range []*v1alpha1.Foo{ready, stalled} {
-				again := play(t, plan.State{Foo: foo, Deployment: tc.dep, Owner: owner, Previous: tc.previous})
+				again := play(t, world{Foo: foo, Deployment: tc.dep, Owner: owner, Previous: tc.previous})
 				checkConditions(t, c.conditions(), again.conditions())
 			}
 		})
@@ -167,7 +167,7 @@ func reports(conditions ...metav1.Condition) fooOption {
 // The name is free, and several Foos name it: each tries, and the API server decides.
 func TestAFreeNameGoesToTheFirstCreate(t *testing.T) {
 	foo := newFoo()
-	lost := play(t, plan.State{Foo: foo}, fails(plan.CreateDeployment, exists))
+	lost := play(t, world{Foo: foo}, fails(plan.CreateDeployment, exists))
 	if diff := cmp.Diff("create web-1; no report; retry in 5ms as expected", lost.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
@@ -239,7 +239,7 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 			if plan.Owns(foo, elsewhere) {
 				t.Error("it owns a Deployment of another namespace")
 			}
-			c := play(t, plan.State{Foo: foo, Deployment: dep})
+			c := play(t, world{Foo: foo, Deployment: dep})
 			if tc.owner == "" {
 				if c.reason() == v1alpha1.ReasonNotOwned || c.outcome.Kind == plan.Terminal {
 					t.Errorf("not owned: %s", c.report())
@@ -270,7 +270,7 @@ const handOver = yields + ". To make this Foo the controller of that Deployment,
 // An earlier Foo of the same name had it: another uid is another Foo.
 func TestAnEarlierFooOfTheNameIsWaitedFor(t *testing.T) {
 	foo := newFoo()
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
 	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "WaitingForName",
 		strings.ReplaceAll(ownerGone, `"api"`, `"web"`)), c.conditions())
 }

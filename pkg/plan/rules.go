@@ -31,7 +31,7 @@ func (s *State) create() (steps []*Step, final bool) {
 		return nil, false
 	}
 	want := s.desired()
-	return []*Step{{Op: Op{Verb: CreateDeployment, Name: want.Name}, Foo: s.Foo, Deployment: want}}, true
+	return []*Step{{Op: Op{Verb: CreateDeployment, Name: want.Name}, Foo: s.Foo, Create: want}}, true
 }
 
 func (s *State) whyCreate([]*Step) string {
@@ -160,7 +160,7 @@ func (s *State) hadDeployment() bool {
 func (s *State) desired() *appsv1.Deployment {
 	want := Deployment(s.Foo)
 	if previous := s.largestPrevious(); previous != nil && s.Foo.Spec.Replicas == nil {
-		want.Spec.Replicas = new(replicasOf(previous))
+		want.Spec.Replicas = new(previous.Replicas)
 	}
 	return want
 }

@@ -3,7 +3,6 @@ package plan
 import (
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,7 +28,7 @@ func (s *State) status() v1alpha1.FooStatus {
 	if dep != nil && Owns(foo, dep) {
 		status.Replicas = dep.Status.Replicas
 		status.AvailableReplicas = dep.Status.AvailableReplicas
-		status.Selector = selectorOf(dep)
+		status.Selector = dep.Selector
 	}
 
 	r := firstReady(s, readyRules)
@@ -50,15 +49,6 @@ func (s *State) fullMessage(r *readiness) string {
 	}
 	advice := ". " + r.Advice
 	return clip(message, max(messageLimit-len(advice), messageLimit/2)) + clip(advice, messageLimit/2)
-}
-
-// selectorOf returns dep's selector in the form of a label query.
-func selectorOf(dep *appsv1.Deployment) string {
-	selector, err := metav1.LabelSelectorAsSelector(dep.Spec.Selector)
-	if err != nil {
-		return "" // The API server stores no such selector.
-	}
-	return selector.String()
 }
 
 // ReadyReason returns the reason and the message of foo's Ready condition; both are empty when it has none.

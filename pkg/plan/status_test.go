@@ -58,7 +58,7 @@ func TestStatusHasTheNumbersOfAnOwnedDeploymentOnly(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := *play(t, plan.State{Foo: foo, Deployment: tc.dep}, tc.replies...).status()
+			got := *play(t, world{Foo: foo, Deployment: tc.dep}, tc.replies...).status()
 			got.Conditions = nil
 			want := v1alpha1.FooStatus{
 				ObservedGeneration: foo.Generation, Replicas: tc.replicas, AvailableReplicas: tc.avail,
@@ -109,7 +109,7 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 		},
 	} {
 		// The fraction is dropped: the API server stores none.
-		state := plan.State{Foo: foo, Deployment: tc.dep, Now: now.Add(seconds(i) + 987*time.Millisecond)}
+		state := world{Foo: foo, Deployment: tc.dep, Now: now.Add(seconds(i) + 987*time.Millisecond)}
 		if c := play(t, state, tc.replies...); c.status() != nil {
 			foo = foo.DeepCopy()
 			foo.Status = *c.status()
@@ -126,7 +126,7 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 
 // A condition flips when the answer comes that it rests on, not when the sync began.
 func TestTheTransitionTimeIsThatOfTheLastAnswer(t *testing.T) {
-	c := play(t, plan.State{Foo: newFoo()}, slowly(succeeds(plan.CreateDeployment), seconds(7)))
+	c := play(t, world{Foo: newFoo()}, slowly(succeeds(plan.CreateDeployment), seconds(7)))
 	if got, want := c.ready().LastTransitionTime, metav1.NewTime(now.Add(seconds(7))); !got.Equal(&want) {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -139,7 +139,7 @@ func TestStatusKeepsForeignConditions(t *testing.T) {
 	}
 	foo := newFoo(withConditions(foreign))
 	checkConditions(t, append([]metav1.Condition{foreign}, conditionsOf(foo, metav1.ConditionFalse, "Reconciling",
-		"Creating", creatingWeb1)...), play(t, plan.State{Foo: foo}).conditions())
+		"Creating", creatingWeb1)...), play(t, world{Foo: foo}).conditions())
 }
 
 // The time of a condition that could not be decoded is zero. The API server refuses a status with such a condition, so
@@ -147,14 +147,14 @@ func TestStatusKeepsForeignConditions(t *testing.T) {
 func TestStatusDropsConditionsWithoutATime(t *testing.T) {
 	foo := newFoo(withConditions(metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand"}))
 	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "Creating", creatingWeb1),
-		play(t, plan.State{Foo: foo}).conditions())
+		play(t, world{Foo: foo}).conditions())
 }
 
 // A status that is equal costs no write, so the same observations must give it byte for byte, in whatever order the
 // caches list.
 func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 	r, reports := newRandom(), 0
-	someStates(t, func(t *testing.T, state plan.State) {
+	someStates(t, func(t *testing.T, state world) {
 		var replies []reply // Nothing can be written to a Deployment, so the same is observed again.
 		for _, verb := range []plan.Verb{plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment} {
 			replies = append(replies, fails(verb, forbidden))
@@ -194,10 +194,10 @@ func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 	for _, first := range []string{"", "x"} { // The cut is inside a character of one of them.
 		long := first + strings.Repeat("é", 40_000)
 		owner := named(long, "web-1")
-		c := play(t, plan.State{Foo: newFoo(), Deployment: earlier(owner, "web-1"), Owner: owner})
+		c := play(t, world{Foo: newFoo(), Deployment: earlier(owner, "web-1"), Owner: owner})
 		checkLengths(t, c, "é.... Set another spec.deploymentName on this Foo: kubectl -n default edit foo web")
 		moving := named(long, "api-2") // The advice has the name too.
-		checkLengths(t, play(t, plan.State{
+		checkLengths(t, play(t, world{
 			Foo: newFoo(), Deployment: earlier(moving, "web-1"), Owner: moving,
 		}), "é...")
 		note := c.event().Note
@@ -210,7 +210,7 @@ func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 // Bytes that are no text would be stored as something else, and so differ for ever.
 func TestAMessageIsText(t *testing.T) {
 	broken := apierrors.NewForbidden(deployments, "web-1", errors.New("quota of \xff"))
-	c := play(t, plan.State{Foo: newFoo()}, fails(plan.CreateDeployment, broken))
+	c := play(t, world{Foo: newFoo()}, fails(plan.CreateDeployment, broken))
 	if !strings.Contains(c.message(), "quota of \uFFFD.") {
 		t.Errorf("the message is %q", c.message())
 	}
@@ -240,12 +240,12 @@ func TestAStepSharesNothingForWritingWithTheCaches(t *testing.T) {
 	foo := newFoo(withReplicas(3), withConditions(metav1.Condition{
 		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0),
 	}))
-	c := play(t, plan.State{Foo: foo})
+	c := play(t, world{Foo: foo})
 	sent := c.step(plan.UpdateStatus).Foo
 	if sent == foo || &sent.Status.Conditions[0] == &foo.Status.Conditions[0] {
 		t.Error("the status is written into the Foo of the cache")
 	}
-	made := c.step(plan.CreateDeployment).Deployment
+	made := c.step(plan.CreateDeployment).Create
 	if made.Spec.Replicas == foo.Spec.Replicas {
 		t.Error("the new Deployment has the cached Foo's pointer to replicas: to change one is to change the other")
 	}

@@ -2,6 +2,9 @@ package plan
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,15 +24,55 @@ const (
 	maxSelector = 4096
 )
 
-// Trim keeps only the fields of a Foo or a Deployment that this package reads. It is the transform of both informers,
-// and every answer of the API server passes it too, so that a decision does not depend on where an object comes from.
-// What a tenant can put into an object and nobody reads costs no memory, and what is read has a limit.
+// An Observed is a Deployment that exists: what this package reads of it. It is a type of its own because the cache has
+// one for each Deployment, and an appsv1.Deployment takes more than three times the memory, mostly for empty fields.
+type Observed struct {
+	// ObjectMeta has the names, versions and times, and of the owners only the controller.
+	metav1.ObjectMeta
+
+	// What follows is empty unless a Foo is the controller.
+
+	// ManagedBy, MadeFor and FooGeneration are the labels that a Foo owns. WrittenFor is the last one as a number: the
+	// generation of the Foo that the Deployment was last written for, 0 if the label is missing or no number.
+	ManagedBy, MadeFor, FooGeneration string
+	WrittenFor                        int64
+
+	// Image is that of the container that we made, "" if somebody has removed that container.
+	Image string
+	// Selector is in the form of a label query.
+	Selector string
+	// Replicas is the number that the Deployment is set to, Status.Replicas the number that exist.
+	Replicas int32
+	Paused   bool
+	// DeadlineExceeded means that a rollout has exceeded its progress deadline.
+	DeadlineExceeded bool
+	// ReplicaSetRefused and PodsRefused are why the Deployment controller cannot create a ReplicaSet, or pods; nil if it
+	// does not report that. The text may be "", and repeats as long as nothing changes.
+	ReplicaSetRefused, PodsRefused *string
+
+	Status struct {
+		ObservedGeneration                           int64
+		Replicas, UpdatedReplicas, AvailableReplicas int32
+	}
+}
+
+// ownLabels are the labels of o that a Foo owns.
+func (o *Observed) ownLabels() map[string]string {
+	return map[string]string{
+		labelManagedBy: o.ManagedBy, v1alpha1.LabelMadeFor: o.MadeFor, v1alpha1.LabelFooGeneration: o.FooGeneration,
+	}
+}
+
+// Trim keeps only the fields of a Foo or a Deployment that this package reads; of a Deployment it returns an Observed.
+// It is the transform of both informers, and every answer of the API server passes it too, so that a decision does not
+// depend on where an object comes from. What a tenant can put into an object and nobody reads costs no memory, and what
+// is read has a limit.
 //
 // All Deployments in scope are watched, so that the cache has every name in use. Of a Deployment that no Foo controls
 // only its name, uid, version and controller remain. Trim is a cache.TransformFunc: it returns any other object
 // unchanged.
 //
-// A trimmed object must not be written back, except for the status of a Foo: the API server keeps everything else.
+// A trimmed Foo must not be written back, except for its status: the API server keeps everything else.
 func Trim(obj any) (any, error) {
 	switch obj := obj.(type) {
 	case *v1alpha1.Foo:
@@ -51,11 +94,11 @@ func TrimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 }
 
 // TrimDeployment is Trim of a Deployment, which may be nil.
-func TrimDeployment(dep *appsv1.Deployment) *appsv1.Deployment {
+func TrimDeployment(dep *appsv1.Deployment) *Observed {
 	if dep == nil {
 		return nil
 	}
-	trimmed := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+	trimmed := &Observed{ObjectMeta: metav1.ObjectMeta{
 		Name:            dep.Name,
 		Namespace:       dep.Namespace,
 		UID:             dep.UID,
@@ -69,21 +112,19 @@ func TrimDeployment(dep *appsv1.Deployment) *appsv1.Deployment {
 	}
 	references := trimmed.OwnerReferences
 	trimmed.ObjectMeta = identity(&dep.ObjectMeta)
-	trimmed.OwnerReferences, trimmed.Labels = references, map[string]string{}
-	for _, label := range []string{labelManagedBy, v1alpha1.LabelMadeFor, v1alpha1.LabelFooGeneration} {
-		if value, ok := dep.Labels[label]; ok {
-			trimmed.Labels[label] = value
-		}
+	trimmed.OwnerReferences = references
+
+	trimmed.ManagedBy, trimmed.MadeFor = dep.Labels[labelManagedBy], dep.Labels[v1alpha1.LabelMadeFor]
+	trimmed.FooGeneration = dep.Labels[v1alpha1.LabelFooGeneration]
+	if generation, err := strconv.ParseInt(trimmed.FooGeneration, 10, 64); err == nil {
+		trimmed.WrittenFor = generation
 	}
-	trimmed.Spec.Replicas = dep.Spec.Replicas
-	trimmed.Spec.Paused = dep.Spec.Paused
-	if dep.Spec.Selector.Size() <= maxSelector {
-		trimmed.Spec.Selector = dep.Spec.Selector
+	trimmed.Replicas, trimmed.Paused = 1, dep.Spec.Paused // The API server's default is 1.
+	if dep.Spec.Replicas != nil {
+		trimmed.Replicas = *dep.Spec.Replicas
 	}
-	if image := imageOf(dep); image != "" {
-		trimmed.Spec.Template.Spec.Containers = []corev1.Container{{Name: ContainerName, Image: trimImage(image)}}
-	}
-	trimmed.Status = trimStatus(dep)
+	trimmed.Image, trimmed.Selector = trimImage(imageOf(dep)), selectorOf(dep)
+	trimmed.setStatus(dep)
 	return trimmed
 }
 
@@ -118,23 +159,94 @@ func trimImage(image string) string {
 	return image
 }
 
-// trimStatus returns what is read of the status of dep: the numbers, and the conditions that report a failure.
-func trimStatus(dep *appsv1.Deployment) appsv1.DeploymentStatus {
-	status := appsv1.DeploymentStatus{
-		ObservedGeneration: dep.Status.ObservedGeneration,
-		Replicas:           dep.Status.Replicas,
-		UpdatedReplicas:    dep.Status.UpdatedReplicas,
-		AvailableReplicas:  dep.Status.AvailableReplicas,
-	}
-	for _, cond := range dep.Status.Conditions {
-		if cond.Type != appsv1.DeploymentProgressing && cond.Type != appsv1.DeploymentReplicaFailure {
-			continue
+// imageOf returns the image of the container that we made, or "" when somebody has removed that container.
+func imageOf(dep *appsv1.Deployment) string {
+	for i := range dep.Spec.Template.Spec.Containers {
+		if c := &dep.Spec.Template.Spec.Containers[i]; c.Name == ContainerName {
+			return c.Image
 		}
-		kept := appsv1.DeploymentCondition{Type: cond.Type, Status: cond.Status, Reason: cond.Reason}
-		if isFailure(&cond) {
-			kept.Message = clip(withoutPodNames(cond.Message, dep.Name), causeLimit)
-		}
-		status.Conditions = append(status.Conditions, kept)
 	}
-	return status
+	return ""
+}
+
+// selectorOf returns dep's selector in the form of a label query, "" if it is too long.
+func selectorOf(dep *appsv1.Deployment) string {
+	if dep.Spec.Selector.Size() > maxSelector {
+		return ""
+	}
+	selector, err := metav1.LabelSelectorAsSelector(dep.Spec.Selector)
+	if err != nil {
+		return "" // The API server stores no such selector.
+	}
+	return selector.String()
+}
+
+// setStatus sets what is read of the status of dep: the numbers, and the conditions that report a failure.
+func (o *Observed) setStatus(dep *appsv1.Deployment) {
+	have := &dep.Status
+	o.Status.ObservedGeneration, o.Status.Replicas = have.ObservedGeneration, have.Replicas
+	o.Status.UpdatedReplicas, o.Status.AvailableReplicas = have.UpdatedReplicas, have.AvailableReplicas
+	for i := range have.Conditions {
+		switch c := &have.Conditions[i]; {
+		case c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue:
+			o.PodsRefused = stableCause(c.Message, dep.Name)
+		case c.Type != appsv1.DeploymentProgressing || c.Status != corev1.ConditionFalse: // No failure.
+		case c.Reason == "ReplicaSetCreateError":
+			o.ReplicaSetRefused = stableCause(c.Message, dep.Name)
+		case c.Reason == "ProgressDeadlineExceeded":
+			o.DeadlineExceeded = true
+		}
+	}
+}
+
+// What follows is about why a Deployment cannot create pods: the message of its own condition, made stable. The names
+// of pods that it may have differ from try to try, and each would cost a write.
+
+// causeLimit is how many bytes of a Deployment's message are reported.
+const causeLimit = 1024
+
+const (
+	// randomLength is the length of the random end of a pod's name.
+	randomLength = 5
+	// randomAlphabet has the characters of that end, and of the hash before it.
+	randomAlphabet = "bcdfghjklmnpqrstvwxz2456789"
+	// longestPodName is the length to which the API server cuts a pod's name.
+	longestPodName = 63
+)
+
+var (
+	quotedPod  = regexp.MustCompile(`\b([Pp]ods?) "[^"]*"`)
+	objectName = regexp.MustCompile(`[a-z0-9][-.a-z0-9]*[a-z0-9]`)
+)
+
+// stableCause returns the message of a condition of the Deployment as it is reported.
+func stableCause(message, deployment string) *string {
+	return new(strings.TrimRight(clip(withoutPodNames(message, deployment), causeLimit), ". "))
+}
+
+// withoutPodNames returns message without the names of pods of the Deployment.
+func withoutPodNames(message, deployment string) string {
+	message = quotedPod.ReplaceAllString(message, "$1")
+	return objectName.ReplaceAllStringFunc(message, func(name string) string {
+		if isPodName(name, deployment) {
+			return deployment + "-*"
+		}
+		return name
+	})
+}
+
+// isPodName reports whether name can be that of a pod of the Deployment: its name, a hash, and a random end. The API
+// server cuts what is too long before it appends the random end.
+func isPodName(name, deployment string) bool {
+	end := len(name) - randomLength
+	if end <= 0 || strings.Trim(name[end:], randomAlphabet) != "" {
+		return false
+	}
+	base, prefix := name[:end], deployment+"-"
+	if len(name) == longestPodName && len(prefix) >= len(base) {
+		return strings.HasPrefix(prefix, base)
+	}
+	hash, isPrefixed := strings.CutPrefix(base, prefix)
+	hash, isWhole := strings.CutSuffix(hash, "-")
+	return isPrefixed && (isWhole || len(name) == longestPodName) && hash != "" && strings.Trim(hash, randomAlphabet) == ""
 }

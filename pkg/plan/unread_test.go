@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
 )
 
 // This file is about Foos with stored fields that could not be decoded.
@@ -78,7 +77,7 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 			if tc.changes != nil {
 				tc.changes(foo)
 			}
-			c := play(t, plan.State{Foo: foo, Deployment: tc.have})
+			c := play(t, world{Foo: foo, Deployment: tc.have})
 			checkSent(t, tc.want, c.result())
 			if c.report() != tc.report {
 				t.Errorf("report:\n%s, want\n%s", c.report(), tc.report)
@@ -99,7 +98,7 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 // What could be decoded of the status may be all of what it should be. The rest of it must not stay.
 func TestAStatusThatCannotBeReadIsWrittenAgainAlsoIfNothingElseDiffers(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	first := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(3))})
+	first := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(3))})
 	state := first.nextSync(time.Second)
 	state.Foo = state.Foo.DeepCopy()
 	withUnread("status.selector")(state.Foo)
@@ -116,7 +115,7 @@ func TestAStatusThatCannotBeReadIsWrittenAgainAlsoIfNothingElseDiffers(t *testin
 // Somebody who writes such a status again and again does not make the controller write as often.
 func TestAStatusThatCannotBeReadAgainAndAgainIsWrittenWithADelay(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	c := play(t, plan.State{Foo: foo, Deployment: newDeployment(foo, available(3))})
+	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(3))})
 	written := 0
 	for range 100 {
 		state := c.nextSync(10 * time.Millisecond)
@@ -134,6 +133,6 @@ func TestAStatusThatCannotBeReadAgainAndAgainIsWrittenWithADelay(t *testing.T) {
 
 // Whether there was a Deployment is only known from the status.
 func TestAFooWhoseStatusCannotBeReadIsReadLiveBeforeACreate(t *testing.T) {
-	c := play(t, plan.State{Foo: newFoo(withUnread("status.observedGeneration"))})
+	c := play(t, world{Foo: newFoo(withUnread("status.observedGeneration"))})
 	checkSent(t, "get Foo, create web-1", c.sent())
 }

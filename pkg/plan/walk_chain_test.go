@@ -93,7 +93,7 @@ func (server *walkServer) progress(w *walkWorld) bool {
 			continue
 		}
 		dep := have.DeepCopy()
-		walkRollout(replicasOf(dep))(dep)
+		walkRollout(*dep.Spec.Replicas)(dep)
 		dep.ResourceVersion = server.version()
 		server.store(dep)
 		changed = true
@@ -103,7 +103,7 @@ func (server *walkServer) progress(w *walkWorld) bool {
 
 // walkComplete reports whether the Deployment controller has nothing to do.
 func walkComplete(dep *appsv1.Deployment) bool {
-	wanted, status := replicasOf(dep), &dep.Status
+	wanted, status := *dep.Spec.Replicas, &dep.Status
 	return status.ObservedGeneration >= dep.Generation && status.UpdatedReplicas == wanted &&
 		status.AvailableReplicas == wanted && status.Replicas == wanted
 }

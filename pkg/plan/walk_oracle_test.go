@@ -119,7 +119,7 @@ func patchesItsOwn(c *walkTalk, step *Step) bool {
 		return true
 	}
 	dep := step.Deployment
-	label, _ := strconv.ParseInt(dep.Labels[v1alpha1.LabelFooGeneration], 10, 64)
+	label, _ := strconv.ParseInt(dep.FooGeneration, 10, 64)
 	newer := label > c.world.cached.foo.Generation
 	return walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && (!newer || c.readFoo)
 }
@@ -130,8 +130,8 @@ func isNoCopy(dep *appsv1.Deployment) bool {
 }
 
 // walkControls reports whether foo is the controller of dep.
-func walkControls(foo *v1alpha1.Foo, dep *appsv1.Deployment) bool {
-	return slices.ContainsFunc(dep.OwnerReferences, func(ref metav1.OwnerReference) bool {
+func walkControls(foo *v1alpha1.Foo, dep metav1.Object) bool {
+	return slices.ContainsFunc(dep.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		return ref.APIVersion == "samplecontroller.k8s.io/v1alpha1" && ref.Kind == "Foo" && ref.UID == foo.UID &&
 			ref.Controller != nil && *ref.Controller
 	})
@@ -154,7 +154,7 @@ func mentionsOwnFields(c *walkTalk, step *Step) bool {
 	fields := map[string]any{}
 	err := json.Unmarshal(step.Patch.Body, &fields)
 	isForeign := func(path string) bool { return !slices.Contains(own, path) }
-	containers := walkPatched(step.Deployment, step.Patch).Spec.Template.Spec.Containers
+	containers := walkPatched(c.deployment, step.Patch).Spec.Template.Spec.Containers
 	return err == nil && !slices.ContainsFunc(walkPaths("", fields), isForeign) && len(containers) == 1
 }
 
@@ -181,8 +181,8 @@ func deletesItsOwn(c *walkTalk, step *Step) bool {
 	}
 	dep := step.Deployment
 	foo := c.world.cached.foo
-	return dep.Name != foo.Spec.DeploymentName && isNoCopy(dep) && walkControls(foo, dep) &&
-		dep.DeletionTimestamp == nil
+	return dep.Name != foo.Spec.DeploymentName && dep.Name != "web-9" && dep.MadeFor != "" &&
+		walkControls(foo, dep) && dep.DeletionTimestamp == nil
 }
 
 // deletesWhatNobodyMisses asks the API server, and not the cache.
@@ -446,16 +446,16 @@ func (c *walkTalk) note(step *Step, answer Answer) {
 		c.server.held = c.server.held || live != nil && live.ResourceVersion != have.ResourceVersion
 		return
 	case ReadDeployment:
-		have, live := c.deployment, answer.Deployment
+		have, live := c.deployment, c.server.find(step.Name)
 		c.surprised = live != nil && (have == nil || live.ResourceVersion != have.ResourceVersion)
 		c.server.held = c.server.held || c.surprised
 		c.deployment, c.readDeployment = live, true
 		return
 	case CreateDeployment:
-		c.deployment = answer.Deployment
+		c.deployment = c.server.find(step.Name)
 		c.dropFailures(Op{Verb: PatchDeployment, Name: step.Name}) // They were of the one before it.
 	case PatchDeployment:
-		c.deployment = answer.Deployment
+		c.deployment = c.server.find(step.Name)
 	case DeleteDeployment:
 		c.deleted = true
 	}

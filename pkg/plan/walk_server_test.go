@@ -57,12 +57,11 @@ func (server *walkServer) owner(dep *appsv1.Deployment) *v1alpha1.Foo {
 	return nil
 }
 
-// store puts dep in the place of the one of its name. It keeps what the controller reads.
-func (server *walkServer) store(dep *appsv1.Deployment) *appsv1.Deployment {
-	dep = TrimDeployment(dep)
+// store puts dep in the place of the one of its name, and returns the answer that has it.
+func (server *walkServer) store(dep *appsv1.Deployment) Answer {
 	server.remove(dep.Name)
 	server.deployments = append(server.deployments, dep)
-	return dep
+	return Answer{Deployment: TrimDeployment(dep)}
 }
 
 func (server *walkServer) remove(name string) {
@@ -82,7 +81,7 @@ func (server *walkServer) answer(step *Step) Answer {
 		return Answer{Foo: server.foo}
 	case ReadDeployment:
 		dep := server.find(step.Name)
-		return Answer{Deployment: dep, Owner: server.owner(dep)}
+		return Answer{Deployment: TrimDeployment(dep), Owner: server.owner(dep)}
 	case CreateDeployment:
 		return server.create(step)
 	case PatchDeployment:
@@ -97,10 +96,10 @@ func (server *walkServer) create(step *Step) Answer {
 	if server.find(step.Name) != nil {
 		return Answer{Err: walkExists}
 	}
-	dep := *step.Deployment
+	dep := *step.Create
 	dep.UID, dep.Generation, dep.ResourceVersion = types.UID(fmt.Sprint("created-", server.writes)), 1, server.version()
 	server.admit(&dep)
-	return Answer{Deployment: server.store(&dep)}
+	return server.store(&dep)
 }
 
 // admit is the policy that changes a Deployment on its way in.
@@ -124,10 +123,10 @@ func (server *walkServer) patch(step *Step) Answer {
 	}
 	dep.ResourceVersion = server.version()
 	server.admit(dep)
-	if replicasOf(dep) != replicasOf(have) || imageOf(dep) != imageOf(have) {
+	if *dep.Spec.Replicas != *have.Spec.Replicas || imageOf(dep) != imageOf(have) {
 		dep.Generation++
 	}
-	return Answer{Deployment: server.store(dep)}
+	return server.store(dep)
 }
 
 // walkPatched returns have with the fields of patch, its uid and resourceVersion too.

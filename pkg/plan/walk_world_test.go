@@ -53,10 +53,14 @@ func (w *walkWorld) String() string { return strings.Join(w.options, " | ") }
 // state returns the State of a sync in w, as the controller's observe does.
 func (w *walkWorld) state(now time.Time) *State {
 	foo := w.cached.foo
-	return &State{
-		Foo: foo, Deployment: w.cached.deployment, Previous: w.cached.previous, Owner: w.server.owner(w.cached.deployment),
+	state := &State{
+		Foo: foo, Deployment: TrimDeployment(w.cached.deployment), Owner: w.server.owner(w.cached.deployment),
 		Now: now, Jitter: 0.5, Memory: w.memory.For(foo, now),
 	}
+	for _, dep := range w.cached.previous {
+		state.Previous = append(state.Previous, TrimDeployment(dep))
+	}
+	return state
 }
 
 // walkCaughtUp returns the world in which the caches show what server has. It is nil when there is no sync, because the
@@ -172,7 +176,7 @@ func walkDeployment(foo *v1alpha1.Foo, changes ...func(*appsv1.Deployment)) *app
 	for _, change := range changes {
 		change(dep)
 	}
-	return TrimDeployment(dep)
+	return dep
 }
 
 // walkPrevious returns the Deployment that was made for foo at generation 1, when it had that name.

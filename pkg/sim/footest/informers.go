@@ -1,9 +1,8 @@
 package footest
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -11,6 +10,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	samplesinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
 )
 
 // An idleInformer is never started. It stores the handlers that the controller registers, and the player calls them.
@@ -28,7 +28,7 @@ func (i *idleInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventH
 // A notification is a change for which an informer calls its handlers.
 type notification struct {
 	// before is the object that the cache had, or nil.
-	before, obj object
+	before, obj metav1.Object
 	deleted     bool
 	// initial is true for an object of the first list.
 	initial bool
@@ -61,15 +61,9 @@ func newIdleFoos(samples clientset.Interface) idleFoos {
 
 func (f idleFoos) TypedInformer() fooinformers.FooIndexInformer { return f.idle }
 
-type idleDeployments struct {
-	appsinformers.TypedDeploymentInformer
-	idle *idleInformer[*appsv1.Deployment]
+func newIdleDeployments(kube kubernetes.Interface) *idleInformer[*plan.Observed] {
+	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments().Informer()
+	return &idleInformer[*plan.Observed]{
+		TypedSharedIndexInformer: cache.NewTypedSharedIndexInformer[*plan.Observed](deployments),
+	}
 }
-
-func newIdleDeployments(kube kubernetes.Interface) idleDeployments {
-	deployments := kubeinformers.NewSharedInformerFactory(kube, 0).Apps().V1().Deployments()
-	idle := &idleInformer[*appsv1.Deployment]{TypedSharedIndexInformer: deployments.TypedInformer()}
-	return idleDeployments{deployments, idle}
-}
-
-func (d idleDeployments) TypedInformer() appsinformers.DeploymentIndexInformer { return d.idle }

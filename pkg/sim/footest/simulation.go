@@ -113,8 +113,9 @@ func (s *simulation) runController(t testing.TB) {
 	}
 	run, err := s.newRunner(ctx, Wiring{
 		Kube: kube, Samples: samples, Recorder: events,
-		Foos: samplesFactory.Samplecontroller().V1alpha1().Foos(), Deployments: kubeFactory.Apps().V1().Deployments(),
-		Workers: s.workers, OnSynced: s.onSynced,
+		Foos:        samplesFactory.Samplecontroller().V1alpha1().Foos(),
+		Deployments: cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer()),
+		Workers:     s.workers, OnSynced: s.onSynced,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,23 +114,21 @@ func (e *env) caches(args arguments, do func(c *controllerUnderTest, resource st
 	return nil
 }
 
-// restart replaces all controllers by a new one. It copies the paused caches of the first controller into the new one,
-// where they stay paused: a new list can be stale too, because an API server can lag.
+// restart replaces all controllers by a new one. What the paused caches of the first controller have, the new one has
+// too, and they stay paused: a new list can be stale too, because an API server can lag.
 func (e *env) restart(arguments) error {
 	e.stop()
 	old := e.controllers[0]
 	e.controllers = nil
 	c := e.start("")
+	maps.Copy(c.copies, old.copies)
 	for resource, cached := range old.caches {
 		if !cached.paused {
 			continue
 		}
-		var items []any
-		for _, obj := range cached.store.List() {
-			items = append(items, c.cachedCopy(obj.(object)))
-		}
-		c.caches[resource].paused, c.caches[resource].version = true, cached.version
-		if err := c.caches[resource].store.Replace(items, cached.store.LastStoreSyncResourceVersion()); err != nil {
+		next, version := c.caches[resource], cached.store.LastStoreSyncResourceVersion()
+		next.paused, next.version = true, cached.version
+		if err := next.store.Replace(cached.store.List(), version); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package footest
 import (
 	"context"
 
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -11,6 +10,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/plan"
 )
 
 // controllerName is the user name of the controller under test, and the field manager that it must use.
@@ -25,7 +25,7 @@ type Wiring struct {
 	Samples     clientset.Interface
 	Recorder    events.EventRecorder
 	Foos        fooinformers.TypedFooInformer
-	Deployments appsinformers.TypedDeploymentInformer
+	Deployments cache.TypedSharedIndexInformer[*plan.Observed]
 	// Workers is the number of workers of the controller.
 	Workers int
 	// OnSynced, unless nil, is called after each sync of a simulation with the key of the Foo.
