@@ -122,7 +122,8 @@ func run(args []string, stdout io.Writer) error {
 	})
 }
 
-// explainFoo prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
+// explainFoo prints what the controller would do with a Foo. Nothing else is started, and the connection refuses
+// writes.
 func explainFoo(question explain.Question, options *kit.Options, stdout io.Writer) error {
 	connection, err := options.ReadOnly()
 	if err != nil {

@@ -105,7 +105,8 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 }
 
 // eachDeployment lists the Deployments of a namespace in small pages, so that large ones need little memory.
-func eachDeployment(ctx context.Context, kube kubernetes.Interface, namespace string, do func(*appsv1.Deployment)) error {
+func eachDeployment(ctx context.Context, kube kubernetes.Interface, namespace string,
+	do func(*appsv1.Deployment)) error {
 	pages := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
 		return kube.AppsV1().Deployments(namespace).List(ctx, options)
 	}))

@@ -58,8 +58,8 @@ func (l *Log) Queued(key cache.ObjectName, why string) {
 	}
 }
 
-// delayed records that a key comes back when a delay has ended, and returns when. Of several delays of a key, a workqueue
-// keeps the one that ends first.
+// delayed records that a key comes back when a delay has ended, and returns when. Of several delays of a key, a
+// workqueue keeps the one that ends first.
 func (l *Log) delayed(key cache.ObjectName, delay cause, now time.Time) time.Time {
 	earlier, found := l.delays[key]
 	switch {
@@ -156,7 +156,8 @@ func (s *Sync) Sent(request Request, err error) {
 	if request.At.IsZero() {
 		request.At = now
 	}
-	request.At, request.TookSeconds, request.Answer = request.At.UTC(), now.Sub(request.At).Seconds(), cmp.Or(request.Answer, "ok")
+	request.At, request.TookSeconds = request.At.UTC(), now.Sub(request.At).Seconds()
+	request.Answer = cmp.Or(request.Answer, "ok")
 	if err != nil {
 		request.Answer, request.Failed = err.Error(), true
 	}

@@ -62,7 +62,7 @@ func TestEachSyncHasItsCause(t *testing.T) {
 		log.Queued(web, "changed")
 		s = begin(web)
 		s.End("retry", true, time.Minute, "", nil) // The key comes back after the first delay.
-		if until := s.record.Until.Sub(time.Now()); until != 10*time.Second {
+		if until := time.Until(s.record.Until); until != 10*time.Second {
 			t.Error("comes back after", until)
 		}
 		log.Queued(web, "changed")
