@@ -23,7 +23,7 @@ import (
 func Namespaces() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Object: &corev1.Namespace{},
-		ClusterScoped: true, Status: true,
+		ClusterScoped: true, Status: true, ShortNames: []string{"ns"},
 	}
 }
 
@@ -31,7 +31,7 @@ func Namespaces() Kind {
 func Events() Kind {
 	return Kind{
 		Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
-		AllowCreateOnUpdate: true, IgnorePropagation: true,
+		ShortNames: []string{"ev"},
 	}
 }
 
@@ -39,7 +39,7 @@ func Events() Kind {
 func ConfigMaps() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap",
-		Object: &corev1.ConfigMap{},
+		Object: &corev1.ConfigMap{}, ShortNames: []string{"cm"},
 		Validate: func(obj, old runtime.Object) field.ErrorList {
 			cm := obj.(*corev1.ConfigMap)
 			errs := finalizerNames(&cm.ObjectMeta)
@@ -114,8 +114,7 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 func Leases() Kind {
 	return Kind{
 		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease",
-		Object:              &coordinationv1.Lease{},
-		AllowCreateOnUpdate: true, RequireVersion: true,
+		Object: &coordinationv1.Lease{},
 		Validate: func(obj, _ runtime.Object) field.ErrorList {
 			spec, path := &obj.(*coordinationv1.Lease).Spec, field.NewPath("spec")
 			var errs field.ErrorList

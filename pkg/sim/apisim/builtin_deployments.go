@@ -22,7 +22,7 @@ func Deployments() Kind {
 	return Kind{
 		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment",
 		Object: &appsv1.Deployment{},
-		Status: true,
+		Status: true, ShortNames: []string{"deploy"}, Categories: []string{"all"},
 		Scale: &Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".spec.selector",
 		},

@@ -39,7 +39,7 @@ func (c *call) create() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answer{code: http.StatusCreated, revision: rev, warnings: c.warnings}, nil
+	return &answer{code: http.StatusCreated, revision: rev}, nil
 }
 
 // insert stores a new object. The caller must not use obj afterwards.

@@ -61,7 +61,7 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 		}
 		fallthrough
 	default:
-		if c.kind.Custom && want == c.kind.gvk {
+		if c.kind.custom && want == c.kind.gvk {
 			err = checkHasKind(body)
 		}
 		if err == nil {
@@ -131,7 +131,7 @@ func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVers
 		return invalid
 	}
 	expected := into.GetObjectKind().GroupVersionKind().GroupVersion()
-	if c.kind.Custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
+	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), expected))

@@ -66,7 +66,7 @@ func kinds() []apisim.Kind {
 		apisim.Events(),
 		widgetKind,
 		{
-			Resource: gadgets, Kind: "Gadget", Object: &unstructured.Unstructured{}, Custom: true, Status: true,
+			Resource: gadgets, Kind: "Gadget", Object: &unstructured.Unstructured{}, Status: true,
 			ClusterScoped: true,
 		},
 	}
@@ -87,7 +87,7 @@ func deploymentKind() apisim.Kind {
 }
 
 var widgetKind = apisim.Kind{
-	Resource: widgets, Kind: "Widget", Object: &Widget{}, Custom: true, Status: true,
+	Resource: widgets, Kind: "Widget", Object: &Widget{}, Status: true,
 	Scale: &apisim.Scale{
 		SpecReplicas: ".spec.size", StatusReplicas: ".status.size", Selector: ".status.selector",
 	},

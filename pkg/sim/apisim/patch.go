@@ -24,7 +24,7 @@ import (
 // patchTypes returns the types of patches that the kind supports.
 func (r *resource) patchTypes() []string {
 	known := []string{string(types.JSONPatchType), string(types.MergePatchType)}
-	if !r.Custom {
+	if !r.custom {
 		known = append(known, string(types.StrategicMergePatchType))
 	}
 	return known
@@ -47,7 +47,7 @@ func (c *call) patchType() (types.PatchType, error) {
 			}
 		}
 	}
-	if c.kind.Custom {
+	if c.kind.custom {
 		return "", unsupportedMediaType(c.kind.patchTypes())
 	}
 	return "", unknownPatchType()
@@ -119,7 +119,7 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	if err != nil {
 		return err
 	}
-	if c.kind.Custom && c.request.Subresource == "status" {
+	if c.kind.custom && c.request.Subresource == "status" {
 		after = asKind(after, into) // Only the status matters.
 	}
 	kind, err := c.decodeJSON(after, into, fieldValidation)

@@ -109,11 +109,11 @@ func (c *call) storeScale(uid types.UID, change change) (*answer, error) {
 		return nil, err
 	}
 	scale, err := c.kind.scaleOf(got.revision.Object)
-	return &answer{code: http.StatusOK, object: scale, warnings: c.warnings}, err
+	return &answer{code: http.StatusOK, object: scale}, err
 }
 
 func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
-	if c.kind.Custom {
+	if c.kind.custom {
 		if scale.Spec.Replicas == noReplicas {
 			why := fmt.Sprintf("the spec replicas field %q cannot be empty", c.kind.Scale.SpecReplicas)
 			return apierrors.NewBadRequest(why)

@@ -142,10 +142,6 @@ var writes = []struct {
 		want: "422 Invalid: CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: " +
 			"supported values: \"All\"\nFieldValueNotSupported dryRun",
 	},
-	{
-		name: "a subresource that the kind does not have", when: `PUT configmaps/a/status {}`,
-		want: "404 <nil>: 404 page not found",
-	},
 
 	// Update.
 	{
