@@ -152,7 +152,7 @@ func TestGarbageCollector(t *testing.T) {
 		{
 			name: "an owner of a kind that is not registered",
 			do: func(r *requester) {
-				r.do(owned("a", `{"apiVersion":"batch/v1","kind":"Job","name":"web","uid":"x"}`))
+				r.do(owned("a", `{"apiVersion":"batch/v1","kind":"CronJob","name":"web","uid":"x"}`))
 			},
 			left: 1,
 		},
@@ -170,7 +170,7 @@ func TestGarbageCollector(t *testing.T) {
 			name: "an owner that does not exist, and one of a kind that is not registered",
 			do: func(r *requester) {
 				r.do(owned("a", `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"x"},`+
-					`{"apiVersion":"batch/v1","kind":"Job","name":"web","uid":"y"}`))
+					`{"apiVersion":"batch/v1","kind":"CronJob","name":"web","uid":"y"}`))
 			},
 			left: 1,
 		},

@@ -114,7 +114,9 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 func Leases() Kind {
 	return Kind{
 		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease",
-		Object: &coordinationv1.Lease{},
+		Object:        &coordinationv1.Lease{},
+		PrepareCreate: func(obj runtime.Object) { dropAlphaFields(obj, &coordinationv1.Lease{}) },
+		PrepareUpdate: dropAlphaFields,
 		Validate: func(obj, _ runtime.Object) field.ErrorList {
 			spec, path := &obj.(*coordinationv1.Lease).Spec, field.NewPath("spec")
 			var errs field.ErrorList
@@ -127,6 +129,17 @@ func Leases() Kind {
 			}
 			return errs
 		},
+	}
+}
+
+// dropAlphaFields drops the fields of coordinated leader election, which is an alpha feature, unless the Lease has them.
+func dropAlphaFields(obj, old runtime.Object) {
+	spec, before := &obj.(*coordinationv1.Lease).Spec, &old.(*coordinationv1.Lease).Spec
+	if before.Strategy == nil {
+		spec.Strategy = nil
+	}
+	if before.PreferredHolder == nil {
+		spec.PreferredHolder = nil
 	}
 }
 

@@ -216,6 +216,9 @@ func (a *answer) resourceVersion(r *Request) string {
 }
 
 func response(r *Request, code int, contentType string, body io.ReadCloser) *http.Response {
+	if r.HTTP.Method == http.MethodHead {
+		body = http.NoBody
+	}
 	return &http.Response{
 		Status: strconv.Itoa(code) + " " + http.StatusText(code), StatusCode: code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

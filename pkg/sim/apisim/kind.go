@@ -68,8 +68,8 @@ type Kind struct {
 	Fields map[string]func(obj runtime.Object) string
 }
 
-// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". A real server refuses negative
-// numbers in custom resources; here Validate must do that.
+// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". In custom resources, the server
+// refuses negative numbers there.
 type Scale struct {
 	SpecReplicas   string // An integer. Required.
 	StatusReplicas string // An integer. Required.

@@ -122,8 +122,12 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	if c.kind.custom && c.request.Subresource == "status" {
 		after = asKind(after, into) // Only the status matters.
 	}
+	want := into.GetObjectKind().GroupVersionKind()
 	kind, err := c.decodeJSON(after, into, fieldValidation)
-	if err == nil && kind != into.GetObjectKind().GroupVersionKind() {
+	if err == nil && kind != want && isUnstructured(into) {
+		return c.otherKind(kind, want)
+	}
+	if err == nil && kind != want {
 		err = fmt.Errorf("it is a %s", kind)
 	}
 	if err == nil {
@@ -133,6 +137,19 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 		return invalid
 	}
 	return invalidPatch(string(after), err)
+}
+
+// otherKind returns the error for a patch that changes the kind or the version of a custom resource.
+func (c *call) otherKind(have, want schema.GroupVersionKind) error {
+	var errs field.ErrorList
+	if have.Kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
+	}
+	if version := want.GroupVersion(); have.GroupVersion() != version {
+		errs = append(errs,
+			field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+version.String()))
+	}
+	return apierrors.NewInvalid(have.GroupKind(), c.request.Name, errs)
 }
 
 // asKind replaces the kind and version of an encoded object by those of obj.

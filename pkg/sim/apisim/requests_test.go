@@ -42,7 +42,7 @@ var methods = map[string][2]string{
 // resources are the resources for the paths of the tables.
 var resources = map[string]schema.GroupVersionResource{
 	"namespaces": namespaces, "configmaps": configMaps, "deployments": deployments, "leases": leases,
-	"events": events, "widgets": widgets, "gadgets": gadgets,
+	"events": events, "jobs": jobs, "widgets": widgets, "gadgets": gadgets,
 }
 
 // do makes a request and returns the code and the body of the response.

@@ -175,6 +175,7 @@ func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	if r.Validate != nil {
 		errs = append(errs, r.Validate(obj, nil)...)
 	}
+	errs = append(errs, r.validateScale(obj, "")...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -196,7 +197,7 @@ func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) f
 		errs = append(errs, r.ValidateStatus(obj, old)...)
 	}
 	if r.custom {
-		return errs
+		return append(errs, r.validateScale(obj, subresource)...)
 	}
 	return withoutDuplicates(errs)
 }

@@ -27,7 +27,7 @@ type object interface {
 }
 
 // FooKind returns Foos as the CustomResourceDefinition defines them, with its validation. A test with Foos that were
-// stored before validation existed sets Validate and ValidateStatus to nil. The conformance test compares this kind
+// stored before validation existed sets Validate, ValidateStatus and Scale to nil. The conformance test compares this kind
 // with a real API server that has the CustomResourceDefinition.
 func FooKind() apisim.Kind {
 	return apisim.Kind{
