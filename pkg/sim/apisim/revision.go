@@ -119,6 +119,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 	r.history = append(r.history, rev)
 	r.tail.next = &link{revision: rev}
 	r.tail = r.tail.next
+	s.trimHistory()
 	by.committed = append(by.committed, rev)
 	if by.HTTP != nil {
 		s.entryOf(by) // Adds the entry now, so that the trace has writes in the order of their versions.
