@@ -24,7 +24,8 @@ const (
 var heapNames = []string{"a", "b", "c", "d", "e"}
 
 // A heap is a sequence that creates objects that own one another and deletes some of them.
-var heap = rapid.Custom(func(t *rapid.T) sequence {
+var heap = rapid.Custom(func(from *rapid.T) sequence {
+	t := draw{T: from}
 	var s sequence
 	for i, name := range heapNames {
 		object := edited{base: configMaps.object(name)}

@@ -43,7 +43,7 @@ func (m *memory) recordAnswer(k *kind, body any) {
 		m.recordObject(k, object, object)
 	case "Scale":
 		m.recordObject(k, object, nil)
-	case k.kind + "List":
+	case cmp.Or(k.list, k.kind+"List"):
 		m.listed[k.resource] = text(object, "metadata", "resourceVersion")
 		m.next[k.resource] = text(object, "metadata", "continue")
 		items, _ := object["items"].([]any)

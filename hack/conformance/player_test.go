@@ -19,7 +19,8 @@ type player struct {
 	server    server
 	namespace string
 	memory    *memory
-	binary    bool // The current operation may use protobuf.
+	binary    bool   // The current operation may use protobuf.
+	accept    string // The header of the current operation, if it has its own.
 	record    record
 	open      []*stream
 	used      []*kind
@@ -47,11 +48,12 @@ type record struct {
 
 // An answer is the response to one operation.
 type answer struct {
-	op     operation
-	code   int
-	media  string
-	body   any
-	events []any // The events of a watch.
+	op       operation
+	code     int
+	media    string
+	warnings []string
+	body     any
+	events   []any // The events of a watch.
 }
 
 // endMark is the annotation of the last write, with which a watch has seen everything.
@@ -68,10 +70,15 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &player{server: server, namespace: namespace, record: record{namespace: namespace}}
+	if slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == gadgets }) {
+		if err := p.sweep(ctx, gadgets); err != nil {
+			return record{}, fmt.Errorf("delete old objects: %w", err)
+		}
+	}
 	if err := p.begin(ctx); err != nil {
 		return record{}, fmt.Errorf("begin: %w", err)
 	}
-	for _, k := range kinds {
+	for _, k := range append(slices.Clone(kinds), gadgets) {
 		if !closing || !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == k }) {
 			continue
 		}
@@ -116,6 +123,26 @@ func (p *player) begin(ctx context.Context) error {
 		return fmt.Errorf("create a namespace: %v", answer.body)
 	}
 	p.memory = newMemory(text(answer.body, "metadata", "resourceVersion"))
+	return nil
+}
+
+// sweep deletes all objects of a kind without namespaces, which earlier sequences have left.
+func (p *player) sweep(ctx context.Context, k *kind) error {
+	list, err := p.send(ctx, "GET", k.path(""), "", nil)
+	if err != nil {
+		return err
+	}
+	items, _ := valueAt(list.body, "items").([]any)
+	for _, item := range items {
+		path := k.path("") + "/" + text(item, "metadata", "name")
+		release := []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := p.send(ctx, "PATCH", path, mergePatch, release); err != nil {
+			return err
+		}
+		if _, err := p.send(ctx, "DELETE", path, "", nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -188,7 +215,9 @@ func (p *player) perform(ctx context.Context, op operation) error {
 		return err
 	}
 	body, contentType := p.encode(op, body)
+	p.accept = op.accept
 	answer, err := p.send(ctx, op.method, p.path(op), contentType, body)
+	p.accept = ""
 	if err != nil {
 		return err
 	}
@@ -217,6 +246,12 @@ func (p *player) path(op operation) string {
 		namespace = "no-such-namespace"
 	}
 	path := op.kind.path(namespace)
+	switch {
+	case op.misplaced && op.kind.clusterScoped:
+		path = op.kind.misplacedPath(namespace)
+	case op.misplaced:
+		path = op.kind.misplacedPath("")
+	}
 	name := op.name
 	if op.kind == namespaceKind {
 		name = p.namespace
@@ -229,6 +264,10 @@ func (p *player) path(op operation) string {
 	query := url.Values{}
 	for _, parameter := range op.query {
 		query.Add(parameter.key, fmt.Sprint(p.memory.resolve(op, parameter.value)))
+	}
+	if op.misplaced && !op.kind.clusterScoped && op.name == "" && op.method == "GET" {
+		fields := append(query["fieldSelector"], "metadata.namespace="+p.namespace) // Others use other namespaces.
+		query.Set("fieldSelector", strings.Join(fields, ","))
 	}
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -262,7 +301,8 @@ func read(response *http.Response) (answer, error) {
 		return answer{}, err
 	}
 	media := mediaOf(response)
-	return answer{code: response.StatusCode, media: media, body: treeOf(content, media)}, nil
+	warnings := slices.Sorted(slices.Values(response.Header.Values("Warning")))
+	return answer{code: response.StatusCode, media: media, warnings: warnings, body: treeOf(content, media)}, nil
 }
 
 func (p *player) request(
@@ -279,6 +319,9 @@ func (p *player) request(
 	request.Header.Set("Accept", "application/json")
 	if p.binary {
 		request.Header.Set("Accept", binary+",application/json")
+	}
+	if p.accept != "" {
+		request.Header.Set("Accept", p.accept)
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)

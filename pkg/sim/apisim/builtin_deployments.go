@@ -133,7 +133,26 @@ func validateDeploymentStrategy(strategy *appsv1.DeploymentStrategy, path *field
 	known := []appsv1.DeploymentStrategyType{
 		appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
 	}
-	return field.ErrorList{field.NotSupported(path, strategy, known)}
+	return field.ErrorList{field.NotSupported(path, internalStrategy(strategy), known)}
+}
+
+// internalStrategy returns a strategy as a real server shows it in an error: with the names of its internal type.
+func internalStrategy(strategy *appsv1.DeploymentStrategy) any {
+	type rollingUpdate struct{ MaxUnavailable, MaxSurge intstr.IntOrString }
+	var rolling *rollingUpdate
+	if have := strategy.RollingUpdate; have != nil {
+		rolling = &rollingUpdate{}
+		if have.MaxUnavailable != nil {
+			rolling.MaxUnavailable = *have.MaxUnavailable
+		}
+		if have.MaxSurge != nil {
+			rolling.MaxSurge = *have.MaxSurge
+		}
+	}
+	return struct {
+		Type          appsv1.DeploymentStrategyType
+		RollingUpdate *rollingUpdate
+	}{strategy.Type, rolling}
 }
 
 func validateRollingUpdate(update *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {

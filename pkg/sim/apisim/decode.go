@@ -81,6 +81,9 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), want.GroupVersion()))
 	}
+	if kind.Kind != want.Kind && isUnstructured(into) {
+		return c.otherKind(accessor(into).GetName(), kind, want)
+	}
 	into.GetObjectKind().SetGroupVersionKind(want)
 	return nil
 }

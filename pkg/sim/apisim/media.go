@@ -81,7 +81,7 @@ func (c *call) accepted() (encoding, bool) {
 		switch {
 		case !e.as.Empty() && !metadataOnly(e.as):
 			continue // Such as a Table.
-		case name == mediaBinary && e.as.Empty() && !allowsProtobuf(c.request, c.kind):
+		case name == mediaBinary && e.as.Empty() && !c.kind.supportsProtobuf():
 			continue
 		}
 		if e.media = known(name); e.media != "" {
@@ -120,28 +120,28 @@ func metadataOnly(kind schema.GroupVersionKind) bool {
 		(kind.GroupVersion() == metav1.SchemeGroupVersion || kind.GroupVersion() == metav1beta1.SchemeGroupVersion)
 }
 
-// accepts returns the encoding of the response. The kinds that come with Kubernetes check media types before anything
-// else, and have another error for them.
+// accepts returns the encoding of the response. The kinds that come with Kubernetes have an error of their own for media
+// types that no kind has.
 func (c *call) accepts() (encoding, error) {
-	e, ok := c.accepted()
-	streams := c.request.Verb == "watch" && e.media == mediaYAML
-	if ok && !streams {
+	if e, ok := c.accepted(); ok {
 		return e, nil
 	}
+	have := []string{string(mediaJSON), string(mediaYAML), string(mediaBinary)}
 	for name := range acceptedTypes(c.request) {
-		if streams || c.kind.custom || known(name) != "" {
-			return encoding{}, notAcceptable(c.answerMedias(c.request.Verb == "watch"))
+		if c.kind.custom || known(name) != "" {
+			return encoding{}, notAcceptable(have)
 		}
 	}
-	return encoding{}, noRepresentation(c.answerMedias(false), c.request.Verb)
+	return encoding{}, noRepresentation(have, c.request.Verb)
 }
 
-// answerMedias returns the media types that the server has for responses.
-func (c *call) answerMedias(streams bool) []string {
-	if streams {
-		return []string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"}
+// acceptsEvents returns the encoding of the events of a watch. There are none in YAML.
+func (c *call) acceptsEvents() (encoding, error) {
+	e, err := c.accepts()
+	if err == nil && e.media == mediaYAML {
+		err = notAcceptable([]string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"})
 	}
-	return []string{string(mediaJSON), string(mediaYAML), string(mediaBinary)}
+	return e, err
 }
 
 // errorMedia returns the media type for an error. It is JSON if the client accepts none that the server has.
@@ -167,7 +167,7 @@ func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
 		return e.media.encode(got)
 	}
 	if e.as.Kind == partialListKind {
-		return nil, notList(kind)
+		return nil, notList(kind, obj)
 	}
 	return e.media.encode(&answer{object: partial(obj, e.as)})
 }

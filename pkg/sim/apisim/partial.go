@@ -1,9 +1,11 @@
 package apisim
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
@@ -42,9 +44,17 @@ func (p *page) partial(as schema.GroupVersionKind) runtime.Object {
 }
 
 // notList is the error for a client that accepts only a list and gets an object.
-func notList(kind *resource) error {
-	return cannotReduce("you requested PartialObjectMetadataList, but the requested object is not a list (%s)",
-		kind.internalType(""))
+func notList(kind *resource, obj runtime.Object) error {
+	goType := kind.internalType("")
+	switch _, scale := obj.(*autoscalingv1.Scale); {
+	case scale && kind.custom:
+		goType = "*v1.Scale"
+	case scale:
+		goType = "*autoscaling.Scale"
+	case kind.custom:
+		return errors.New("content is not a list")
+	}
+	return cannotReduce("you requested PartialObjectMetadataList, but the requested object is not a list (%s)", goType)
 }
 
 // isList is the error for a client that accepts only an object and gets a list.

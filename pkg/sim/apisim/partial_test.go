@@ -95,9 +95,11 @@ func TestObjectsAsTheClientAcceptsThem(t *testing.T) {
 		{all, "application/json" + object, `406 application/json {"kind":"Status","apiVersion":"v1","metadata":{},` +
 			`"status":"Failure","message":"you requested PartialObjectMetadata, but the requested object is a list ` +
 			`(*core.ConfigMapList)","reason":"NotAcceptable","code":406}`},
-		{w, "application/json" + list, `406 application/json {"kind":"Status","apiVersion":"v1","metadata":{},` +
+		{a, "application/json" + list, `406 application/json {"kind":"Status","apiVersion":"v1","metadata":{},` +
 			`"status":"Failure","message":"you requested PartialObjectMetadataList, but the requested object is not a ` +
-			`list (*unstructured.Unstructured)","reason":"NotAcceptable","code":406}`},
+			`list (*core.ConfigMap)","reason":"NotAcceptable","code":406}`},
+		{w, "application/json" + list, `500 application/json {"kind":"Status","apiVersion":"v1","metadata":{},` +
+			`"status":"Failure","message":"content is not a list","code":500}`},
 		{none, "application/yaml", "200 application/yaml apiVersion: v1\nitems: []\nkind: ConfigMapList\nmetadata:\n" +
 			"  resourceVersion: \"4\"\n"},
 		{w, "application/yaml" + object, "200 application/yaml apiVersion: meta.k8s.io/v1\nkind: " +

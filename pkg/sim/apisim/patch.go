@@ -125,7 +125,7 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	want := into.GetObjectKind().GroupVersionKind()
 	kind, err := c.decodeJSON(after, into, fieldValidation)
 	if err == nil && kind != want && isUnstructured(into) {
-		return c.otherKind(kind, want)
+		return c.otherKind(c.request.Name, kind, want)
 	}
 	if err == nil && kind != want {
 		err = fmt.Errorf("it is a %s", kind)
@@ -139,8 +139,8 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	return invalidPatch(string(after), err)
 }
 
-// otherKind returns the error for a patch that changes the kind or the version of a custom resource.
-func (c *call) otherKind(have, want schema.GroupVersionKind) error {
+// otherKind returns the error for an object of another kind or version than the custom resource.
+func (c *call) otherKind(name string, have, want schema.GroupVersionKind) error {
 	var errs field.ErrorList
 	if have.Kind != want.Kind {
 		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
@@ -149,7 +149,7 @@ func (c *call) otherKind(have, want schema.GroupVersionKind) error {
 		errs = append(errs,
 			field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+version.String()))
 	}
-	return apierrors.NewInvalid(have.GroupKind(), c.request.Name, errs)
+	return apierrors.NewInvalid(have.GroupKind(), name, errs)
 }
 
 // asKind replaces the kind and version of an encoded object by those of obj.

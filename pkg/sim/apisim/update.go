@@ -140,6 +140,7 @@ func (c *call) replace(key string, have *Revision, change change) (*Revision, er
 	if errs := c.kind.validateUpdate(obj, old, subresource); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), c.request.Name, errs)
 	}
+	c.warnAboutFinalizers(accessor(obj).GetFinalizers(), accessor(old).GetFinalizers())
 	if c.kind.isNamespaces() {
 		labelNamespace(obj)
 	}

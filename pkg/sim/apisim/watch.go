@@ -48,7 +48,7 @@ func (c *call) watch() (*answer, error) {
 	if err != nil {
 		return nil, err // A real server adds no context to this error.
 	}
-	accepts, err := c.accepts()
+	accepts, err := c.acceptsEvents()
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type object interface {
 func FooKind() apisim.Kind {
 	return apisim.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},
-		Status: true,
+		Status: true, ShortNames: []string{"fo"},
 		Strict: func(obj runtime.Object) runtime.Object { return (*strictFoo)(obj.(*v1alpha1.Foo)) },
 		Scale: &apisim.Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
