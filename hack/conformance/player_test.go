@@ -21,9 +21,12 @@ type player struct {
 	memory    *memory
 	binary    bool   // The current operation may use protobuf.
 	accept    string // The header of the current operation, if it has its own.
-	record    record
-	open      []*stream
-	used      []*kind
+	// shared is true if other players use the same kinds without namespaces at the same time. Then the names of their
+	// objects begin with the namespace of the player.
+	shared bool
+	record record
+	open   []*stream
+	used   []*kind
 }
 
 // A server is an API server that a player sends requests to.
@@ -123,6 +126,9 @@ func (p *player) begin(ctx context.Context) error {
 		return fmt.Errorf("create a namespace: %v", answer.body)
 	}
 	p.memory = newMemory(text(answer.body, "metadata", "resourceVersion"))
+	if p.shared {
+		p.memory.prefix = p.namespace + "-"
+	}
 	return nil
 }
 
@@ -253,6 +259,9 @@ func (p *player) path(op operation) string {
 		path = op.kind.misplacedPath("")
 	}
 	name := op.name
+	if name != "" {
+		name = p.memory.ownName(op.kind, name)
+	}
 	if op.kind == namespaceKind {
 		name = p.namespace
 	}
@@ -282,7 +291,11 @@ func (p *player) body(op operation) ([]byte, error) {
 	case string:
 		return []byte(body), nil
 	}
-	return json.Marshal(p.memory.resolve(op, op.body))
+	body := p.memory.resolve(op, op.body)
+	if object, ok := valueAt(body, "metadata").(map[string]any); ok && p.shared {
+		object["name"] = p.memory.ownName(op.kind, text(object, "name"))
+	}
+	return json.Marshal(body)
 }
 
 // send sends one request. A body that is not JSON is returned as a string.

@@ -167,6 +167,18 @@ func TestGarbageCollector(t *testing.T) {
 			left: 1,
 		},
 		{
+			name: "in the foreground, with a dependent that names a version that is not registered",
+			do: func(r *requester) {
+				r.do(aDeployment)
+				web := r.stored([]string{"deployments", "web"}).(metav1.Object)
+				r.do(owned("a", ref("apps/v9", "Deployment", web, blocks)))
+				r.do(`DELETE deployments/web {"propagationPolicy":"Foreground"}`)
+				time.Sleep(10 * time.Second)
+				r.do(`DELETE configmaps/a`)
+			},
+			want: []string{"11.000s patch deployments default/web (deleted): 200, version 7"},
+		},
+		{
 			name: "an owner that does not exist, and one of a kind that is not registered",
 			do: func(r *requester) {
 				r.do(owned("a", `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"x"},`+

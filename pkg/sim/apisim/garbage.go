@@ -25,6 +25,7 @@ import (
 func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 	g := &collector{
 		actor:      actor{server: s, user: "garbage-collector", lag: lag},
+		items:      map[types.UID]item{},
 		dependents: map[types.UID]map[item]bool{}, queued: map[item]bool{},
 	}
 	var retry time.Time
@@ -47,6 +48,7 @@ func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 // stored objects.
 type collector struct {
 	actor
+	items      map[types.UID]item
 	dependents map[types.UID]map[item]bool // By the uid of an owner.
 	queue      []item                      // The objects to process, each once.
 	queued     map[item]bool               // The same.
@@ -72,24 +74,26 @@ func (g *collector) observe(rev *Revision) {
 	if rev.Before != nil {
 		for _, ref := range accessor(rev.Before).GetOwnerReferences() {
 			delete(g.dependents[ref.UID], it)
-			g.enqueueWaitingOwner(it, ref) // The owner may have waited for the removal of this reference.
+			g.enqueueWaitingOwner(ref) // The owner may have waited for the removal of this reference.
 		}
 	}
 	m := accessor(rev.Object)
 	if rev.Type == watch.Deleted {
 		g.enqueueDependents(m.GetUID())
 		delete(g.dependents, m.GetUID())
+		delete(g.items, m.GetUID())
 		for _, ref := range m.GetOwnerReferences() {
-			g.enqueueWaitingOwner(it, ref)
+			g.enqueueWaitingOwner(ref)
 		}
 		return
 	}
+	g.items[m.GetUID()] = it
 	for _, ref := range m.GetOwnerReferences() {
 		if g.dependents[ref.UID] == nil {
 			g.dependents[ref.UID] = map[item]bool{}
 		}
 		g.dependents[ref.UID][it] = true
-		g.enqueueWaitingOwner(it, ref)
+		g.enqueueWaitingOwner(ref)
 	}
 	if len(m.GetOwnerReferences()) > 0 || m.GetDeletionTimestamp() != nil {
 		g.enqueue(it)
@@ -109,10 +113,15 @@ func (g *collector) enqueueDependents(owner types.UID) {
 	}
 }
 
-// enqueueWaitingOwner enqueues the owner of it, if the owner waits for the deletion of its dependents.
-func (g *collector) enqueueWaitingOwner(it item, ref metav1.OwnerReference) {
-	if owner, _ := g.find(it, ref); owner != nil && waitsForDependents(accessor(owner)) {
-		g.enqueue(item{g.kindOf(ref), accessor(owner).GetNamespace(), ref.Name})
+// enqueueWaitingOwner enqueues an owner, if it waits for the deletion of its dependents.
+func (g *collector) enqueueWaitingOwner(ref metav1.OwnerReference) {
+	owner, known := g.items[ref.UID] // Not by name, because the reference may have a version that is not served.
+	if !known {
+		return
+	}
+	obj := g.get(owner.kind, owner.namespace, owner.name)
+	if obj != nil && accessor(obj).GetUID() == ref.UID && waitsForDependents(accessor(obj)) {
+		g.enqueue(owner)
 	}
 }
 
