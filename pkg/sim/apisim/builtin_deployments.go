@@ -18,7 +18,8 @@ import (
 )
 
 // Deployments returns the kind of Deployments of apps/v1, with the defaults and the validation of a real server. In the
-// pod template it validates only labels, annotations, restartPolicy, and the names and images of containers.
+// pod template it validates only labels, annotations, restartPolicy, and the names and images of containers, and has no
+// defaults for probes, environment variables and volumes.
 func Deployments() Kind {
 	return Kind{
 		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment",
