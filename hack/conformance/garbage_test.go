@@ -28,17 +28,23 @@ var heapNames = []string{"a", "b", "c", "d", "e"}
 var heap = rapid.Custom(func(from *rapid.T) sequence {
 	t := draw{T: from}
 	var s sequence
-	made := map[string]*kind{}
+	made, garbage := map[string]*kind{}, map[string]bool{}
 	for i, name := range heapNames {
 		made[name] = pick(t, "kind", heapKinds...)
 		object := edited{base: made[name].object(name)}
 		var owners []any
 		for _, owner := range heapNames[:i] {
-			if pick(t, "owned", false, true, false) {
-				owners = append(owners, reference(t, made[owner], owner))
+			if !pick(t, "owned", false, true, false) {
+				continue
 			}
+			if garbage[owner] && made[name].clusterScoped && !made[owner].clusterScoped {
+				continue // A real collector keeps the object or deletes it, depending on what it has seen when.
+			}
+			garbage[name] = garbage[name] || garbage[owner]
+			owners = append(owners, reference(t, made[owner], owner))
 		}
 		if seldom(t, 8) {
+			garbage[name] = true
 			owners = append(owners, pick(t, "absent", absentOwner, unservedOwner))
 		}
 		if owners != nil {

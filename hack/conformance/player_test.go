@@ -231,6 +231,13 @@ func (p *player) perform(ctx context.Context, op operation) error {
 	if op.parameter(dryRun) == "" {
 		p.memory.recordAnswer(op.kind, answer.body)
 	}
+	if op.accept != "" && op.method != "GET" { // The answer may not have shown what was written.
+		list, err := p.send(ctx, "GET", op.kind.path(p.namespace), "", nil)
+		if err != nil {
+			return err
+		}
+		p.memory.recordAnswer(op.kind, list.body)
+	}
 	p.record.answers = append(p.record.answers, answer)
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // However many edits there are, half of them creations and deletions, what the server keeps does not grow.
 func TestTheHistoryAndTheTraceAreBounded(t *testing.T) {
-	const edits = 36_000
+	const edits = 24_000
 	s := apisim.New(kinds()...)
 	r := &requester{t, s}
 	const most, lines, every = 20_000, 2_000, 12_000
