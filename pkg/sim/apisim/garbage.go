@@ -48,7 +48,7 @@ func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 // stored objects.
 type collector struct {
 	actor
-	items      map[types.UID]item
+	items      map[types.UID]item          // Those that exist, as far as it has seen.
 	dependents map[types.UID]map[item]bool // By the uid of an owner.
 	queue      []item                      // The objects to process, each once.
 	queued     map[item]bool               // The same.
@@ -73,7 +73,9 @@ func (g *collector) observe(rev *Revision) {
 	it := itemOf(rev)
 	if rev.Before != nil {
 		for _, ref := range accessor(rev.Before).GetOwnerReferences() {
-			delete(g.dependents[ref.UID], it)
+			if delete(g.dependents[ref.UID], it); len(g.dependents[ref.UID]) == 0 {
+				delete(g.dependents, ref.UID)
+			}
 			g.enqueueWaitingOwner(ref) // The owner may have waited for the removal of this reference.
 		}
 	}
