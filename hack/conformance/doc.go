@@ -31,18 +31,19 @@
 // which the message repeats. Of the headers it compares the content type and the warnings. A tenth as many operations
 // are played in protobuf, as the typed clients of client-go use it, and a twentieth for a kind without namespaces.
 //
-// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for apisim and have a schema
-// that allows everything. Some operations accept other media types, such as objects that are reduced to their metadata,
-// and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other tests compare
-// discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
+// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for apisim and have a
+// schema that allows everything. Some operations accept other media types, such as objects that are reduced to their
+// metadata, and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other tests
+// compare discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
 //
 // One test compares the real server with itself, to prove that the normaliser replaces enough. Another plants faults in
 // apisim, to prove that it does not replace too much. A table lists the accepted differences with reasons. A long run
 // fails if one of them does not occur any more.
 //
-// The operations avoid requests with which the real server changes only the managed fields, and so creates a new version
-// of an object: a scale with the current number of replicas, a status of a custom resource with another version, another
-// time of deletion for an object that is being deleted, a duplicate owner reference, and alpha fields of a Lease.
+// The operations avoid requests with which the real server changes only the managed fields, and so creates a new
+// version of an object: a scale with the current number of replicas, a status of a custom resource with another
+// version, another time of deletion for an object that is being deleted, a duplicate owner reference, and alpha fields
+// of a Lease.
 //
 // Another test is about the real server and our Go type. It stores values at and beyond the edges of every field of a
 // Foo. What the server accepts, the Go type must be able to decode: otherwise a single Foo ends the list and the watch

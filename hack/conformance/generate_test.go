@@ -34,8 +34,8 @@ type draw struct {
 // sequences draws sequences of operations on kinds.
 var sequences = sequencesOf(kinds)
 
-// sequencesOf returns a generator of sequences. They begin with some objects, so that few operations are for objects that
-// do not exist. About one in 2^lastBits operations is the last one.
+// sequencesOf returns a generator of sequences. They begin with some objects, so that few operations are for objects
+// that do not exist. About one in 2^lastBits operations is the last one.
 func sequencesOf(kinds []*kind) *rapid.Generator[sequence] {
 	return rapid.Custom(func(t *rapid.T) sequence { return drawSequence(draw{t, kinds}) })
 }

@@ -305,8 +305,8 @@ func TestGarbageIsCollectedAfterACompaction(t *testing.T) {
 	})
 }
 
-// A compaction may drop changes that the collector, because of its lag, has not seen yet, while there are newer ones. It
-// must not look at the objects again and again until time passes, which in a bubble would be never.
+// A compaction may drop changes that the collector, because of its lag, has not seen yet, while there are newer ones.
+// It must not look at the objects again and again until time passes, which in a bubble would be never.
 func TestACompactionDoesNotKeepTheCollectorBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apisim.New(kinds()...)

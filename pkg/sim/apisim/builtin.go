@@ -18,8 +18,9 @@ import (
 // This file and builtin_deployments.go have the kinds that come with Kubernetes and that many controllers work with.
 // All of them except Events are compared with those of a real server. Tests can define other kinds in the same way.
 
-// Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists but not the others
-// of a cluster, such as kube-system, objects can be created only in existing namespaces, and RunNamespaces deletes the contents of terminating ones.
+// Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists but not the
+// others of a cluster, such as kube-system, objects can be created only in existing namespaces, and RunNamespaces
+// deletes the contents of terminating ones.
 func Namespaces() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Object: &corev1.Namespace{},
@@ -132,7 +133,8 @@ func Leases() Kind {
 	}
 }
 
-// dropAlphaFields drops the fields of coordinated leader election, which is an alpha feature, unless the Lease has them.
+// dropAlphaFields drops the fields of coordinated leader election, which is an alpha feature, unless the Lease has
+// them.
 func dropAlphaFields(obj, old runtime.Object) {
 	spec, before := &obj.(*coordinationv1.Lease).Spec, &old.(*coordinationv1.Lease).Spec
 	if before.Strategy == nil {

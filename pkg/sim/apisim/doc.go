@@ -31,9 +31,9 @@
 // preconditions and optimistic locking; writes that change nothing; finalizers, propagation policies, namespaces
 // that are being deleted; dry runs; warnings about unknown fields, and strict field validation; lists in pages, at,
 // or not older than a version; watches from a version or with initial events, bookmarks, timeouts, label and field
-// selectors; objects and lists that are reduced to their metadata, for metadata informers; discovery of groups, versions,
-// resources and subresources. Errors have the code, the reason, the causes and, mostly, the message of a real server.
-// Built-in kinds support JSON and protobuf, custom ones JSON. Both read and write YAML.
+// selectors; objects and lists that are reduced to their metadata, for metadata informers; discovery of groups,
+// versions, resources and subresources. Errors have the code, the reason, the causes and, mostly, the message of a real
+// server. Built-in kinds support JSON and protobuf, custom ones JSON. Both read and write YAML.
 //
 // The server keeps the last changes and the last lines of the trace. See KeepHistory and KeepTrace.
 //
@@ -48,8 +48,8 @@
 //     present, even if no client has set it.
 //   - Most of the inside of pod templates: defaults for probes and volumes, for instance, and most validation.
 //   - Other namespaces than "default" at the beginning. A test that needs kube-system creates it.
-//   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an unknown
-//     method, and the warning about a Job that is deleted without a propagation policy.
+//   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an
+//     unknown method, and the warning about a Job that is deleted without a propagation policy.
 //   - Several versions of one kind: kinds of two versions are two kinds. So are Events of two groups.
 //   - Grace periods: no kind is deleted gracefully, as Pods are. Events do not expire.
 //   - Limits: of the size of an object, of the rate of requests (429 comes only from Intercept), of the time of a

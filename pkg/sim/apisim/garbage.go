@@ -20,8 +20,8 @@ import (
 // policy: it deletes the dependents (foreground), or removes their owner references (orphan). It sees a change after
 // lag. It returns when ctx ends.
 //
-// As in a cluster, it leaves an object alone while it cannot find out whether all its owners exist: if one of them has a
-// kind or a version that is not registered, or has a namespace and the object has none.
+// As in a cluster, it leaves an object alone while it cannot find out whether all its owners exist: if one of them has
+// a kind or a version that is not registered, or has a namespace and the object has none.
 func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 	g := &collector{
 		actor:      actor{server: s, user: "garbage-collector", lag: lag},

@@ -17,10 +17,10 @@ import (
 
 // A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required.
 //
-// A kind whose Go type comes with Kubernetes, from a package such as k8s.io/api/apps/v1, behaves like the built-in kind.
-// Every other kind behaves like that of a CustomResourceDefinition: JSON and YAML only, no strategic merge patch, no
-// update without a resourceVersion, a status write changes only the status, the generation counts every change outside
-// metadata and status.
+// A kind whose Go type comes with Kubernetes, from a package such as k8s.io/api/apps/v1, behaves like the built-in
+// kind. Every other kind behaves like that of a CustomResourceDefinition: JSON and YAML only, no strategic merge patch,
+// no update without a resourceVersion, a status write changes only the status, the generation counts every change
+// outside metadata and status.
 //
 // All functions must be
 // free of side effects, because the server may call them again for a request if another request changes the object

@@ -120,8 +120,8 @@ func metadataOnly(kind schema.GroupVersionKind) bool {
 		(kind.GroupVersion() == metav1.SchemeGroupVersion || kind.GroupVersion() == metav1beta1.SchemeGroupVersion)
 }
 
-// accepts returns the encoding of the response. The kinds that come with Kubernetes have an error of their own for media
-// types that no kind has.
+// accepts returns the encoding of the response. The kinds that come with Kubernetes have an error of their own for
+// media types that no kind has.
 func (c *call) accepts() (encoding, error) {
 	if e, ok := c.accepted(); ok {
 		return e, nil
