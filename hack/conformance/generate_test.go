@@ -100,7 +100,7 @@ const (
 	metadataList = binary + manyReduced + "," + plainJSON + manyReduced + inAnyCase
 )
 
-// acceptable returns headers that say which responses a client accepts.
+// acceptable returns Accept headers for an operation.
 func acceptable(op operation) []string {
 	headers := []string{
 		metadataOf, metadataOf, plainJSON + oneReduced, binary, "application/yaml", "application/yaml" + oneReduced,

@@ -8,7 +8,7 @@ import (
 	"example.com/foo-controller/pkg/sim/apisim"
 )
 
-// The paths and methods that a real server does not have, and its two ways to say so.
+// The paths and methods that a real server does not have, with the errors of its two kinds of groups.
 func TestPathsThatAreNotServed(t *testing.T) {
 	const (
 		none       = "404 NotFound: the server could not find the requested resource"
