@@ -1471,7 +1471,7 @@ var (
 // fooKindWithoutRules is the kind Foo without validation: invalid Foos may have been stored before the rules existed.
 func fooKindWithoutRules() apisim.Kind {
 	kind := footest.FooKind()
-	kind.Validate, kind.ValidateStatus = nil, nil
+	kind.Validate, kind.ValidateStatus, kind.Scale = nil, nil, nil // A scale has rules, too.
 	return kind
 }
 

@@ -9,10 +9,14 @@ import (
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -56,8 +60,15 @@ func decodeBody(op operation, body []byte) (runtime.Object, error) {
 
 // treeOf decodes content of this type into a tree. It returns content that it cannot decode as a string.
 func treeOf(content []byte, contentType string) any {
-	if contentType == binary {
-		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(content, nil, nil)
+	switch contentType {
+	case "application/yaml":
+		converted, err := yaml.ToJSON(content)
+		if err != nil {
+			return err.Error()
+		}
+		content = converted
+	case binary:
+		obj, _, err := codecs.UniversalDeserializer().Decode(content, nil, nil)
 		if err != nil {
 			return err.Error()
 		}
@@ -71,6 +82,15 @@ func treeOf(content []byte, contentType string) any {
 	}
 	return tree
 }
+
+// codecs know the kinds of client-go, and those of objects that are reduced to their metadata.
+var codecs = func() serializer.CodecFactory {
+	all := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(all))
+	utilruntime.Must(metav1.AddMetaToScheme(all))
+	utilruntime.Must(metav1beta1.AddMetaToScheme(all))
+	return serializer.NewCodecFactory(all)
+}()
 
 // mediaOf returns the media type of a response without its parameters.
 func mediaOf(response *http.Response) string {

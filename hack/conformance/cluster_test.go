@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func startCluster(components string) (*cluster, error) {
 }
 
 func (c *cluster) setUp(crds string) (err error) {
-	if err := c.Install(crds); err != nil {
+	if err := c.Install(crds, "testdata/crds"); err != nil {
 		return err
 	}
 	if c.server, err = realServer(c.Kubeconfig()); err != nil {
@@ -85,7 +86,7 @@ func (s server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p := &player{server: s}
-	for _, k := range kinds {
+	for _, k := range append(slices.Clone(kinds), gadgets) {
 		err := until(ctx, func() (bool, error) {
 			answer, err := p.send(ctx, "GET", k.path("default"), "", nil)
 			return answer.code == http.StatusOK, err

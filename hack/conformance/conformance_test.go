@@ -211,6 +211,24 @@ func TestAPISimAgreesInProtobuf(t *testing.T) {
 	check(t, *ops/10, againstRealServer(t).inBinary(), func() server { return simulated().inBinary() }, tally)
 }
 
+// TestAPISimAgreesAboutAKindWithoutNamespaces plays one sequence after the other, because all of them share the objects
+// of the kind.
+func TestAPISimAgreesAboutAKindWithoutNamespaces(t *testing.T) {
+	want, tally := againstRealServer(t), newTally()
+	defer tally.report(t)
+	all := sequencesOf([]*kind{gadgets})
+	for seed := 0; tally.operations < *ops/20; seed++ {
+		sequence := all.Example(seed)
+		different, err := playBoth(t.Context(), want, simulated(), sequence, tally)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if different != "" {
+			t.Fatalf("sequence %d: not the same: %v\n%s", seed, sequence, different)
+		}
+	}
+}
+
 func TestTheRealServerAgreesWithItself(t *testing.T) {
 	want := againstRealServer(t)
 	tally := newTally()

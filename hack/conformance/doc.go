@@ -5,7 +5,7 @@
 //	go test -timeout 60m -ops 100000 -v .             the full test, with counts
 //	CONFORMANCE_OPS=100000 go test -timeout 60m .     the same
 //	go test -rapid.seed 7 .                           other sequences
-//	go test -kubeconfig k .                           a running API server with our CRD
+//	go test -kubeconfig k .                           a running API server with our CRD and those of testdata/crds
 //	go test -run TestSurvey -survey 500 -v .          for work on apisim: all differences, by frequency
 //	CONFORMANCE_VALUES=100000 go test -run TestEverythingThatTheServerStoresCanBeRead -timeout 60m -v .
 //
@@ -28,20 +28,26 @@
 //     also counts other writes
 //
 // It drops managed fields and periodic bookmarks, sorts the causes of an error, and cuts its message before the causes,
-// which the message repeats. Warnings and headers other than the content type are not compared. A tenth as many
-// operations are played in protobuf, as the typed clients of client-go use it.
+// which the message repeats. Of the headers it compares the content type and the warnings. A tenth as many operations
+// are played in protobuf, as the typed clients of client-go use it, and a twentieth for a kind without namespaces.
+//
+// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for apisim and have a
+// schema that allows everything. Some operations accept other media types, such as objects that are reduced to their
+// metadata, and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other tests
+// compare discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
 //
 // One test compares the real server with itself, to prove that the normaliser replaces enough. Another plants faults in
 // apisim, to prove that it does not replace too much. A table lists the accepted differences with reasons. A long run
 // fails if one of them does not occur any more.
 //
-// The operations avoid four requests with which the real server changes only the managed fields, and so creates a new
+// The operations avoid requests with which the real server changes only the managed fields, and so creates a new
 // version of an object: a scale with the current number of replicas, a status of a custom resource with another
-// version, another time of deletion for an object that is being deleted, and a duplicate owner reference.
+// version, another time of deletion for an object that is being deleted, a duplicate owner reference, and alpha fields
+// of a Lease.
 //
 // Another test is about the real server and our Go type. It stores values at and beyond the edges of every field of a
 // Foo. What the server accepts, the Go type must be able to decode: otherwise a single Foo ends the list and the watch
 // of all Foos.
 //
-// registered_test.go registers the kinds with apisim. Foos are registered with their Go type.
+// registered_test.go registers the kinds with apisim.
 package conformance

@@ -208,9 +208,14 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	defer response.Body.Close()
-	var body map[string]any
-	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
 		return nil, err
+	}
+	var body map[string]any
+	if json.Unmarshal(content, &body) != nil {
+		response.Body = io.NopCloser(bytes.NewReader(content)) // Such as YAML.
+		return response, nil
 	}
 	f.fault.object(body)
 	return response, setBody(&response.Body, body)

@@ -23,24 +23,29 @@ const (
 
 var heapNames = []string{"a", "b", "c", "d", "e"}
 
-// A heap is a sequence that creates objects that own one another and deletes some of them.
-var heap = rapid.Custom(func(t *rapid.T) sequence {
+// A heap is a sequence that creates objects that own one another and deletes some of them. An object may be of a kind
+// without namespaces, and may name its owner in a version that is not served.
+var heap = rapid.Custom(func(from *rapid.T) sequence {
+	t := draw{T: from}
 	var s sequence
+	made, garbage := map[string]*kind{}, map[string]bool{}
 	for i, name := range heapNames {
-		object := edited{base: configMaps.object(name)}
+		made[name] = pick(t, "kind", heapKinds...)
+		object := edited{base: made[name].object(name)}
 		var owners []any
 		for _, owner := range heapNames[:i] {
-			if pick(t, "owned", false, true, false) {
-				// With a reference that does not block, the result would be random if a finalizer holds the owner: the
-				// dependent may be deleted or not, because the workers of a real collector race.
-				owners = append(owners, map[string]any{
-					"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": symbol{what: uidNow, name: owner},
-					"blockOwnerDeletion": true,
-				})
+			if !pick(t, "owned", false, true, false) {
+				continue
 			}
+			if garbage[owner] && made[name].clusterScoped && !made[owner].clusterScoped {
+				continue // A real collector keeps the object or deletes it, depending on what it has seen when.
+			}
+			garbage[name] = garbage[name] || garbage[owner]
+			owners = append(owners, reference(t, made[owner], owner))
 		}
 		if seldom(t, 8) {
-			owners = append(owners, absentOwner)
+			garbage[name] = true
+			owners = append(owners, pick(t, "absent", absentOwner, unservedOwner))
 		}
 		if owners != nil {
 			object.edits = append(object.edits, edit{"metadata.ownerReferences", owners})
@@ -48,10 +53,11 @@ var heap = rapid.Custom(func(t *rapid.T) sequence {
 		if seldom(t, 6) {
 			object.edits = append(object.edits, edit{"metadata.finalizers", []any{"example.com/hold"}})
 		}
-		s = append(s, creation(configMaps, object))
+		s = append(s, creation(made[name], object))
 	}
 	for range pick(t, "deletions", 1, 2, 3) {
-		op := operation{verb: "delete", method: "DELETE", kind: configMaps, name: pick(t, "name", heapNames...)}
+		name := pick(t, "name", heapNames...)
+		op := operation{verb: "delete", method: "DELETE", kind: made[name], name: name}
 		policy := pick(t, "policy", "Background", "Foreground", "Orphan", "")
 		if policy != "" {
 			op.query = []parameter{{"propagationPolicy", policy}}
@@ -61,7 +67,23 @@ var heap = rapid.Custom(func(t *rapid.T) sequence {
 	return s
 })
 
-var absentOwner = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": noUID}
+// reference returns a reference to an owner. With a reference that does not block, the result would be random if a
+// finalizer holds the owner: the dependent may be deleted or not, because the workers of a real collector race.
+func reference(t draw, k *kind, owner string) map[string]any {
+	version := k.apiVersion()
+	if seldom(t, 10) {
+		version = strings.TrimPrefix(k.group+"/v9", "/")
+	}
+	return map[string]any{
+		"apiVersion": version, "kind": k.kind, "name": symbol{what: ownName, name: owner, kind: k},
+		"uid": symbol{what: uidNow, name: owner, kind: k}, "blockOwnerDeletion": true,
+	}
+}
+
+var (
+	absentOwner   = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": noUID}
+	unservedOwner = map[string]any{"apiVersion": "v1", "kind": "Nothing", "name": "absent", "uid": noUID}
+)
 
 // TestGarbageCollectorsLeaveTheSameObjects creates heaps of garbage on both servers, and compares the objects that the
 // garbage collectors leave after each deletion. The order and the times of their deletions may differ.
@@ -87,7 +109,7 @@ func TestGarbageCollectorsLeaveTheSameObjects(t *testing.T) {
 func compareHeaps(ctx context.Context, want, have server, sequence sequence) error {
 	var players []*player
 	for _, s := range []server{want, have} {
-		p := &player{server: s, namespace: newNamespace()}
+		p := &player{server: s, namespace: newNamespace(), shared: true}
 		if err := p.begin(ctx); err != nil {
 			return err
 		}
@@ -137,44 +159,72 @@ func settle(ctx context.Context, players []*player) error {
 	return nil
 }
 
-// waitForCollection creates garbage and waits until it is deleted.
+// heapKinds are the kinds of the objects in heaps.
+var heapKinds = []*kind{configMaps, widgets, gadgets}
+
+// waitForCollection creates garbage of each kind, and waits until it is deleted.
 func (p *player) waitForCollection(ctx context.Context) error {
-	object := edited{base: configMaps.object("canary"), edits: []edit{{"metadata.ownerReferences", []any{absentOwner}}}}
-	if err := p.perform(ctx, creation(configMaps, object)); err != nil {
-		return err
-	}
-	err := until(ctx, func() (bool, error) {
-		answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"/canary", "", nil)
-		return answer.code == http.StatusNotFound, err
-	})
-	if err != nil {
-		return fmt.Errorf("see garbage collected: %w", err)
+	for _, k := range heapKinds {
+		const canary = "canary"
+		object := edited{base: k.object(canary), edits: []edit{{"metadata.ownerReferences", []any{absentOwner}}}}
+		if k.clusterScoped {
+			// An owner with a namespace would not count.
+			absent := map[string]any{"apiVersion": k.apiVersion(), "kind": k.kind, "name": "absent", "uid": noUID}
+			object.edits[0].value = []any{absent}
+		}
+		if err := p.perform(ctx, creation(k, object)); err != nil {
+			return err
+		}
+		path := k.path(p.namespace) + "/" + p.memory.ownName(k, canary)
+		err := until(ctx, func() (bool, error) {
+			answer, err := p.send(ctx, "GET", path, "", nil)
+			return answer.code == http.StatusNotFound, err
+		})
+		if err != nil {
+			return fmt.Errorf("see garbage of %s collected: %w", k, err)
+		}
 	}
 	return nil
 }
 
 // remaining describes the existing objects, with their owners and finalizers.
 func (p *player) remaining(ctx context.Context) (string, error) {
-	answer, err := p.send(ctx, "GET", configMaps.path(p.namespace)+"?labelSelector=app%3Dx", "", nil)
-	if err != nil {
-		return "", err
-	}
-	items, ok := valueAt(answer.body, "items").([]any)
-	if !ok {
-		return "", fmt.Errorf("list: %v", answer.body)
-	}
 	var b strings.Builder
-	for _, item := range items {
-		var owners []string
-		references, _ := valueAt(item, "metadata", "ownerReferences").([]any)
-		for _, reference := range references {
-			owners = append(owners, text(reference, "name"))
+	for _, k := range heapKinds {
+		answer, err := p.send(ctx, "GET", k.path(p.namespace)+"?labelSelector=app%3Dx", "", nil)
+		if err != nil {
+			return "", err
 		}
-		deleting := text(item, "metadata", "deletionTimestamp") != ""
-		fmt.Fprintf(&b, "\t%s owners %v finalizers %v deleting %v\n", text(item, "metadata", "name"), owners,
-			valueAt(item, "metadata", "finalizers"), deleting)
+		items, ok := valueAt(answer.body, "items").([]any)
+		if !ok {
+			return "", fmt.Errorf("list: %v", answer.body)
+		}
+		for _, item := range items {
+			p.describe(&b, k, item)
+		}
 	}
 	return b.String(), nil
+}
+
+// describe describes an object, unless it is that of another player.
+func (p *player) describe(b *strings.Builder, k *kind, item any) {
+	name := text(item, "metadata", "name")
+	if k.clusterScoped {
+		own, is := strings.CutPrefix(name, p.namespace+"-")
+		if !is {
+			return
+		}
+		name = own
+	}
+	var owners []string
+	references, _ := valueAt(item, "metadata", "ownerReferences").([]any)
+	for _, reference := range references {
+		owner := strings.TrimPrefix(text(reference, "name"), p.namespace+"-")
+		owners = append(owners, text(reference, "apiVersion")+" "+owner)
+	}
+	deleting := text(item, "metadata", "deletionTimestamp") != ""
+	fmt.Fprintf(b, "\t%s %s owners %q finalizers %v deleting %v\n", k, name, owners,
+		valueAt(item, "metadata", "finalizers"), deleting)
 }
 
 // until calls done until it returns true or ctx ends.

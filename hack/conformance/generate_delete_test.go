@@ -1,9 +1,7 @@
 package conformance
 
-import "pgregory.net/rapid"
-
 // remove draws the deletion of one object.
-func remove(t *rapid.T) operation {
+func remove(t draw) operation {
 	op := target(t, "delete", "DELETE")
 	op.body, op.query = deleteOptions(t)
 	if op.body != nil {
@@ -13,8 +11,8 @@ func remove(t *rapid.T) operation {
 }
 
 // removeAll draws the deletion of the objects that a selector selects.
-func removeAll(t *rapid.T) operation {
-	op := operation{verb: "deletecollection", method: "DELETE", kind: pick(t, "kind", kinds...)}
+func removeAll(t draw) operation {
+	op := operation{verb: "deletecollection", method: "DELETE", kind: pick(t, "kind", t.kinds...)}
 	op.query = selectors(t, op.kind)
 	if seldom(t, 4) {
 		op.body, _ = deleteOptions(t)
@@ -27,7 +25,7 @@ func removeAll(t *rapid.T) operation {
 }
 
 // deleteOptions draws the preconditions and the policy of a deletion, as a body or as parameters.
-func deleteOptions(t *rapid.T) (any, []parameter) {
+func deleteOptions(t draw) (any, []parameter) {
 	options := map[string]any{}
 	conditions := map[string]any{}
 	switch pick(t, "uid", 0, 0, 0, 1, 2, 3, 4) {

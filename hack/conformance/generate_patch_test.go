@@ -3,8 +3,6 @@ package conformance
 import (
 	"slices"
 	"strings"
-
-	"pgregory.net/rapid"
 )
 
 const (
@@ -15,19 +13,19 @@ const (
 )
 
 // patch draws a patch of the spec or the metadata of an object.
-func patch(t *rapid.T) operation {
+func patch(t draw) operation {
 	op := target(t, "patch", "PATCH")
 	return patched(t, op, func() edit { return someEdit(t, op.kind) })
 }
 
 // patchMetadata draws patches that change the labels of an object, so that watches with selectors see them.
-func patchMetadata(t *rapid.T) operation {
+func patchMetadata(t draw) operation {
 	op := target(t, "patch", "PATCH")
 	return patched(t, op, func() edit { return metadataEdit(t) })
 }
 
 // patched completes an operation as a patch with edits from draw.
-func patched(t *rapid.T, op operation, draw func() edit) operation {
+func patched(t draw, op operation, draw func() edit) operation {
 	op.contentType = pick(t, "type", mergePatch, strategicPatch, jsonPatch)
 	if op.kind.custom && op.contentType == strategicPatch && !seldom(t, 10) {
 		op.contentType = mergePatch // Custom resources have no strategic merge patch.
@@ -109,7 +107,7 @@ func listsOf(tree any) any {
 }
 
 // jsonPatchOf converts edits to operations of a JSON patch, some with a test before them.
-func jsonPatchOf(t *rapid.T, op operation, edits []edit) any {
+func jsonPatchOf(t draw, op operation, edits []edit) any {
 	var steps []any
 	switch pick(t, "test", 0, 0, 1, 2, 3) {
 	case 1:

@@ -1,11 +1,9 @@
 package conformance
 
-import "pgregory.net/rapid"
-
 // tooLarge is a resourceVersion that no server reaches. The real server waits three seconds for it.
 const tooLarge = "999999999999"
 
-func get(t *rapid.T) operation {
+func get(t draw) operation {
 	op := target(t, "get", "GET")
 	switch pick(t, "version", 0, 0, 0, 1, 2, 3, 4) {
 	case 1:
@@ -28,7 +26,7 @@ func get(t *rapid.T) operation {
 
 // selectors draws selectors of objects of a kind. Most of them select every new object that has the right name. A few
 // select nothing or are invalid.
-func selectors(t *rapid.T, k *kind) []parameter {
+func selectors(t draw, k *kind) []parameter {
 	var query []parameter
 	labels := pick(t, "labels", "", "", "app=x", "app in (x,y)", "tier", "app!=y", "!gone", "app=x,tier=t",
 		"app notin (y)")
@@ -43,8 +41,8 @@ func selectors(t *rapid.T, k *kind) []parameter {
 }
 
 // list draws a list, or one of its pages.
-func list(t *rapid.T) operation {
-	op := operation{verb: "list", method: "GET", kind: pick(t, "kind", kinds...)}
+func list(t draw) operation {
+	op := operation{verb: "list", method: "GET", kind: pick(t, "kind", t.kinds...)}
 	op.query = selectors(t, op.kind)
 	switch pick(t, "paging", 0, 0, 1, 2) {
 	case 1:
@@ -74,8 +72,8 @@ func list(t *rapid.T) operation {
 }
 
 // watch draws a watch from a known version. It is read at the end of the sequence.
-func watch(t *rapid.T) operation {
-	op := operation{verb: "watch", method: "GET", kind: pick(t, "kind", kinds...)}
+func watch(t draw) operation {
+	op := operation{verb: "watch", method: "GET", kind: pick(t, "kind", t.kinds...)}
 	op.query = append([]parameter{{"watch", "true"}}, selectors(t, op.kind)...)
 	version := pick[any](t, "version", symbol{what: rvNewest}, symbol{what: rvStart}, symbol{what: rvListed}, nil, "0",
 		symbol{what: rvOlder, name: "a"}, symbol{what: rvCurrent, name: "b"}, "")

@@ -1,9 +1,7 @@
 package conformance
 
-import "pgregory.net/rapid"
-
 // statusEdit draws a change of a status. Servers must ignore its changes of the spec.
-func statusEdit(t *rapid.T) edit {
+func statusEdit(t draw) edit {
 	return pick(t, "status",
 		edit{"status.replicas", 3},
 		edit{"status.availableReplicas", 2},
@@ -33,8 +31,8 @@ func condition(status string) map[string]any {
 	}
 }
 
-func updateStatus(t *rapid.T) operation {
-	op := target(t, "update status", "PUT", withStatus()...)
+func updateStatus(t draw) operation {
+	op := target(t, "update status", "PUT", withStatus(t)...)
 	op.sub, op.contentType = "status", "application/json"
 	object := edited{base: lastSeen{op.kind.object(op.name)}}
 	for range pick(t, "edits", 1, 0, 2) {
@@ -47,15 +45,18 @@ func updateStatus(t *rapid.T) operation {
 	return op
 }
 
-func patchStatus(t *rapid.T) operation {
-	op := target(t, "patch", "PATCH", withStatus()...)
+func patchStatus(t draw) operation {
+	op := target(t, "patch", "PATCH", withStatus(t)...)
 	op.sub = "status"
 	return patched(t, op, func() edit { return statusEdit(t) })
 }
 
 // scale draws operations on the scale subresource.
-func scale(t *rapid.T) operation {
-	op := target(t, "get scale", pick(t, "method", "PUT", "PATCH", "GET"), withScale()...)
+func scale(t draw) operation {
+	if len(withScale(t)) == 0 {
+		return get(t)
+	}
+	op := target(t, "get scale", pick(t, "method", "PUT", "PATCH", "GET"), withScale(t)...)
 	op.sub = "scale"
 	// The current number would change only the managed fields, which apisim does not have.
 	replicas := pick[any](t, "replicas", symbol{what: otherNumber}, symbol{what: otherNumber}, -1)

@@ -25,22 +25,36 @@ func (s sequence) String() string {
 	return b.String()
 }
 
-// sequences draws sequences. They begin with some objects, so that few operations are for objects that do not exist.
-// About one in 2^lastBits operations is the last one.
-var sequences = rapid.Custom(func(t *rapid.T) sequence {
+// A draw has the source of random choices, and the kinds to choose from.
+type draw struct {
+	*rapid.T
+	kinds []*kind
+}
+
+// sequences draws sequences of operations on kinds.
+var sequences = sequencesOf(kinds)
+
+// sequencesOf returns a generator of sequences. They begin with some objects, so that few operations are for objects
+// that do not exist. About one in 2^lastBits operations is the last one.
+func sequencesOf(kinds []*kind) *rapid.Generator[sequence] {
+	return rapid.Custom(func(t *rapid.T) sequence { return drawSequence(draw{t, kinds}) })
+}
+
+func drawSequence(t draw) sequence {
 	var s sequence
-	for _, k := range kinds {
+	for _, k := range t.kinds {
 		for _, name := range names {
 			if pick(t, "preexisting", false, true, true, true) {
 				s = append(s, creation(k, edited{base: k.object(name)}))
 			}
 		}
 	}
-	for next := operations.Draw(t, "next"); next != nil; next = operations.Draw(t, "next") {
+	operations := rapid.Custom(func(from *rapid.T) *operation { return drawOperation(draw{from, t.kinds}) })
+	for next := operations.Draw(t.T, "next"); next != nil; next = operations.Draw(t.T, "next") {
 		s = append(s, *next)
 	}
 	return s
-})
+}
 
 const lastBits = 6
 
@@ -48,11 +62,11 @@ func creation(k *kind, object edited) operation {
 	return operation{verb: "create", method: "POST", kind: k, contentType: "application/json", body: object}
 }
 
-// operations draws one operation at a time, and nil after the last one.
-var operations = rapid.Custom(func(t *rapid.T) *operation {
+// drawOperation returns one operation at a time, and nil after the last one.
+func drawOperation(t draw) *operation {
 	last := true
 	for range lastBits {
-		if rapid.Bool().Draw(t, "more") {
+		if rapid.Bool().Draw(t.T, "more") {
 			last = false
 			break
 		}
@@ -61,17 +75,52 @@ var operations = rapid.Custom(func(t *rapid.T) *operation {
 		return nil
 	}
 	// The first ones are drawn more often, and rapid prefers them when it shrinks a failing sequence.
-	draw := pick(t, "verb", update, patch, create, patchStatus, watch, list, remove, update, patch, updateStatus,
+	make := pick(t, "verb", update, patch, create, patchStatus, watch, list, remove, update, patch, updateStatus,
 		get, create, scale, patchMetadata, watch, patch, list, update, removeFinalizers, removeAll, updateStatus)
-	op := draw(t)
+	op := make(t)
 	if op.method != "GET" && (op.method != "DELETE" || op.body == nil) && seldom(t, 24) {
 		op.query = append(op.query, parameter{dryRun, pick(t, "dry", "All", "All", "Bogus")})
 	}
+	if seldom(t, 12) {
+		op.accept = pick(t, "accept", acceptable(op)...)
+	}
+	if seldom(t, 24) {
+		misplace(&op)
+	}
 	return &op
-})
+}
 
-func pick[T any](t *rapid.T, label string, from ...T) T {
-	return from[rapid.SampledFrom(indexes(len(from))).Draw(t, label)]
+// Media types for objects that are reduced to their metadata, as the metadata client accepts them, and in other ways.
+const (
+	oneReduced   = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	manyReduced  = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	plainJSON    = "application/json"
+	inAnyCase    = "," + plainJSON
+	metadataOf   = binary + oneReduced + "," + plainJSON + oneReduced + inAnyCase
+	metadataList = binary + manyReduced + "," + plainJSON + manyReduced + inAnyCase
+)
+
+// acceptable returns Accept headers for an operation.
+func acceptable(op operation) []string {
+	headers := []string{
+		metadataOf, metadataOf, plainJSON + oneReduced, binary, "application/yaml", "application/yaml" + oneReduced,
+		"text/plain", "*/*", plainJSON + ";as=Bogus;g=meta.k8s.io;v=v1", plainJSON + oneReduced + "beta1",
+	}
+	if op.watches() {
+		return headers // A watch of lists has no events, and so would not end.
+	}
+	return append(headers, metadataList, metadataList, plainJSON+manyReduced, plainJSON+manyReduced+"beta1")
+}
+
+// misplace leaves the namespace out of the path of an operation, or adds one if the kind has none.
+func misplace(op *operation) {
+	op.misplaced, op.nowhere = true, false
+	// Pages would depend on the objects of others.
+	op.query = slices.DeleteFunc(op.query, func(p parameter) bool { return p.key == "limit" || p.key == "continue" })
+}
+
+func pick[T any](t draw, label string, from ...T) T {
+	return from[rapid.SampledFrom(indexes(len(from))).Draw(t.T, label)]
 }
 
 // indexes returns the indexes of n values. They are drawn instead of values that cannot be printed.
@@ -84,27 +133,27 @@ func indexes(n int) []int {
 }
 
 // seldom is true in one of n cases.
-func seldom(t *rapid.T, n int) bool {
+func seldom(t draw, n int) bool {
 	return pick(t, "seldom", indexes(n)...) == n-1
 }
 
 // target returns an operation on one object, without parameters and body.
-func target(t *rapid.T, verb, method string, from ...*kind) operation {
+func target(t draw, verb, method string, from ...*kind) operation {
 	if len(from) == 0 {
-		from = kinds
+		from = t.kinds
 	}
 	return operation{verb: verb, method: method, kind: pick(t, "kind", from...), name: pick(t, "name", names...)}
 }
 
-func withStatus() []*kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !k.status })
+func withStatus(t draw) []*kind {
+	return slices.DeleteFunc(slices.Clone(t.kinds), func(k *kind) bool { return !k.status })
 }
 
-func withScale() []*kind {
-	return slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return !k.scale })
+func withScale(t draw) []*kind {
+	return slices.DeleteFunc(slices.Clone(t.kinds), func(k *kind) bool { return !k.scale })
 }
 
-func create(t *rapid.T) operation {
+func create(t draw) operation {
 	op := target(t, "create", "POST")
 	object := edited{base: op.kind.object(op.name)}
 	op.contentType = "application/json"
@@ -142,14 +191,14 @@ func create(t *rapid.T) operation {
 }
 
 // someEdit draws what may be done to an object of this kind.
-func someEdit(t *rapid.T, k *kind) edit {
+func someEdit(t draw, k *kind) edit {
 	if pick(t, "part", 0, 1) == 0 {
 		return pick(t, "edit", k.edits...)
 	}
 	return metadataEdit(t)
 }
 
-func metadataEdit(t *rapid.T) edit {
+func metadataEdit(t draw) edit {
 	return pick(t, "metadata",
 		edit{"metadata.labels.app", "y"},
 		edit{"metadata.annotations", map[string]any{"note": "1"}},
@@ -176,7 +225,7 @@ func metadataEdit(t *rapid.T) edit {
 	)
 }
 
-func owner(t *rapid.T, controller bool) map[string]any {
+func owner(t draw, controller bool) map[string]any {
 	return ownerNamed(pick(t, "owner", names...), controller)
 }
 
@@ -188,7 +237,7 @@ func ownerNamed(name string, controller bool) map[string]any {
 }
 
 // versionEdits draws preconditions as they are in the body of a write.
-func versionEdits(t *rapid.T) []edit {
+func versionEdits(t draw) []edit {
 	var edits []edit
 	switch pick(t, "version", 0, 1, 2, 3, 4, 5) {
 	case 1:
@@ -215,7 +264,7 @@ func versionEdits(t *rapid.T) []edit {
 	return edits
 }
 
-func update(t *rapid.T) operation {
+func update(t draw) operation {
 	op := target(t, "update", "PUT")
 	op.contentType = "application/json"
 	object := edited{base: lastSeen{op.kind.object(op.name)}}
@@ -237,7 +286,7 @@ func update(t *rapid.T) operation {
 	return op
 }
 
-func removeFinalizers(t *rapid.T) operation {
+func removeFinalizers(t draw) operation {
 	op := target(t, "patch merge", "PATCH")
 	op.contentType = mergePatch
 	op.body = map[string]any{"metadata": map[string]any{"finalizers": nil}}

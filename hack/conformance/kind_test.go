@@ -6,8 +6,9 @@ import "strings"
 type kind struct {
 	group, version, resource, kind string
 	clusterScoped                  bool
-	custom                         bool // From a CustomResourceDefinition.
-	status, scale                  bool // Has these subresources.
+	custom                         bool   // From a CustomResourceDefinition.
+	status, scale                  bool   // Has these subresources.
+	list                           string // The kind of a list, if it is not the kind and "List".
 	// fresh returns a valid new object of this name, without kind and version.
 	fresh func(name string) map[string]any
 	// edits are the edits for objects of this kind, in addition to those for all kinds.
@@ -24,19 +25,27 @@ func (k *kind) apiVersion() string {
 
 // path returns the path of the objects of a namespace.
 func (k *kind) path(namespace string) string {
-	prefix := "/apis/" + k.group
-	if k.group == "" {
-		prefix = "/api"
-	}
-	prefix += "/" + k.version
 	if k.clusterScoped {
-		return prefix + "/" + k.resource
+		namespace = ""
 	}
-	return prefix + "/namespaces/" + namespace + "/" + k.resource
+	return k.misplacedPath(namespace)
 }
 
-// kinds are all kinds. The first ones are drawn more often.
-var kinds = []*kind{deployments, foos, configMaps, leases}
+// misplacedPath returns the path of the objects of a namespace, even if the kind has none, or of all namespaces.
+func (k *kind) misplacedPath(namespace string) string {
+	path := "/apis/" + k.group
+	if k.group == "" {
+		path = "/api"
+	}
+	path += "/" + k.version
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	return path + "/" + k.resource
+}
+
+// kinds are all kinds whose objects have namespaces. The first ones are drawn more often.
+var kinds = []*kind{deployments, foos, widgets, configMaps, leases}
 
 // object returns a valid new object with kind and version.
 func (k *kind) object(name string) map[string]any {

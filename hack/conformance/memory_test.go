@@ -16,6 +16,7 @@ type memory struct {
 	listed  map[string]string     // By resource, the resourceVersion of the last list.
 	next    map[string]string     // By resource, the last continue token.
 	given   int                   // How many prefixes of names were used.
+	prefix  string                // Of the names of objects without a namespace. See player.shared.
 }
 
 // A version is one version of an object.
@@ -43,7 +44,7 @@ func (m *memory) recordAnswer(k *kind, body any) {
 		m.recordObject(k, object, object)
 	case "Scale":
 		m.recordObject(k, object, nil)
-	case k.kind + "List":
+	case cmp.Or(k.list, k.kind+"List"):
 		m.listed[k.resource] = text(object, "metadata", "resourceVersion")
 		m.next[k.resource] = text(object, "metadata", "continue")
 		items, _ := object["items"].([]any)
@@ -56,11 +57,19 @@ func (m *memory) recordAnswer(k *kind, body any) {
 	}
 }
 
+// ownName returns the name that an object has on the server.
+func (m *memory) ownName(k *kind, name string) string {
+	if k.clusterScoped {
+		return m.prefix + name
+	}
+	return name
+}
+
 func (m *memory) recordObject(k *kind, object, body map[string]any) {
 	if metadata, ok := body["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields") // Otherwise later operations would write the old ones.
 	}
-	key := k.resource + "/" + text(object, "metadata", "name")
+	key := k.resource + "/" + strings.TrimPrefix(text(object, "metadata", "name"), m.ownName(k, ""))
 	metadata := func(name string) string { return text(object, "metadata", name) }
 	s := &version{version: metadata("resourceVersion"), uid: metadata("uid"), body: body}
 	s.replicas, _ = valueAt(object, "spec", "replicas").(float64)
@@ -133,9 +142,12 @@ func (m *memory) body(op operation) map[string]any {
 
 // valueOf returns the current value of a symbol.
 func (m *memory) valueOf(op operation, s symbol) any {
-	known := m.objects[op.kind.resource+"/"+cmp.Or(s.name, op.name)]
+	of := cmp.Or(s.kind, op.kind)
+	known := m.objects[of.resource+"/"+cmp.Or(s.name, op.name)]
 	last := lastOf(known)
 	switch s.what {
+	case ownName:
+		return m.ownName(of, s.name)
 	case newPrefix:
 		m.given++
 		return fmt.Sprintf("gen-%03d-", m.given)

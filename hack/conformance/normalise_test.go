@@ -103,6 +103,9 @@ var madeUp = []string{tooLarge, "999999999", "999999998", noVersion}
 // answer returns the normalised tree of an answer.
 func (n *normaliser) answer(a answer) map[string]any {
 	tree := map[string]any{"code": float64(a.code), "media": a.media}
+	for i, warning := range a.warnings {
+		tree[fmt.Sprintf("warning %d", i+1)] = n.text("message", warning)
+	}
 	if a.body != nil {
 		tree["body"] = n.tree("", a.body)
 	}
@@ -155,7 +158,7 @@ func (n *normaliser) tree(key string, value any) any {
 // a real server also counts writes outside of the sequence.
 func (n *normaliser) loosen(value, result map[string]any) {
 	switch kind := text(value, "kind"); {
-	case strings.HasSuffix(kind, "List"):
+	case strings.HasSuffix(kind, "List"), kind == widgets.list:
 	case text(value, "metadata", "annotations", "k8s.io/initial-events-end") != "":
 	default:
 		return

@@ -13,7 +13,10 @@ type operation struct {
 	name   string // Empty for all objects of the kind.
 	sub    string // The subresource.
 	// nowhere sends the request to a namespace that does not exist.
-	nowhere     bool
+	nowhere bool
+	// misplaced leaves the namespace out of the path, or adds one if the kind has none.
+	misplaced   bool
+	accept      string // The media types that the client accepts, if not those that it always does.
 	query       []parameter
 	contentType string
 	body        any // A tree with symbols, or a string that is sent unchanged.
@@ -43,6 +46,9 @@ func (o operation) String() string {
 	if o.nowhere {
 		b.WriteString(" in no namespace")
 	}
+	if o.misplaced {
+		b.WriteString(" misplaced")
+	}
 	if o.name != "" {
 		b.WriteString("/" + o.name)
 	}
@@ -56,6 +62,9 @@ func (o operation) String() string {
 	}
 	if o.contentType != "" && o.contentType != "application/json" {
 		b.WriteString(" " + strings.TrimPrefix(o.contentType, "application/"))
+	}
+	if o.accept != "" {
+		b.WriteString(" accept " + o.accept)
 	}
 	if o.body != nil {
 		b.WriteString(" " + describe(o.body))

@@ -19,10 +19,14 @@ type player struct {
 	server    server
 	namespace string
 	memory    *memory
-	binary    bool // The current operation may use protobuf.
-	record    record
-	open      []*stream
-	used      []*kind
+	binary    bool   // The current operation may use protobuf.
+	accept    string // The header of the current operation, if it has its own.
+	// shared is true if other players use the same kinds without namespaces at the same time. Then the names of their
+	// objects begin with the namespace of the player.
+	shared bool
+	record record
+	open   []*stream
+	used   []*kind
 }
 
 // A server is an API server that a player sends requests to.
@@ -47,11 +51,12 @@ type record struct {
 
 // An answer is the response to one operation.
 type answer struct {
-	op     operation
-	code   int
-	media  string
-	body   any
-	events []any // The events of a watch.
+	op       operation
+	code     int
+	media    string
+	warnings []string
+	body     any
+	events   []any // The events of a watch.
 }
 
 // endMark is the annotation of the last write, with which a watch has seen everything.
@@ -68,10 +73,15 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &player{server: server, namespace: namespace, record: record{namespace: namespace}}
+	if slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == gadgets }) {
+		if err := p.sweep(ctx, gadgets); err != nil {
+			return record{}, fmt.Errorf("delete old objects: %w", err)
+		}
+	}
 	if err := p.begin(ctx); err != nil {
 		return record{}, fmt.Errorf("begin: %w", err)
 	}
-	for _, k := range kinds {
+	for _, k := range append(slices.Clone(kinds), gadgets) {
 		if !closing || !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == k }) {
 			continue
 		}
@@ -116,6 +126,29 @@ func (p *player) begin(ctx context.Context) error {
 		return fmt.Errorf("create a namespace: %v", answer.body)
 	}
 	p.memory = newMemory(text(answer.body, "metadata", "resourceVersion"))
+	if p.shared {
+		p.memory.prefix = p.namespace + "-"
+	}
+	return nil
+}
+
+// sweep deletes all objects of a kind without namespaces, which earlier sequences have left.
+func (p *player) sweep(ctx context.Context, k *kind) error {
+	list, err := p.send(ctx, "GET", k.path(""), "", nil)
+	if err != nil {
+		return err
+	}
+	items, _ := valueAt(list.body, "items").([]any)
+	for _, item := range items {
+		path := k.path("") + "/" + text(item, "metadata", "name")
+		release := []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := p.send(ctx, "PATCH", path, mergePatch, release); err != nil {
+			return err
+		}
+		if _, err := p.send(ctx, "DELETE", path, "", nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -188,13 +221,22 @@ func (p *player) perform(ctx context.Context, op operation) error {
 		return err
 	}
 	body, contentType := p.encode(op, body)
+	p.accept = op.accept
 	answer, err := p.send(ctx, op.method, p.path(op), contentType, body)
+	p.accept = ""
 	if err != nil {
 		return err
 	}
 	answer.op = op
 	if op.parameter(dryRun) == "" {
 		p.memory.recordAnswer(op.kind, answer.body)
+	}
+	if op.accept != "" && op.method != "GET" { // The answer may not have shown what was written.
+		list, err := p.send(ctx, "GET", op.kind.path(p.namespace), "", nil)
+		if err != nil {
+			return err
+		}
+		p.memory.recordAnswer(op.kind, list.body)
 	}
 	p.record.answers = append(p.record.answers, answer)
 	return nil
@@ -217,7 +259,16 @@ func (p *player) path(op operation) string {
 		namespace = "no-such-namespace"
 	}
 	path := op.kind.path(namespace)
+	switch {
+	case op.misplaced && op.kind.clusterScoped:
+		path = op.kind.misplacedPath(namespace)
+	case op.misplaced:
+		path = op.kind.misplacedPath("")
+	}
 	name := op.name
+	if name != "" {
+		name = p.memory.ownName(op.kind, name)
+	}
 	if op.kind == namespaceKind {
 		name = p.namespace
 	}
@@ -229,6 +280,10 @@ func (p *player) path(op operation) string {
 	query := url.Values{}
 	for _, parameter := range op.query {
 		query.Add(parameter.key, fmt.Sprint(p.memory.resolve(op, parameter.value)))
+	}
+	if op.misplaced && !op.kind.clusterScoped && op.name == "" && op.method == "GET" {
+		fields := append(query["fieldSelector"], "metadata.namespace="+p.namespace) // Others use other namespaces.
+		query.Set("fieldSelector", strings.Join(fields, ","))
 	}
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -243,7 +298,11 @@ func (p *player) body(op operation) ([]byte, error) {
 	case string:
 		return []byte(body), nil
 	}
-	return json.Marshal(p.memory.resolve(op, op.body))
+	body := p.memory.resolve(op, op.body)
+	if object, ok := valueAt(body, "metadata").(map[string]any); ok && p.shared {
+		object["name"] = p.memory.ownName(op.kind, text(object, "name"))
+	}
+	return json.Marshal(body)
 }
 
 // send sends one request. A body that is not JSON is returned as a string.
@@ -262,7 +321,8 @@ func read(response *http.Response) (answer, error) {
 		return answer{}, err
 	}
 	media := mediaOf(response)
-	return answer{code: response.StatusCode, media: media, body: treeOf(content, media)}, nil
+	warnings := slices.Sorted(slices.Values(response.Header.Values("Warning")))
+	return answer{code: response.StatusCode, media: media, warnings: warnings, body: treeOf(content, media)}, nil
 }
 
 func (p *player) request(
@@ -279,6 +339,9 @@ func (p *player) request(
 	request.Header.Set("Accept", "application/json")
 	if p.binary {
 		request.Header.Set("Accept", binary+",application/json")
+	}
+	if p.accept != "" {
+		request.Header.Set("Accept", p.accept)
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)

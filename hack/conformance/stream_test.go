@@ -18,7 +18,9 @@ type stream struct {
 // watch opens a watch. The stream is nil if the server refuses the watch.
 func (p *player) watch(ctx context.Context, op operation) (*stream, answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	p.accept = op.accept
 	response, err := p.request(ctx, op.method, p.path(op), "", nil)
+	p.accept = ""
 	if err != nil {
 		cancel()
 		return nil, answer{}, err

@@ -16,6 +16,7 @@ type symbol struct {
 	what symbolKind
 	// name is the name of the object, if it is not the object of the operation.
 	name string
+	kind *kind // The kind of that object, if it is not that of the operation.
 }
 
 type symbolKind string
@@ -30,6 +31,8 @@ const (
 	uidFormer symbolKind = "uid of its predecessor"
 	nextPage  symbolKind = "continue token"
 
+	// ownName is the name of an object as its player has it. See player.shared.
+	ownName symbolKind = "name"
 	// otherNumber is a number of replicas that the object does not have.
 	otherNumber symbolKind = "another number"
 	// newPrefix is a prefix that no name had before, so that generated names sort in the same order on all servers.

@@ -178,7 +178,7 @@ type fixture struct {
 func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) *fixture {
 	f := &fixture{events: events.NewFakeRecorder(10)}
 	f.server = apisim.New(apisim.ConfigMaps(), apisim.Deployments(), apisim.Kind{
-		Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Custom: true, Status: true,
+		Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Status: true,
 	})
 	if err := f.server.Load(stored...); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,8 @@ type actor struct {
 }
 
 // changes returns the changes since the last call that are older than the lag. If the history does not reach back so
-// far, it returns the current objects instead. It waits until there is a change or, unless until is zero, until then.
+// far, it returns all current objects instead, as for a client that has to list again. It waits until there is a change
+// or, unless until is zero, until then.
 func (a *actor) changes(ctx context.Context, until time.Time, kinds ...*resource) ([]*Revision, error) {
 	for {
 		revisions, next, wake := a.visibleChanges(kinds)
@@ -79,7 +80,7 @@ func (a *actor) visibleChanges(kinds []*resource) (seen []*Revision, next time.T
 			revisions = r.sorted()
 		}
 		for _, rev := range revisions {
-			if !rev.Time.After(horizon) {
+			if behind || !rev.Time.After(horizon) {
 				seen = append(seen, rev)
 				continue
 			}

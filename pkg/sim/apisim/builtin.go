@@ -18,12 +18,13 @@ import (
 // This file and builtin_deployments.go have the kinds that come with Kubernetes and that many controllers work with.
 // All of them except Events are compared with those of a real server. Tests can define other kinds in the same way.
 
-// Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists, objects can be
-// created only in existing namespaces, and RunNamespaces deletes the contents of terminating ones.
+// Namespaces returns the kind of Namespaces of v1. If it is registered, the namespace "default" exists but not the
+// others of a cluster, such as kube-system, objects can be created only in existing namespaces, and RunNamespaces
+// deletes the contents of terminating ones.
 func Namespaces() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Object: &corev1.Namespace{},
-		ClusterScoped: true, Status: true,
+		ClusterScoped: true, Status: true, ShortNames: []string{"ns"},
 	}
 }
 
@@ -31,7 +32,7 @@ func Namespaces() Kind {
 func Events() Kind {
 	return Kind{
 		Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
-		AllowCreateOnUpdate: true, IgnorePropagation: true,
+		ShortNames: []string{"ev"},
 	}
 }
 
@@ -39,7 +40,7 @@ func Events() Kind {
 func ConfigMaps() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap",
-		Object: &corev1.ConfigMap{},
+		Object: &corev1.ConfigMap{}, ShortNames: []string{"cm"},
 		Validate: func(obj, old runtime.Object) field.ErrorList {
 			cm := obj.(*corev1.ConfigMap)
 			errs := finalizerNames(&cm.ObjectMeta)
@@ -114,8 +115,9 @@ func finalizerNames(m *metav1.ObjectMeta) field.ErrorList {
 func Leases() Kind {
 	return Kind{
 		Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease",
-		Object:              &coordinationv1.Lease{},
-		AllowCreateOnUpdate: true, RequireVersion: true,
+		Object:        &coordinationv1.Lease{},
+		PrepareCreate: func(obj runtime.Object) { dropAlphaFields(obj, &coordinationv1.Lease{}) },
+		PrepareUpdate: dropAlphaFields,
 		Validate: func(obj, _ runtime.Object) field.ErrorList {
 			spec, path := &obj.(*coordinationv1.Lease).Spec, field.NewPath("spec")
 			var errs field.ErrorList
@@ -128,6 +130,18 @@ func Leases() Kind {
 			}
 			return errs
 		},
+	}
+}
+
+// dropAlphaFields drops the fields of coordinated leader election, which is an alpha feature, unless the Lease has
+// them.
+func dropAlphaFields(obj, old runtime.Object) {
+	spec, before := &obj.(*coordinationv1.Lease).Spec, &old.(*coordinationv1.Lease).Spec
+	if before.Strategy == nil {
+		spec.Strategy = nil
+	}
+	if before.PreferredHolder == nil {
+		spec.PreferredHolder = nil
 	}
 }
 

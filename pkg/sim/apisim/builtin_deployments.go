@@ -1,6 +1,7 @@
 package apisim
 
 import (
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,12 +18,13 @@ import (
 )
 
 // Deployments returns the kind of Deployments of apps/v1, with the defaults and the validation of a real server. In the
-// pod template it validates only labels, annotations, restartPolicy, and the names and images of containers.
+// pod template it validates only labels, annotations, restartPolicy, and the names and images of containers, and has no
+// defaults for probes, environment variables and volumes.
 func Deployments() Kind {
 	return Kind{
 		Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment",
 		Object: &appsv1.Deployment{},
-		Status: true,
+		Status: true, ShortNames: []string{"deploy"}, Categories: []string{"all"},
 		Scale: &Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".spec.selector",
 		},
@@ -75,6 +77,9 @@ func defaultDeployment(spec *appsv1.DeploymentSpec) {
 		orElse(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 		orElse(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 		orElse(&c.ImagePullPolicy, pullPolicy(c.Image))
+		for j := range c.Ports {
+			orElse(&c.Ports[j].Protocol, corev1.ProtocolTCP)
+		}
 	}
 }
 
@@ -104,17 +109,84 @@ func validateDeployment(spec *appsv1.DeploymentSpec, path *field.Path) field.Err
 	} else {
 		errs = append(errs, validateTemplate(&spec.Template, selector, path.Child("template"))...)
 	}
-	if spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && spec.Strategy.RollingUpdate != nil {
-		errs = append(errs, field.Forbidden(path.Child("strategy", "rollingUpdate"),
-			"may not be specified when strategy `type` is 'Recreate'"))
-	}
+	errs = append(errs, validateDeploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, notNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, notNegative(int64(*spec.RevisionHistoryLimit), path.Child("revisionHistoryLimit"))...)
 	errs = append(errs, notNegative(int64(*spec.ProgressDeadlineSeconds), path.Child("progressDeadlineSeconds"))...)
 	if *spec.ProgressDeadlineSeconds <= spec.MinReadySeconds {
 		errs = append(errs, field.Invalid(path.Child("progressDeadlineSeconds"), *spec.ProgressDeadlineSeconds,
 			"must be greater than minReadySeconds"))
 	}
 	return errs
+}
+
+func validateDeploymentStrategy(strategy *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	rolling := path.Child("rollingUpdate")
+	switch strategy.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if strategy.RollingUpdate != nil {
+			return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'")}
+		}
+		return nil
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		return validateRollingUpdate(strategy.RollingUpdate, rolling)
+	}
+	known := []appsv1.DeploymentStrategyType{
+		appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
+	}
+	return field.ErrorList{field.NotSupported(path, internalStrategy(strategy), known)}
+}
+
+// internalStrategy returns a strategy as a real server shows it in an error: with the names of its internal type.
+func internalStrategy(strategy *appsv1.DeploymentStrategy) any {
+	type rollingUpdate struct{ MaxUnavailable, MaxSurge intstr.IntOrString }
+	var rolling *rollingUpdate
+	if have := strategy.RollingUpdate; have != nil {
+		rolling = &rollingUpdate{}
+		if have.MaxUnavailable != nil {
+			rolling.MaxUnavailable = *have.MaxUnavailable
+		}
+		if have.MaxSurge != nil {
+			rolling.MaxSurge = *have.MaxSurge
+		}
+	}
+	return struct {
+		Type          appsv1.DeploymentStrategyType
+		RollingUpdate *rollingUpdate
+	}{strategy.Type, rolling}
+}
+
+func validateRollingUpdate(update *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
+	unavailable, at := *update.MaxUnavailable, path.Child("maxUnavailable")
+	errs := validateIntOrPercent(unavailable, at)
+	errs = append(errs, validateIntOrPercent(*update.MaxSurge, path.Child("maxSurge"))...)
+	if intOrPercent(unavailable) == 0 && intOrPercent(*update.MaxSurge) == 0 {
+		errs = append(errs, field.Invalid(at, unavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	if unavailable.Type == intstr.String && intOrPercent(unavailable) > 100 {
+		errs = append(errs, field.Invalid(at, unavailable, "must not be greater than 100%"))
+	}
+	return errs
+}
+
+func validateIntOrPercent(value intstr.IntOrString, path *field.Path) field.ErrorList {
+	if value.Type == intstr.Int {
+		return notNegative(int64(value.IntVal), path)
+	}
+	var errs field.ErrorList
+	for _, message := range utilvalidation.IsValidPercent(value.StrVal) {
+		errs = append(errs, field.Invalid(path, value, message))
+	}
+	return errs
+}
+
+// intOrPercent returns a number, or a percentage without its sign. It is 0 if the value is neither.
+func intOrPercent(value intstr.IntOrString) int {
+	if value.Type == intstr.String && len(utilvalidation.IsValidPercent(value.StrVal)) == 0 {
+		n, _ := strconv.Atoi(strings.TrimSuffix(value.StrVal, "%")) // A valid percentage is a number.
+		return n
+	}
+	return value.IntValue()
 }
 
 func validateTemplate(template *corev1.PodTemplateSpec, selector labels.Selector, path *field.Path) field.ErrorList {
@@ -129,7 +201,12 @@ func validateTemplate(template *corev1.PodTemplateSpec, selector labels.Selector
 	if len(pod.Containers) == 0 {
 		errs = append(errs, field.Required(containers, ""))
 	}
+	names := map[string]bool{}
 	for i, c := range pod.Containers {
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(containers.Index(i).Child("name"), c.Name))
+		}
+		names[c.Name] = true
 		for _, message := range utilvalidation.IsDNS1123Label(c.Name) {
 			errs = append(errs, field.Invalid(containers.Index(i).Child("name"), c.Name, message))
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,8 +34,7 @@ type answer struct {
 	object   runtime.Object
 	encoded  []byte        // In the media type that the client accepts.
 	stream   io.ReadCloser // A watch.
-	warnings []string
-	version  string // Of a list.
+	version  string        // Of a list.
 }
 
 // serve answers a request.
@@ -43,10 +43,10 @@ func (s *Server) serve(r *Request) (*http.Response, error) {
 		return nil, err
 	}
 	kind := s.byPath[r.Resource]
-	if kind == nil || !kind.hasSubresource(r.Subresource) || (kind.ClusterScoped && r.Namespace != "") {
-		response, err := s.discover(r)
+	if kind == nil || !kind.serves(r) {
+		response, result, err := s.discover(r, kind)
 		if err == nil {
-			s.traceServed(r, response, outcome(response.StatusCode, "", ""))
+			s.traceServed(r, response, result)
 		}
 		return response, err
 	}
@@ -55,9 +55,46 @@ func (s *Server) serve(r *Request) (*http.Response, error) {
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, cause) {
 		return nil, cause // The client has given up and gets no response.
 	}
-	response, result := s.respond(r, got, err)
+	response, result := c.respond(got, err)
 	s.traceServed(r, response, result)
 	return response, nil
+}
+
+// serves reports whether the kind has the path of the request. Outside of a namespace, objects of a kind that has
+// namespaces can only be listed and watched.
+func (r *resource) serves(req *Request) bool {
+	switch {
+	case !r.hasSubresource(req.Subresource):
+		return false
+	case r.ClusterScoped:
+		return req.Namespace == ""
+	}
+	return req.Namespace != "" || req.Verb == "list" || req.Verb == "watch"
+}
+
+// notServed returns the error for a path that is not served, nil if the response is no API object: that is so for the
+// groups of custom resources.
+func (s *Server) notServed(r *Request, kind *resource) error {
+	switch {
+	case kind != nil && kind.custom && r.Name != "" && !kind.hasSubresource(r.Subresource) &&
+		kind.ClusterScoped == (r.Namespace == ""):
+		return apierrors.NewNotFound(kind.gr, r.Name)
+	case !s.hasBuiltIn(r.path):
+		return nil
+	case kind != nil && r.Name == "" && !kind.ClusterScoped:
+		return unrouted(http.StatusMethodNotAllowed)
+	}
+	return unrouted(http.StatusNotFound)
+}
+
+// hasBuiltIn reports whether a path is in a group of kinds that come with Kubernetes.
+func (s *Server) hasBuiltIn(path []string) bool {
+	if len(path) < 2 || path[0] == "api" {
+		return len(path) > 1
+	}
+	return path[0] == "apis" && slices.ContainsFunc(s.kinds, func(r *resource) bool {
+		return r.gr.Group == path[1] && !r.custom
+	})
 }
 
 // notFound is the response to an unknown path. Its body is not an API object.
@@ -67,34 +104,44 @@ func notFound(r *Request) *http.Response {
 }
 
 func (c *call) answer() (*answer, error) {
-	if c.request.Verb != "watch" || c.request.Query.Get("watch") != "" {
-		if _, err := c.accepts(); err != nil && c.request.Verb != "patch" {
+	if c.request.Verb != "patch" {
+		if _, err := c.accepts(); err != nil {
 			return nil, err
 		}
 	}
-	switch verb := c.request.Verb; {
+	switch verb, named := c.request.Verb, c.request.Name != ""; {
 	case c.request.Subresource == "scale":
 		return c.scale()
 	case verb == "get":
 		return c.get()
 	case c.request.Subresource != "" && verb != "update" && verb != "patch":
-		return nil, apierrors.NewMethodNotSupported(c.kind.gr, verb)
+		return nil, c.notAllowed()
 	case verb == "list":
 		return c.list()
 	case verb == "watch":
 		return c.watch()
-	case verb == "create" && c.request.Name == "" && (c.request.Namespace != "" || c.kind.ClusterScoped):
+	case verb == "create" && !named:
 		return c.create()
-	case verb == "update" && c.request.Name != "":
+	case (verb == "update" || verb == "patch") && !named && c.kind.custom:
+		return nil, apierrors.NewBadRequest("name must be provided")
+	case verb == "update" && named:
 		return c.update()
-	case verb == "patch" && c.request.Name != "":
+	case verb == "patch" && named:
 		return c.patch()
 	case verb == "delete":
 		return c.delete()
-	case verb == "deletecollection":
+	case verb == "deletecollection" && !c.kind.isNamespaces():
 		return c.deleteCollection()
 	}
-	return nil, apierrors.NewMethodNotSupported(c.kind.gr, c.request.Verb)
+	return nil, c.notAllowed()
+}
+
+// notAllowed returns the error for a method that the kind does not have.
+func (c *call) notAllowed() error {
+	if c.kind.custom {
+		return apierrors.NewMethodNotSupported(c.kind.gr, c.request.Verb)
+	}
+	return unrouted(http.StatusMethodNotAllowed)
 }
 
 // options decodes the query into one of the option types of metav1, and validates it.
@@ -110,39 +157,48 @@ func options[T runtime.Object](c *call, into T, kind string, validate func(T) fi
 }
 
 // respond encodes an answer or an error, and describes it for the trace.
-func (s *Server) respond(r *Request, got *answer, err error) (*http.Response, string) {
-	media := acceptedMedia(r, s.byPath[r.Resource])
+func (c *call) respond(got *answer, err error) (*http.Response, string) {
 	if err != nil {
-		return s.respondError(r, media, err)
+		return respondError(c.request, err, c.warnings)
+	}
+	accepts, err := c.accepts()
+	if err != nil {
+		return respondError(c.request, err, c.warnings)
 	}
 	if got.stream != nil {
-		return response(r, http.StatusOK, media.stream(), got.stream), outcome(http.StatusOK, "", "")
+		return response(c.request, http.StatusOK, accepts.stream(), got.stream), outcome(http.StatusOK, "", "")
 	}
-	body, err := media.encode(got)
+	body, err := accepts.encode(c.kind, got)
 	if err != nil {
-		return s.respondError(r, media, err)
+		return respondError(c.request, err, c.warnings)
 	}
-	answered := response(r, got.code, string(media), io.NopCloser(bytes.NewReader(body)))
-	answered.ContentLength = int64(len(body))
-	for _, warning := range got.warnings {
-		text, _ := json.Marshal(warning) // Encoding a string cannot fail.
-		answered.Header.Add("Warning", "299 - "+string(text))
-	}
-	return answered, outcome(got.code, "", got.resourceVersion(r))
+	answered := encoded(c.request, got.code, accepts.media, body, c.warnings)
+	return answered, outcome(got.code, "", got.resourceVersion(c.request))
 }
 
-func (s *Server) respondError(r *Request, media media, err error) (*http.Response, string) {
-	status := statusOf(err)
+// respondError encodes an error, and describes it for the trace.
+func respondError(r *Request, err error, warnings []string) (*http.Response, string) {
+	status, media := statusOf(err), errorMedia(r)
 	body, err := media.encode(&answer{object: status})
 	if err != nil { // A Status can always be encoded.
 		panic("apisim: encode an answer: " + err.Error())
 	}
-	answered := response(r, int(status.Code), string(media), io.NopCloser(bytes.NewReader(body)))
-	answered.ContentLength = int64(len(body))
+	answered := encoded(r, int(status.Code), media, body, warnings)
 	if details := status.Details; details != nil && details.RetryAfterSeconds > 0 {
 		answered.Header.Set("Retry-After", strconv.Itoa(int(details.RetryAfterSeconds)))
 	}
 	return answered, outcome(int(status.Code), status.Reason, "") + ": " + shorten(status.Message, 120)
+}
+
+// encoded returns a response with a body and with warnings.
+func encoded(r *Request, code int, media media, body []byte, warnings []string) *http.Response {
+	answered := response(r, code, string(media), io.NopCloser(bytes.NewReader(body)))
+	answered.ContentLength = int64(len(body))
+	for _, warning := range warnings {
+		text, _ := json.Marshal(warning) // Encoding a string cannot fail.
+		answered.Header.Add("Warning", "299 - "+string(text))
+	}
+	return answered
 }
 
 // resourceVersion returns the resourceVersion of the object or list in an answer. For a delete it returns the version
@@ -160,6 +216,9 @@ func (a *answer) resourceVersion(r *Request) string {
 }
 
 func response(r *Request, code int, contentType string, body io.ReadCloser) *http.Response {
+	if r.HTTP.Method == http.MethodHead {
+		body = http.NoBody
+	}
 	return &http.Response{
 		Status: strconv.Itoa(code) + " " + http.StatusText(code), StatusCode: code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -32,10 +32,10 @@ func (c *call) deleteCollection() (*answer, error) {
 			return nil, err
 		}
 	}
-	m, err := c.accepts()
+	accepts, err := c.accepts()
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := page.encode(c.kind, m)
+	encoded, err := page.encode(c.kind, accepts)
 	return &answer{code: http.StatusOK, encoded: encoded}, err
 }

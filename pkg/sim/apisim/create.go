@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 )
 
 // nameAttempts is how many generated names a real server tries until one is free.
@@ -39,7 +40,7 @@ func (c *call) create() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answer{code: http.StatusCreated, revision: rev, warnings: c.warnings}, nil
+	return &answer{code: http.StatusCreated, revision: rev}, nil
 }
 
 // insert stores a new object. The caller must not use obj afterwards.
@@ -77,6 +78,7 @@ func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	if errs := c.kind.validateCreate(obj); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), m.GetName(), errs)
 	}
+	c.warnAboutFinalizers(m.GetFinalizers(), nil)
 	if c.kind.isNamespaces() {
 		labelNamespace(obj)
 	}
@@ -168,7 +170,40 @@ func (c *call) dropDuplicateOwners(obj runtime.Object, when string) {
 		return
 	}
 	accessor(obj).SetOwnerReferences(kept)
-	c.warnings = append(c.warnings, fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server "+
+	c.warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server "+
 		"dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "+
 		"duplicate UID(s) observed: %s", when, strings.Join(duplicates, ", ")))
+}
+
+// warnAboutFinalizers warns about the names of new finalizers of a custom resource. The kinds that come with Kubernetes
+// refuse such names.
+func (c *call) warnAboutFinalizers(have, before []string) {
+	if !c.kind.custom {
+		return
+	}
+	standard := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, "kubernetes"}
+	for _, name := range slices.Sorted(slices.Values(have)) {
+		if slices.Contains(before, name) {
+			continue
+		}
+		for _, message := range utilvalidation.IsQualifiedName(name) {
+			c.warn(fmt.Sprintf("metadata.finalizers: %q: %s", name, message))
+		}
+		if strings.Contains(name, "/") || slices.Contains(standard, name) {
+			continue
+		}
+		with := ""
+		if strings.Contains(name, ".") {
+			with = "including a path (/) "
+		}
+		c.warn(fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name %sto avoid accidental "+
+			"conflicts with other finalizer writers", name, with))
+	}
+}
+
+// warn adds a warning to the response, once.
+func (c *call) warn(warning string) {
+	if !slices.Contains(c.warnings, warning) {
+		c.warnings = append(c.warnings, warning)
+	}
 }

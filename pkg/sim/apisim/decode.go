@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
@@ -56,12 +58,13 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 			err = fmt.Errorf("it is a %s", kind.Kind)
 		}
 	case mediaYAML:
-		if body, err = yaml.ToJSON(body); err != nil {
+		// A comment, because ToJSON takes everything that begins with a brace for JSON.
+		if body, err = yaml.ToJSON(append([]byte("#\n"), body...)); err != nil {
 			return apierrors.NewBadRequest(err.Error())
 		}
 		fallthrough
 	default:
-		if c.kind.Custom && want == c.kind.gvk {
+		if c.kind.custom && want == c.kind.gvk {
 			err = checkHasKind(body)
 		}
 		if err == nil {
@@ -77,6 +80,9 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), want.GroupVersion()))
+	}
+	if kind.Kind != want.Kind && isUnstructured(into) {
+		return c.otherKind(accessor(into).GetName(), kind, want)
 	}
 	into.GetObjectKind().SetGroupVersionKind(want)
 	return nil
@@ -108,6 +114,9 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 	if kind == nil {
 		kind = &schema.GroupVersionKind{}
 	}
+	if u, is := obj.(*unstructured.Unstructured); is && (err == nil || runtime.IsStrictDecodingError(err)) {
+		err = c.server.typeMetadata(u, err)
+	}
 	strict, is := runtime.AsStrictDecodingError(err)
 	if is && obj != nil && fieldValidation != metav1.FieldValidationStrict {
 		for _, unknown := range strict.Errors() {
@@ -121,6 +130,38 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 	return *kind, err
 }
 
+// typeMetadata removes from the metadata of an unstructured object what metadata cannot have. It returns an error for a
+// value of a wrong type, and a strict decoding error for unknown fields and for the errors of a strict decoding so far.
+func (s *Server) typeMetadata(u *unstructured.Unstructured, strict error) error {
+	untyped, found := u.Object["metadata"]
+	if !found {
+		return strict
+	}
+	encoded, err := json.Marshal(untyped)
+	if err != nil {
+		return fmt.Errorf("encode metadata: %w", err)
+	}
+	typed := &metav1.ObjectMeta{}
+	if err := utiljson.Unmarshal(encoded, typed); err != nil {
+		return err
+	}
+	u.Object["metadata"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		return fmt.Errorf("take apart metadata: %w", err)
+	}
+	whole := slices.Concat([]byte(`{"metadata":`), encoded, []byte("}"))
+	_, _, err = s.strict.Decode(whole, nil, &metav1.PartialObjectMetadata{})
+	unknown, is := runtime.AsStrictDecodingError(err)
+	if !is {
+		return strict
+	}
+	all := unknown.Errors()
+	if before, is := runtime.AsStrictDecodingError(strict); is {
+		all = slices.Concat(before.Errors(), all)
+	}
+	return runtime.NewStrictDecodingError(all)
+}
+
 // decodeError returns the error of a real server for a body that cannot be decoded.
 func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVersionKind, body []byte) error {
 	want := into.GetObjectKind().GroupVersionKind().Kind
@@ -131,7 +172,7 @@ func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVers
 		return invalid
 	}
 	expected := into.GetObjectKind().GroupVersionKind().GroupVersion()
-	if c.kind.Custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
+	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), expected))

@@ -58,6 +58,10 @@ func (c *call) decodeDeleteOptions(opts *metav1.DeleteOptions) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	if opts.Kind != "" && opts.Kind != "DeleteOptions" {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"no kind %q is registered for version %q in scheme %q", opts.Kind, opts.APIVersion, "pkg/runtime/scheme.go:111"))
+	}
 	return nil
 }
 

@@ -13,34 +13,61 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// discover answers requests for discovery, for the version and for the health of the server.
-func (s *Server) discover(r *Request) (*http.Response, error) {
-	if r.HTTP.Method != http.MethodGet {
-		return notFound(r), nil
+// discover answers requests for discovery, for the version and for the health of the server, and all those that are not
+// served. It describes the response for the trace.
+func (s *Server) discover(r *Request, kind *resource) (_ *http.Response, result string, err error) {
+	found := s.found(r)
+	if found == nil {
+		if err := s.notServed(r, kind); err != nil {
+			answered, result := respondError(r, err, nil)
+			return answered, result, nil
+		}
+		return notFound(r), outcome(http.StatusNotFound, "", ""), nil
 	}
-	var found any
+	if text, is := found.(string); is {
+		body := io.NopCloser(strings.NewReader(text))
+		return response(r, http.StatusOK, "text/plain; charset=utf-8", body), outcome(http.StatusOK, "", ""), nil
+	}
+	body, err := json.Marshal(found)
+	if err != nil {
+		return nil, "", fmt.Errorf("encode %T: %w", found, err)
+	}
+	return encoded(r, http.StatusOK, mediaJSON, body, nil), outcome(http.StatusOK, "", ""), nil
+}
+
+// found returns what a path of discovery has, a string for plain text, nil if there is no such path.
+func (s *Server) found(r *Request) any {
+	if r.HTTP.Method != http.MethodGet {
+		return nil
+	}
 	switch parts := r.path; {
 	case len(parts) == 1 && parts[0] == "version":
-		found = version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0+apisim"}
+		return version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0+apisim"}
 	case len(parts) == 1 && (parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz"):
-		return response(r, http.StatusOK, "text/plain; charset=utf-8", io.NopCloser(strings.NewReader("ok"))), nil
+		return "ok"
 	case len(parts) == 1 && parts[0] == "api":
-		found = &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+		return &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
 	case len(parts) == 1 && parts[0] == "apis":
-		found = s.groups()
+		return s.groups()
 	case len(parts) == 2 && parts[0] == "api":
-		found = s.resources(schema.GroupVersion{Version: parts[1]})
+		return s.resources(schema.GroupVersion{Version: parts[1]})
+	case len(parts) == 2 && parts[0] == "apis":
+		return s.group(parts[1])
 	case len(parts) == 3 && parts[0] == "apis":
-		found = s.resources(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		return s.resources(schema.GroupVersion{Group: parts[1], Version: parts[2]})
 	}
-	if list, is := found.(*metav1.APIResourceList); found == nil || is && list == nil {
-		return notFound(r), nil
+	return nil
+}
+
+// group returns a group of the registered kinds, nil if there is none.
+func (s *Server) group(name string) any {
+	for _, group := range s.groups().Groups {
+		if group.Name == name {
+			group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+			return &group
+		}
 	}
-	encoded, err := json.Marshal(found)
-	if err != nil {
-		return nil, fmt.Errorf("encode %T: %w", found, err)
-	}
-	return response(r, http.StatusOK, string(mediaJSON), io.NopCloser(strings.NewReader(string(encoded)))), nil
+	return nil
 }
 
 // groups returns the groups of the registered kinds.
@@ -64,32 +91,56 @@ func (s *Server) groups() *metav1.APIGroupList {
 	return list
 }
 
-// resources returns the registered kinds of a group and version, nil if there are none.
-func (s *Server) resources(gv schema.GroupVersion) *metav1.APIResourceList {
-	var list *metav1.APIResourceList
-	verbs := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+// resources returns the registered kinds of a group and version in the order of their names, nil if there are none.
+func (s *Server) resources(gv schema.GroupVersion) any {
+	list := &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
+	}
+	if gv.Group == "" {
+		list.APIVersion = "" // As in a real server.
+	}
 	for _, kind := range s.kinds {
-		if kind.gvk.GroupVersion() != gv {
-			continue
-		}
-		if list == nil {
-			list = &metav1.APIResourceList{
-				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
-			}
-		}
-		add := func(subresource, kindName string, verbs metav1.Verbs) {
-			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: kind.gr.Resource + subresource, Kind: kindName, Namespaced: !kind.ClusterScoped, Verbs: verbs,
-				SingularName: strings.ToLower(kindName),
-			})
-		}
-		add("", kind.gvk.Kind, verbs)
-		if kind.Status {
-			add("/status", kind.gvk.Kind, metav1.Verbs{"get", "patch", "update"})
-		}
-		if kind.Scale != nil {
-			add("/scale", "Scale", metav1.Verbs{"get", "patch", "update"})
+		if kind.gvk.GroupVersion() == gv {
+			list.APIResources = append(list.APIResources, kind.discovered()...)
 		}
 	}
+	if len(list.APIResources) == 0 {
+		return nil
+	}
+	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 	return list
+}
+
+// discovered returns the kind and its subresources.
+func (r *resource) discovered() []metav1.APIResource {
+	verbs := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	switch {
+	case r.custom:
+		verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+	case r.isNamespaces():
+		verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}
+	}
+	found := []metav1.APIResource{{
+		Name: r.gr.Resource, SingularName: r.Singular, Namespaced: !r.ClusterScoped, Kind: r.gvk.Kind, Verbs: verbs,
+		ShortNames: r.ShortNames, Categories: r.Categories,
+	}}
+	add := func(name string, kind schema.GroupVersionKind, verbs ...string) {
+		one := metav1.APIResource{
+			Name: r.gr.Resource + "/" + name, Namespaced: !r.ClusterScoped, Kind: kind.Kind, Verbs: verbs,
+		}
+		if kind != r.gvk {
+			one.Group, one.Version = kind.Group, kind.Version
+		}
+		found = append(found, one)
+	}
+	if r.isNamespaces() {
+		add("finalize", r.gvk, "update")
+	}
+	if r.Scale != nil {
+		add("scale", scaleKind, "get", "patch", "update")
+	}
+	if r.Status {
+		add("status", r.gvk, "get", "patch", "update")
+	}
+	return found
 }

@@ -31,16 +31,25 @@
 // preconditions and optimistic locking; writes that change nothing; finalizers, propagation policies, namespaces
 // that are being deleted; dry runs; warnings about unknown fields, and strict field validation; lists in pages, at,
 // or not older than a version; watches from a version or with initial events, bookmarks, timeouts, label and field
-// selectors; discovery, as far as clients need it. Errors have the code, the reason, the causes and, mostly, the
-// message of a real server. Built-in kinds support JSON and protobuf, custom ones JSON. Both read YAML.
+// selectors; objects and lists that are reduced to their metadata, for metadata informers; discovery of groups,
+// versions, resources and subresources. Errors have the code, the reason, the causes and, mostly, the message of a real
+// server. Built-in kinds support JSON and protobuf, custom ones JSON. Both read and write YAML.
+//
+// The server keeps the last changes and the last lines of the trace. See KeepHistory and KeepTrace.
 //
 // # What is not
 //
 //   - Server-side apply, which is refused with 415, and managedFields, which are dropped.
 //   - Authentication and authorization: every request is allowed. Use Intercept to forbid some.
-//   - Tables and objects reduced to their metadata: kubectl and metadata informers get the whole object, or 406.
+//   - Tables: kubectl gets the whole object, or 406.
+//   - Aggregated discovery, instead of which clients then use the other one; hashes of storage versions; OpenAPI.
 //   - Schemas of custom resources: the Go type decides about pruning and types; Default, Validate and ValidateStatus do
-//     the rest. A field of a Go type without omitempty is always present, even if no client has set it.
+//     the rest. Of unstructured objects, only the metadata has types. A field of a Go type without omitempty is always
+//     present, even if no client has set it.
+//   - Most of the inside of pod templates: defaults for probes and volumes, for instance, and most validation.
+//   - Other namespaces than "default" at the beginning. A test that needs kube-system creates it.
+//   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an
+//     unknown method, and the warning about a Job that is deleted without a propagation policy.
 //   - Several versions of one kind: kinds of two versions are two kinds. So are Events of two groups.
 //   - Grace periods: no kind is deleted gracefully, as Pods are. Events do not expire.
 //   - Limits: of the size of an object, of the rate of requests (429 comes only from Intercept), of the time of a

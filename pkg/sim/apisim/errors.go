@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -25,9 +26,12 @@ const (
 )
 
 // Refuse returns the response to a request that an interceptor refuses with err. An error of apierrors has its own code
-// and reason; any other error becomes an internal error.
+// and reason; any other error, and nil, becomes an internal error.
 func (r *Request) Refuse(err error) (*http.Response, error) {
-	response, result := r.server.respond(r, nil, err)
+	if err == nil {
+		err = errors.New("refused without an error")
+	}
+	response, result := respondError(r, err, nil)
 	r.refusal = served{response, result}
 	return response, nil
 }
@@ -90,11 +94,27 @@ func unknownPatchType() error {
 	return err
 }
 
-func notAcceptable(accepted []string) error {
+func notAcceptable(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 		Message: "only the following media types are accepted: " + strings.Join(accepted, ", "),
 	}}
+}
+
+// noRepresentation returns the error of the kinds that come with Kubernetes for media types that no kind has.
+func noRepresentation(available []string, verb string) error {
+	if verb == "list" || verb == "watch" {
+		available = append(available, string(mediaJSON)+";stream=watch", string(mediaBinary)+";stream=watch")
+	}
+	err := notAcceptable(nil)
+	err.ErrStatus.Message = "406: Not Acceptable\n\nAvailable representations: " + strings.Join(available, ", ")
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	return err
+}
+
+// unrouted returns the error of the kinds that come with Kubernetes for a path or a method that they do not have.
+func unrouted(code int) error {
+	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false)
 }
 
 // tooLarge returns the error for a resourceVersion that does not exist yet, after the server has waited for it.

@@ -18,11 +18,15 @@ import (
 
 // RunGarbageCollector deletes objects whose owners do not exist. Before an owner is removed, it applies the propagation
 // policy: it deletes the dependents (foreground), or removes their owner references (orphan). It sees a change after
-// lag. It assumes that owners of unregistered kinds exist. It returns when ctx ends.
+// lag. It returns when ctx ends.
+//
+// As in a cluster, it leaves an object alone while it cannot find out whether all its owners exist: if one of them has
+// a kind or a version that is not registered, or has a namespace and the object has none.
 func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 	g := &collector{
 		actor:      actor{server: s, user: "garbage-collector", lag: lag},
-		dependents: map[types.UID]map[item]bool{},
+		items:      map[types.UID]item{},
+		dependents: map[types.UID]map[item]bool{}, queued: map[item]bool{},
 	}
 	var retry time.Time
 	for {
@@ -44,8 +48,10 @@ func RunGarbageCollector(ctx context.Context, s *Server, lag time.Duration) {
 // stored objects.
 type collector struct {
 	actor
+	items      map[types.UID]item          // Those that exist, as far as it has seen.
 	dependents map[types.UID]map[item]bool // By the uid of an owner.
-	queue      []item                      // The objects to process.
+	queue      []item                      // The objects to process, each once.
+	queued     map[item]bool               // The same.
 }
 
 // An item identifies an object, which may not exist.
@@ -67,25 +73,29 @@ func (g *collector) observe(rev *Revision) {
 	it := itemOf(rev)
 	if rev.Before != nil {
 		for _, ref := range accessor(rev.Before).GetOwnerReferences() {
-			delete(g.dependents[ref.UID], it)
-			g.enqueueWaitingOwner(it, ref) // The owner may have waited for the removal of this reference.
+			if delete(g.dependents[ref.UID], it); len(g.dependents[ref.UID]) == 0 {
+				delete(g.dependents, ref.UID)
+			}
+			g.enqueueWaitingOwner(ref) // The owner may have waited for the removal of this reference.
 		}
 	}
 	m := accessor(rev.Object)
 	if rev.Type == watch.Deleted {
 		g.enqueueDependents(m.GetUID())
 		delete(g.dependents, m.GetUID())
+		delete(g.items, m.GetUID())
 		for _, ref := range m.GetOwnerReferences() {
-			g.enqueueWaitingOwner(it, ref)
+			g.enqueueWaitingOwner(ref)
 		}
 		return
 	}
+	g.items[m.GetUID()] = it
 	for _, ref := range m.GetOwnerReferences() {
 		if g.dependents[ref.UID] == nil {
 			g.dependents[ref.UID] = map[item]bool{}
 		}
 		g.dependents[ref.UID][it] = true
-		g.enqueueWaitingOwner(it, ref)
+		g.enqueueWaitingOwner(ref)
 	}
 	if len(m.GetOwnerReferences()) > 0 || m.GetDeletionTimestamp() != nil {
 		g.enqueue(it)
@@ -93,8 +103,8 @@ func (g *collector) observe(rev *Revision) {
 }
 
 func (g *collector) enqueue(it item) {
-	if !slices.Contains(g.queue, it) {
-		g.queue = append(g.queue, it)
+	if !g.queued[it] {
+		g.queue, g.queued[it] = append(g.queue, it), true
 	}
 }
 
@@ -105,11 +115,15 @@ func (g *collector) enqueueDependents(owner types.UID) {
 	}
 }
 
-// enqueueWaitingOwner enqueues the owner of it, if the owner waits for the deletion of its dependents.
-func (g *collector) enqueueWaitingOwner(it item, ref metav1.OwnerReference) {
-	owner, known := g.find(it, ref)
-	if known && owner != nil && waitsForDependents(accessor(owner)) {
-		g.enqueue(item{g.kindOf(ref), accessor(owner).GetNamespace(), ref.Name})
+// enqueueWaitingOwner enqueues an owner, if it waits for the deletion of its dependents.
+func (g *collector) enqueueWaitingOwner(ref metav1.OwnerReference) {
+	owner, known := g.items[ref.UID] // Not by name, because the reference may have a version that is not served.
+	if !known {
+		return
+	}
+	obj := g.get(owner.kind, owner.namespace, owner.name)
+	if obj != nil && accessor(obj).GetUID() == ref.UID && waitsForDependents(accessor(obj)) {
+		g.enqueue(owner)
 	}
 }
 
@@ -123,7 +137,7 @@ func (g *collector) dependentsOf(owner types.UID) []item {
 // processQueue processes the objects in the queue. An object whose processing fails stays in the queue.
 func (g *collector) processQueue(ctx context.Context) {
 	queue := g.queue
-	g.queue = nil
+	g.queue, g.queued = nil, map[item]bool{}
 	for _, it := range queue {
 		if err := g.process(ctx, it); err != nil && !apierrors.IsNotFound(err) {
 			g.enqueue(it)
@@ -155,7 +169,7 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 		owner, known := g.find(it, ref)
 		switch {
 		case !known:
-			solid = append(solid, ref)
+			return nil
 		case owner == nil:
 			dangling = append(dangling, ref)
 		case waitsForDependents(accessor(owner)):
@@ -172,7 +186,10 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 	}
 	policy := metav1.DeletePropagationBackground
 	switch {
-	case len(waiting) > 0 && len(g.dependentsOf(m.GetUID())) > 0:
+	case len(waiting) > 0 && len(g.dependents[m.GetUID()]) > 0:
+		if slices.ContainsFunc(m.GetOwnerReferences(), blocks) && g.ownsWaiting(m) {
+			return g.unblock(ctx, it, m) // This change enqueues the object again.
+		}
 		policy = metav1.DeletePropagationForeground
 	case slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents):
 		policy = metav1.DeletePropagationOrphan
@@ -184,6 +201,25 @@ func (g *collector) collect(ctx context.Context, it item, m metav1.Object) error
 		Preconditions:     &metav1.Preconditions{UID: new(m.GetUID()), ResourceVersion: new(m.GetResourceVersion())},
 		PropagationPolicy: &policy,
 	})
+}
+
+// ownsWaiting reports whether a dependent of an object waits for its own dependents, which may be a cycle.
+func (g *collector) ownsWaiting(m metav1.Object) bool {
+	for it := range g.dependents[m.GetUID()] {
+		if obj := g.get(it.kind, it.namespace, it.name); obj != nil && waitsForDependents(accessor(obj)) {
+			return true
+		}
+	}
+	return false
+}
+
+// unblock makes the references of an object non-blocking, so that a cycle of owners does not wait for itself.
+func (g *collector) unblock(ctx context.Context, it item, m metav1.Object) error {
+	refs := slices.Clone(m.GetOwnerReferences())
+	for i := range refs {
+		refs[i].BlockOwnerDeletion = new(false)
+	}
+	return g.setOwners(ctx, it, m, refs)
 }
 
 // orphan removes the owner references to an object from its dependents, and then the finalizer of the object.
@@ -216,7 +252,10 @@ func (g *collector) foreground(ctx context.Context, it item, m metav1.Object) er
 			continue
 		}
 		for _, ref := range accessor(obj).GetOwnerReferences() {
-			blocked = blocked || ref.UID == m.GetUID() && ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
+			blocked = blocked || ref.UID == m.GetUID() && blocks(ref)
+		}
+		if waitsForDependents(accessor(obj)) {
+			continue
 		}
 		if err := g.process(ctx, dependent); err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -246,10 +285,10 @@ func (g *collector) patch(ctx context.Context, it item, m metav1.Object, field s
 	return g.do(ctx, http.MethodPatch, it.kind.path(it.namespace, it.name, ""), string(types.MergePatchType), body)
 }
 
-// find returns the owner that a reference names, nil if it does not exist, and whether its kind is registered.
+// find returns the owner that a reference names, nil if it does not exist, and whether it is known that it does not.
 func (g *collector) find(it item, ref metav1.OwnerReference) (owner runtime.Object, known bool) {
 	kind := g.kindOf(ref)
-	if kind == nil {
+	if kind == nil || it.kind.ClusterScoped && !kind.ClusterScoped {
 		return nil, false
 	}
 	owner = g.get(kind, it.namespace, ref.Name)
@@ -259,18 +298,23 @@ func (g *collector) find(it item, ref metav1.OwnerReference) (owner runtime.Obje
 	return owner, true
 }
 
-// kindOf returns the kind of an owner, nil if it is not registered. The version of the reference does not matter.
+// kindOf returns the kind of an owner, nil if it is not registered in this version.
 func (g *collector) kindOf(ref metav1.OwnerReference) *resource {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
 		return nil
 	}
 	for _, kind := range g.server.kinds {
-		if kind.gvk.Group == gv.Group && kind.gvk.Kind == ref.Kind {
+		if kind.gvk == gv.WithKind(ref.Kind) {
 			return kind
 		}
 	}
 	return nil
+}
+
+// blocks reports whether a foreground deletion of the owner waits for the object with this reference.
+func blocks(ref metav1.OwnerReference) bool {
+	return ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
 }
 
 // waitsForDependents reports whether an object is being deleted in the foreground.

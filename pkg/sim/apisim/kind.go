@@ -2,6 +2,7 @@ package apisim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -14,7 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required. All functions must be
+// A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required.
+//
+// A kind whose Go type comes with Kubernetes, from a package such as k8s.io/api/apps/v1, behaves like the built-in
+// kind. Every other kind behaves like that of a CustomResourceDefinition: JSON and YAML only, no strategic merge patch,
+// no update without a resourceVersion, a status write changes only the status, the generation counts every change
+// outside metadata and status.
+//
+// All functions must be
 // free of side effects, because the server may call them again for a request if another request changes the object
 // meanwhile. The functions in Fields must not use the server, because the server calls them with its lock held.
 type Kind struct {
@@ -32,16 +40,9 @@ type Kind struct {
 	Status        bool   // It has a status subresource, and other writes do not change the status.
 	Scale         *Scale // It has a scale subresource.
 
-	// Custom makes it behave like the kind of a CustomResourceDefinition: JSON only, no strategic merge patch, no
-	// update without a resourceVersion, a status write changes only the status, the generation counts every change
-	// outside metadata and status.
-	Custom bool
-	// AllowCreateOnUpdate lets a PUT create the object if it does not exist, as with Leases and Events.
-	AllowCreateOnUpdate bool
-	// RequireVersion refuses an update without a resourceVersion, as with Leases. Custom implies it.
-	RequireVersion bool
-	// IgnorePropagation ignores propagation policies, so that no finalizer is set for them, as with Events.
-	IgnorePropagation bool
+	// The other names in discovery. The default of Singular is Kind in lower case, that of ListKind is Kind+"List".
+	Singular, ListKind     string
+	ShortNames, Categories []string
 
 	// Default sets the defaults of an object that was received or is about to be stored.
 	Default func(obj runtime.Object)
@@ -50,16 +51,16 @@ type Kind struct {
 	// PrepareUpdate changes an object that is about to replace old, before it is validated.
 	PrepareUpdate func(obj, old runtime.Object)
 	// PrepareStatus changes an object that was sent to the status subresource. It runs after the spec was copied from
-	// old. With Custom, everything except the status is copied from old, and PrepareStatus is not called.
+	// old. It is not called for a custom resource, for which everything except the status is copied from old.
 	PrepareStatus func(obj, old runtime.Object)
-	// NewGeneration reports whether an update outside the status subresource starts a new generation. The default with
-	// Custom is every change outside metadata and status. The default of other kinds with a status subresource is every
-	// change of the spec. Otherwise the generation stays 0.
+	// NewGeneration reports whether an update outside the status subresource starts a new generation. The default of a
+	// custom resource is every change outside metadata and status. The default of other kinds with a status subresource
+	// is every change of the spec. Otherwise the generation stays 0.
 	NewGeneration func(obj, old runtime.Object) bool
 	// Validate returns the errors of an object that is about to replace old, or to be created if old is nil. The
 	// server validates the metadata itself.
 	Validate func(obj, old runtime.Object) field.ErrorList
-	// ValidateStatus does the same at the status subresource. With Custom, nil means Validate.
+	// ValidateStatus does the same at the status subresource. For a custom resource, nil means Validate.
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
 	// ValidateName validates a name or the prefix of a name. The default accepts DNS subdomains.
 	ValidateName validation.ValidateNameFunc
@@ -67,8 +68,8 @@ type Kind struct {
 	Fields map[string]func(obj runtime.Object) string
 }
 
-// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". A real server refuses negative
-// numbers in custom resources; here Validate must do that.
+// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". In custom resources, the server
+// refuses negative numbers there.
 type Scale struct {
 	SpecReplicas   string // An integer. Required.
 	StatusReplicas string // An integer. Required.
@@ -79,8 +80,10 @@ type Scale struct {
 // A resource is a registered Kind with its objects. The lock of the Server guards the fields that can change.
 type resource struct {
 	Kind
-	gvk schema.GroupVersionKind
-	gr  schema.GroupResource
+	traits
+	gvk  schema.GroupVersionKind
+	list schema.GroupVersionKind // Of a list.
+	gr   schema.GroupResource
 	// typePrefix is how the JSON of a built-in object begins. Real servers leave it out in lists.
 	typePrefix []byte
 	keyPrefix  string // What keys in messages about storage begin with.
@@ -111,16 +114,20 @@ func newResource(k Kind) (*resource, error) {
 	if k.ValidateName == nil {
 		k.ValidateName = validation.NameIsDNSSubdomain
 	}
+	k.Singular = cmp.Or(k.Singular, strings.ToLower(k.Kind))
+	gv := k.Resource.GroupVersion()
 	r := &resource{
 		Kind:      k,
-		gvk:       k.Resource.GroupVersion().WithKind(k.Kind),
+		traits:    traitsOf(k),
+		list:      gv.WithKind(cmp.Or(k.ListKind, k.Kind+"List")),
+		gvk:       gv.WithKind(k.Kind),
 		gr:        k.Resource.GroupResource(),
 		keyPrefix: "/registry/" + k.Resource.Resource + "/",
 		live:      map[string]*Revision{},
 		base:      &link{},
 	}
 	r.tail = r.base
-	if k.Custom {
+	if r.custom {
 		r.keyPrefix = "/registry/" + k.Resource.Group + "/" + k.Resource.Resource + "/"
 		return r, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -20,6 +21,7 @@ var (
 	namespaces  = corev1.SchemeGroupVersion.WithResource("namespaces")
 	configMaps  = corev1.SchemeGroupVersion.WithResource("configmaps")
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	jobs        = batchv1.SchemeGroupVersion.WithResource("jobs")
 	leases      = coordinationv1.SchemeGroupVersion.WithResource("leases")
 	events      = eventsv1.SchemeGroupVersion.WithResource("events")
 	widgets     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -63,10 +65,11 @@ func kinds() []apisim.Kind {
 		{Resource: configMaps, Kind: "ConfigMap", Object: &corev1.ConfigMap{}}, // Without rules, for short requests.
 		deploymentKind(),
 		apisim.Leases(),
+		{Resource: jobs, Kind: "Job", Object: &batchv1.Job{}, Status: true},
 		apisim.Events(),
 		widgetKind,
 		{
-			Resource: gadgets, Kind: "Gadget", Object: &unstructured.Unstructured{}, Custom: true, Status: true,
+			Resource: gadgets, Kind: "Gadget", Object: &unstructured.Unstructured{}, Status: true,
 			ClusterScoped: true,
 		},
 	}
@@ -87,7 +90,7 @@ func deploymentKind() apisim.Kind {
 }
 
 var widgetKind = apisim.Kind{
-	Resource: widgets, Kind: "Widget", Object: &Widget{}, Custom: true, Status: true,
+	Resource: widgets, Kind: "Widget", Object: &Widget{}, Status: true,
 	Scale: &apisim.Scale{
 		SpecReplicas: ".spec.size", StatusReplicas: ".status.size", Selector: ".status.selector",
 	},

@@ -38,11 +38,11 @@ func (c *call) list() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.accepts()
+	accepts, err := c.accepts()
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := page.encode(c.kind, m)
+	encoded, err := page.encode(c.kind, accepts)
 	return &answer{code: http.StatusOK, encoded: encoded, version: page.meta.ResourceVersion}, err
 }
 

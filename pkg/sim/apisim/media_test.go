@@ -13,11 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/scale"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -136,11 +139,11 @@ func TestDynamicClientAndDiscovery(t *testing.T) {
 		}
 	}
 	want := []string{
-		"v1 namespaces", "v1 namespaces/status", "v1 configmaps", "apps/v1 deployments", "apps/v1 deployments/status",
-		"apps/v1 deployments/scale", "coordination.k8s.io/v1 leases", "events.k8s.io/v1 events",
-		"example.com/v1 widgets",
-		"example.com/v1 widgets/status", "example.com/v1 widgets/scale", "example.com/v1 gadgets", "example.com/v1 " +
-			"gadgets/status",
+		"v1 configmaps", "v1 namespaces", "v1 namespaces/finalize", "v1 namespaces/status", "apps/v1 deployments",
+		"apps/v1 deployments/scale", "apps/v1 deployments/status", "coordination.k8s.io/v1 leases",
+		"batch/v1 jobs", "batch/v1 jobs/status", "events.k8s.io/v1 events", "example.com/v1 gadgets",
+		"example.com/v1 gadgets/status", "example.com/v1 widgets", "example.com/v1 widgets/scale",
+		"example.com/v1 widgets/status",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)
@@ -150,6 +153,39 @@ func TestDynamicClientAndDiscovery(t *testing.T) {
 	}
 	if body, err := info.RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil || string(body) != "ok" {
 		t.Errorf("readyz: %s, %v", body, err)
+	}
+}
+
+// An autoscaler finds the kind of a scale by discovery, and the path of a scale by the kind of its target.
+func TestAScaleClientWithDiscovery(t *testing.T) {
+	s := apisim.New(kinds()...)
+	r := &requester{t, s}
+	r.do(aWidget)
+	config := s.Config("autoscaler")
+	info := discovery.NewDiscoveryClientForConfigOrDie(config)
+	groups, err := restmapper.GetAPIGroupResources(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	client, err := scale.NewForConfig(config, mapper, dynamic.LegacyAPIPathResolverFunc,
+		scale.NewDiscoveryScaleKindResolver(info))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: widgets.Group, Kind: "Widget"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := client.Scales("default")
+	have, err := api.Get(t.Context(), mapping.Resource.GroupResource(), "w", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	have.Spec.Replicas = 3
+	have, err = api.Update(t.Context(), mapping.Resource.GroupResource(), have, metav1.UpdateOptions{})
+	if err != nil || have.Spec.Replicas != 3 {
+		t.Errorf("%v, %v", have, err)
 	}
 }
 
@@ -205,6 +241,15 @@ func TestWarnings(t *testing.T) {
 	}
 	diff := cmp.Diff(want, response.Header.Values("Warning"))
 	if response.StatusCode != http.StatusCreated || diff != "" {
+		t.Errorf("%s (-want +got):\n%s", response.Status, diff)
+	}
+}
+
+func TestARefusedRequestHasItsWarnings(t *testing.T) {
+	r := &requester{t, apisim.New(kinds()...)}
+	response := r.send(`POST configmaps {"metadata":{"name":"A"},"dat":{}}`)
+	want := []string{`299 - "unknown field \"dat\""`}
+	if diff := cmp.Diff(want, response.Header.Values("Warning")); response.StatusCode != 422 || diff != "" {
 		t.Errorf("%s (-want +got):\n%s", response.Status, diff)
 	}
 }

@@ -53,20 +53,32 @@ func (r *resource) cut(revisions []*Revision, selected *selection, limit, versio
 }
 
 // encode returns the encoded list.
-func (p *page) encode(r *resource, m media) ([]byte, error) {
-	kind := r.gvk.GroupVersion().WithKind(r.gvk.Kind + "List")
-	if m == mediaBinary {
-		return p.encodeBinary(kind)
+func (p *page) encode(r *resource, e encoding) ([]byte, error) {
+	switch {
+	case e.as.Kind == partialKind:
+		return nil, isList(r)
+	case e.as.Kind == partialListKind:
+		return e.media.encode(&answer{object: p.partial(e.as)})
+	case e.media == mediaBinary:
+		return p.encodeBinary(r.list)
 	}
+	encoded, err := p.encodeJSON(r)
+	if err != nil {
+		return nil, err
+	}
+	return e.text(encoded)
+}
+
+func (p *page) encodeJSON(r *resource) ([]byte, error) {
 	var metadata any = p.meta
-	if r.Custom && p.meta.Continue == "" {
+	if r.custom && p.meta.Continue == "" {
 		metadata = lastPage{p.meta, ""}
 	}
 	head, err := json.Marshal(struct {
 		Kind       string `json:"kind"`
 		APIVersion string `json:"apiVersion"`
 		Metadata   any    `json:"metadata"`
-	}{kind.Kind, kind.GroupVersion().String(), metadata})
+	}{r.list.Kind, r.list.GroupVersion().String(), metadata})
 	if err != nil {
 		return nil, fmt.Errorf("encode the metadata of a list: %w", err)
 	}

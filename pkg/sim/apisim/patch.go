@@ -24,7 +24,7 @@ import (
 // patchTypes returns the types of patches that the kind supports.
 func (r *resource) patchTypes() []string {
 	known := []string{string(types.JSONPatchType), string(types.MergePatchType)}
-	if !r.Custom {
+	if !r.custom {
 		known = append(known, string(types.StrategicMergePatchType))
 	}
 	return known
@@ -47,7 +47,7 @@ func (c *call) patchType() (types.PatchType, error) {
 			}
 		}
 	}
-	if c.kind.Custom {
+	if c.kind.custom {
 		return "", unsupportedMediaType(c.kind.patchTypes())
 	}
 	return "", unknownPatchType()
@@ -119,11 +119,15 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	if err != nil {
 		return err
 	}
-	if c.kind.Custom && c.request.Subresource == "status" {
+	if c.kind.custom && c.request.Subresource == "status" {
 		after = asKind(after, into) // Only the status matters.
 	}
+	want := into.GetObjectKind().GroupVersionKind()
 	kind, err := c.decodeJSON(after, into, fieldValidation)
-	if err == nil && kind != into.GetObjectKind().GroupVersionKind() {
+	if err == nil && kind != want && isUnstructured(into) {
+		return c.otherKind(c.request.Name, kind, want)
+	}
+	if err == nil && kind != want {
 		err = fmt.Errorf("it is a %s", kind)
 	}
 	if err == nil {
@@ -133,6 +137,19 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 		return invalid
 	}
 	return invalidPatch(string(after), err)
+}
+
+// otherKind returns the error for an object of another kind or version than the custom resource.
+func (c *call) otherKind(name string, have, want schema.GroupVersionKind) error {
+	var errs field.ErrorList
+	if have.Kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
+	}
+	if version := want.GroupVersion(); have.GroupVersion() != version {
+		errs = append(errs,
+			field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+version.String()))
+	}
+	return apierrors.NewInvalid(have.GroupKind(), name, errs)
 }
 
 // asKind replaces the kind and version of an encoded object by those of obj.

@@ -10,10 +10,10 @@ import (
 // finalizersFor returns the finalizers of an object that is deleted with these options: its own, and those for the
 // garbage collector.
 func (r *resource) finalizersFor(have []string, opts *metav1.DeleteOptions) []string {
-	if r.IgnorePropagation {
+	if r.noPropagation {
 		return withoutCollector(have)
 	}
-	orphan, foreground := propagation(have, opts)
+	orphan, foreground := r.policy(have, opts)
 	want := withoutCollector(have)
 	if orphan {
 		want = append(want, metav1.FinalizerOrphanDependents)
@@ -33,8 +33,8 @@ func withoutCollector(finalizers []string) []string {
 	})
 }
 
-// propagation returns what the garbage collector must do before the object can be removed.
-func propagation(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
+// policy returns what the garbage collector must do before the object can be removed.
+func (r *resource) policy(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	//lint:ignore SA1019 Clients may still send it.
 	if dependents := opts.OrphanDependents; dependents != nil {
 		return *dependents, false
@@ -50,5 +50,5 @@ func propagation(have []string, opts *metav1.DeleteOptions) (orphan, foreground 
 			return false, true
 		}
 	}
-	return false, false
+	return r.orphans, false
 }

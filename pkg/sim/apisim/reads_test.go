@@ -126,7 +126,6 @@ func TestReads(t *testing.T) {
 				"resourceVersionMatch is " +
 				"forbidden unless resourceVersion is provided\nFieldValueForbidden resourceVersionMatch",
 		},
-		{name: "an unknown path", when: "GET configmaps/b/status", want: "404 <nil>: 404 page not found"},
 		{name: "an object that does not exist", when: "GET configmaps/x", want: `404 NotFound: configmaps "x" not found`},
 		{
 			name: "an object at a version that does not exist yet", when: "GET configmaps/b?resourceVersion=8",

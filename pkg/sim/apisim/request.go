@@ -122,13 +122,13 @@ func (r *Request) resolve(s *Server) {
 func (r *Request) verb() string {
 	switch r.HTTP.Method {
 	case http.MethodGet:
-		if watch := r.Query.Get("watch"); watch == "true" || watch == "1" {
+		switch {
+		case r.Name != "":
+			return "get"
+		case isTrue(r.Query["watch"]):
 			return "watch"
 		}
-		if r.Name == "" {
-			return "list"
-		}
-		return "get"
+		return "list"
 	case http.MethodPost:
 		return "create"
 	case http.MethodPut:
@@ -139,6 +139,11 @@ func (r *Request) verb() string {
 		}
 	}
 	return strings.ToLower(r.HTTP.Method)
+}
+
+// isTrue reports whether a parameter of a query is true, as a server reads it: everything except false and 0 is.
+func isTrue(values []string) bool {
+	return len(values) > 0 && strings.ToLower(values[0]) != "false" && values[0] != "0"
 }
 
 // roundTrip passes a request through the interceptors.

@@ -19,7 +19,7 @@ import (
 
 // A requester makes requests that tables write as "MERGE deployments/web/status {...}": a method or a type of patch, a
 // path below the namespace "default", and a body. In the body, $uid and $version are those of the stored object, and
-// $widget or $gadget is replaced by the type metadata of that kind.
+// $widget or $gadget is replaced by the type metadata of that kind. A path may also begin with a slash, at the root.
 type requester struct {
 	t      *testing.T
 	server *apisim.Server
@@ -42,7 +42,7 @@ var methods = map[string][2]string{
 // resources are the resources for the paths of the tables.
 var resources = map[string]schema.GroupVersionResource{
 	"namespaces": namespaces, "configmaps": configMaps, "deployments": deployments, "leases": leases,
-	"events": events, "widgets": widgets, "gadgets": gadgets,
+	"events": events, "jobs": jobs, "widgets": widgets, "gadgets": gadgets,
 }
 
 // do makes a request and returns the code and the body of the response.
@@ -81,7 +81,9 @@ func (r *requester) send(request string) *http.Response {
 	if gvr.Group == "" {
 		url = "http://apisim/api/v1/namespaces/default/" + path
 	}
-	if parts[0] == "namespaces" || parts[0] == "gadgets" {
+	if path[0] == '/' {
+		url = "http://apisim" + path
+	} else if parts[0] == "namespaces" || parts[0] == "gadgets" {
 		url = strings.Replace(url, "/namespaces/default", "", 1)
 	}
 	out, err := http.NewRequestWithContext(r.t.Context(), methods[method][0], url+"?"+query, strings.NewReader(body))

@@ -107,7 +107,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 		return nil, err
 	}
 	rev.Version, rev.Time, rev.User, rev.Request = version, time.Now(), by.User, by.Number
-	rev.missingDefaults = have == nil && r.Custom && r.Status && hasStatus(obj)
+	rev.missingDefaults = have == nil && r.custom && r.Status && hasStatus(obj)
 	s.version = version
 	if kind != watch.Modified {
 		r.order = nil
@@ -119,6 +119,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 	r.history = append(r.history, rev)
 	r.tail.next = &link{revision: rev}
 	r.tail = r.tail.next
+	s.trimHistory()
 	by.committed = append(by.committed, rev)
 	if by.HTTP != nil {
 		s.entryOf(by) // Adds the entry now, so that the trace has writes in the order of their versions.

@@ -109,11 +109,11 @@ func (c *call) storeScale(uid types.UID, change change) (*answer, error) {
 		return nil, err
 	}
 	scale, err := c.kind.scaleOf(got.revision.Object)
-	return &answer{code: http.StatusOK, object: scale, warnings: c.warnings}, err
+	return &answer{code: http.StatusOK, object: scale}, err
 }
 
 func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
-	if c.kind.Custom {
+	if c.kind.custom {
 		if scale.Spec.Replicas == noReplicas {
 			why := fmt.Sprintf("the spec replicas field %q cannot be empty", c.kind.Scale.SpecReplicas)
 			return apierrors.NewBadRequest(why)
@@ -133,6 +133,46 @@ func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
 		return apierrors.NewConflict(gr, c.request.Name, errors.New(preconditionFailed("UID", scale.UID, before.UID)))
 	}
 	return nil
+}
+
+// validateScale returns the errors in the fields of a custom resource that its scale shows. A write of the status
+// concerns only fields of the status.
+func (r *resource) validateScale(obj runtime.Object, subresource string) field.ErrorList {
+	if !r.custom || r.Scale == nil {
+		return nil
+	}
+	fields, err := content(obj)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	var errs field.ErrorList
+	if subresource != "status" {
+		errs = validateReplicas(fields, r.Scale.SpecReplicas)
+	}
+	errs = append(errs, validateReplicas(fields, r.Scale.StatusReplicas)...)
+	if r.Scale.Selector != "" {
+		selector, _, err := unstructured.NestedString(fields, fieldsOfPath(r.Scale.Selector)...)
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(r.Scale.Selector), selector, err.Error()))
+		}
+	}
+	return errs
+}
+
+func validateReplicas(fields map[string]any, path string) field.ErrorList {
+	replicas, _, err := unstructured.NestedInt64(fields, fieldsOfPath(path)...)
+	var message string
+	switch {
+	case err != nil:
+		message = err.Error()
+	case replicas < 0:
+		message = "should be a non-negative integer"
+	case replicas > math.MaxInt32:
+		message = fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath(path), replicas, message)}
 }
 
 // content returns the fields of an object.

@@ -34,14 +34,6 @@ func (c *call) selection(opts *internalversion.ListOptions) (*selection, error) 
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
-	if c.request.Name == "" {
-		return s, nil
-	}
-	name, found := s.fields.RequiresExactMatch("metadata.name")
-	if !s.fields.Empty() && (!found || name != c.request.Name) {
-		return nil, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
-	}
-	s.fields = fields.OneTermEqualSelector("metadata.name", c.request.Name)
 	return s, nil
 }
 
@@ -49,7 +41,7 @@ func (r *resource) checkField(name string) error {
 	switch {
 	case name == "metadata.name", name == "metadata.namespace", r.Fields[name] != nil:
 		return nil
-	case r.Custom:
+	case r.custom:
 		return fmt.Errorf("field label not supported: %s", name)
 	}
 	return fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, name)

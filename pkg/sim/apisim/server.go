@@ -30,6 +30,7 @@ type Server struct {
 	mu           sync.Mutex // Guards the fields below and the resources. It is never held during a wait.
 	version      int64      // The resourceVersion of the last change.
 	compacted    int64      // Older versions are not available.
+	keep         int64      // How many changes to keep, negative for all.
 	requests     int        // The number of requests so far.
 	uids, names  int        // How many were generated.
 	wake         chan struct{}
@@ -49,7 +50,7 @@ func New(kinds ...Kind) *Server {
 		started: time.Now(),
 		version: 1,
 	}
-	s.trace.keep = -1
+	s.keep, s.trace.keep = 10_000, 1_000
 	for _, kind := range kinds {
 		r, err := newResource(kind)
 		if err != nil {
@@ -139,10 +140,36 @@ func (s *Server) InterceptEvents(f func(w *Watch, e Event) error) {
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.compacted = s.version
+	s.compactTo(s.version)
+}
+
+// KeepHistory makes the server keep the last n changes, and temporarily up to twice as many: it drops older ones as
+// Compact does. The default is 10,000. A negative n keeps all.
+func (s *Server) KeepHistory(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep = int64(n)
+	s.trimHistory()
+}
+
+// trimHistory drops the oldest changes if there are too many. The caller holds the lock.
+func (s *Server) trimHistory() {
+	if s.keep >= 0 && s.version-s.compacted > 2*s.keep {
+		s.compactTo(s.version - s.keep)
+	}
+}
+
+// compactTo drops the changes up to version. The caller holds the lock.
+func (s *Server) compactTo(version int64) {
+	s.compacted = version
 	for _, r := range s.kinds {
-		if n := len(r.history); n > 0 {
-			r.dropped, r.history, r.base = r.history[n-1].Version, nil, r.tail
+		n := len(r.history) - len(r.since(version))
+		if n == 0 {
+			continue
+		}
+		r.dropped, r.history = r.history[n-1].Version, slices.Clone(r.history[n:])
+		for range n {
+			r.base = r.base.next
 		}
 	}
 }

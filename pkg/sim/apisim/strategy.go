@@ -64,7 +64,7 @@ func (r *resource) newGeneration(obj, old runtime.Object) bool {
 	switch {
 	case r.NewGeneration != nil:
 		return r.NewGeneration(obj, old)
-	case r.Custom:
+	case r.custom:
 		return !equalOutsideMetadata(obj, old)
 	case r.Status && !r.isNamespaces() && !isUnstructured(obj) && section(obj, "Spec").IsValid():
 		return !equality.Semantic.DeepEqual(section(obj, "Spec").Interface(), section(old, "Spec").Interface())
@@ -74,7 +74,7 @@ func (r *resource) newGeneration(obj, old runtime.Object) bool {
 
 // hasGenerations reports whether the kind has generations.
 func (r *resource) hasGenerations() bool {
-	return r.Custom || r.NewGeneration != nil ||
+	return r.custom || r.NewGeneration != nil ||
 		r.Status && !r.isNamespaces() && !isUnstructured(r.Object) && section(r.Object, "Spec").IsValid()
 }
 
@@ -123,7 +123,7 @@ func (r *resource) prepareUpdate(obj, old runtime.Object, subresource string) ru
 	switch {
 	case subresource == "finalize":
 		return obj
-	case subresource == "status" && r.Custom:
+	case subresource == "status" && r.custom:
 		kept := copyOf(old)
 		copySection(kept, obj, "Status")
 		accessor(kept).SetResourceVersion(m.GetResourceVersion())
@@ -175,6 +175,7 @@ func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	if r.Validate != nil {
 		errs = append(errs, r.Validate(obj, nil)...)
 	}
+	errs = append(errs, r.validateScale(obj, "")...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -189,14 +190,14 @@ func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) f
 	for range 2 {
 		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(accessor(obj), accessor(old), metadata)...)
 	}
-	if r.Validate != nil && (subresource != "status" || r.Custom && r.ValidateStatus == nil) {
+	if r.Validate != nil && (subresource != "status" || r.custom && r.ValidateStatus == nil) {
 		errs = append(errs, r.Validate(obj, old)...)
 	}
 	if r.ValidateStatus != nil && subresource == "status" {
 		errs = append(errs, r.ValidateStatus(obj, old)...)
 	}
-	if r.Custom {
-		return errs
+	if r.custom {
+		return append(errs, r.validateScale(obj, subresource)...)
 	}
 	return withoutDuplicates(errs)
 }

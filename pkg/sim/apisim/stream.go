@@ -23,7 +23,7 @@ type stream struct {
 	kind         *resource
 	selected     *selection
 	ctx          context.Context
-	media        media
+	accepts      encoding
 	bookmarks    bool
 	ends         time.Time
 	nextBookmark time.Time // When the next bookmark is due.
@@ -271,11 +271,11 @@ func (w *stream) encode(event Event) ([]byte, error) {
 	if event.Status != nil {
 		payload.object = event.Status
 	}
-	obj, err := w.media.encode(payload)
+	obj, err := w.accepts.encode(w.kind, payload)
 	if err != nil {
 		return nil, err
 	}
-	if w.media == mediaBinary {
+	if w.accepts.media == mediaBinary {
 		return frame(event.Type, obj)
 	}
 	kind, err := json.Marshal(event.Type)

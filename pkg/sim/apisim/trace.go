@@ -68,7 +68,7 @@ func (s *Server) TraceTo(w io.Writer) {
 }
 
 // KeepTrace makes the trace keep only the last n lines, and temporarily up to twice as many. The lines keep their
-// objects in memory, even after Compact. A negative n keeps all lines, which is the default.
+// objects in memory, even after Compact. The default is 1,000. A negative n keeps all lines.
 func (s *Server) KeepTrace(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ func (c *call) update() (*answer, error) {
 	}
 	c.dropDuplicateOwners(obj, "")
 	replace := func(runtime.Object) (runtime.Object, error) { return copyOf(obj), nil }
-	return c.store(accessor(obj).GetUID(), c.kind.AllowCreateOnUpdate && c.request.Subresource == "", replace)
+	return c.store(accessor(obj).GetUID(), c.kind.createOnUpdate && c.request.Subresource == "", replace)
 }
 
 // checkName compares an object's name with the one in the path.
@@ -72,11 +72,11 @@ func (c *call) store(uid types.UID, mayCreate bool, change change) (*answer, err
 			if apierrors.IsAlreadyExists(err) {
 				continue
 			}
-			return &answer{code: http.StatusCreated, revision: rev, warnings: c.warnings}, err
+			return &answer{code: http.StatusCreated, revision: rev}, err
 		}
 		rev, err := c.replace(key, have, change)
 		if err != nil || rev != nil {
-			return &answer{code: http.StatusOK, revision: rev, warnings: c.warnings}, err
+			return &answer{code: http.StatusOK, revision: rev}, err
 		}
 	}
 }
@@ -140,6 +140,7 @@ func (c *call) replace(key string, have *Revision, change change) (*Revision, er
 	if errs := c.kind.validateUpdate(obj, old, subresource); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), c.request.Name, errs)
 	}
+	c.warnAboutFinalizers(accessor(obj).GetFinalizers(), accessor(old).GetFinalizers())
 	if c.kind.isNamespaces() {
 		labelNamespace(obj)
 	}
@@ -171,7 +172,7 @@ func (c *call) checkVersion(obj, old runtime.Object) error {
 	switch {
 	case err != nil:
 		return err
-	case number == 0 && (c.kind.Custom || c.kind.RequireVersion):
+	case number == 0 && (c.kind.custom || c.kind.requireVersion):
 		kind := schema.GroupKind{Group: c.kind.gr.Group, Kind: c.kind.gr.Resource}
 		return apierrors.NewInvalid(kind, c.request.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), number, "must be specified for an update"),

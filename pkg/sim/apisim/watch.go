@@ -48,9 +48,13 @@ func (c *call) watch() (*answer, error) {
 	if err != nil {
 		return nil, err // A real server adds no context to this error.
 	}
+	accepts, err := c.acceptsEvents()
+	if err != nil {
+		return nil, err
+	}
 	w := &stream{
 		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}),
-		media: acceptedMedia(c.request, c.kind), bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
+		accepts: accepts, bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
 		watch: Watch{
 			Request: c.request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
 		},

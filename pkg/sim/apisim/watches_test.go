@@ -135,7 +135,8 @@ func TestWatches(t *testing.T) {
 			want: []string{"ADDED w@5", "DELETED w@9"},
 		},
 		{
-			name: "one object", when: "GET configmaps/d?watch=1", want: []string{"ADDED d@10"},
+			name: "a word that is not false", when: "GET configmaps?watch=t&fieldSelector=metadata.name=d",
+			want: []string{"ADDED d@10"},
 		},
 		{
 			name: "a time limit",

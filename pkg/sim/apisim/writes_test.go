@@ -142,9 +142,71 @@ var writes = []struct {
 		want: "422 Invalid: CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: " +
 			"supported values: \"All\"\nFieldValueNotSupported dryRun",
 	},
+
+	// Metadata of unstructured objects.
 	{
-		name: "a subresource that the kind does not have", when: `PUT configmaps/a/status {}`,
-		want: "404 <nil>: 404 page not found",
+		name: "a label that is no string", when: `POST gadgets {$gadget,"metadata":{"name":"g","labels":{"a":1}}}`,
+		want: `400 BadRequest: Gadget in version "v1" cannot be handled as a Gadget: json: cannot unmarshal number into ` +
+			`Go struct field ObjectMeta.labels of type string`,
+	},
+	{
+		name: "metadata that is no object", when: `POST gadgets {$gadget,"metadata":"g"}`,
+		want: `400 BadRequest: Gadget in version "v1" cannot be handled as a Gadget: json: cannot unmarshal string into ` +
+			`Go value of type v1.ObjectMeta`,
+	},
+	{
+		name: "unknown metadata, strictly",
+		when: `POST gadgets?fieldValidation=Strict {$gadget,"metadata":{"name":"g","unknown":1}}`,
+		want: `400 BadRequest: Gadget in version "v1" cannot be handled as a Gadget: strict decoding error: unknown field ` +
+			`"metadata.unknown"`,
+	},
+	{
+		name:  "unknown metadata is dropped",
+		given: []string{`POST gadgets {$gadget,"metadata":{"name":"g"}}`},
+		when:  `MERGE gadgets/g {"metadata":{"unknown":1}}`, want: "200 unchanged",
+	},
+	{
+		name:  "a patch with finalizers that are no strings",
+		given: []string{`POST gadgets {$gadget,"metadata":{"name":"g"}}`},
+		when:  `JSONPATCH gadgets/g [{"op":"remove","path":"/metadata"},{"op":"add","path":"/metadata","value":"g"}]`,
+		want: `422 Invalid:  "" is invalid: patch: Invalid value: "{\"apiVersion\":\"example.com/v1\",\"kind\":` +
+			`\"Gadget\",\"metadata\":\"g\"}": json: cannot unmarshal string into Go value of type v1.ObjectMeta` +
+			"\nFieldValueInvalid patch",
+	},
+	{
+		name:  "a patch of the kind of an unstructured object",
+		given: []string{`POST gadgets {$gadget,"metadata":{"name":"g"}}`},
+		when:  `MERGE gadgets/g {"kind":"Other"}`,
+		want: `422 Invalid: Other.example.com "g" is invalid: kind: Invalid value: "Other": must be Gadget` +
+			"\nFieldValueInvalid kind",
+	},
+
+	// The fields of a scale, and what only a few kinds have.
+	{
+		name:  "a negative scale of a custom resource",
+		given: []string{aWidget},
+		when: `PUT widgets/w/scale {"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"w"},` +
+			`"spec":{"replicas":-1}}`,
+		want: `422 Invalid: Widget.example.com "w" is invalid: .spec.size: Invalid value: -1: should be a non-negative ` +
+			"integer\nFieldValueInvalid .spec.size",
+	},
+	{
+		name:  "Jobs orphan their dependents without a policy",
+		given: []string{`POST jobs {"metadata":{"name":"j"}}`},
+		when:  `DELETE jobs/j`, want: "200 written generation 2 deleting orphan",
+	},
+	{
+		name:  "alpha fields of a Lease are dropped",
+		given: []string{`POST leases {"metadata":{"name":"l"}}`},
+		when:  `MERGE leases/l {"spec":{"strategy":"x","preferredHolder":"y"}}`, want: "200 unchanged",
+	},
+	{
+		name: "options for another kind", when: `DELETE configmaps/a {"kind":"Foo","apiVersion":"v1"}`,
+		want: `400 BadRequest: no kind "Foo" is registered for version "v1"`,
+	},
+	{
+		name: "YAML that begins with a brace", when: `YAML configmaps {metadata: {name: a}}`,
+		want: "201",
 	},
 
 	// Update.

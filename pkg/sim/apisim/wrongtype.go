@@ -16,7 +16,8 @@ import (
 // built-in kinds, servers return the error of Go's decoder instead.
 func (c *call) wrongType(err error, into runtime.Object) error {
 	var wrong *json.UnmarshalTypeError
-	if !c.kind.Custom || into.GetObjectKind().GroupVersionKind() != c.kind.gvk || !errors.As(err, &wrong) {
+	typed := into.GetObjectKind().GroupVersionKind() == c.kind.gvk && !isUnstructured(into)
+	if !c.kind.custom || !typed || !errors.As(err, &wrong) {
 		return nil
 	}
 	have, want := wrong.Value, schemaType(wrong.Type)

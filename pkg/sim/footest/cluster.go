@@ -46,7 +46,8 @@ type refusal struct {
 
 func newCluster() *cluster {
 	foos := FooKind()
-	foos.Validate, foos.ValidateStatus = nil, nil // Foos may have been stored before validation existed.
+	// Foos may have been stored before there were rules. A scale has rules of its own.
+	foos.Validate, foos.ValidateStatus, foos.Scale = nil, nil, nil
 	c := &cluster{Server: apisim.New(foos, apisim.Deployments())}
 	const user = "user"
 	c.users = map[string]rest.Interface{

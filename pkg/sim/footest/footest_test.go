@@ -110,7 +110,7 @@ func TestFooKindValidatesAsTheCustomResourceDefinition(t *testing.T) {
 		{name: "a bad image", spec: v1alpha1.FooSpec{DeploymentName: "web", Image: "a b"}, want: "spec.image"},
 		{
 			name: "negative replicas", spec: v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(-1))},
-			want: "spec.replicas .spec.replicas",
+			want: "spec.replicas",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

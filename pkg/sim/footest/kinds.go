@@ -27,12 +27,12 @@ type object interface {
 }
 
 // FooKind returns Foos as the CustomResourceDefinition defines them, with its validation. A test with Foos that were
-// stored before validation existed sets Validate and ValidateStatus to nil. The conformance test compares this kind
-// with a real API server that has the CustomResourceDefinition.
+// stored before validation existed sets Validate, ValidateStatus and Scale to nil. The conformance test compares this
+// kind with a real API server that has the CustomResourceDefinition.
 func FooKind() apisim.Kind {
 	return apisim.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},
-		Custom: true, Status: true,
+		Status: true, ShortNames: []string{"fo"},
 		Strict: func(obj runtime.Object) runtime.Object { return (*strictFoo)(obj.(*v1alpha1.Foo)) },
 		Scale: &apisim.Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",

@@ -13,8 +13,8 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// validateFoo has the rules of the CustomResourceDefinition in the order of the server: the schema, the scale, and then
-// the expressions of the schema, which the server does not evaluate after certain other errors.
+// validateFoo has the rules of the CustomResourceDefinition in the order of the server: the schema, and then the
+// expressions of the schema, which the server does not evaluate after certain other errors.
 func validateFoo(obj, old runtime.Object) field.ErrorList {
 	foo, spec := obj.(*v1alpha1.Foo), field.NewPath("spec")
 	var errs field.ErrorList
@@ -22,8 +22,7 @@ func validateFoo(obj, old runtime.Object) field.ErrorList {
 		errs = append(errs, field.Required(spec.Child("deploymentName"), ""))
 	}
 	if n := foo.Spec.Replicas; n != nil && *n < 0 {
-		errs = append(errs, field.Invalid(spec.Child("replicas"), *n, belowMinimum("spec.replicas")),
-			field.Invalid(field.NewPath(".spec.replicas"), *n, "should be a non-negative integer"))
+		errs = append(errs, field.Invalid(spec.Child("replicas"), *n, belowMinimum("spec.replicas")))
 	}
 	owners := validation.ValidateOwnerReferences(foo.OwnerReferences, field.NewPath("metadata", "ownerReferences"))
 	if blocking(errs) || blocking(owners) || old == nil && foo.Name == "" {
@@ -57,9 +56,6 @@ func validateFooStatus(obj, _ runtime.Object) field.ErrorList {
 		if !slices.Contains(known, c.Status) {
 			errs = append(errs, field.NotSupported(path.Child("conditions").Index(i).Child("status"), c.Status, known))
 		}
-	}
-	if n := s.Replicas; n < 0 {
-		errs = append(errs, field.Invalid(field.NewPath(".status.replicas"), n, "should be a non-negative integer"))
 	}
 	if blocking(errs) {
 		return append(errs, notChecked)

@@ -74,6 +74,7 @@ func newSimulation(newRunner NewRunner, workers int) *simulation {
 		lag: time.Second, writes: map[string]int{},
 	}
 	s.api.KeepTrace(300)
+	s.api.KeepHistory(-1) // The checks at the end need it.
 	s.api.Intercept(s.count)
 	return s
 }

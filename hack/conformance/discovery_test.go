@@ -1,0 +1,66 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDiscovery compares discovery whole, except for the kinds that apisim does not have, the hashes of storage
+// versions, the addresses of the server, and the order of groups and resources.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	want, have := againstRealServer(t), simulated()
+	paths := []string{"/api", "/apis", "/apis/nowhere", "/apis/apps/v9", "/api/v9"}
+	for _, k := range append(slices.Clone(kinds), gadgets, namespaceKind) {
+		path := strings.TrimSuffix(k.misplacedPath(""), "/"+k.resource)
+		paths = append(paths, path)
+		if k.group != "" {
+			paths = append(paths, strings.TrimSuffix(path, "/"+k.version))
+		}
+	}
+	for _, path := range paths {
+		var trees [2]map[string]any
+		for i, s := range []server{want, have} {
+			answer, err := (&player{server: s}).send(t.Context(), "GET", path, "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trees[i] = map[string]any{"code": float64(answer.code), "media": answer.media, "body": answer.body}
+		}
+		for _, tree := range trees {
+			discoverable(tree["body"])
+		}
+		for _, l := range compare("", trees[0], trees[1]) {
+			t.Errorf("%s%s", path, l)
+		}
+	}
+}
+
+// discoverable removes what differs between servers, and sorts what has no order.
+func discoverable(body any) {
+	object, _ := body.(map[string]any)
+	delete(object, "serverAddressByClientCIDRs")
+	if groups, ok := object["groups"].([]any); ok {
+		object["groups"] = known(groups, func(name string) bool {
+			return slices.ContainsFunc(kinds, func(k *kind) bool { return k.group == name })
+		})
+	}
+	if resources, ok := object["resources"].([]any); ok {
+		all := append(slices.Clone(kinds), gadgets, namespaceKind)
+		object["resources"] = known(resources, func(name string) bool {
+			name, _, _ = strings.Cut(name, "/")
+			return slices.ContainsFunc(all, func(k *kind) bool { return k.resource == name })
+		})
+	}
+}
+
+// known returns the elements whose name is known, sorted by name.
+func known(all []any, is func(name string) bool) []any {
+	kept := slices.DeleteFunc(all, func(one any) bool { return !is(text(one, "name")) })
+	for _, one := range kept {
+		delete(one.(map[string]any), "storageVersionHash")
+	}
+	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(text(a, "name"), text(b, "name")) })
+	return kept
+}
