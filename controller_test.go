@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/dump"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	kubeinformers "k8s.io/client-go/informers"
@@ -1586,12 +1585,17 @@ func (f *fixture) refresh() {
 	f.fill(append(f.api.Objects(fooResource), f.api.Objects(deploymentResource)...))
 }
 
-// cacheContent returns all cached objects as text.
+// cacheContent returns all cached objects as JSON.
 func (f *fixture) cacheContent() map[string]string {
+	f.t.Helper()
 	content := map[string]string{}
 	for _, obj := range append(f.foos.List(), f.deps.List()...) {
 		key := fmt.Sprintf("%T %s", obj, cache.MetaObjectToName(obj.(metav1.Object)))
-		content[key] = dump.Pretty(obj)
+		text, err := json.Marshal(obj)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		content[key] = string(text)
 	}
 	return content
 }
