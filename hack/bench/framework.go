@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
@@ -68,45 +68,35 @@ type reconciler struct{ client.Client }
 
 // Reconcile creates or corrects the Deployment of a Foo, or reports on it. The event of its own write brings the Foo
 // back, with a cache that shows the write.
-func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done ctrl.Result, err error) {
 	foo, have := &v1alpha1.Foo{}, &appsv1.Deployment{}
 	if err := r.Get(ctx, request.NamespacedName, foo); err != nil || foo.DeletionTimestamp != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return done, client.IgnoreNotFound(err)
 	}
-	err := r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have)
-	switch {
-	case apierrors.IsNotFound(err):
-		if err = r.Create(ctx, plan.Deployment(foo)); apierrors.IsAlreadyExists(err) {
-			return ctrl.Result{}, r.reportConflict(ctx, foo) // The selector hides it, so it is not our own.
+	if err = r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have); err == nil {
+		if patch := plan.Drift(have, foo); patch != nil && metav1.IsControlledBy(have, foo) {
+			return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
 		}
-		return ctrl.Result{}, err
-	case err != nil:
-		return ctrl.Result{}, err
-	case !metav1.IsControlledBy(have, foo):
-		return ctrl.Result{}, r.reportConflict(ctx, foo)
+	} else if apierrors.IsNotFound(err) {
+		if err = r.Create(ctx, plan.Deployment(foo)); err == nil {
+			return done, nil
+		}
 	}
-	if patch := plan.Drift(have, foo); patch != nil && !foo.Spec.Paused {
-		return ctrl.Result{}, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
+	status := *foo.Status.DeepCopy()
+	switch isOurs := metav1.IsControlledBy(have, foo); {
+	case err != nil && !apierrors.IsAlreadyExists(err): // If it exists, the selector hides it: it is not our own.
+		return done, err
+	case isOurs:
+		status = statusOf(foo, have)
+	default:
+		status.ObservedGeneration = foo.Generation
+		status.Conditions = conditions.Set(status.Conditions, conditions.Report{
+			True: conditions.Stalled, Reason: v1alpha1.ReasonNotOwned, Message: "The Deployment is not controlled by this Foo",
+		}, foo.Generation, time.Now())
 	}
-	return ctrl.Result{}, r.report(ctx, foo, statusOf(foo, have))
-}
-
-// reportConflict reports that the Deployment belongs to somebody else.
-func (r *reconciler) reportConflict(ctx context.Context, foo *v1alpha1.Foo) error {
-	status := foo.Status.DeepCopy()
-	status.ObservedGeneration = foo.Generation
-	status.Conditions = conditions.Set(status.Conditions, conditions.Report{
-		True: conditions.Stalled, Reason: v1alpha1.ReasonNotOwned,
-		Message: fmt.Sprintf("Deployment %q is not controlled by this Foo", foo.Spec.DeploymentName),
-	}, foo.Generation, metav1.Now().Time)
-	return r.report(ctx, foo, *status)
-}
-
-// report writes a status that differs.
-func (r *reconciler) report(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus) error {
 	if equality.Semantic.DeepEqual(foo.Status, status) {
-		return nil
+		return done, nil
 	}
 	foo.Status = status
-	return r.Status().Update(ctx, foo)
+	return done, r.Status().Update(ctx, foo)
 }

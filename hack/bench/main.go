@@ -1,11 +1,10 @@
 // Command bench measures what foo-controller costs, beside bare loops that send the same writes, a controller with
 // controller-runtime, and one with the habits of the usual sample. It is the program of `make bench`, and runs at the
-// root of the repository, after `make build`.
+// root of the repository.
 //
 // Each run is one contender in one scenario, on a new control plane with etcd and an API server. Its figures come from
 // the audit log of the API server and from /proc, which only Linux has. Afterwards each Deployment and each status must
-// be right, or the run does not count. The runs of a round have a random order. Ratios are between runs of the same
-// round.
+// be right, or the run is void. The runs of a round have a random order, and ratios are between runs of one round.
 package main
 
 import (
@@ -15,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -28,26 +28,18 @@ import (
 	"time"
 )
 
+// contendCommand is the first argument of a process that is a contender: NAME KUBECONFIG ADDRESS follow.
+const contendCommand = "contend"
+
 func main() {
-	runtime.LockOSThread() // With this thread, Linux would end the processes that it started.
-	flags := flag.NewFlagSet("bench", flag.ExitOnError) // A flag set of its own: controller-runtime adds to flag's.
-	name := flags.String("contender", "", "be this contender")
-	kubeconfig := flags.String("kubeconfig", "", "kubeconfig of the contender")
-	address := flags.String("address", "", "address of the contender's profiles")
-	b := &bench{dir: "bin/bench"}
-	flags.BoolVar(&b.quick, "quick", false, "small sizes, one round, no document")
-	flags.BoolVar(&b.again, "again", false, "forget the results of earlier runs")
-	flags.IntVar(&b.rounds, "rounds", 5, "how often each scenario is played")
-	only := flags.String("only", "", "regular expression for SCENARIO/CONTENDER: leave the others out")
-	_ = flags.Parse(os.Args[1:]) // It exits.
-	b.only = regexp.MustCompile(*only)
+	runtime.LockOSThread() // Linux ends the contenders when the thread ends that started them.
 	err := error(nil)
-	if *name != "" {
-		err = contend(*name, *kubeconfig, *address)
+	if len(os.Args) == 5 && os.Args[1] == contendCommand {
+		err = contend(os.Args[2], os.Args[3], os.Args[4])
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		err = b.run(ctx)
+		err = newBench().run(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -60,7 +52,7 @@ type bench struct {
 	quick, again bool
 	rounds       int
 	only         *regexp.Regexp
-	dir          string // For the results.
+	dir          string // For results and logs.
 	results      results
 }
 
@@ -68,19 +60,17 @@ type bench struct {
 type results struct {
 	// Version is that of the controller. Results of different versions are not mixed.
 	Version string
-	// Seed is that of the random orders.
+	// Seed gives the random orders.
 	Seed uint64
 	Runs []result
 }
 
-// A result has the figures of one run.
+// A result is a run that is done.
 type result struct {
 	Scenario, Contender string
 	Round               int
 	Metrics             map[string]float64
-	Timeline            []float64 `json:",omitempty"`
-	// Took is how many seconds the run took.
-	Took float64
+	Seconds             float64
 }
 
 // A task is a run that is to be done.
@@ -92,62 +82,76 @@ type task struct {
 
 func (t task) String() string { return t.scenario.name + "/" + t.contender }
 
-func (b *bench) run(ctx context.Context) error {
-	plan := scenarios()
+func newBench() *bench {
+	b := &bench{dir: "bin/bench"}
+	flags := flag.NewFlagSet("bench", flag.ExitOnError) // Not flag's own, which has those of controller-runtime.
+	flags.BoolVar(&b.quick, "quick", false, "small sizes, one round, and a report in bin/bench/quick")
+	flags.BoolVar(&b.again, "again", false, "forget the results of earlier calls")
+	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender plays each scenario")
+	only := flags.String("only", "", "regular expression: leave out each SCENARIO/CONTENDER that does not match")
+	_ = flags.Parse(os.Args[1:]) // It exits.
+	b.only = regexp.MustCompile(*only)
 	if b.quick {
-		b.dir, b.rounds, plan = b.dir+"/quick", 1, quickScenarios()
+		b.dir, b.rounds, b.again = "bin/bench/quick", 1, true
 	}
+	return b
+}
+
+func (b *bench) run(ctx context.Context) error {
 	if err := b.load(); err != nil {
 		return err
 	}
-	tasks := b.tasks(plan)
-	open := slices.DeleteFunc(slices.Clone(tasks), func(t task) bool { return !b.only.MatchString(t.String()) || b.has(t) })
-	failed := 0
+	tasks, void := b.tasks(), 0
+	open := slices.DeleteFunc(slices.Clone(tasks), func(t task) bool {
+		return b.has(t) || !b.only.MatchString(t.String())
+	})
 	for i, t := range open {
-		fmt.Printf("%3d of %d  round %d  %-40s", i+1, len(open), t.round, t)
-		started := time.Now()
-		r, err := measure(ctx, t.scenario, t.contender, b.dir)
+		fmt.Printf("%d of %d, round %d: %s\n", i+1, len(open), t.round, t)
+		begun := time.Now()
+		metrics, err := measure(ctx, t.scenario, t.contender, b.dir)
 		if ctx.Err() != nil {
-			fmt.Println()
 			return errors.New("stopped; the same command continues")
 		}
 		if err != nil {
-			fmt.Printf("  VOID: %v\n", err)
-			failed++
+			fmt.Printf("  void: %v\n", err)
+			void++
 			continue
 		}
-		b.results.Runs = append(b.results.Runs, result{
-			Scenario: t.scenario.name, Contender: t.contender, Round: t.round,
-			Metrics: r.metrics, Timeline: r.timeline, Took: time.Since(started).Seconds(),
-		})
+		b.results.Runs = append(b.results.Runs,
+			result{t.scenario.name, t.contender, t.round, metrics, time.Since(begun).Seconds()})
 		if err := b.save(); err != nil {
 			return err
 		}
-		fmt.Printf("  %s; about %d minutes left\n", summary(r.metrics), b.left(open[i+1:]))
+		for _, name := range slices.Sorted(maps.Keys(metrics)) {
+			fmt.Printf("  %s %.4g", name, metrics[name])
+		}
+		fmt.Printf("\n  about %d minutes left\n", b.minutes(len(open)-i-1))
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d runs are void; their logs are in %s; the same command repeats them", failed, b.dir)
+	switch {
+	case void > 0:
+		return fmt.Errorf("%d runs are void; the last logs are in %s; the same command repeats these runs", void, b.dir)
+	case slices.ContainsFunc(tasks, func(t task) bool { return !b.has(t) }):
+		return nil // The others were not asked for.
 	}
-	if slices.ContainsFunc(tasks, func(t task) bool { return !b.has(t) }) {
-		return nil // Only some were asked for.
-	}
-	return b.report(tasks)
+	return b.report()
 }
 
-// tasks returns the runs in the order in which they are to be done.
-func (b *bench) tasks(plan []scenario) (tasks []task) {
+// tasks returns all runs, in the order in which they are to be done.
+func (b *bench) tasks() (tasks []task) {
+	list := scenarios()
+	if b.quick {
+		list = quickScenarios()
+	}
 	for round := range b.rounds {
-		begin := len(tasks)
-		for i := range plan {
-			for _, contender := range plan[i].contenders {
-				if plan[i].rounds == 0 || round < plan[i].rounds {
-					tasks = append(tasks, task{&plan[i], contender, round + 1})
-				}
+		first := len(tasks)
+		for i := range list {
+			for _, contender := range list[i].contenders {
+				tasks = append(tasks, task{&list[i], contender, round + 1})
 			}
 		}
-		these := tasks[begin:]
-		random := rand.New(rand.NewPCG(b.results.Seed, uint64(round)))
-		random.Shuffle(len(these), func(i, j int) { these[i], these[j] = these[j], these[i] })
+		rand.New(rand.NewPCG(b.results.Seed, uint64(round))).Shuffle(len(tasks)-first, func(i, j int) {
+			tasks[first+i], tasks[first+j] = tasks[first+j], tasks[first+i]
+		})
 	}
 	return tasks
 }
@@ -159,14 +163,16 @@ func (b *bench) has(t task) bool {
 	})
 }
 
-// left returns how many minutes these runs take: as long as those before, on the average.
-func (b *bench) left(tasks []task) int {
-	took := 0.0
+// minutes returns how long so many runs take, if they take as long as those before.
+func (b *bench) minutes(runs int) int {
+	seconds := 0.0
 	for _, r := range b.results.Runs {
-		took += r.Took
+		seconds += r.Seconds
 	}
-	return int(took/float64(len(b.results.Runs))*float64(len(tasks))/60 + 0.5)
+	return int(seconds/float64(len(b.results.Runs))*float64(runs)/60 + 0.5)
 }
+
+func (b *bench) file() string { return filepath.Join(b.dir, "results.json") }
 
 // load reads the results of earlier calls.
 func (b *bench) load() error {
@@ -174,23 +180,21 @@ func (b *bench) load() error {
 	if err != nil {
 		return fmt.Errorf("bin/foo-controller: %w", err)
 	}
-	b.results = results{Version: strings.TrimSpace(string(version)), Seed: rand.Uint64()}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
+	b.results = results{Version: strings.TrimSpace(string(version)), Seed: rand.Uint64()}
 	text, err := os.ReadFile(b.file())
-	if errors.Is(err, fs.ErrNotExist) || b.again || b.quick {
+	if b.again || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
 	stored := results{}
-	if err := json.Unmarshal(text, &stored); err != nil {
+	if err := errors.Join(err, json.Unmarshal(text, &stored)); err != nil {
 		return fmt.Errorf("%s: %w", b.file(), err)
 	}
 	if stored.Version != b.results.Version {
-		return fmt.Errorf("%s is about %s, and bin/ has %s: use -again", b.file(), stored.Version, b.results.Version)
+		return fmt.Errorf("%s has figures of %s, and bin/ has %s: to forget them, make bench ARGS=-again",
+			b.file(), stored.Version, b.results.Version)
 	}
 	b.results = stored
 	return nil
@@ -202,24 +206,5 @@ func (b *bench) save() error {
 		return err
 	}
 	partial := b.file() + ".partial"
-	if err := os.WriteFile(partial, text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(partial, b.file()) // An interruption leaves the old one.
-}
-
-func (b *bench) file() string { return filepath.Join(b.dir, "results.json") }
-
-// summary returns the figures of a run that show that it works.
-func summary(metrics map[string]float64) string {
-	var parts []string
-	for _, m := range []struct{ name, format string }{
-		{"seconds", "%.2f s"}, {"requestsPerFoo", "%.2f writes a Foo"}, {"create50", "Deployment after %.3f s"},
-		{"restartSeconds", "restart %.2f s"}, {"idleRequests", "%.1f requests a minute"},
-	} {
-		if value, ok := metrics[m.name]; ok {
-			parts = append(parts, fmt.Sprintf(m.format, value))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return errors.Join(os.WriteFile(partial, text, 0o644), os.Rename(partial, b.file()))
 }

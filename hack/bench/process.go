@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,18 +16,14 @@ import (
 	"time"
 )
 
-// listed is what a contender prints when it has both lists.
-const listed = "listed"
-
 // A process is a running contender.
 type process struct {
 	cmd     *exec.Cmd
 	started time.Time
 	// address is where the profiles are.
 	address string
-	// lists gets the time when the contender printed that it has both lists. Not all do.
-	lists chan time.Time
-	done  chan error
+	// printed gets the time of the first line that it printed, or is closed when it ends.
+	printed chan time.Time
 }
 
 // startProcess starts a contender. Its log is in a file of dir.
@@ -37,20 +32,19 @@ func startProcess(name, kubeconfig, dir string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	address := listener.Addr().String()
-	listener.Close() // Free for the process.
+	p := &process{address: listener.Addr().String(), printed: make(chan time.Time, 1)}
+	listener.Close() // The process listens there.
+	p.cmd = exec.Command("bin/foo-controller", "--kubeconfig", kubeconfig, "--debug-bind-address", p.address)
+	if own[name] != nil {
+		p.cmd = exec.Command("/proc/self/exe", contendCommand, name, kubeconfig, p.address)
+	}
 	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}
-	p := &process{address: address, lists: make(chan time.Time, 1), done: make(chan error, 1)}
-	if own[name] == nil {
-		p.cmd = exec.Command("bin/foo-controller", "--kubeconfig", kubeconfig, "--debug-bind-address", address)
-	} else {
-		p.cmd = exec.Command("/proc/self/exe", "-contender", name, "-kubeconfig", kubeconfig, "-address", address)
-	}
+	defer log.Close()
 	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // If this program is killed.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // In case this program is killed.
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -60,12 +54,10 @@ func startProcess(name, kubeconfig, dir string) (*process, error) {
 		return nil, err
 	}
 	go func() {
-		if line, _ := bufio.NewReader(stdout).ReadString('\n'); line == listed+"\n" {
-			p.lists <- time.Now()
+		if _, err := bufio.NewReader(stdout).ReadString('\n'); err == nil {
+			p.printed <- time.Now()
 		}
-		_, _ = io.Copy(io.Discard, stdout)
-		p.done <- p.cmd.Wait()
-		log.Close()
+		close(p.printed)
 	}()
 	return p, nil
 }
@@ -73,86 +65,75 @@ func startProcess(name, kubeconfig, dir string) (*process, error) {
 // stop ends the process.
 func (p *process) stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
-	select {
-	case err := <-p.done:
-		return err
-	case <-time.After(time.Minute):
-		_ = p.cmd.Process.Kill()
-		return errors.New("it did not end within a minute of SIGTERM")
+	return p.cmd.Wait()
+}
+
+// stat returns the number after a name in a file of the process in /proc.
+func (p *process) stat(file, name string) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, file))
+	return numberAfter(name, text)
+}
+
+func numberAfter(name string, text []byte) float64 {
+	found := regexp.MustCompile(name + `\D*(\d+)`).FindSubmatch(text)
+	if found == nil {
+		return 0
 	}
+	number, _ := strconv.ParseFloat(string(found[1]), 64) // Digits.
+	return number
 }
 
 // heap returns the bytes of the heap after a collection.
 func (p *process) heap() (bytes float64, err error) {
-	for range 2 { // What the first one finds to be finalized, the second one frees.
+	for range 2 { // The second one frees what the first one found to have a finalizer.
 		response, err := http.Get("http://" + p.address + "/debug/pprof/heap?gc=1&debug=1")
 		if err != nil {
 			return 0, err
 		}
 		text, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if err != nil {
-			return 0, err
+		if bytes = numberAfter("# HeapAlloc =", text); err != nil || bytes == 0 {
+			return 0, fmt.Errorf("no heap at %s: %w", p.address, err)
 		}
-		found := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindSubmatch(text)
-		if found == nil {
-			return 0, fmt.Errorf("the profile at %s has no HeapAlloc", p.address)
-		}
-		bytes, _ = strconv.ParseFloat(string(found[1]), 64)
 	}
 	return bytes, nil
 }
 
-// rss returns the resident set, and its maximum so far, in bytes.
-func (p *process) rss() (now, peak float64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	for field, value := range map[string]*float64{"VmRSS": &now, "VmHWM": &peak} {
-		if found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(status); found != nil {
-			*value, _ = strconv.ParseFloat(string(found[1]), 64)
-			*value *= 1024
-		}
-	}
-	return now, peak, err
-}
-
 // cpu returns the processor time of a process so far, in seconds, or 0 for one that has ended.
 func cpu(pid int) float64 {
-	const ticks = 100 // A second, on every Linux.
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(stat), ") ") // The name of the program may have spaces.
-	fields := strings.Fields(rest)
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / ticks
+	return sum(rest, 11, 13)
 }
 
-// serverCPU returns the processor time of the control plane, in seconds.
-func (c *cluster) serverCPU() (seconds float64) {
-	dir := filepath.Dir(c.Kubeconfig())
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		command, _ := os.ReadFile(file) // The process may have ended.
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		program, args, _ := strings.Cut(string(command), "\x00")
-		if strings.HasSuffix(program, "/localcluster") && strings.Contains(args, dir) {
-			seconds += cpu(pid)
+// busy returns the processor time of the whole machine so far, in seconds.
+func busy() float64 {
+	stat, _ := os.ReadFile("/proc/stat")
+	_, rest, _ := strings.Cut(string(stat), "cpu ")
+	return sum(rest, 0, 3) + sum(rest, 5, 8) // Without idle and iowait.
+}
+
+// sum returns the sum of fields from the first to before the end, which are in hundredths of a second on every Linux.
+func sum(line string, first, end int) (seconds float64) {
+	if fields := strings.Fields(line); len(fields) > end {
+		for _, field := range fields[first:end] {
+			ticks, _ := strconv.ParseFloat(field, 64)
+			seconds += ticks / 100
 		}
 	}
 	return seconds
 }
 
-// busy returns the processor time of the machine so far, in seconds.
-func busy() float64 {
-	stat, _ := os.ReadFile("/proc/stat")
-	first, _, _ := strings.Cut(string(stat), "\n")
-	total := 0.0
-	for i, field := range strings.Fields(first)[1:] {
-		if value, _ := strconv.ParseFloat(field, 64); i != 3 && i != 4 && i < 8 { // Without idle, iowait and guests.
-			total += value / 100
+// serverCPU returns the processor time of the control plane so far, in seconds.
+func (c *cluster) serverCPU() (seconds float64) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		command, _ := os.ReadFile(file) // The process may have ended.
+		program, args, _ := strings.Cut(string(command), "\x00")
+		if strings.HasSuffix(program, "/localcluster") && strings.Contains(args, filepath.Dir(c.Kubeconfig())) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			seconds += cpu(pid)
 		}
 	}
-	return total
+	return seconds
 }

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The contenders, in the order of tables and plots.
+// The contenders.
 const (
 	raw       = "raw"
 	watching  = "raw-watch"
@@ -21,60 +19,68 @@ const (
 	plain     = "plain"
 )
 
-// Names of scenarios that figures refer to.
+// The names of scenarios.
 const (
 	cold1000, cold1000x50    = "cold-1000", "cold-1000-in-50"
 	cold10000, cold10000x50  = "cold-10000", "cold-10000-in-50"
-	burst, single, busySetup = "burst", "single", "busy"
-	idle, unrelated          = "idle", "unrelated"
+	unrelated, burst, single = "unrelated", "burst", "single"
+	neighbour, idle          = "neighbour", "idle"
 )
 
-// A scenario is what a contender is measured in. Each run of it has a new control plane.
+const (
+	// replicas is how many each Foo asks for, and workers how many Foos a contender works on at a time. The plain one has
+	// fewer.
+	replicas, workers = 2, 32
+	// quiet is how long a contender sends no write until its work counts as done.
+	quiet = 5 * time.Second
+	// patience is how long a step of a run may take.
+	patience = 5 * time.Minute
+)
+
+// A scenario is what contenders are measured in. It begins with Foos in namespaces, which no contender has seen.
 type scenario struct {
-	name string
-	// foos are created in so many namespaces before the contender starts.
+	name, what       string
 	foos, namespaces int
 	contenders       []string
-	// rounds limits how often it is played; 0 is no limit.
-	rounds int
-	play   func(*run) error
+	play             func(*run) error
 }
 
 func scenarios() []scenario {
-	all := []string{raw, watching, ours, framework}
+	all, common := []string{raw, watching, ours, framework}, []string{ours, framework, plain}
 	return []scenario{
-		{name: cold1000, foos: 1000, namespaces: 1, contenders: all, play: coldStart},
-		{name: cold1000x50, foos: 1000, namespaces: 50, contenders: all, play: coldStart},
-		{name: cold10000, foos: 10_000, namespaces: 1, contenders: []string{watching, ours}, play: coldStart},
-		{name: cold10000x50, foos: 10_000, namespaces: 50, contenders: all[1:], play: coldStartAndRestart},
-		{name: unrelated, foos: 10_000, namespaces: 50, contenders: []string{ours, framework}, play: coldStartAmong(10_000)},
-		{name: burst, namespaces: 1, contenders: []string{ours, framework, plain}, play: burstOf(100)},
-		{name: single, namespaces: 1, contenders: all[1:], play: one(100)},
-		{name: busySetup, foos: 10_000, namespaces: 1, contenders: all[1:], play: whileStarting},
-		{name: idle, foos: 100, namespaces: 1, contenders: []string{ours, framework, plain}, rounds: 1,
-			play: idleFor(5 * time.Minute)},
+		{cold1000, "1,000 Foos of one namespace exist when the contender starts. The time is from its start to the answer to its last write.",
+			1000, 1, all, coldStart},
+		{cold1000x50, "The same in 50 namespaces.",
+			1000, 50, all, coldStart},
+		{cold10000, "The same with 10,000 Foos in one namespace.",
+			10_000, 1, []string{watching, ours}, coldStart},
+		{cold10000x50, "10,000 Foos in 50 namespaces. Then the contender starts again, and a Foo is created.",
+			10_000, 50, all[1:], coldStartAndRestart},
+		{unrelated, "The cold start of 10,000 Foos among 10,000 Deployments of others.",
+			10_000, 50, common[:2], coldStartAmong(10_000)},
+		{burst, "100 Foos are created at once. It is quiet when 5 s pass without a write.",
+			0, 1, common, burstOf(100)},
+		{single, "100 Foos, one after another.",
+			0, 1, all[1:], oneByOne(100)},
+		{neighbour, "Four Foos a second in a namespace, while the contender starts with 10,000 of another.",
+			10_000, 1, all[1:], besideColdStart},
+		{idle, "100 Foos, and five minutes in which nothing changes.",
+			100, 1, common, idleFor(5 * time.Minute)},
 	}
 }
 
 // quickScenarios take less than four minutes.
 func quickScenarios() []scenario {
-	few := []string{watching, ours, framework}
+	two := []string{watching, ours}
 	return []scenario{
-		{name: cold1000, foos: 1000, namespaces: 1, contenders: few[:2], play: coldStart},
-		{name: cold1000x50, foos: 1000, namespaces: 50, contenders: few, play: coldStartAndRestart},
-		{name: burst, namespaces: 1, contenders: []string{ours, plain}, play: burstOf(100)},
-		{name: single, namespaces: 1, contenders: few[1:], play: one(30)},
-		{name: busySetup, foos: 1000, namespaces: 1, contenders: few[1:2], play: whileStarting},
-		{name: idle, foos: 100, namespaces: 1, contenders: few[1:2], play: idleFor(10 * time.Second)},
+		{cold1000, "", 1000, 1, two, coldStart},
+		{cold1000x50, "", 1000, 50, []string{watching, ours, framework}, coldStartAndRestart},
+		{burst, "", 0, 1, []string{ours, plain}, burstOf(100)},
+		{single, "", 0, 1, []string{ours, framework}, oneByOne(20)},
+		{neighbour, "", 1000, 1, two[1:], besideColdStart},
+		{idle, "", 100, 1, two[1:], idleFor(10 * time.Second)},
 	}
 }
-
-const (
-	// quiet is how long a contender sends no write until its work counts as done.
-	quiet = 5 * time.Second
-	// patience is how long a contender may take. In the scenarios for the plain one, that is enough for it.
-	patience = 5 * time.Minute
-)
 
 // A run is a contender in a scenario, while it is measured.
 type run struct {
@@ -85,118 +91,86 @@ type run struct {
 	contender string
 	dir       string // For logs.
 	metrics   map[string]float64
-	// timeline has the times of the writes of a burst, in seconds from its begin.
-	timeline []float64
-	// others is how many Deployments exist that no Foo has.
-	others int
+	others    int // How many Deployments no Foo has.
 }
 
-// measure plays a scenario with a contender. It returns an error, too, if the contender did not do its work right.
-func measure(ctx context.Context, s *scenario, contender, dir string) (r *run, err error) {
-	c, err := startCluster(ctx)
-	if err != nil {
+// measure plays a scenario with a contender. It also returns an error if the contender did not do its work right.
+func measure(ctx context.Context, s *scenario, contender, dir string) (metrics map[string]float64, err error) {
+	before := busy()
+	time.Sleep(time.Second) // To see what other programs use.
+	r := &run{scenario: s, ctx: ctx, contender: contender, dir: dir,
+		metrics: map[string]float64{"disturbance": busy() - before}}
+	if r.cluster, err = startCluster(ctx); err != nil {
 		return nil, err
 	}
-	defer c.Stop()
-	r = &run{scenario: s, cluster: c, ctx: ctx, contender: contender, dir: dir, metrics: map[string]float64{}}
-	if err := c.createFoos(ctx, s.foos, s.namespaces); err != nil {
+	defer r.Stop()
+	if err := r.createFoos(ctx, s.foos, s.namespaces); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if r.process != nil {
-			err = errors.Join(err, r.stop())
-		}
-	}()
-	if err := s.play(r); err != nil {
-		return nil, err
+	err = s.play(r)
+	if r.process != nil {
+		err = errors.Join(err, r.stop())
 	}
-	return r, c.check(ctx, r.others)
+	return r.metrics, errors.Join(err, r.check(ctx, r.others))
 }
 
-// start starts the contender, unless it runs.
+// start starts the contender.
 func (r *run) start() (err error) {
-	r.process, err = startProcess(r.contender, r.token, r.dir)
+	if err := r.audit.reset(); err != nil {
+		return err
+	}
+	r.process, err = startProcess(r.contender, r.contenderKubeconfig(), r.dir)
 	return err
 }
 
-// until calls condition, with an audit log that is up to date, until it is true.
+// until waits until condition is true of the audit log.
 func (r *run) until(what string, condition func() bool) error {
-	for end := time.Now().Add(patience); ; {
-		select {
-		case err := <-r.done:
-			r.done <- err
-			return fmt.Errorf("the contender has ended: %w", err)
-		case <-r.ctx.Done():
-			return r.ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-		if err := r.audit.update(); err != nil {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if err := errors.Join(r.audit.update(), r.ctx.Err()); err != nil || condition() {
 			return err
 		}
-		if condition() {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("after %v, %s is not true", patience, what)
-		}
+		time.Sleep(20 * time.Millisecond)
 	}
+	return fmt.Errorf("within %v, %s", patience, what)
 }
 
-// untilReported waits until the contender has reported on a number of Foos after a time.
-func (r *run) untilReported(foos int, after time.Time) error {
-	return r.until(fmt.Sprintf("%d Foos have a status", foos), func() bool {
-		reported := map[types.NamespacedName]bool{}
-		for _, request := range r.audit.writesAfter(after) {
-			if ref := request.ObjectRef; request.is("update", "foos", "status") {
-				reported[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = true
-			}
-		}
-		return len(reported) >= foos
-	})
+// untilReported waits until the contender has written the statuses of so many Foos.
+func (r *run) untilReported(foos int) error {
+	return r.until(fmt.Sprintf("not all of %d Foos have a status", foos), func() bool { return len(r.audit.reported) >= foos })
 }
 
-// untilQuiet waits until the contender sends no write any more, and returns when the last one was answered.
-func (r *run) untilQuiet(after time.Time) (last time.Time, err error) {
-	err = r.until("it is quiet", func() bool {
-		for _, request := range r.audit.writesAfter(after) {
-			last = request.StageTimestamp.Time // The log is in this order.
+// untilQuiet waits until the contender sends no more writes, and returns the seconds from begun to the last one.
+func (r *run) untilQuiet(begun time.Time) (seconds float64, err error) {
+	last := begun
+	err = r.until("it did not become quiet", func() bool {
+		if n := len(r.audit.writes); n > 0 {
+			last = r.audit.writes[n-1].StageTimestamp.Time // The log is in this order.
 		}
 		return time.Since(last) > quiet
 	})
-	return last, err
+	return last.Sub(begun).Seconds(), err
 }
 
-// coldStart starts the contender on Foos without Deployments. It measures from the start of the process to the answer to
-// the last write.
+// coldStart measures from the start of the process to the answer to its last write.
 func coldStart(r *run) error {
-	server, machine := r.serverCPU(), busy()
+	server := r.serverCPU()
 	if err := r.start(); err != nil {
 		return err
 	}
-	if err := r.untilReported(r.foos, r.started); err != nil {
+	if err := r.untilReported(r.foos); err != nil {
 		return err
 	}
-	last, err := r.untilQuiet(r.started)
-	if err != nil {
-		return err
-	}
-	writes := r.audit.writesAfter(r.started)
-	r.metrics["seconds"] = last.Sub(r.started).Seconds()
-	r.metrics["requestsPerFoo"] = float64(len(writes)) / float64(r.foos)
+	seconds, err := r.untilQuiet(r.started)
+	r.metrics["seconds"] = seconds
+	r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(r.foos)
 	r.metrics["cpuPerFoo"] = cpu(r.cmd.Process.Pid) / float64(r.foos)
 	r.metrics["serverCPUPerFoo"] = (r.serverCPU() - server) / float64(r.foos)
-	r.metrics["machineCPUPerFoo"] = (busy() - machine) / float64(r.foos)
-	return r.measureMemory("")
+	return errors.Join(err, r.measureMemory())
 }
 
-// measureMemory adds the heap and the resident set, with a suffix.
-func (r *run) measureMemory(suffix string) (err error) {
-	now, peak, err := r.rss()
-	if err != nil {
-		return err
-	}
-	r.metrics["rss"+suffix], r.metrics["peak"+suffix] = now, peak
-	r.metrics["heap"+suffix], err = r.heap()
+func (r *run) measureMemory() (err error) {
+	r.metrics["rss"], r.metrics["peak"] = r.stat("status", "VmRSS:")*1024, r.stat("status", "VmHWM:")*1024
+	r.metrics["heap"], err = r.heap()
 	return err
 }
 
@@ -211,9 +185,8 @@ func coldStartAmong(deployments int) func(*run) error {
 	}
 }
 
-// coldStartAndRestart also restarts the contender, when all is done, and creates a Foo meanwhile.
+// coldStartAndRestart restarts the contender when all is done, and creates a Foo meanwhile.
 func coldStartAndRestart(r *run) error {
-	const fresh = "fresh"
 	if err := coldStart(r); err != nil {
 		return err
 	}
@@ -223,31 +196,22 @@ func coldStartAndRestart(r *run) error {
 	if err := r.start(); err != nil {
 		return err
 	}
-	if _, err := r.createFoo(r.ctx, namespaceName(0), fresh); err != nil {
+	if _, err := r.createFoo(r.ctx, namespaceName(0), "new"); err != nil {
 		return err
 	}
-	if err := r.untilReported(1, r.started); err != nil {
+	if err := r.untilReported(1); err != nil {
 		return err
 	}
-	select {
-	case at := <-r.lists:
-		r.metrics["restartLists"] = at.Sub(r.started).Seconds()
-	default:
+	r.metrics["restartSeconds"] = r.audit.writes[len(r.audit.writes)-1].StageTimestamp.Sub(r.started).Seconds()
+	if r.contender == watching {
+		r.metrics["restartLists"] = (<-r.printed).Sub(r.started).Seconds()
 	}
-	if _, err := r.untilQuiet(r.started); err != nil {
-		return err
-	}
-	writes := r.audit.writesAfter(r.started)
-	r.metrics["restartWrites"] = float64(len(writes) - 2) // Without those of the new Foo.
-	for _, request := range slices.Backward(writes) {
-		if request.is("update", "foos", "status") && request.ObjectRef.Name == fresh {
-			r.metrics["restartSeconds"] = request.StageTimestamp.Sub(r.started).Seconds()
-		}
-	}
-	return nil
+	_, err := r.untilQuiet(r.started)
+	r.metrics["restartWrites"] = float64(len(r.audit.writes) - 2) // Without those for the new Foo.
+	return err
 }
 
-// begin starts the contender in an empty cluster, and waits until it serves.
+// begin starts the contender, and waits until it serves.
 func (r *run) begin() error {
 	if err := r.start(); err != nil {
 		return err
@@ -255,174 +219,117 @@ func (r *run) begin() error {
 	if _, err := r.createFoo(r.ctx, namespaceName(0), "first"); err != nil {
 		return err
 	}
-	if err := r.untilReported(1, r.started); err != nil {
-		return err
-	}
-	return r.measureMemory("")
+	return errors.Join(r.untilReported(1), r.measureMemory())
 }
 
 // burstOf creates Foos at once. It measures to the answer to the last write.
 func burstOf(foos int) func(*run) error {
 	return func(r *run) error {
-		if err := r.begin(); err != nil {
+		if err := errors.Join(r.begin(), r.audit.reset()); err != nil {
 			return err
 		}
-		started := time.Now()
+		begun := time.Now()
 		err := inParallel(foos, func(i int) error {
 			_, err := r.createFoo(r.ctx, namespaceName(0), fmt.Sprint("burst-", i))
 			return err
 		})
-		if err != nil {
+		if err := errors.Join(err, r.untilReported(foos)); err != nil {
 			return err
 		}
-		if err := r.untilReported(foos, started); err != nil {
-			return err
-		}
-		last, err := r.untilQuiet(started)
-		for _, request := range r.audit.writesAfter(started) {
-			r.timeline = append(r.timeline, request.StageTimestamp.Sub(started).Seconds())
-		}
-		r.metrics["seconds"] = last.Sub(started).Seconds()
-		r.metrics["requestsPerFoo"] = float64(len(r.timeline)) / float64(foos)
+		r.metrics["seconds"], err = r.untilQuiet(begun)
+		r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(foos)
 		return err
 	}
 }
 
-// one creates Foos one after another. For each it writes the status of the Deployment that a rollout ends with, and
-// waits until the Foo reports that. It measures from the answer to the creation to that to the Deployment, and from the
-// Deployment's status to the Foo's.
-func one(samples int) func(*run) error {
+// oneByOne creates Foos one after another. For each it writes the status of the Deployment that a rollout ends with,
+// except for raw-watch, which reports only once.
+func oneByOne(foos int) func(*run) error {
 	return func(r *run) error {
 		if err := r.begin(); err != nil {
 			return err
 		}
-		deployments := r.kube.AppsV1().Deployments(namespaceName(0))
-		watches, err := deployments.Watch(r.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		defer watches.Stop()
-		for i := range samples {
-			name := fmt.Sprint("single-", i)
+		const prefix = "single-"
+		for i := range foos {
+			name := fmt.Sprint(prefix, i)
 			if _, err := r.createFoo(r.ctx, namespaceName(0), name); err != nil {
 				return err
 			}
-			if err := untilAdded(r.ctx, watches, name); err != nil {
-				return err
+			err := r.untilReported(i + 2)
+			if err == nil && r.contender != watching {
+				err = r.complete(name, prefix, i+1)
 			}
-			if r.contender == watching {
-				continue // It reports only once.
-			}
-			if err := r.reportAvailable(name); err != nil {
+			if err != nil {
 				return err
 			}
 		}
-		err = r.audit.update()
-		r.latencies(namespaceName(0), "single-")
+		return r.measureLatencies(namespaceName(0), prefix)
+	}
+}
+
+// complete writes the status of a Deployment that a rollout ends with, and waits until so many Foos have reported one.
+func (r *run) complete(name, prefix string, foos int) error {
+	status := fmt.Appendf(nil, `{"status":{"observedGeneration":1,"replicas":%[1]d,"updatedReplicas":%[1]d,`+
+		`"readyReplicas":%[1]d,"availableReplicas":%[1]d}}`, replicas)
+	_, err := r.kube.AppsV1().Deployments(namespaceName(0)).Patch(r.ctx, name, types.StrategicMergePatchType, status,
+		metav1.PatchOptions{}, "status")
+	if err != nil {
 		return err
 	}
+	return r.until(name+" did not become Ready", func() bool {
+		_, reported := r.audit.latencies(namespaceName(0), prefix)
+		return len(reported) >= foos
+	})
 }
 
-// untilAdded waits until a watch shows that an object was created.
-func untilAdded(ctx context.Context, w watch.Interface, name string) error {
-	for {
-		select {
-		case event, open := <-w.ResultChan():
-			if !open {
-				return errors.New("the watch has ended")
-			}
-			if obj, ok := event.Object.(metav1.Object); ok && event.Type == watch.Added && obj.GetName() == name {
-				return nil
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(patience):
-			return fmt.Errorf("there is no %s", name)
-		}
-	}
-}
-
-// reportAvailable writes the status of a Deployment that a rollout ends with, and waits until the Foo has it.
-func (r *run) reportAvailable(name string) error {
-	const available = 2
-	_, err := r.kube.AppsV1().Deployments(namespaceName(0)).Patch(r.ctx, name, types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"status":{"observedGeneration":1,"replicas":%[1]d,"updatedReplicas":%[1]d,`+
-			`"readyReplicas":%[1]d,"availableReplicas":%[1]d}}`, available), metav1.PatchOptions{}, "status")
-	for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
-		foo, err := r.samples.SamplecontrollerV1alpha1().Foos(namespaceName(0)).Get(r.ctx, name, metav1.GetOptions{})
-		if err != nil || foo.Status.AvailableReplicas == available {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return errors.Join(err, fmt.Errorf("foo %s does not report the status of its Deployment", name))
-}
-
-// whileStarting creates a Foo four times a second in one namespace while the contender starts with those of another.
-func whileStarting(r *run) error {
-	const elsewhere = "elsewhere"
+// besideColdStart creates four Foos a second in one namespace while the contender does the work of a start in another.
+func besideColdStart(r *run) error {
+	const elsewhere, prefix = "elsewhere", "new-"
 	if err := r.createNamespace(r.ctx, elsewhere); err != nil {
 		return err
 	}
 	if err := r.start(); err != nil {
 		return err
 	}
-	if err := r.untilReported(1, r.started); err != nil {
-		return err
-	}
-	created, every := 0, time.NewTicker(250*time.Millisecond)
-	defer every.Stop()
-	for len(r.audit.writesAfter(r.started)) < 2*r.foos {
-		<-every.C
-		if _, err := r.createFoo(r.ctx, elsewhere, fmt.Sprint("other-", created)); err != nil {
+	created := 0
+	for err := r.untilReported(1); len(r.audit.reported) < r.foos; err = r.audit.update() {
+		if err != nil {
+			return err
+		}
+		if _, err := r.createFoo(r.ctx, elsewhere, fmt.Sprint(prefix, created)); err != nil {
 			return err
 		}
 		created++
-		if err := r.audit.update(); err != nil {
-			return err
-		}
+		time.Sleep(time.Second / 4)
 	}
-	if err := r.untilReported(r.foos+created, r.started); err != nil {
-		return err
+	return errors.Join(r.untilReported(r.foos+created), r.measureLatencies(elsewhere, prefix))
+}
+
+func (r *run) measureLatencies(namespace, prefix string) error {
+	err := r.audit.update()
+	created, reported := r.audit.latencies(namespace, prefix)
+	r.metrics["created50"], r.metrics["created99"] = percentile(created, 50), percentile(created, 99)
+	if len(reported) > 0 {
+		r.metrics["reported50"], r.metrics["reported99"] = percentile(reported, 50), percentile(reported, 99)
 	}
-	_, err := r.untilQuiet(r.started)
-	r.latencies(elsewhere, "other-")
 	return err
 }
 
-// latencies adds how long the Foos of a namespace took whose names have a prefix.
-func (r *run) latencies(namespace, prefix string) {
-	created, reported := r.audit.latencies(namespace, prefix)
-	if len(reported) > 0 {
-		r.metrics["report50"], r.metrics["report99"] = percentile(reported, 50), percentile(reported, 99)
-	}
-	r.metrics["create50"], r.metrics["create99"] = percentile(created, 50), percentile(created, 99)
-	r.metrics["samples"] = float64(len(created))
-}
-
-// idleFor leaves the contender alone when all is done, and measures what it does.
+// idleFor leaves the contender alone when all is done.
 func idleFor(length time.Duration) func(*run) error {
 	return func(r *run) error {
-		if err := r.start(); err != nil {
+		if err := coldStart(r); err != nil {
 			return err
 		}
-		if err := r.untilReported(r.foos, r.started); err != nil {
-			return err
-		}
-		if _, err := r.untilQuiet(r.started); err != nil {
-			return err
-		}
-		before, used := len(r.audit.mine), cpu(r.cmd.Process.Pid)
+		before := cpu(r.cmd.Process.Pid)
+		err := r.audit.reset()
 		select {
 		case <-r.ctx.Done():
-			return r.ctx.Err()
 		case <-time.After(length):
 		}
-		err := r.audit.update()
-		r.metrics["idleRequests"] = float64(len(slices.DeleteFunc(slices.Clone(r.audit.mine[before:]), func(q *request) bool {
-			return q.Verb == "watch" // client-go renews each after some minutes.
-		}))) / length.Minutes()
-		r.metrics["idleCPU"] = (cpu(r.cmd.Process.Pid) - used) / length.Minutes()
+		r.metrics["idleCPU"] = (cpu(r.cmd.Process.Pid) - before) / length.Minutes()
+		err = errors.Join(err, r.ctx.Err(), r.audit.update())
+		r.metrics["idleRequests"] = float64(len(r.audit.requests)) / length.Minutes()
 		return err
 	}
 }
