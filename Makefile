@@ -173,17 +173,26 @@ conformance: build #- compare the simulated API server with a real one, 8 minute
 mutants: ## plant small faults and check that tests fail, 20 minutes
 	@go run -C hack/mutants .
 
+# After an interruption it continues. `make bench ARGS=-again` forgets the runs that are done.
+.PHONY: bench bench-quick
+bench: build bin/bench ## measure it beside other controllers, 3 hours
+	@bin/bench/bench $(ARGS)
+
+bench-quick: build bin/bench #- the same with small sizes, 4 minutes
+	@bin/bench/bench -quick
+
 .PHONY: clean
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder
+.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image
-bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder:
+bin/bench: #- the program of make bench
+bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
 	@hack/build.sh $(@F)
 
 .PHONY: bin/image-native

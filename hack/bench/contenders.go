@@ -27,7 +27,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// own are the contenders that are part of this program, which starts itself with their names. Each works until ctx ends.
+// own are the contenders in this program, which starts itself with their names. Each works until ctx ends.
 var own = map[string]func(ctx context.Context, config *rest.Config) error{
 	raw: runRaw, watching: runWatching, framework: runFramework, plain: runPlain,
 }
@@ -81,7 +81,8 @@ func statusOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) v1alpha1.FooStatus {
 	switch {
 	case have.ObservedGeneration == 0:
 		report.Reason = v1alpha1.ReasonCreating
-		report.Message = fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods", dep.Name)
+		report.Message = fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods",
+			dep.Name)
 	case have.ObservedGeneration >= dep.Generation && have.Replicas == wanted && have.UpdatedReplicas >= wanted &&
 		have.AvailableReplicas >= wanted:
 		report.True, report.Reason = conditions.Ready, v1alpha1.ReasonAvailable

@@ -93,7 +93,8 @@ func (p plot) svg() string {
 		for _, b := range g.bars {
 			middle, end := x(b.figure.median()), x(b.figure[len(b.figure)-1])
 			fmt.Fprintf(w, `<text x="%.0f" y="%d" text-anchor="end">%s</text>`+"\n", left-8, y+13, b.contender)
-			fmt.Fprintf(w, `<rect class="%s" x="%.0f" y="%d" width="%.1f" height="14"/>`+"\n", b.contender, left, y+2, middle-left)
+			fmt.Fprintf(w, `<rect class="%s" x="%.0f" y="%d" width="%.1f" height="14"/>`+"\n",
+				b.contender, left, y+2, middle-left)
 			fmt.Fprintf(w, `<path d="M %.1f %d H %.1f"/>`+"\n", x(b.figure[0]), y+9, end)
 			fmt.Fprintf(w, `<text x="%.1f" y="%d">%s %s</text>`+"\n", end+6, y+13, number(b.figure.median()), p.unit)
 			y += height

@@ -68,12 +68,6 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
-// stat returns the number after a name in a file of the process in /proc.
-func (p *process) stat(file, name string) float64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, file))
-	return numberAfter(name, text)
-}
-
 func numberAfter(name string, text []byte) float64 {
 	found := regexp.MustCompile(name + `\D*(\d+)`).FindSubmatch(text)
 	if found == nil {
