@@ -1212,7 +1212,8 @@ func TestMemory(t *testing.T) {
 
 // Each write causes an event, and so a sync with nothing to do.
 func TestASyncWithNothingToDoAllocatesLittle(t *testing.T) {
-	const most = 108 // With the race detector; 98 without. Lower it when fewer are needed.
+	footest.WithoutRaceDetector(t)
+	const most = 98 // Lower it when fewer are needed.
 	foo := newFoo(upToDate)
 	f := newFixture(t, objects(foo, newDeployment()), objects(foo, newDeployment()))
 	ctx := klog.NewContext(f.ctx, klog.Logger{}) // That of a test allocates.

@@ -24,12 +24,19 @@ type Limits struct {
 	Goroutines int
 }
 
-// MeasureMemory checks that a controller keeps the limits with so many Foos that are Ready. The race detector needs
-// memory too, so the test is skipped with it.
-func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
+// WithoutRaceDetector skips a test of memory or allocations with the race detector: it needs memory too, and empties
+// pools at random.
+func WithoutRaceDetector(t *testing.T) {
+	t.Helper()
 	if raceDetector {
-		t.Skip("the race detector needs memory too")
+		t.Skip("the race detector allocates too")
 	}
+}
+
+// MeasureMemory checks that a controller keeps the limits with so many Foos that are Ready. The test is skipped with
+// the race detector.
+func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
+	WithoutRaceDetector(t)
 	WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newRunner, workers)
