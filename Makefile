@@ -117,8 +117,9 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
 	@echo "1 of 4: all packages, with the race detector"
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
-	@echo "2 of 4: a simulated day, random schedules, and all orders of answers"
-	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours' . -foos 1000 -schedules 1000
+	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
+	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours|TestMemory|TestASync.*' . \
+		-foos 1000 -schedules 1000 -pairs 10000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@echo "3 of 4: the starter of make mine"
 	@$(call in,hack/mine/starter) ./...
@@ -156,6 +157,7 @@ test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 .PHONY: test-all
 test-all: test test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
+	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
@@ -173,17 +175,26 @@ conformance: build #- compare the simulated API server with a real one, 8 minute
 mutants: ## plant small faults and check that tests fail, 20 minutes
 	@go run -C hack/mutants .
 
+# After an interruption it continues. `make bench ARGS=-again` forgets the runs that are done.
+.PHONY: bench bench-quick
+bench: build bin/bench ## measure it beside other controllers, 3 hours
+	@bin/bench/bench $(ARGS)
+
+bench-quick: build bin/bench #- the same with small sizes, 4 minutes
+	@bin/bench/bench -quick
+
 .PHONY: clean
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder
+.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image
-bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder:
+bin/bench: #- the program of make bench
+bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
 	@hack/build.sh $(@F)
 
 .PHONY: bin/image-native

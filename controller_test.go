@@ -1299,6 +1299,7 @@ var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
 	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
 	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	pairs     = flag.Int("pairs", 1000, "number of Foos in TestMemory")
 	churn     = flag.Int("churn", 500, "number of Foos in TestNothingIsKeptOfFoosThatAreGone")
 	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
 )
@@ -1347,6 +1348,35 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 	// The clients lead to the simulated API server.
 	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "kube", "samples",
 		"recorder.sink.EventSink")
+}
+
+// The limits are what is needed today, and some percent: lower them when less is
+// needed.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the heap of a few Foos is mostly that of other things")
+	}
+	footest.MeasureMemory(t, newRunner, *pairs, footest.Limits{HeapPerFoo: 6_200, Goroutines: 165})
+}
+
+// Each write causes an event, and so a sync with nothing to do.
+func TestASyncWithNothingToDoAllocatesLittle(t *testing.T) {
+	footest.WithoutRaceDetector(t)
+	const most = 98 // Lower it when fewer are needed.
+	foo := newFoo(upToDate)
+	f := newFixture(t, objects(foo, newDeployment()), objects(foo, newDeployment()))
+	ctx := klog.NewContext(f.ctx, klog.Logger{}) // That of a test allocates.
+	sync := func() {
+		if outcome := f.syncHandler(ctx, webKey); outcome.Kind != plan.Done {
+			t.Fatalf("outcome %+v", outcome)
+		}
+	}
+	if allocations := testing.AllocsPerRun(100, sync); allocations > most {
+		t.Errorf("%.0f allocations, want at most %d", allocations, most)
+	}
+	if sent := f.requests(); len(sent) > 0 {
+		t.Errorf("requests: %v", sent)
+	}
 }
 
 // A standby has caches, and nobody takes keys from its queue.

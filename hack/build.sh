@@ -27,6 +27,7 @@ describe() { # NAME
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
+	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
 	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac

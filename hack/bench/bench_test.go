@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/xml"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+func TestRatiosAreBetweenRunsOfOneRound(t *testing.T) {
+	b := &bench{}
+	for round, seconds := range map[int][2]float64{1: {1, 10}, 2: {2, 40}, 3: {5, 150}} {
+		for i, contender := range []string{ours, plain} {
+			b.results.Runs = append(b.results.Runs, result{
+				Scenario: burst, Contender: contender, Round: round, Metrics: map[string]float64{"seconds": seconds[i]},
+			})
+		}
+	}
+	b.results.Runs = append(b.results.Runs, result{
+		Scenario: burst, Contender: plain, Round: 4, Metrics: map[string]float64{"seconds": 1000},
+	})
+	f := b.ratio(burst+"/"+plain+"/seconds", burst+"/"+ours+"/seconds")
+	if have, want := f.show(1), "20.0 (10.0 to 30.0)"; have != want {
+		t.Errorf("ratio %s, want %s", have, want)
+	}
+	reached, missed := goal{"x", f, "at least", 20}, goal{"x", f, "at most", 19}
+	if !strings.Contains(reached.String(), "| reached |") || !strings.Contains(missed.String(), "| **missed** |") {
+		t.Errorf("results:\n%s\n%s", reached, missed)
+	}
+	if m := (figure{1, 2, 3, 4}).median(); m != 2.5 || !math.IsNaN(figure(nil).median()) {
+		t.Errorf("the median of 1 to 4 is %v", m)
+	}
+	for _, p := range b.plots() {
+		decoder, err := xml.NewDecoder(strings.NewReader(p.svg())), error(nil)
+		for err == nil {
+			_, err = decoder.Token()
+		}
+		if err != io.EOF {
+			t.Errorf("plot %s: %v", p.name, err)
+		}
+	}
+}
+
+func TestWrongObjectsAreFound(t *testing.T) {
+	for want, edit := range map[string]func(*v1alpha1.Foo, *appsv1.Deployment){
+		"":              func(*v1alpha1.Foo, *appsv1.Deployment) {},
+		"another owner": func(_ *v1alpha1.Foo, dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = "other" },
+		"differs":       func(_ *v1alpha1.Foo, dep *appsv1.Deployment) { *dep.Spec.Replicas++ },
+		"status":        func(foo *v1alpha1.Foo, _ *appsv1.Deployment) { foo.Status.ObservedGeneration-- },
+		" status": func(_ *v1alpha1.Foo, dep *appsv1.Deployment) {
+			dep.Status.ObservedGeneration, dep.Status.AvailableReplicas = 1, 1
+		},
+	} {
+		foo := &v1alpha1.Foo{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", Generation: 1},
+			Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"},
+		}
+		dep := plan.Deployment(foo)
+		foo.Status = statusOf(foo, dep)
+		edit(foo, dep)
+		if have := problemOf(foo, dep); !strings.Contains(have, want) || (have == "") != (want == "") {
+			t.Errorf("problem %q, want %q in it", have, want)
+		}
+	}
+}
+
+func TestTheAuditLogHasTheRequestsOfTheContender(t *testing.T) {
+	const mine = `{"verb":"VERB","user":{"username":"system:serviceaccount:foo-system:foo-controller"},` +
+		`"objectRef":{"resource":"RESOURCE","namespace":"a","name":"web"},"responseStatus":{"code":201},` +
+		`"stageTimestamp":"2026-11-23T00:00:0SECOND.250000Z"}` + "\n"
+	line := func(verb, resource, second string) string {
+		return strings.NewReplacer("VERB", verb, "RESOURCE", resource, "SECOND", second).Replace(mine)
+	}
+	a := &auditLog{path: filepath.Join(t.TempDir(), "audit.log")}
+	text := strings.ReplaceAll(line("create", "foos", "1"), "foo-system", "admin") + line("create", "deployments", "3") +
+		line("watch", "foos", "3") + line("list", "foos", "4") + line("create", "selfsubjectaccessreviews", "4") + `{"verb`
+	if err := os.WriteFile(a.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.reset(); err != nil || len(a.requests) != 0 {
+		t.Fatalf("after a reset: %v, %v", a.requests, err)
+	}
+	a.read = 0
+	for range 2 { // The second one finds nothing new.
+		if err := a.update(); err != nil || len(a.requests) != 3 || len(a.writes) != 1 {
+			t.Errorf("%d requests and %d writes, %v; want 3 and 1", len(a.requests), len(a.writes), err)
+		}
+	}
+	if created, _ := a.latencies("a", "web"); len(created) != 1 || created[0] != 2 {
+		t.Errorf("latencies %v, want 2 s", created)
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// runFramework is step 7 of the tutorial, with controller-runtime, as somebody would write it who knows the framework
+// and cares for requests and memory: it has no limit of requests, as many workers as foo-controller, only its own
+// Deployments in its cache, no managed fields, no syncs after its own reports, no write without a difference, and no
+// log. What it writes, it has from package plan.
+func runFramework(ctx context.Context, config *rest.Config) error {
+	config.QPS = -1
+	ctrl.SetLogger(logr.Discard())
+	scheme := runtime.NewScheme()
+	if err := kubescheme.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if err := v1alpha1.Install(scheme); err != nil {
+		return err
+	}
+	made := labels.SelectorFromSet(labels.Set{"app.kubernetes.io/managed-by": "foo-controller"})
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:  scheme,
+		Metrics: server.Options{BindAddress: "0"},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject:         map[client.Object]cache.ByObject{&appsv1.Deployment{}: {Label: made}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(manager).
+		For(&v1alpha1.Foo{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&appsv1.Deployment{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(&reconciler{manager.GetClient()})
+	if err != nil {
+		return err
+	}
+	return manager.Start(ctx)
+}
+
+type reconciler struct{ client.Client }
+
+// Reconcile creates or corrects the Deployment of a Foo, or reports on it. The event of its own write brings the Foo
+// back, with a cache that shows the write.
+func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done ctrl.Result, err error) {
+	foo, have := &v1alpha1.Foo{}, &appsv1.Deployment{}
+	if err := r.Get(ctx, request.NamespacedName, foo); err != nil || foo.DeletionTimestamp != nil {
+		return done, client.IgnoreNotFound(err)
+	}
+	if err = r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have); err == nil {
+		if patch := plan.Drift(have, foo); patch != nil && metav1.IsControlledBy(have, foo) {
+			return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
+		}
+	} else if apierrors.IsNotFound(err) {
+		if err = r.Create(ctx, plan.Deployment(foo)); err == nil {
+			return done, nil
+		}
+	}
+	status := *foo.Status.DeepCopy()
+	switch isOurs := metav1.IsControlledBy(have, foo); {
+	case err != nil && !apierrors.IsAlreadyExists(err): // If it exists, the selector hides it: it is not our own.
+		return done, err
+	case isOurs:
+		status = statusOf(foo, have)
+	default:
+		status.ObservedGeneration = foo.Generation
+		status.Conditions = conditions.Set(status.Conditions, conditions.Report{
+			True: conditions.Stalled, Reason: v1alpha1.ReasonNotOwned, Message: "The Deployment is not controlled by this Foo",
+		}, foo.Generation, time.Now())
+	}
+	if equality.Semantic.DeepEqual(foo.Status, status) {
+		return done, nil
+	}
+	foo.Status = status
+	return done, r.Status().Update(ctx, foo)
+}

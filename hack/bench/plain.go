@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	informers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/plan"
+)
+
+// A plainController has the habits of Kubernetes' sample-controller, as which many controllers began: two workers,
+// client-go's default limits of 5 requests a second with bursts of 10, a resync every 30 s, whole objects in the
+// caches, and a status and an event in each sync. It was written for this benchmark. What it writes is the same as that
+// of the other contenders.
+type plainController struct {
+	kube        kubernetes.Interface
+	samples     clientset.Interface
+	foos        listers.FooLister
+	deployments appslisters.DeploymentLister
+	queue       workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	recorder    record.EventRecorder
+}
+
+func runPlain(ctx context.Context, config *rest.Config) error {
+	const resync, workers = 30 * time.Second, 2
+	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
+	if err := v1alpha1.Install(scheme.Scheme); err != nil {
+		return err
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	deployments := kubeinformers.NewSharedInformerFactory(kube, resync).Apps().V1().Deployments()
+	foos := informers.NewSharedInformerFactory(samples, resync).Samplecontroller().V1alpha1().Foos()
+	c := &plainController{
+		kube: kube, samples: samples, foos: foos.Lister(), deployments: deployments.Lister(),
+		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
+		recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "plain"}),
+	}
+	defer c.queue.ShutDown()
+	if _, err := foos.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: c.enqueue, UpdateFunc: func(_, obj any) { c.enqueue(obj) }, DeleteFunc: c.enqueue,
+	}); err != nil {
+		return err
+	}
+	if _, err := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: c.enqueueOwner, DeleteFunc: c.enqueueOwner,
+		UpdateFunc: func(have, obj any) {
+			if have.(metav1.Object).GetResourceVersion() != obj.(metav1.Object).GetResourceVersion() {
+				c.enqueueOwner(obj)
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	go foos.Informer().RunWithContext(ctx)
+	go deployments.Informer().RunWithContext(ctx)
+	cache.WaitForCacheSync(ctx.Done(), foos.Informer().HasSynced, deployments.Informer().HasSynced)
+	for range workers {
+		go c.work(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *plainController) enqueue(obj any) {
+	if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+		c.queue.Add(key)
+	}
+}
+
+func (c *plainController) enqueueOwner(obj any) {
+	dep, ok := obj.(*appsv1.Deployment)
+	if !ok {
+		return // Deleted while the watch was down: the resync finds it.
+	}
+	if ref := plan.FooReference(dep); ref != nil {
+		c.queue.Add(cache.NewObjectName(dep.Namespace, ref.Name))
+	}
+}
+
+func (c *plainController) work(ctx context.Context) {
+	for {
+		key, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := c.sync(ctx, key); err != nil {
+			c.queue.AddRateLimited(key)
+		} else {
+			c.queue.Forget(key)
+		}
+		c.queue.Done(key)
+	}
+}
+
+func (c *plainController) sync(ctx context.Context, key cache.ObjectName) error {
+	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
+	if err != nil {
+		return nil // It is gone.
+	}
+	deployments := c.kube.AppsV1().Deployments(key.Namespace)
+	dep, err := c.deployments.Deployments(key.Namespace).Get(foo.Spec.DeploymentName)
+	if apierrors.IsNotFound(err) {
+		dep, err = deployments.Create(ctx, plan.Deployment(foo), metav1.CreateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(dep, foo) {
+		c.recorder.Event(foo, corev1.EventTypeWarning, "ErrResourceExists", "The Deployment is not managed by this Foo")
+		return fmt.Errorf("deployment %s is not managed by Foo %s", dep.Name, foo.Name)
+	}
+	if foo.Spec.Replicas != nil && *foo.Spec.Replicas != *dep.Spec.Replicas {
+		if dep, err = deployments.Update(ctx, plan.Deployment(foo), metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	foo = foo.DeepCopy()
+	foo.Status = statusOf(foo, dep)
+	_, err = c.samples.SamplecontrollerV1alpha1().Foos(key.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
+	if err == nil {
+		c.recorder.Event(foo, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package footest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/sim/apisim"
+)
+
+// Limits are the most that a controller may need.
+type Limits struct {
+	// HeapPerFoo is how many bytes of live heap it needs for a Foo and its Deployment.
+	HeapPerFoo int
+	// Goroutines is how many it has, whatever the number of Foos is.
+	Goroutines int
+}
+
+// WithoutRaceDetector skips a test of memory or allocations with the race detector: it needs memory too, and empties
+// pools at random.
+func WithoutRaceDetector(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("the race detector allocates too")
+	}
+}
+
+// MeasureMemory checks that a controller keeps the limits with so many Foos that are Ready. The test is skipped with
+// the race detector.
+func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
+	WithoutRaceDetector(t)
+	WithoutErrorDelays(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newRunner, workers)
+		s.api.KeepTrace(0) // It would keep objects in memory.
+		deploymentController, stopDeployments := context.WithCancel(s.ctx)
+		go apisim.RunDeployments(deploymentController, s.api, apisim.Rollouts{
+			Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
+		})
+		for i := range foos {
+			foo := &v1alpha1.Foo{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default", Name: fooName(i), Generation: 1,
+					UID: types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", i)),
+				},
+				Spec: v1alpha1.FooSpec{DeploymentName: fooName(i), Replicas: new(int32(2)), Image: "nginx:1.29"},
+			}
+			if err := s.api.Load(foo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		s.runController(t)
+		time.Sleep(time.Hour) // Of virtual time.
+		synctest.Wait()
+		for _, obj := range s.api.Objects(FooKind().Resource) {
+			if foo := obj.(*v1alpha1.Foo); foo.Status.AvailableReplicas != 2 {
+				t.Fatalf("the status of %s is %+v", foo.Name, foo.Status)
+			}
+		}
+		goroutines := runtime.NumGoroutine() - before
+		stopDeployments()
+		synctest.Wait()
+		with := liveHeap(s.api)
+		s.stop(t)
+		s.stopController = nil // It refers to the controller.
+		bytes := (with - liveHeap(s.api)) / foos
+		t.Logf("%d Foos: %d bytes of live heap for each, %d goroutines", foos, bytes, goroutines)
+		if bytes > limits.HeapPerFoo || goroutines > limits.Goroutines {
+			t.Errorf("%d bytes of live heap for each Foo and its Deployment, and %d goroutines: want at most %+v",
+				bytes, goroutines, limits)
+		}
+		runtime.KeepAlive(s)
+	})
+}
+
+// liveHeap returns the size of the heap after a collection. The simulated API server drops its history before.
+func liveHeap(api *apisim.Server) int {
+	api.Compact()
+	synctest.Wait()
+	runtime.GC()
+	runtime.GC() // What the first one finds to have a finalizer is freed by the second one.
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
+}
