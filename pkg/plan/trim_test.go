@@ -191,6 +191,10 @@ func TestTrimKeepsTheFailuresAmongTheConditions(t *testing.T) {
 			reason: "ProgressDeadlineExceeded", want: failures{DeadlineExceeded: true},
 		},
 		{
+			name: "a rollout took too long", kind: appsv1.DeploymentProgressing, status: corev1.ConditionTrue,
+			reason: "ProgressDeadlineExceeded",
+		},
+		{
 			name: "a condition of somebody else", kind: "Theirs", status: corev1.ConditionFalse,
 			reason: "ReplicaSetCreateError",
 		},
