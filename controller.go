@@ -544,7 +544,8 @@ func hasNameOfOwner(dep *plan.Observed) bool {
 	return ref != nil && ref.Name == dep.Name
 }
 
-// controllingFoo is the index function of byFoo. As in byDeployment, a Deployment with the name of its Foo has no entry.
+// controllingFoo is the index function of byFoo. As in byDeployment, a Deployment with the name of its Foo has no
+// entry.
 func controllingFoo(dep *plan.Observed) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil && !hasNameOfOwner(dep) {
 		// With the namespace, because an owner reference is valid only in its own one.

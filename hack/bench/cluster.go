@@ -161,8 +161,8 @@ func problemOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) string {
 		return "no Deployment has the name"
 	case !metav1.IsControlledBy(dep, foo):
 		return "the Deployment has another owner"
-	case plan.Drift(dep, foo) != nil:
-		return fmt.Sprint("the Deployment differs: ", plan.Drift(dep, foo).Fields)
+	case plan.Drift(plan.TrimDeployment(dep), foo) != nil:
+		return fmt.Sprint("the Deployment differs: ", plan.Drift(plan.TrimDeployment(dep), foo).Fields)
 	}
 	have, want := foo.Status, statusOf(foo, dep)
 	reason, _ := plan.ReadyReason(foo)

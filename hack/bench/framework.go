@@ -74,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done 
 		return done, client.IgnoreNotFound(err)
 	}
 	if err = r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have); err == nil {
-		if patch := plan.Drift(have, foo); patch != nil && metav1.IsControlledBy(have, foo) {
+		if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {
 			return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
 		}
 	} else if apierrors.IsNotFound(err) {
