@@ -1031,7 +1031,7 @@ func TestASyncIsShown(t *testing.T) {
 // a controller that has just started.
 func TestExplainIsWhatTheControllerDoes(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range 300 {
+	for seed := range 150 {
 		objects := randomWorld(rand.New(rand.NewPCG(uint64(seed), 1)))
 		f := newFixture(t, objects, objects)
 		config := f.api.Config("reader")

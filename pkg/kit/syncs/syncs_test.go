@@ -95,7 +95,7 @@ func TestTheLastSyncsAreKept(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	log := newLog()
 	var want []modelSync
-	for i := range 6000 {
+	for i := range 3000 {
 		object := int(random.ExpFloat64() * 400)
 		log.Begin(cache.NewObjectName("ns", fmt.Sprint("foo-", object)), "").End("done", false, 0, "", nil)
 		want = kept(append(want, modelSync{id: int64(i + 1), object: object}))
@@ -141,7 +141,7 @@ func kept(syncs []modelSync) (result []modelSync) {
 func TestASyncThatRunsIsKept(t *testing.T) {
 	log := newLog()
 	hangs := log.Begin(cache.NewObjectName("ns", "hangs"), "")
-	for i := range 5000 {
+	for i := range 2500 {
 		s := log.Begin(cache.NewObjectName("ns", fmt.Sprint("job-", i)), "")
 		s.Observed(strings.Repeat("o", 1000), "")
 		s.End("done", false, 0, "", nil)
@@ -160,7 +160,7 @@ func TestASyncThatRunsIsKept(t *testing.T) {
 func TestABusyNamespaceDoesNotDisplaceOthers(t *testing.T) {
 	log := newLog()
 	log.Begin(cache.NewObjectName("quiet", "web"), "").End("done", false, 0, "", nil)
-	for i := range 5000 {
+	for i := range 2500 {
 		s := log.Begin(cache.NewObjectName("busy", fmt.Sprint("job-", i)), "")
 		s.Observed(strings.Repeat("o", i%2*1000), "")
 		s.End("retry", true, time.Minute, "", nil)
@@ -180,7 +180,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		return int64(stats.HeapAlloc)
 	}
 	before, log := heap(), newLog()
-	for i := range 4000 {
+	for i := range 1500 {
 		text := strings.Repeat("é", i%4000)
 		key := cache.NewObjectName("ns", fmt.Sprint("foo-", i%3000))
 		log.Queued(key, "changed")
@@ -201,7 +201,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	state := all(log)
 	for i, r := range state.Syncs {
-		if want := int64(4000 - i); r.ID != want {
+		if want := int64(1500 - i); r.ID != want {
 			t.Fatalf("sync %d is missing, but older ones are kept", want)
 		}
 	}
