@@ -1099,7 +1099,7 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 		state := &plan.State{Foo: foo, Now: time.Now()}
 		step := state.Next()
 		for ; step.Verb != plan.UpdateStatus; step = state.Next() {
-			state.Record(step, plan.Answer{Foo: foo, Deployment: step.Deployment}, time.Now())
+			state.Record(step, plan.Answer{Foo: foo, Deployment: plan.TrimDeployment(step.Create)}, time.Now())
 		}
 		foo.Status = step.Foo.Status
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
