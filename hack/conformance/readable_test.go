@@ -334,7 +334,7 @@ func (w *writer) reportOn(ctx context.Context, foo *v1alpha1.Foo) string {
 	state := &plan.State{Foo: foo, Now: time.Unix(1700000000, 0)}
 	step := state.Next()
 	for ; step != nil && step.Verb != plan.UpdateStatus; step = state.Next() {
-		state.Record(step, plan.Answer{Foo: foo, Deployment: step.Deployment}, state.Now)
+		state.Record(step, plan.Answer{Foo: foo, Deployment: plan.TrimDeployment(step.Create)}, state.Now)
 	}
 	if step == nil {
 		return ""

@@ -214,7 +214,7 @@ func TestThePageShowsWhatTheControllerDoes(t *testing.T) {
 		b.do(t, chromedp.KeyEvent("refu"))
 		b.waitUntil(t, `document.querySelectorAll("#objects tr").length === 1 && location.hash === "#name=refu"`)
 		b.do(t, chromedp.Focus(chromedp.CSS("#objects button")), chromedp.KeyEvent(kb.Enter))
-		b.waitForText(t, `[data-outcome="retry"] [data-part="outcome"]`, "after a failure; next try in ")
+		b.waitForText(t, `[data-outcome="retry"] [data-part="outcome"]`, "after a failure; next try ")
 		b.do(t, chromedp.Reload()) // The address has the filter and the open object.
 		b.waitForText(t, "#detail h2", e.namespace+"/refused")
 		b.do(t, chromedp.KeyEvent(kb.Escape))
