@@ -17,19 +17,13 @@ import (
 )
 
 func TestRatiosAreBetweenRunsOfOneRound(t *testing.T) {
-	b := &bench{}
-	for round, seconds := range map[int][2]float64{1: {1, 10}, 2: {2, 40}, 3: {5, 150}} {
-		for i, contender := range []string{ours, plain} {
-			b.results.Runs = append(b.results.Runs, result{
-				Scenario: burst, Contender: contender, Round: round, Metrics: map[string]float64{"seconds": seconds[i]},
-			})
-		}
-	}
-	b.results.Runs = append(b.results.Runs, result{
-		Scenario: burst, Contender: plain, Round: 4, Metrics: map[string]float64{"seconds": 1000},
-	})
+	b := &bench{rounds: 4, runs: map[string]metrics{
+		"burst/foo-controller/1": {"seconds": 1}, "burst/plain/1": {"seconds": 10},
+		"burst/foo-controller/2": {"seconds": 2}, "burst/plain/2": {"seconds": 40},
+		"burst/foo-controller/3": {"seconds": 5}, "burst/plain/3": {"seconds": 150}, "burst/plain/4": {"seconds": 1000},
+	}}
 	f := b.ratio(burst+"/"+plain+"/seconds", burst+"/"+ours+"/seconds")
-	if have, want := f.show(1), "20.0 (10.0 to 30.0)"; have != want {
+	if have, want := f.String(), "20.0 (10.0 to 30.0)"; have != want {
 		t.Errorf("ratio %s, want %s", have, want)
 	}
 	reached, missed := goal{"x", f, "at least", 20}, goal{"x", f, "at most", 19}

@@ -32,7 +32,7 @@ var own = map[string]func(ctx context.Context, config *rest.Config) error{
 	raw: runRaw, watching: runWatching, framework: runFramework, plain: runPlain,
 }
 
-// contend is the process of a contender. It serves profiles on address.
+// contend is the process of a contender. It serves profiles on address, unless that is 0.
 func contend(name, kubeconfig, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -40,7 +40,9 @@ func contend(name, kubeconfig, address string) error {
 	if err != nil {
 		return err
 	}
-	go func() { log.Fatal(http.ListenAndServe(address, nil)) }()
+	if address != "0" {
+		go func() { log.Fatal(http.ListenAndServe(address, nil)) }()
+	}
 	return own[name](ctx, config)
 }
 

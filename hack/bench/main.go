@@ -39,7 +39,7 @@ func main() {
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		err = newBench().run(ctx)
+		err = run(ctx)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,159 +49,129 @@ func main() {
 
 // A bench is one call of the command.
 type bench struct {
-	quick, again bool
-	rounds       int
-	only         *regexp.Regexp
-	dir          string // For results and logs.
-	results      results
+	quick   bool
+	rounds  int
+	only    *regexp.Regexp
+	dir     string             // For results and logs.
+	version string             // Of foo-controller. Each version has its own results.
+	runs    map[string]metrics // Those that are done, by SCENARIO/CONTENDER/ROUND.
 }
 
-// results are what is stored.
-type results struct {
-	// Version is that of the controller. Results of different versions are not mixed.
-	Version string
-	// Seed gives the random orders.
-	Seed uint64
-	Runs []result
-}
-
-// A result is a run that is done.
-type result struct {
-	Scenario, Contender string
-	Round               int
-	Metrics             map[string]float64
-	Seconds             float64
-}
+// metrics are what was measured in a run, by name.
+type metrics map[string]float64
 
 // A task is a run that is to be done.
 type task struct {
-	scenario  *scenario
+	scenario
 	contender string
 	round     int
 }
 
-func (t task) String() string { return t.scenario.name + "/" + t.contender }
+func (t task) key() string { return fmt.Sprintf("%s/%s/%d", t.name, t.contender, t.round) }
 
-func newBench() *bench {
-	b := &bench{dir: "bin/bench"}
+func run(ctx context.Context) error {
+	b := &bench{dir: "bin/bench", runs: map[string]metrics{}}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // Not flag's own, which has those of controller-runtime.
 	flags.BoolVar(&b.quick, "quick", false, "small sizes, one round, and a report in bin/bench/quick")
-	flags.BoolVar(&b.again, "again", false, "forget the results of earlier calls")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender plays each scenario")
-	only := flags.String("only", "", "regular expression: leave out each SCENARIO/CONTENDER that does not match")
+	again := flags.Bool("again", false, "forget the results of earlier calls")
+	only := flags.String("only", "", "regular expression: leave out each SCENARIO/CONTENDER/ROUND that does not match")
 	_ = flags.Parse(os.Args[1:]) // It exits.
-	b.only = regexp.MustCompile(*only)
-	if b.quick {
-		b.dir, b.rounds, b.again = "bin/bench/quick", 1, true
-	}
-	return b
-}
-
-func (b *bench) run(ctx context.Context) error {
-	if err := b.load(); err != nil {
+	var err error
+	if b.only, err = regexp.Compile(*only); err != nil {
 		return err
 	}
-	tasks, void := b.tasks(), 0
-	open := slices.DeleteFunc(slices.Clone(tasks), func(t task) bool {
-		return b.has(t) || !b.only.MatchString(t.String())
-	})
-	for i, t := range open {
-		fmt.Printf("%d of %d, round %d: %s\n", i+1, len(open), t.round, t)
-		begun := time.Now()
-		metrics, err := measure(ctx, t.scenario, t.contender, b.dir)
-		if ctx.Err() != nil {
-			return errors.New("stopped; the same command continues")
-		}
-		if err != nil {
-			fmt.Printf("  void: %v\n", err)
-			void++
-			continue
-		}
-		b.results.Runs = append(b.results.Runs,
-			result{t.scenario.name, t.contender, t.round, metrics, time.Since(begun).Seconds()})
-		if err := b.save(); err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(metrics)) {
-			fmt.Printf("  %s %.4g", name, metrics[name])
-		}
-		fmt.Printf("\n  about %d minutes left\n", b.minutes(len(open)-i-1))
+	if b.quick {
+		b.dir, b.rounds, *again = "bin/bench/quick", 1, true
 	}
-	switch {
-	case void > 0:
-		return fmt.Errorf("%d runs are void; the last logs are in %s; the same command repeats these runs", void, b.dir)
-	case slices.ContainsFunc(tasks, func(t task) bool { return !b.has(t) }):
-		return nil // The others were not asked for.
+	version, err := exec.Command("bin/foo-controller", "--version").Output()
+	if err != nil {
+		return fmt.Errorf("bin/foo-controller: %w", err)
+	}
+	b.version = strings.TrimSpace(string(version))
+	if err := b.load(*again); err != nil {
+		return err
+	}
+	tasks := b.tasks()
+	isOpen := func(t task) bool { return b.runs[t.key()] == nil }
+	err = b.play(ctx, slices.DeleteFunc(slices.Clone(tasks), func(t task) bool {
+		return !isOpen(t) || !b.only.MatchString(t.key())
+	}))
+	if err != nil || slices.ContainsFunc(tasks, isOpen) {
+		return err
 	}
 	return b.report()
 }
 
 // tasks returns all runs, in the order in which they are to be done.
 func (b *bench) tasks() (tasks []task) {
-	list := scenarios()
-	if b.quick {
-		list = quickScenarios()
-	}
 	for round := range b.rounds {
 		first := len(tasks)
-		for i := range list {
-			for _, contender := range list[i].contenders {
-				tasks = append(tasks, task{&list[i], contender, round + 1})
+		for _, s := range scenarios {
+			contenders := s.contenders
+			if b.quick {
+				contenders = s.quick
+			}
+			for _, contender := range contenders {
+				if round == 0 || !s.once {
+					tasks = append(tasks, task{s, contender, round + 1})
+				}
 			}
 		}
-		rand.New(rand.NewPCG(b.results.Seed, uint64(round))).Shuffle(len(tasks)-first, func(i, j int) {
+		random := rand.New(rand.NewPCG(uint64(round), 0)) // A call that continues has the same order.
+		random.Shuffle(len(tasks)-first, func(i, j int) {
 			tasks[first+i], tasks[first+j] = tasks[first+j], tasks[first+i]
 		})
 	}
 	return tasks
 }
 
-// has reports whether a run is done.
-func (b *bench) has(t task) bool {
-	return slices.ContainsFunc(b.results.Runs, func(r result) bool {
-		return r.Scenario == t.scenario.name && r.Contender == t.contender && r.Round == t.round
-	})
-}
-
-// minutes returns how long so many runs take, if they take as long as those before.
-func (b *bench) minutes(runs int) int {
-	seconds := 0.0
-	for _, r := range b.results.Runs {
-		seconds += r.Seconds
+// play does the runs, and stores their results.
+func (b *bench) play(ctx context.Context, tasks []task) error {
+	void, began := 0, time.Now()
+	for i, t := range tasks {
+		fmt.Printf("%d of %d: %s\n", i+1, len(tasks), t.key())
+		measured, err := b.measure(ctx, t)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("stopped; the same command continues")
+		case err != nil:
+			fmt.Println("  void:", err)
+			void++
+			continue
+		}
+		b.runs[t.key()] = measured
+		if err := b.save(); err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(measured)) {
+			fmt.Printf("  %s %.4g", name, measured[name])
+		}
+		left := time.Since(began) / time.Duration(i+1) * time.Duration(len(tasks)-i-1)
+		fmt.Printf("\n  about %.0f minutes left\n", left.Minutes())
 	}
-	return int(seconds/float64(len(b.results.Runs))*float64(runs)/60 + 0.5)
-}
-
-func (b *bench) file() string { return filepath.Join(b.dir, "results.json") }
-
-// load reads the results of earlier calls.
-func (b *bench) load() error {
-	version, err := exec.Command("bin/foo-controller", "--version").Output()
-	if err != nil {
-		return fmt.Errorf("bin/foo-controller: %w", err)
+	if void > 0 {
+		return fmt.Errorf("%d runs are void; the last logs are in %s; the same command repeats these runs", void, b.dir)
 	}
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
-		return err
-	}
-	b.results = results{Version: strings.TrimSpace(string(version)), Seed: rand.Uint64()}
-	text, err := os.ReadFile(b.file())
-	if b.again || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	stored := results{}
-	if err := errors.Join(err, json.Unmarshal(text, &stored)); err != nil {
-		return fmt.Errorf("%s: %w", b.file(), err)
-	}
-	if stored.Version != b.results.Version {
-		return fmt.Errorf("%s has figures of %s, and bin/ has %s: to forget them, make bench ARGS=-again",
-			b.file(), stored.Version, b.results.Version)
-	}
-	b.results = stored
 	return nil
 }
 
+func (b *bench) file() string { return filepath.Join(b.dir, b.version+".json") }
+
+// load reads the results of earlier calls, or forgets them.
+func (b *bench) load(forget bool) error {
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(b.file())
+	if forget || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, json.Unmarshal(text, &b.runs))
+}
+
 func (b *bench) save() error {
-	text, err := json.MarshalIndent(b.results, "", "\t")
+	text, err := json.MarshalIndent(b.runs, "", "\t")
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // A process is a running contender.
@@ -26,14 +27,18 @@ type process struct {
 	printed chan time.Time
 }
 
-// startProcess starts a contender. Its log is in a file of dir.
-func startProcess(name, kubeconfig, dir string) (*process, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+// startProcess starts a contender. Its log is in a file of dir. If profiled, it serves profiles. That costs
+// foo-controller processor time, because it records its syncs for the same address.
+func startProcess(name, kubeconfig, dir string, profiled bool) (*process, error) {
+	p := &process{address: "0", printed: make(chan time.Time, 1)}
+	if profiled {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		p.address = listener.Addr().String()
+		listener.Close() // The process listens there.
 	}
-	p := &process{address: listener.Addr().String(), printed: make(chan time.Time, 1)}
-	listener.Close() // The process listens there.
 	p.cmd = exec.Command("bin/foo-controller", "--kubeconfig", kubeconfig, "--debug-bind-address", p.address)
 	if own[name] != nil {
 		p.cmd = exec.Command("/proc/self/exe", contendCommand, name, kubeconfig, p.address)
@@ -68,14 +73,7 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
-func numberAfter(name string, text []byte) float64 {
-	found := regexp.MustCompile(name + `\D*(\d+)`).FindSubmatch(text)
-	if found == nil {
-		return 0
-	}
-	number, _ := strconv.ParseFloat(string(found[1]), 64) // Digits.
-	return number
-}
+var heapAlloc = regexp.MustCompile(`# HeapAlloc = (\d+)`)
 
 // heap returns the bytes of the heap after a collection.
 func (p *process) heap() (bytes float64, err error) {
@@ -86,48 +84,42 @@ func (p *process) heap() (bytes float64, err error) {
 		}
 		text, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if bytes = numberAfter("# HeapAlloc =", text); err != nil || bytes == 0 {
+		found := heapAlloc.FindSubmatch(text)
+		if err != nil || found == nil {
 			return 0, fmt.Errorf("no heap at %s: %w", p.address, err)
 		}
+		bytes, _ = strconv.ParseFloat(string(found[1]), 64) // Digits.
 	}
 	return bytes, nil
 }
 
-// cpu returns the processor time of a process so far, in seconds, or 0 for one that has ended.
-func cpu(pid int) float64 {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ") // The name of the program may have spaces.
-	return sum(rest, 11, 13)
+// usage returns the processor time of the process so far, in seconds, and its resident memory, in bytes.
+func (p *process) usage() (cpu, rss float64, err error) {
+	proc, err := procfs.NewProc(p.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	stat, err := proc.Stat()
+	return stat.CPUTime(), float64(stat.ResidentMemory()), err
 }
 
-// busy returns the processor time of the whole machine so far, in seconds.
-func busy() float64 {
-	stat, _ := os.ReadFile("/proc/stat")
-	_, rest, _ := strings.Cut(string(stat), "cpu ")
-	return sum(rest, 0, 3) + sum(rest, 5, 8) // Without idle and iowait.
-}
-
-// sum returns the sum of fields from the first to before the end, which are in hundredths of a second on every Linux.
-func sum(line string, first, end int) (seconds float64) {
-	if fields := strings.Fields(line); len(fields) > end {
-		for _, field := range fields[first:end] {
-			ticks, _ := strconv.ParseFloat(field, 64)
-			seconds += ticks / 100
+// disturbance returns the seconds of processor time that other programs use in a second.
+func disturbance() (float64, error) {
+	busy := 0.0
+	for _, sign := range []float64{-1, 1} {
+		machine, err := procfs.NewDefaultFS()
+		if err != nil {
+			return 0, err
+		}
+		stat, err := machine.Stat()
+		if err != nil {
+			return 0, err
+		}
+		t := stat.CPUTotal
+		busy += sign * (t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal)
+		if sign < 0 {
+			time.Sleep(time.Second)
 		}
 	}
-	return seconds
-}
-
-// serverCPU returns the processor time of the control plane so far, in seconds.
-func (c *cluster) serverCPU() (seconds float64) {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		command, _ := os.ReadFile(file) // The process may have ended.
-		program, args, _ := strings.Cut(string(command), "\x00")
-		if strings.HasSuffix(program, "/localcluster") && strings.Contains(args, filepath.Dir(c.Kubeconfig())) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			seconds += cpu(pid)
-		}
-	}
-	return seconds
+	return busy, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,72 +42,78 @@ type scenario struct {
 	name, what       string
 	foos, namespaces int
 	contenders       []string
-	play             func(*run) error
+	quick            []string // The contenders of make bench-quick.
+	once             bool     // It has one round.
+	play             func(*trial) error
 }
 
-func scenarios() []scenario {
-	all, common := []string{watching, ours, framework, raw}, []string{ours, framework, plain}
-	return []scenario{
-		{cold1000, "1,000 Foos of one namespace exist when the contender starts. The end is the answer to its last write.",
-			1000, 1, all, coldStart},
-		{cold1000x50, "The same in 50 namespaces.",
-			1000, 50, all, coldStart},
-		{cold10000, "The same with 10,000 Foos in one namespace.",
-			10_000, 1, []string{watching, ours}, coldStart},
-		{cold10000x50, "10,000 Foos in 50 namespaces. Then the contender starts again, and a Foo is created.",
-			10_000, 50, all[:3], coldStartAndRestart},
-		{unrelated, "The cold start of 10,000 Foos among 10,000 Deployments of others.",
-			10_000, 50, common[:2], coldStartAmong(10_000)},
-		{burst, "100 Foos are created at once. It is quiet when 5 s pass without a write.",
-			0, 1, common, burstOf(100)},
-		{single, "100 Foos, one after another.",
-			0, 1, all[:3], oneByOne(100)},
-		{neighbour, "Four Foos a second in a namespace, while the contender starts with 10,000 of another.",
-			10_000, 1, all[:3], besideColdStart},
-		{idle, "100 Foos, and five minutes in which nothing changes.",
-			100, 1, common, idleFor(5 * time.Minute)},
-	}
+var scenarios = []scenario{
+	{
+		name: cold1000, foos: 1000, namespaces: 1, contenders: []string{watching, ours, framework}, play: coldStart,
+		what: "1,000 Foos of one namespace exist when the contender starts. The end is the answer to its last write.",
+	},
+	{
+		name: cold1000x50, foos: 1000, namespaces: 50, contenders: []string{watching, ours, framework, raw},
+		quick: []string{watching, ours, framework}, play: coldStartAndRestart,
+		what: "1,000 Foos in 50 namespaces. Then the contender starts again, and a Foo is created.",
+	},
+	{
+		name: cold10000, foos: 10_000, namespaces: 1, contenders: []string{watching, ours}, play: coldStart,
+		what: "The cold start of 10,000 Foos in one namespace.",
+	},
+	{
+		name: cold10000x50, foos: 10_000, namespaces: 50, contenders: []string{watching, ours, framework},
+		play: coldStartAndRestart, what: "10,000 Foos in 50 namespaces. Then the contender starts again, and a Foo is created.",
+	},
+	{
+		name: unrelated, foos: 10_000, namespaces: 50, contenders: []string{ours}, play: coldStartAmongOthers,
+		what: "The cold start of 10,000 Foos among 10,000 Deployments of others.",
+	},
+	{
+		name: burst, namespaces: 1, contenders: []string{ours, framework, plain}, quick: []string{ours, plain},
+		play: hundredAtOnce, what: "100 Foos are created at once. It is quiet when 5 s pass without a write.",
+	},
+	{
+		name: single, namespaces: 1, contenders: []string{watching, ours, framework}, quick: []string{ours, framework},
+		play: oneByOne, what: "100 Foos, one after another.",
+	},
+	{
+		name: neighbour, foos: 3000, namespaces: 1, contenders: []string{watching, ours, framework},
+		play: besideColdStart, what: "Ten Foos a second in a namespace, while the contender starts with 3,000 of another.",
+	},
+	{
+		name: idle, foos: 100, namespaces: 1, contenders: []string{ours, framework, plain}, quick: []string{ours},
+		once: true, play: beIdle, what: "100 Foos, and five minutes in which nothing changes. One round.",
+	},
 }
 
-// quickScenarios take less than four minutes.
-func quickScenarios() []scenario {
-	two := []string{watching, ours}
-	return []scenario{
-		{cold1000, "", 1000, 1, two, coldStart},
-		{cold1000x50, "", 1000, 50, []string{watching, ours, framework}, coldStartAndRestart},
-		{burst, "", 0, 1, []string{ours, plain}, burstOf(100)},
-		{single, "", 0, 1, []string{ours, framework}, oneByOne(20)},
-		{neighbour, "", 1000, 1, two[1:], besideColdStart},
-		{idle, "", 100, 1, two[1:], idleFor(10 * time.Second)},
-	}
-}
-
-// A run is a contender in a scenario, while it is measured.
-type run struct {
-	*scenario
+// A trial is a run, while it is measured.
+type trial struct {
+	task
 	*cluster
 	*process
-	ctx       context.Context
-	contender string
-	dir       string // For logs.
-	metrics   map[string]float64
-	others    int // How many Deployments no Foo has.
+	ctx     context.Context
+	quick   bool
+	dir     string // For logs.
+	metrics metrics
+	others  int // How many Deployments no Foo has.
 }
 
-// measure plays a scenario with a contender. It also returns an error if the contender did not do its work right.
-func measure(ctx context.Context, s *scenario, contender, dir string) (metrics map[string]float64, err error) {
-	before := busy()
-	time.Sleep(time.Second) // To see what other programs use.
-	r := &run{scenario: s, ctx: ctx, contender: contender, dir: dir,
-		metrics: map[string]float64{"disturbance": busy() - before}}
+// measure does a run. It also returns an error if the contender did not do its work right.
+func (b *bench) measure(ctx context.Context, t task) (metrics, error) {
+	disturbed, err := disturbance()
+	if err != nil {
+		return nil, err
+	}
+	r := &trial{task: t, ctx: ctx, quick: b.quick, dir: b.dir, metrics: metrics{"disturbance": disturbed}}
 	if r.cluster, err = startCluster(ctx); err != nil {
 		return nil, err
 	}
 	defer r.Stop()
-	if err := r.createFoos(ctx, s.foos, s.namespaces); err != nil {
+	if err := r.createFoos(ctx, t.foos, t.namespaces); err != nil {
 		return nil, err
 	}
-	err = s.play(r)
+	err = t.play(r)
 	if r.process != nil {
 		err = errors.Join(err, r.stop())
 	}
@@ -116,16 +121,16 @@ func measure(ctx context.Context, s *scenario, contender, dir string) (metrics m
 }
 
 // start starts the contender.
-func (r *run) start() (err error) {
+func (r *trial) start(profiled bool) (err error) {
 	if err := r.audit.reset(); err != nil {
 		return err
 	}
-	r.process, err = startProcess(r.contender, r.contenderKubeconfig(), r.dir)
+	r.process, err = startProcess(r.contender, r.contenderKubeconfig(), r.dir, profiled)
 	return err
 }
 
 // until waits until condition is true of the audit log.
-func (r *run) until(what string, condition func() bool) error {
+func (r *trial) until(what string, condition func() bool) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if err := errors.Join(r.audit.update(), r.ctx.Err()); err != nil || condition() {
 			return err
@@ -136,14 +141,14 @@ func (r *run) until(what string, condition func() bool) error {
 }
 
 // untilReported waits until the contender has written the statuses of so many Foos.
-func (r *run) untilReported(foos int) error {
+func (r *trial) untilReported(foos int) error {
 	return r.until(fmt.Sprintf("not all of %d Foos got a status", foos), func() bool {
 		return len(r.audit.reported) >= foos
 	})
 }
 
 // untilQuiet waits until the contender sends no more writes, and returns the seconds from begun to the last one.
-func (r *run) untilQuiet(begun time.Time) (seconds float64, err error) {
+func (r *trial) untilQuiet(begun time.Time) (seconds float64, err error) {
 	last := begun
 	err = r.until("it did not become quiet", func() bool {
 		if n := len(r.audit.writes); n > 0 {
@@ -155,52 +160,38 @@ func (r *run) untilQuiet(begun time.Time) (seconds float64, err error) {
 }
 
 // coldStart measures from the start of the process to the answer to its last write.
-func coldStart(r *run) error {
-	server := r.serverCPU()
-	if err := r.start(); err != nil {
+func coldStart(r *trial) error {
+	if err := r.start(false); err != nil {
 		return err
 	}
 	if err := r.untilReported(r.foos); err != nil {
 		return err
 	}
 	seconds, err := r.untilQuiet(r.started)
-	r.metrics["seconds"] = seconds
-	r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(r.foos)
-	r.metrics["cpuPerFoo"] = cpu(r.cmd.Process.Pid) / float64(r.foos)
-	r.metrics["serverCPUPerFoo"] = (r.serverCPU() - server) / float64(r.foos)
-	return errors.Join(err, r.measureMemory())
-}
-
-func (r *run) measureMemory() (err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}
-	r.metrics["rss"] = numberAfter("VmRSS:", status) * 1024
-	r.metrics["heap"], err = r.heap()
+	cpu, rss, err := r.usage()
+	r.metrics["seconds"], r.metrics["cpuPerFoo"], r.metrics["rss"] = seconds, cpu/float64(r.foos), rss
+	r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(r.foos)
 	return err
 }
 
-// coldStartAmong is coldStart in a cluster with Deployments of which no Foo knows.
-func coldStartAmong(deployments int) func(*run) error {
-	return func(r *run) error {
-		r.others = deployments
-		if err := r.createUnrelated(r.ctx, deployments); err != nil {
-			return err
-		}
-		return coldStart(r)
+// coldStartAmongOthers is a cold start in a cluster with Deployments of which no Foo knows.
+func coldStartAmongOthers(r *trial) error {
+	r.others = 10_000
+	if err := r.createUnrelated(r.ctx, r.others); err != nil {
+		return err
 	}
+	return coldStart(r)
 }
 
 // coldStartAndRestart restarts the contender when all is done, and creates a Foo meanwhile.
-func coldStartAndRestart(r *run) error {
+func coldStartAndRestart(r *trial) error {
 	if err := coldStart(r); err != nil {
 		return err
 	}
-	if err := r.stop(); err != nil {
-		return err
-	}
-	if err := r.start(); err != nil {
+	if err := errors.Join(r.stop(), r.start(true)); err != nil {
 		return err
 	}
 	if _, err := r.createFoo(r.ctx, namespaceName(0), "new"); err != nil {
@@ -215,67 +206,71 @@ func coldStartAndRestart(r *run) error {
 	}
 	_, err := r.untilQuiet(r.started)
 	r.metrics["restartWrites"] = float64(len(r.audit.writes) - 2) // Without those for the new Foo.
+	return errors.Join(err, r.measureHeap())
+}
+
+func (r *trial) measureHeap() (err error) {
+	r.metrics["heap"], err = r.heap()
 	return err
 }
 
 // begin starts the contender, and waits until it serves.
-func (r *run) begin() error {
-	if err := r.start(); err != nil {
+func (r *trial) begin() error {
+	if err := r.start(true); err != nil {
 		return err
 	}
-	if _, err := r.createFoo(r.ctx, namespaceName(0), "first"); err != nil {
-		return err
-	}
-	return errors.Join(r.untilReported(1), r.measureMemory())
+	_, err := r.createFoo(r.ctx, namespaceName(0), "first")
+	return errors.Join(err, r.untilReported(1), r.measureHeap())
 }
 
-// burstOf creates Foos at once. It measures to the answer to the last write.
-func burstOf(foos int) func(*run) error {
-	return func(r *run) error {
-		if err := errors.Join(r.begin(), r.audit.reset()); err != nil {
-			return err
-		}
-		begun := time.Now()
-		err := inParallel(foos, func(i int) error {
-			_, err := r.createFoo(r.ctx, namespaceName(0), fmt.Sprint("burst-", i))
-			return err
-		})
-		if err := errors.Join(err, r.untilReported(foos)); err != nil {
-			return err
-		}
-		r.metrics["seconds"], err = r.untilQuiet(begun)
-		r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(foos)
+// hundredAtOnce measures from the creation of 100 Foos to the answer to the last write.
+func hundredAtOnce(r *trial) error {
+	const foos = 100
+	if err := errors.Join(r.begin(), r.audit.reset()); err != nil {
 		return err
 	}
+	begun := time.Now()
+	err := inParallel(foos, func(i int) error {
+		_, err := r.createFoo(r.ctx, namespaceName(0), fmt.Sprint("burst-", i))
+		return err
+	})
+	if err := errors.Join(err, r.untilReported(foos)); err != nil {
+		return err
+	}
+	r.metrics["seconds"], err = r.untilQuiet(begun)
+	r.metrics["writesPerFoo"] = float64(len(r.audit.writes)) / float64(foos)
+	return err
 }
 
 // oneByOne creates Foos one after another. For each it writes the status of the Deployment that a rollout ends with,
 // except for raw-watch, which reports only once.
-func oneByOne(foos int) func(*run) error {
-	return func(r *run) error {
-		if err := r.begin(); err != nil {
+func oneByOne(r *trial) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	const prefix = "single-"
+	foos := 100
+	if r.quick {
+		foos = 20
+	}
+	for i := range foos {
+		name := fmt.Sprint(prefix, i)
+		if _, err := r.createFoo(r.ctx, namespaceName(0), name); err != nil {
 			return err
 		}
-		const prefix = "single-"
-		for i := range foos {
-			name := fmt.Sprint(prefix, i)
-			if _, err := r.createFoo(r.ctx, namespaceName(0), name); err != nil {
-				return err
-			}
-			err := r.untilReported(i + 2)
-			if err == nil && r.contender != watching {
-				err = r.complete(name, prefix, i+1)
-			}
-			if err != nil {
-				return err
-			}
+		err := r.untilReported(i + 2)
+		if err == nil && r.contender != watching {
+			err = r.complete(name, prefix, i+1)
 		}
-		return r.measureLatencies(namespaceName(0), prefix)
+		if err != nil {
+			return err
+		}
 	}
+	return r.measureLatencies(namespaceName(0), prefix)
 }
 
 // complete writes the status of a Deployment that a rollout ends with, and waits until so many Foos have reported one.
-func (r *run) complete(name, prefix string, foos int) error {
+func (r *trial) complete(name, prefix string, foos int) error {
 	status := fmt.Appendf(nil, `{"status":{"observedGeneration":1,"replicas":%[1]d,"updatedReplicas":%[1]d,`+
 		`"readyReplicas":%[1]d,"availableReplicas":%[1]d}}`, replicas)
 	_, err := r.kube.AppsV1().Deployments(namespaceName(0)).Patch(r.ctx, name, types.StrategicMergePatchType, status,
@@ -289,30 +284,29 @@ func (r *run) complete(name, prefix string, foos int) error {
 	})
 }
 
-// besideColdStart creates four Foos a second in one namespace while the contender does the work of a start in another.
-func besideColdStart(r *run) error {
+// besideColdStart creates Foos in one namespace while the contender does the work of a start in another.
+func besideColdStart(r *trial) error {
 	const elsewhere, prefix = "elsewhere", "new-"
-	if err := r.createNamespace(r.ctx, elsewhere); err != nil {
+	if err := errors.Join(r.createNamespace(r.ctx, elsewhere), r.start(false)); err != nil {
 		return err
 	}
-	if err := r.start(); err != nil {
+	if err := r.untilReported(1); err != nil {
 		return err
 	}
 	created := 0
-	for err := r.untilReported(1); len(r.audit.reported) < r.foos; err = r.audit.update() {
-		if err != nil {
-			return err
-		}
+	for ; len(r.audit.reported) < r.foos; created++ {
 		if _, err := r.createFoo(r.ctx, elsewhere, fmt.Sprint(prefix, created)); err != nil {
 			return err
 		}
-		created++
-		time.Sleep(time.Second / 4)
+		time.Sleep(time.Second / 10)
+		if err := errors.Join(r.audit.update(), r.ctx.Err()); err != nil {
+			return err
+		}
 	}
 	return errors.Join(r.untilReported(r.foos+created), r.measureLatencies(elsewhere, prefix))
 }
 
-func (r *run) measureLatencies(namespace, prefix string) error {
+func (r *trial) measureLatencies(namespace, prefix string) error {
 	err := r.audit.update()
 	created, reported := r.audit.latencies(namespace, prefix)
 	r.metrics["created50"], r.metrics["created99"] = percentile(created, 50), percentile(created, 99)
@@ -322,21 +316,26 @@ func (r *run) measureLatencies(namespace, prefix string) error {
 	return err
 }
 
-// idleFor leaves the contender alone when all is done.
-func idleFor(length time.Duration) func(*run) error {
-	return func(r *run) error {
-		if err := coldStart(r); err != nil {
-			return err
-		}
-		before := cpu(r.cmd.Process.Pid)
-		err := r.audit.reset()
-		select {
-		case <-r.ctx.Done():
-		case <-time.After(length):
-		}
-		r.metrics["idleCPU"] = (cpu(r.cmd.Process.Pid) - before) / length.Minutes()
-		err = errors.Join(err, r.ctx.Err(), r.audit.update())
-		r.metrics["idleRequests"] = float64(len(r.audit.requests)) / length.Minutes()
+// beIdle leaves the contender alone when all is done.
+func beIdle(r *trial) error {
+	length := 5 * time.Minute
+	if r.quick {
+		length = 10 * time.Second
+	}
+	if err := coldStart(r); err != nil {
 		return err
 	}
+	if err := r.audit.reset(); err != nil {
+		return err
+	}
+	before, _, err := r.usage()
+	select {
+	case <-r.ctx.Done():
+	case <-time.After(length):
+	}
+	after, _, errAfter := r.usage()
+	r.metrics["idleCPU"] = (after - before) / length.Minutes()
+	err = errors.Join(err, errAfter, r.ctx.Err(), r.audit.update())
+	r.metrics["idleRequests"] = float64(len(r.audit.requests)) / length.Minutes()
+	return err
 }
