@@ -177,7 +177,7 @@ mutants: ## plant small faults and check that tests fail, 20 minutes
 
 # After an interruption it continues. `make bench ARGS=-again` forgets the runs that are done.
 .PHONY: bench bench-quick
-bench: build bin/bench ## measure it beside other controllers, 3 hours
+bench: build bin/bench ## measure it beside other controllers, 90 minutes
 	@bin/bench/bench $(ARGS)
 
 bench-quick: build bin/bench #- the same with small sizes, 4 minutes

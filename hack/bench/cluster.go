@@ -64,26 +64,22 @@ func (c *cluster) setUp(ctx context.Context) error {
 		"--serviceaccount="+accountNamespace+":"+account).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
-	return c.writeKubeconfig(ctx)
-}
-
-// contenderKubeconfig is the kubeconfig of the account.
-func (c *cluster) contenderKubeconfig() string { return c.Kubeconfig() + ".contender" }
-
-func (c *cluster) writeKubeconfig(ctx context.Context) error {
 	token, err := c.kube.CoreV1().ServiceAccounts(accountNamespace).CreateToken(ctx, account,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
+	kubeconfig, err := clientcmd.LoadFromFile(c.Kubeconfig())
 	if err != nil {
 		return err
 	}
-	current := config.Contexts[config.CurrentContext]
-	config.AuthInfos = map[string]*clientcmdapi.AuthInfo{current.AuthInfo: {Token: token.Status.Token}}
-	return clientcmd.WriteToFile(*config, c.contenderKubeconfig())
+	user := kubeconfig.Contexts[kubeconfig.CurrentContext].AuthInfo
+	kubeconfig.AuthInfos = map[string]*clientcmdapi.AuthInfo{user: {Token: token.Status.Token}}
+	return clientcmd.WriteToFile(*kubeconfig, c.contenderKubeconfig())
 }
+
+// contenderKubeconfig is the kubeconfig of the account.
+func (c *cluster) contenderKubeconfig() string { return c.Kubeconfig() + ".contender" }
 
 func (c *cluster) createNamespace(ctx context.Context, name string) error {
 	_, err := c.kube.CoreV1().Namespaces().Create(ctx,
@@ -127,7 +123,7 @@ func (c *cluster) createUnrelated(ctx context.Context, deployments int) error {
 	})
 }
 
-// check returns an error unless each Foo has its Deployment, as it asks for, and its status, and there are no more
+// check returns an error if foo-controller would still send something for one of the Foos, or if there are more
 // Deployments than that and the others.
 func (c *cluster) check(ctx context.Context, others int) error {
 	deployments, err := c.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
@@ -147,31 +143,21 @@ func (c *cluster) check(ctx context.Context, others int) error {
 	}
 	for i := range foos.Items {
 		foo := &foos.Items[i]
-		if problem := problemOf(foo, byName[foo.Namespace+"/"+foo.Spec.DeploymentName]); problem != "" {
-			return fmt.Errorf("foo %s/%s: %s", foo.Namespace, foo.Name, problem)
+		if missing := missingFor(foo, byName[foo.Namespace+"/"+foo.Spec.DeploymentName]); missing != nil {
+			return fmt.Errorf("foo %s/%s: foo-controller would still %s, rule %s", foo.Namespace, foo.Name, missing.Verb,
+				missing.Rule)
 		}
 	}
 	return nil
 }
 
-// problemOf returns what is wrong with the Deployment or the status of foo, or "".
-func problemOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) string {
-	switch {
-	case dep == nil:
-		return "no Deployment has the name"
-	case !metav1.IsControlledBy(dep, foo):
-		return "the Deployment has another owner"
-	case plan.Drift(plan.TrimDeployment(dep), foo) != nil:
-		return fmt.Sprint("the Deployment differs: ", plan.Drift(plan.TrimDeployment(dep), foo).Fields)
+// missingFor returns the request that foo-controller would send, or nil.
+func missingFor(foo *v1alpha1.Foo, dep *appsv1.Deployment) *plan.Step {
+	state := &plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Now()}
+	if dep != nil && metav1.IsControlledBy(dep, foo) {
+		state.Owner = foo
 	}
-	have, want := foo.Status, statusOf(foo, dep)
-	reason, _ := plan.ReadyReason(foo)
-	wanted, _ := plan.ReadyReason(&v1alpha1.Foo{Status: want})
-	if have.ObservedGeneration != want.ObservedGeneration || have.Replicas != want.Replicas ||
-		have.AvailableReplicas != want.AvailableReplicas || reason != wanted {
-		return fmt.Sprintf("the status is %+v, want %+v", have, want)
-	}
-	return ""
+	return state.Next()
 }
 
 // A request is a line of the audit log.

@@ -174,8 +174,8 @@ func (b *bench) report() error {
 		fmt.Fprintf(text, "\n![%s](benchmarks/%s.svg)\n", p.title, p.name)
 	}
 	for _, s := range scenarios {
-		fmt.Fprintf(text, "\n## %s\n\n%s\nMeasured with `make bench ARGS=\"-only ^%[1]s/\"`.\n\n| | %s |\n|%s\n", s.name, s.what,
-			strings.Join(s.contenders, " | "), strings.Repeat(" --- |", len(s.contenders)+1))
+		fmt.Fprintf(text, "\n## %s\n\n%s\nMeasured with `make bench ARGS=\"-only ^%[1]s/\"`.\n\n", s.name, s.what)
+		fmt.Fprintf(text, "| | %s |\n|%s\n", strings.Join(s.contenders, " | "), strings.Repeat(" --- |", len(s.contenders)+1))
 		for _, m := range metricNames {
 			writeRow(text, m.title, s.contenders, func(c string) figure { return b.of(s.name, c, m.metric, m.factor) })
 		}
@@ -255,7 +255,8 @@ func (b *bench) writeReadme(file string) error {
 		return fmt.Errorf("%s has no lines %s%s", file, tableBegin, tableEnd)
 	}
 	w := &strings.Builder{}
-	w.WriteString("\n| [measured](docs/benchmarks.md) | here | controller-runtime | as the sample |\n| --- | --- | --- | --- |\n")
+	w.WriteString("\n| [measured](docs/benchmarks.md) | here | controller-runtime | as the sample |\n")
+	w.WriteString("| --- | --- | --- | --- |\n")
 	row := func(title string, of func(contender string) figure) {
 		writeRow(w, title, []string{ours, framework, plain}, func(c string) figure { return figure{of(c).median()} })
 	}
