@@ -221,7 +221,8 @@ func (b *bench) introduction() string {
 			versions[m.Path] = m.Version
 		}
 	}
-	return fmt.Sprintf(`%s, beside what else could do its work. %d runs in %d rounds, %s; %s, %d cores; %s,
+	return fmt.Sprintf(`%s, beside what else could do its work.
+%d runs in %d rounds, %s; %s, %d cores; %s,
 client-go %s, controller-runtime %s. Before %d of the runs, other programs used more than a tenth of a core.
 
 Each run has a new control plane, which shares the cores: etcd without fsync, and the API server. Its audit log has all
