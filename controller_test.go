@@ -54,7 +54,7 @@ import (
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
@@ -623,7 +623,7 @@ func TestEqualEventsAreFolded(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		events.Flush(time.Minute)
-		if n := len(f.api.Objects(apisim.Events().Resource)); n != 1 {
+		if n := len(f.api.Objects(apiserver.Events().Resource)); n != 1 {
 			t.Errorf("%d Event objects for five equal events, want 1", n)
 		}
 		stop()
@@ -663,7 +663,7 @@ func TestInformersCallTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		ctx, stop := context.WithCancel(ctx)
-		config := apisim.New(footest.FooKind(), deploymentKind).Config("user")
+		config := apiserver.New(footest.FooKind(), deploymentKind).Config("user")
 		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
 		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples,
 			0), kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0,
@@ -751,7 +751,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 		f := newFixture(t, foos, foos)
 		defer f.shutDown()
 		f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
-		f.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		f.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if describe(r) == "create deployments panics" {
 				panic("planted")
 			}
@@ -1350,8 +1350,8 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 		"recorder.sink.EventSink")
 }
 
-// The limits are what is needed today, and some percent: lower them when less is needed. Deployments that do not have the
-// name of their Foo need 680 bytes more.
+// The limits are what is needed today, and some percent: lower them when less is needed. Deployments that do not have
+// the name of their Foo need 680 bytes more.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the heap of a few Foos is mostly that of other things")
@@ -1431,7 +1431,7 @@ type fixture struct {
 	*Controller
 	t      testing.TB
 	ctx    context.Context
-	api    *apisim.Server
+	api    *apiserver.Server
 	foos   cache.Indexer
 	deps   cache.Indexer
 	events *events.FakeRecorder
@@ -1455,7 +1455,7 @@ const fixtureWorkers = 10_000
 func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{t: t, ctx: ctx, api: apisim.New(fooKindWithoutRules(), deploymentKind, apisim.Events()),
+	f := &fixture{t: t, ctx: ctx, api: apiserver.New(fooKindWithoutRules(), deploymentKind, apiserver.Events()),
 		events: events.NewFakeRecorder(10)}
 	if err := f.api.Load(live...); err != nil {
 		t.Fatal(err)
@@ -1493,12 +1493,12 @@ func (f *fixture) shutDown() {
 
 var (
 	fooResource        = footest.FooKind().Resource
-	deploymentKind     = apisim.Deployments()
+	deploymentKind     = apiserver.Deployments()
 	deploymentResource = deploymentKind.Resource
 )
 
 // fooKindWithoutRules is the kind Foo without validation: invalid Foos may have been stored before the rules existed.
-func fooKindWithoutRules() apisim.Kind {
+func fooKindWithoutRules() apiserver.Kind {
 	kind := footest.FooKind()
 	kind.Validate, kind.ValidateStatus, kind.Scale = nil, nil, nil // A scale has rules, too.
 	return kind
@@ -1546,7 +1546,7 @@ func (p progressOf) LastStoreSyncResourceVersion() string {
 }
 
 // intercept records a request. It returns the error that the test wants for it, if there is one.
-func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *fixture) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	request := describe(r)
 	f.log = append(f.log, request)
 	err := f.fails[request]
@@ -1560,7 +1560,7 @@ func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, erro
 }
 
 // describe returns verb, resource and name of a request.
-func describe(r *apisim.Request) string {
+func describe(r *apiserver.Request) string {
 	resource, name := r.Resource.Resource, r.Name
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource

@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 // longRun is a number of operations that is large enough for every accepted difference to occur.
 const longRun = 50_000
 
-// againstRealServer returns the real server that apisim is compared with.
+// againstRealServer returns the real server that the simulated server is compared with.
 func againstRealServer(t *testing.T) server {
 	t.Helper()
 	if *kubeconfig == "" {
@@ -194,7 +194,7 @@ func (t *tally) report(test *testing.T) {
 	test.Logf("accepted differences, by the places in answers where they are:\n%s", strings.Join(lines, "\n"))
 }
 
-func TestAPISimAgreesWithTheRealServer(t *testing.T) {
+func TestTheSimulatedServerAgreesWithTheRealServer(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
 	check(t, *ops, againstRealServer(t), simulated, tally)
@@ -205,15 +205,15 @@ func TestAPISimAgreesWithTheRealServer(t *testing.T) {
 	}
 }
 
-func TestAPISimAgreesInProtobuf(t *testing.T) {
+func TestTheSimulatedServerAgreesInProtobuf(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
 	check(t, *ops/10, againstRealServer(t).inBinary(), func() server { return simulated().inBinary() }, tally)
 }
 
-// TestAPISimAgreesAboutAKindWithoutNamespaces plays one sequence after the other, because all of them share the objects
-// of the kind.
-func TestAPISimAgreesAboutAKindWithoutNamespaces(t *testing.T) {
+// TestTheSimulatedServerAgreesAboutAKindWithoutNamespaces plays one sequence after the other, because all of them share
+// the objects of the kind.
+func TestTheSimulatedServerAgreesAboutAKindWithoutNamespaces(t *testing.T) {
 	want, tally := againstRealServer(t), newTally()
 	defer tally.report(t)
 	all := sequencesOf([]*kind{gadgets})

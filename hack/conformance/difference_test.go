@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// A difference is an accepted difference between apisim and the real server, with the reason why it is accepted.
+// A difference is an accepted difference between the simulated server and the real server, with the reason why it is
+// accepted.
 type difference struct {
 	name, reason string
 	// recognises reports whether a difference at one place of two answers is this one.
@@ -38,7 +39,7 @@ var accepted = []difference{
 	},
 	{
 		name:   "server-side apply",
-		reason: "it is not simulated: apisim refuses it as an unknown media type",
+		reason: "it is not simulated: the simulated server refuses it as an unknown media type",
 		recognises: func(c comparison, l leaf) bool {
 			if c.op.contentType == applyPatch {
 				return c.fake["code"] == 415.0 && refused(c)
@@ -51,8 +52,8 @@ var accepted = []difference{
 	},
 	{
 		name: "a field of the wrong type in a custom resource",
-		reason: "a Go type cannot hold it, so apisim refuses it at once; a real server continues, and may report other " +
-			"errors first or more of them",
+		reason: "a Go type cannot hold it, so the simulated server refuses it at once; a real server continues, and may " +
+			"report other errors first or more of them",
 		recognises: func(c comparison, l leaf) bool {
 			causes, _ := valueAt(c.fake, "body", "details", "causes").([]any)
 			return c.op.kind.custom && refused(c) && len(causes) > 0 &&
@@ -61,8 +62,8 @@ var accepted = []difference{
 	},
 	{
 		name: "another kind or version in the body of a custom resource",
-		reason: "a Go type is not decoded from it, so apisim refuses it at once; a real server continues, and may " +
-			"report another error first",
+		reason: "a Go type is not decoded from it, so the simulated server refuses it at once; a real server continues, " +
+			"and may report another error first",
 		recognises: func(c comparison, l leaf) bool {
 			body := describe(c.op.body)
 			return c.op.kind.custom && refused(c) &&
@@ -80,8 +81,8 @@ var accepted = []difference{
 	},
 	{
 		name: "no deploymentName and no other field in a spec",
-		reason: "a Go type does not distinguish an empty spec from a missing one, so apisim reports a missing spec " +
-			"where a real server reports a missing deploymentName",
+		reason: "a Go type does not distinguish an empty spec from a missing one, so the simulated server reports a missing " +
+			"spec where a real server reports a missing deploymentName",
 		recognises: func(c comparison, l leaf) bool {
 			causes, _ := valueAt(c.fake, "body", "details", "causes").([]any)
 			realCauses, _ := valueAt(c.real, "body", "details", "causes").([]any)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDiscovery compares discovery whole, except for the kinds that apisim does not have, the hashes of storage
-// versions, the addresses of the server, and the order of groups and resources.
+// TestDiscovery compares discovery whole, except for the kinds that the simulated server does not have, the hashes of
+// storage versions, the addresses of the server, and the order of groups and resources.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	want, have := againstRealServer(t), simulated()

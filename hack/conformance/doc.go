@@ -1,12 +1,12 @@
-// Package conformance compares pkg/sim/apisim with a real API server. It has only tests, which play random sequences of
-// operations against both servers. All their answers must be the same.
+// Package conformance compares pkg/sim/apiserver with a real API server. It has only tests, which play random sequences
+// of operations against both servers. All their answers must be the same.
 //
 //	go test -timeout 20m .                            5,000 operations, the same ones every time
 //	go test -timeout 60m -ops 100000 -v .             the full test, with counts
 //	CONFORMANCE_OPS=100000 go test -timeout 60m .     the same
 //	go test -rapid.seed 7 .                           other sequences
 //	go test -kubeconfig k .                           a running API server with our CRD and those of testdata/crds
-//	go test -run TestSurvey -survey 500 -v .          for work on apisim: all differences, by frequency
+//	go test -run TestSurvey -survey 500 -v .          for work on the simulated server: all differences, by frequency
 //	CONFORMANCE_VALUES=100000 go test -run TestEverythingThatTheServerStoresCanBeRead -timeout 60m -v .
 //
 // The real server is the API server of bin/localcluster. -short skips all tests.
@@ -31,14 +31,14 @@
 // which the message repeats. Of the headers it compares the content type and the warnings. A tenth as many operations
 // are played in protobuf, as the typed clients of client-go use it, and a twentieth for a kind without namespaces.
 //
-// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for apisim and have a
-// schema that allows everything. Some operations accept other media types, such as objects that are reduced to their
-// metadata, and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other tests
-// compare discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
+// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for the simulated server
+// and have a schema that allows everything. Some operations accept other media types, such as objects that are reduced
+// to their metadata, and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other
+// tests compare discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
 //
 // One test compares the real server with itself, to prove that the normaliser replaces enough. Another plants faults in
-// apisim, to prove that it does not replace too much. A table lists the accepted differences with reasons. A long run
-// fails if one of them does not occur any more.
+// the simulated server, to prove that it does not replace too much. A table lists the accepted differences with
+// reasons. A long run fails if one of them does not occur any more.
 //
 // The operations avoid requests with which the real server changes only the managed fields, and so creates a new
 // version of an object: a scale with the current number of replicas, a status of a custom resource with another
@@ -49,5 +49,5 @@
 // Foo. What the server accepts, the Go type must be able to decode: otherwise a single Foo ends the list and the watch
 // of all Foos.
 //
-// registered_test.go registers the kinds with apisim.
+// registered_test.go registers the kinds with apiserver.
 package conformance

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // TestAnExpiredVersion starts watches at the first version of all. The cache of the real server for Foos begins later,
@@ -13,7 +13,7 @@ import (
 func TestAnExpiredVersion(t *testing.T) {
 	t.Parallel()
 	have := simulated()
-	have.transport.(*apisim.Server).Compact()
+	have.transport.(*apiserver.Server).Compact()
 	var sequence []operation
 	for _, k := range []*kind{foos} {
 		from := func(more ...parameter) operation {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A fault makes apisim behave differently from a real server.
+// A fault makes the simulated server behave differently from a real server.
 type fault struct {
 	name string
 	// request changes a request, or does something before it.
@@ -178,7 +178,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// faulty is apisim with a fault.
+// faulty is the simulated server with a fault.
 type faulty struct {
 	fault fault
 	sim   http.RoundTripper

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 const (
@@ -90,7 +90,7 @@ var (
 func TestGarbageCollectorsLeaveTheSameObjects(t *testing.T) {
 	t.Parallel()
 	want, have := fullCluster.get(t), simulated()
-	go apisim.RunGarbageCollector(t.Context(), have.transport.(*apisim.Server), time.Millisecond)
+	go apiserver.RunGarbageCollector(t.Context(), have.transport.(*apiserver.Server), time.Millisecond)
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, shards)
 	for i := range heaps {
@@ -154,7 +154,7 @@ func settle(ctx context.Context, players []*player) error {
 		return states[0] == states[1], nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: the real server has\n%sapisim has\n%s", err, states[0], states[1])
+		return fmt.Errorf("%w: the real server has\n%sthe simulated one has\n%s", err, states[0], states[1])
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func jsonPatchOf(t draw, op operation, edits []edit) any {
 		}
 		verb := pick(t, "op", "add", "replace")
 		if op.kind.custom && strings.HasPrefix(path, "/status") {
-			verb = "add" // A replace may fail on one server, because only the Go type of apisim has zeros.
+			verb = "add" // A replace may fail on one server, because only the Go type of the simulated server has zeros.
 		}
 		steps = append(steps, step(verb, path, e.value))
 	}

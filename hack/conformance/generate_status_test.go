@@ -58,7 +58,7 @@ func scale(t draw) operation {
 	}
 	op := target(t, "get scale", pick(t, "method", "PUT", "PATCH", "GET"), withScale(t)...)
 	op.sub = "scale"
-	// The current number would change only the managed fields, which apisim does not have.
+	// The current number would change only the managed fields, which the simulated server does not have.
 	replicas := pick[any](t, "replicas", symbol{what: otherNumber}, symbol{what: otherNumber}, -1)
 	switch op.method {
 	case "PUT":

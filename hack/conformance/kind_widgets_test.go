@@ -1,6 +1,6 @@
 package conformance
 
-// widgets are unstructured for apisim, and have a schema that allows everything.
+// widgets are unstructured for the simulated server, and have a schema that allows everything.
 var widgets = &kind{
 	group: "conformance.example.com", version: "v1", resource: "widgets", kind: "Widget", list: "Wids",
 	custom: true, status: true, scale: true,

@@ -6,23 +6,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
 // simulated returns a new simulated server with all kinds.
 func simulated() server {
-	s := apisim.New(apisim.Namespaces(), apisim.Deployments(), apisim.ConfigMaps(), apisim.Leases(), footest.FooKind(),
-		apisim.Kind{
+	s := apiserver.New(apiserver.Namespaces(), apiserver.Deployments(), apiserver.ConfigMaps(), apiserver.Leases(),
+		footest.FooKind(),
+		apiserver.Kind{
 			Resource: widgets.resourceName(), Kind: widgets.kind, Object: &unstructured.Unstructured{}, Status: true,
-			Scale:    &apisim.Scale{SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas"},
+			Scale:    &apiserver.Scale{SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas"},
 			Singular: "wid", ListKind: widgets.list, ShortNames: []string{"wd", "wg"}, Categories: []string{"gear"},
 		},
-		apisim.Kind{
+		apiserver.Kind{
 			Resource: gadgets.resourceName(), Kind: gadgets.kind, Object: &unstructured.Unstructured{}, Status: true,
 			ClusterScoped: true,
 		})
-	return server{url: "http://apisim", transport: s, watchTimeout: 10 * time.Second}
+	return server{url: "http://apiserver", transport: s, watchTimeout: 10 * time.Second}
 }
 
 func (k *kind) resourceName() schema.GroupVersionResource {

@@ -17,7 +17,7 @@ var (
 	surveyFrom = flag.Int("survey-from", 0, "the first sequence of -survey")
 )
 
-// TestSurvey is for work on apisim. It does not stop at the first difference, and does not shorten sequences.
+// TestSurvey is for work on apiserver. It does not stop at the first difference, and does not shorten sequences.
 func TestSurvey(t *testing.T) {
 	if *survey == 0 {
 		t.Skip("only with -survey")

@@ -169,7 +169,7 @@ type leaf struct {
 }
 
 func (l leaf) String() string {
-	return fmt.Sprintf("%s: real %s, apisim %s", l.path, shown(l.real), shown(l.fake))
+	return fmt.Sprintf("%s: real %s, simulated %s", l.path, shown(l.real), shown(l.fake))
 }
 
 func shown(value any) string {

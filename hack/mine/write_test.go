@@ -262,7 +262,7 @@ func TestASmallStarter(t *testing.T) {
 	const files = `.gitignore LICENSE Makefile README.md artifacts/examples/elasticindex.yaml controller.go controller_test.go
 		go.mod go.sum hack/cluster/localcluster/go.mod hack/fault.sh hack/generate.sh hack/tools/check/main.go pkg/apis/mydb/v1beta2/types.go
 		pkg/generated/generated.go pkg/kit/ORIGIN pkg/kit/README.md pkg/kit/kit.go pkg/kit/kit_test.go
-		pkg/sim/apisim/apisim.go`
+		pkg/sim/apiserver/apiserver.go`
 	if diff := cmp.Diff(strings.Fields(files), strings.Fields(git(t, o.dir, "ls-files"))); diff != "" {
 		t.Error(diff)
 	}
@@ -317,8 +317,8 @@ var (
 	inPages = regexp.MustCompile(`\]\(([^)#:]+)\)`)
 )
 
-// checkWords looks for words of this project and of the starter in a new repository, and for names of files that it does
-// not have. One line of README.md has some.
+// checkWords looks for words of this project and of the starter in a new repository, and for names of files that it
+// does not have. One line of README.md has some.
 func checkWords(t *testing.T, dir string) {
 	t.Helper()
 	origins := 0

@@ -22,7 +22,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
@@ -72,7 +72,7 @@ func deleting(foo *v1alpha1.Foo) {
 
 // A wire is a server, and the requests that have arrived there.
 type wire struct {
-	*apisim.Server
+	*apiserver.Server
 	requests []string
 }
 
@@ -81,11 +81,11 @@ func newWire(t *testing.T, objects ...runtime.Object) *wire {
 	t.Helper()
 	foos := footest.FooKind()
 	foos.Validate, foos.ValidateStatus = nil, nil
-	w := &wire{Server: apisim.New(apisim.Namespaces(), apisim.Deployments(), foos)}
+	w := &wire{Server: apiserver.New(apiserver.Namespaces(), apiserver.Deployments(), foos)}
 	if err := w.Load(objects...); err != nil {
 		t.Fatal(err)
 	}
-	w.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	w.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		w.requests = append(w.requests, strings.TrimSpace(r.Verb+" "+r.Resource.Resource+" "+r.Name))
 		return next()
 	})

@@ -24,14 +24,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A fixture is a Process on a simulated API server that has ConfigMaps and Leases.
 type fixture struct {
 	*Process
 	t         *testing.T
-	api       *apisim.Server
+	api       *apiserver.Server
 	health    string // The address of /healthz and /readyz.
 	write     kubernetes.Interface
 	informers []Informer
@@ -48,10 +48,10 @@ func newFixture(t *testing.T, flags ...string) *fixture {
 	t.Helper()
 	resetLogging(t)
 	t.Setenv("KUBECONFIG", "/does/not/exist")
-	f := &fixture{t: t, api: apisim.New(apisim.ConfigMaps(), apisim.Leases())}
+	f := &fixture{t: t, api: apiserver.New(apiserver.ConfigMaps(), apiserver.Leases())}
 	f.api.Intercept(f.intercept)
 	server := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "apisim"}) },
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "apiserver"}) },
 		Transport: f.api, FlushInterval: -1,
 	})
 	t.Cleanup(server.Close)
@@ -85,7 +85,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func (f *fixture) intercept(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *fixture) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	if r.Resource.Resource != "configmaps" {
 		return next()
 	}

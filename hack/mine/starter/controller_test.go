@@ -23,7 +23,7 @@ import (
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/conditions"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/simtest"
 )
 
@@ -42,8 +42,8 @@ func TestSync(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		stored []runtime.Object
-		fails  map[string]error              // By write.
-		admit  func(*apisim.Admission) error // A webhook.
+		fails  map[string]error                 // By write.
+		admit  func(*apiserver.Admission) error // A webhook.
 		writes []string
 		ready  string // Status and reason of Ready after the sync.
 		events []string
@@ -150,7 +150,7 @@ func TestSync(t *testing.T) {
 func TestASyncWaitsForItsOwnWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil, widget())
-		f.server.InterceptEvents(func(*apisim.Watch, apisim.Event) error { time.Sleep(time.Second); return nil })
+		f.server.InterceptEvents(func(*apiserver.Watch, apiserver.Event) error { time.Sleep(time.Second); return nil })
 		outcome, start := f.syncHandler(t.Context(), web), time.Now()
 		f.check(t, created, "False/Progressing", nil)
 		for outcome.After > 0 {
@@ -167,7 +167,7 @@ func TestASyncWaitsForItsOwnWrites(t *testing.T) {
 // A fixture is a Controller with filled caches and its permissions, on a simulated API server.
 type fixture struct {
 	*Controller
-	server    *apisim.Server
+	server    *apiserver.Server
 	informers []cache.SharedIndexInformer
 	writes    *simtest.Writes
 	events    *events.FakeRecorder
@@ -177,7 +177,7 @@ type fixture struct {
 // newFixture returns a fixture whose server has these objects. fails are writes that the server refuses.
 func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) *fixture {
 	f := &fixture{events: events.NewFakeRecorder(10)}
-	f.server = apisim.New(apisim.ConfigMaps(), apisim.Deployments(), apisim.Kind{
+	f.server = apiserver.New(apiserver.ConfigMaps(), apiserver.Deployments(), apiserver.Kind{
 		Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Status: true,
 	})
 	if err := f.server.Load(stored...); err != nil {
@@ -223,7 +223,7 @@ func deleting[T metav1.Object](obj T) { obj.SetDeletionTimestamp(new(metav1.Now(
 func setImage(d *appsv1.Deployment, to string) { d.Spec.Template.Spec.Containers[0].Image = to }
 
 // replacesImage is a webhook that permits one image only.
-func replacesImage(a *apisim.Admission) error {
+func replacesImage(a *apiserver.Admission) error {
 	if d, ok := a.Object.(*appsv1.Deployment); ok {
 		setImage(d, "other")
 	}

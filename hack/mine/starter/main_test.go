@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/simtest"
 )
 
@@ -28,8 +28,8 @@ func TestRun(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { f.Run(ctx) })
-		running.Go(func() { apisim.RunDeployments(ctx, f.server, apisim.Rollouts{Lag: time.Second}) })
-		running.Go(func() { apisim.RunGarbageCollector(ctx, f.server, time.Second) })
+		running.Go(func() { apiserver.RunDeployments(ctx, f.server, apiserver.Rollouts{Lag: time.Second}) })
+		running.Go(func() { apiserver.RunGarbageCollector(ctx, f.server, time.Second) })
 		u := f.clientsOf("user")
 		configMaps, widgets := u.kube.CoreV1().ConfigMaps("default"), u.widgets.AcmeV1alpha1().Widgets("default")
 		for _, step := range []struct {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // The tests of this file show four defects of client-go that are the reasons for this package. If a new version of
@@ -118,7 +118,7 @@ func TestClientGoErasesAnotherHolder(t *testing.T) {
 		}
 		a.heal()
 		synctest.Wait()
-		erased := slices.ContainsFunc(s.History(leasesResource), func(rev *apisim.Revision) bool {
+		erased := slices.ContainsFunc(s.History(leasesResource), func(rev *apiserver.Revision) bool {
 			return rev.User == "a" && rev.Before != nil && holder(rev.Before.(*coordinationv1.Lease)) == "b" &&
 				holder(rev.Object.(*coordinationv1.Lease)) == ""
 		})

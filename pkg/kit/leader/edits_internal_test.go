@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // edits is what people do to the Lease of a leader.
@@ -62,7 +62,7 @@ var edits = []struct {
 }
 
 // editLease applies an edit.
-func editLease(t *testing.T, s *apisim.Server, edit func(*coordinationv1.Lease, string), standby string) {
+func editLease(t *testing.T, s *apiserver.Server, edit func(*coordinationv1.Lease, string), standby string) {
 	t.Helper()
 	if edit == nil {
 		if err := admin(s).Delete(t.Context(), testLease, metav1.DeleteOptions{}); err != nil {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 func TestAStandbyReadsButDoesNotWrite(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAStandbyReadsButDoesNotWrite(t *testing.T) {
 
 func TestAMissingLeaseIsCreatedWithoutAHolderAndTakenAfterTheLeaseDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
+		s := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases())
 		a := start(t, s, "a", defaultSettings)
 		b := start(t, s, "b", defaultSettings)
 		synctest.Wait()
@@ -81,7 +81,7 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 			}
 		})
 		within(t, a.leading)
-		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			response, err := next()
 			if r.User == "a" && isReleased(storedLease(s)) && a.leads() {
 				t.Error("the Lease is released while the gate is open")
@@ -121,7 +121,7 @@ func TestAStandbyIsNotElectedByAStop(t *testing.T) {
 		within(t, a.leading)
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Minute)
-		s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if r.User == "b" {
 				t.Errorf("a standby sends at its end: %s", r)
 			}

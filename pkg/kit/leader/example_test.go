@@ -11,13 +11,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"example.com/foo-controller/pkg/kit/leader"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A controller whose writes pass the gate. In a cluster, config comes from rest.InClusterConfig, and the Lease needs no
 // namespace.
 func Example() {
-	server := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
+	server := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases())
 	config := server.Config("controller")
 	if err := server.Load(releasedLease()); err != nil {
 		fmt.Println(err)

@@ -7,13 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // judge counts what the history of the server shows.
 func (p *phase) judge() {
 	p.judgeWrites()
-	owner, last := "", (*apisim.Revision)(nil)
+	owner, last := "", (*apiserver.Revision)(nil)
 	for _, rev := range p.server.History(coordinationv1.SchemeGroupVersion.WithResource("leases")) {
 		if rev.Type == watch.Deleted {
 			owner, last = "", nil
@@ -30,7 +30,7 @@ func (p *phase) judge() {
 }
 
 // judgeTaking judges the write of a process that was not the owner of the Lease.
-func (p *phase) judgeTaking(last, rev *apisim.Revision) {
+func (p *phase) judgeTaking(last, rev *apiserver.Revision) {
 	before, after := last.Object.(*coordinationv1.Lease), rev.Object.(*coordinationv1.Lease)
 	if holder(before) != "" && holder(after) == "" {
 		p.result.erased++
@@ -42,7 +42,7 @@ func (p *phase) judgeTaking(last, rev *apisim.Revision) {
 
 // ownerAfter returns the user that owns the Lease after a change: the process that has taken it, until somebody else
 // enters another holder.
-func ownerAfter(owner string, rev *apisim.Revision) string {
+func ownerAfter(owner string, rev *apiserver.Revision) string {
 	before, after := "", holder(rev.Object.(*coordinationv1.Lease))
 	if rev.Before != nil {
 		before = holder(rev.Before.(*coordinationv1.Lease))

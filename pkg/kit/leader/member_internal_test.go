@@ -17,7 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 var (
@@ -32,9 +32,9 @@ var defaultSettings = Config{
 }
 
 // newServer returns a server with a Lease that was released, so that the first process takes it at once.
-func newServer(t *testing.T) *apisim.Server {
+func newServer(t *testing.T) *apiserver.Server {
 	t.Helper()
-	s := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
+	s := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases())
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: testLease, UID: "first"}, Spec: released(7),
 	}
@@ -58,7 +58,7 @@ type member struct {
 }
 
 // start starts a member. The work of its leadership is to wait for the end.
-func start(t *testing.T, s *apisim.Server, user string, c Config) *member {
+func start(t *testing.T, s *apiserver.Server, user string, c Config) *member {
 	t.Helper()
 	return startWith(t, newProcess(s, user), c, klog.New(nil), func() {})
 }
@@ -113,7 +113,7 @@ func (m *member) write(t *testing.T, name string) error {
 func (m *member) leads() bool { return m.elector.gate.open() }
 
 // storedLease returns the Lease, nil if it does not exist.
-func storedLease(s *apisim.Server) *coordinationv1.Lease {
+func storedLease(s *apiserver.Server) *coordinationv1.Lease {
 	obj := s.Object(leasesResource, testNamespace, testLease)
 	if obj == nil {
 		return nil
@@ -122,19 +122,19 @@ func storedLease(s *apisim.Server) *coordinationv1.Lease {
 }
 
 // lastWrite returns when the Lease was last written.
-func lastWrite(s *apisim.Server) time.Time {
+func lastWrite(s *apiserver.Server) time.Time {
 	history := s.History(leasesResource)
 	return history[len(history)-1].Time
 }
 
 // admin returns a client for people who edit the Lease.
-func admin(s *apisim.Server) coordinationv1client.LeaseInterface {
+func admin(s *apiserver.Server) coordinationv1client.LeaseInterface {
 	return coordinationv1client.NewForConfigOrDie(s.Config("admin")).Leases(testNamespace)
 }
 
 // forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while now is true.
-func forbidLeases(s *apisim.Server, now *atomic.Bool, verbs ...string) {
-	s.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func forbidLeases(s *apiserver.Server, now *atomic.Bool, verbs ...string) {
+	s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		if r.Resource == leasesResource && now.Load() && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
 			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
 		}
@@ -147,8 +147,8 @@ const betweenRenewals = time.Minute + 100*time.Millisecond
 
 // editBeforeUpdate returns an interceptor that edits the Lease immediately before the next update is executed.
 func editBeforeUpdate(edited *bool, edit func()) func(
-	*apisim.Request, func() (*http.Response, error)) (*http.Response, error) {
-	return func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	*apiserver.Request, func() (*http.Response, error)) (*http.Response, error) {
+	return func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		if r.Resource == leasesResource && r.Verb == "update" && r.User != "admin" && !*edited {
 			*edited = true
 			edit()

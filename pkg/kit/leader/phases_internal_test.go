@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 var (
@@ -45,7 +45,7 @@ var durations = []struct{ lease, deadline, retry time.Duration }{
 type phase struct {
 	t                      *testing.T
 	random                 *rand.Rand
-	server                 *apisim.Server
+	server                 *apiserver.Server
 	lease, deadline, retry time.Duration
 	candidate              candidate
 
@@ -130,7 +130,7 @@ func playPhase(t *testing.T, seed uint64, c candidate) (got result) {
 		d := durations[seed%uint64(len(durations))]
 		p := &phase{
 			t: t, random: rand.New(rand.NewPCG(seed, 9)), candidate: c,
-			server: apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases()),
+			server: apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases()),
 			lease:  d.lease, deadline: d.deadline, retry: d.retry,
 		}
 		p.play()

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A fault is something that happens to a process for some time.
@@ -38,7 +38,7 @@ const (
 // A process is one of the simulated processes. It is the connection of its clients, and has its faults.
 type process struct {
 	user   string
-	server *apisim.Server
+	server *apiserver.Server
 	next   http.RoundTripper
 
 	mu         sync.Mutex
@@ -54,7 +54,7 @@ type process struct {
 	open     func() bool // Whether it may write now.
 }
 
-func newProcess(server *apisim.Server, user string) *process {
+func newProcess(server *apiserver.Server, user string) *process {
 	config := server.Config(user)
 	return &process{user: user, server: server, next: config.Transport, open: func() bool { return false }}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // newLog returns a logger, and a function that returns the messages since its last call. The function waits until
@@ -157,7 +157,7 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 // Taking a Lease is a race, and to lose it is no failure.
 func TestConflictsAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := apisim.New(apisim.Namespaces(), apisim.ConfigMaps(), apisim.Leases())
+		s := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases())
 		logger, log := newLog()
 		var members []*member
 		for _, user := range []string{"a", "b", "c"} {

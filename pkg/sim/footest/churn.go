@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // SimulateChurn checks that the controller keeps nothing of Foos that are gone: Foos of all kinds are created and
@@ -23,11 +23,11 @@ import (
 func SimulateChurn(t *testing.T, newRunner NewRunner, controller func() any, foos int, without ...string) {
 	WithoutErrorDelays(t)
 	inNeighbourhood(t, newRunner, func(n *neighbourhood) {
-		go apisim.RunGarbageCollector(n.ctx, n.api, 10*time.Millisecond)
-		go apisim.RunDeployments(n.ctx, n.api, apisim.Rollouts{
+		go apiserver.RunGarbageCollector(n.ctx, n.api, 10*time.Millisecond)
+		go apiserver.RunDeployments(n.ctx, n.api, apiserver.Rollouts{
 			Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
 		})
-		n.api.Admit(func(a *apisim.Admission) error {
+		n.api.Admit(func(a *apiserver.Admission) error {
 			if a.Operation != "CREATE" || a.Resource != deploymentResource || !strings.HasPrefix(a.Name, "refused") {
 				return nil
 			}
@@ -118,7 +118,7 @@ func (n *neighbourhood) churn(cohort string, foos int) {
 
 // heap returns the size of the heap. The simulated API server drops its history before.
 func (n *neighbourhood) heap() uint64 {
-	for _, obj := range n.api.Objects(apisim.Events().Resource) {
+	for _, obj := range n.api.Objects(apiserver.Events().Resource) {
 		m := obj.(object)
 		n.must(n.kube.EventsV1().Events(m.GetNamespace()).Delete(n.ctx, m.GetName(), metav1.DeleteOptions{}))
 	}

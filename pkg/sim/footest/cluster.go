@@ -18,13 +18,13 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A cluster is the simulated API server of a scenario, with the Foos and Deployments of one namespace. It serves the
 // requests of users unchanged. It describes the requests of a controller for the output, and may refuse or lose them.
 type cluster struct {
-	*apisim.Server
+	*apiserver.Server
 	// users are the clients of everybody except the controllers, by resource.
 	users map[string]rest.Interface
 	// refusals answer requests of controllers in place of the API server.
@@ -48,13 +48,13 @@ func newCluster() *cluster {
 	foos := FooKind()
 	// Foos may have been stored before there were rules. A scale has rules of its own.
 	foos.Validate, foos.ValidateStatus, foos.Scale = nil, nil, nil
-	c := &cluster{Server: apisim.New(foos, apisim.Deployments())}
+	c := &cluster{Server: apiserver.New(foos, apiserver.Deployments())}
 	const user = "user"
 	c.users = map[string]rest.Interface{
 		foosResource:        clientset.NewForConfigOrDie(c.Config(user)).SamplecontrollerV1alpha1().RESTClient(),
 		deploymentsResource: kubernetes.NewForConfigOrDie(c.Config(user)).AppsV1().RESTClient(),
 	}
-	c.Admit(func(a *apisim.Admission) error {
+	c.Admit(func(a *apiserver.Admission) error {
 		dep, ok := a.Object.(*appsv1.Deployment)
 		if !ok || a.User == user {
 			return nil
@@ -78,7 +78,7 @@ func (c *cluster) deployment(name string) *appsv1.Deployment {
 }
 
 // changes returns the changes that a watch sends, in order.
-func (c *cluster) changes() []*apisim.Revision { return c.History(fooResource, deploymentResource) }
+func (c *cluster) changes() []*apiserver.Revision { return c.History(fooResource, deploymentResource) }
 
 // add creates an object as a user does.
 func (c *cluster) add(resource string, obj object) error {
@@ -112,14 +112,14 @@ func (c *cluster) delete(resource, name string, foreground bool) error {
 // collectGarbage lets the garbage collector work until it has nothing left to do.
 func (c *cluster) collectGarbage() {
 	ctx, stop := context.WithCancel(context.Background())
-	go apisim.RunGarbageCollector(ctx, c.Server, 0)
+	go apiserver.RunGarbageCollector(ctx, c.Server, 0)
 	synctest.Wait()
 	stop()
 	synctest.Wait()
 }
 
 // serve answers r, and adds the error of the answer to its line.
-func (c *cluster) serve(from *apisim.Request, r *request) (*http.Response, error) {
+func (c *cluster) serve(from *apiserver.Request, r *request) (*http.Response, error) {
 	refused := c.refused(r)
 	if refused == nil {
 		return c.execute(r)

@@ -23,7 +23,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A controllerUnderTest is one running controller with its caches. No informer runs: updateCaches does their work.
@@ -93,7 +93,9 @@ func (c *controllerUnderTest) line(format string, args ...any) string {
 }
 
 // serve answers a request of the controller.
-func (c *controllerUnderTest) serve(from *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (c *controllerUnderTest) serve(
+	from *apiserver.Request, next func() (*http.Response, error),
+) (*http.Response, error) {
 	r := c.env.cluster.describe(from, next)
 	c.env.onRequest(c.env, r)
 	if r.flaw != nil {
@@ -122,14 +124,14 @@ func (c *controllerUnderTest) updateCaches() {
 
 // behind reports whether a paused cache has not seen all changes.
 func (c *controllerUnderTest) behind() bool {
-	return slices.ContainsFunc(c.env.cluster.changes(), func(change *apisim.Revision) bool {
+	return slices.ContainsFunc(c.env.cluster.changes(), func(change *apiserver.Revision) bool {
 		cached := c.caches[change.Resource.Resource]
 		return cached.paused && change.Version > cached.version
 	})
 }
 
 // apply does what an informer does with a watch event.
-func (c *controllerUnderTest) apply(cached *cacheUnderTest, change *apisim.Revision) {
+func (c *controllerUnderTest) apply(cached *cacheUnderTest, change *apiserver.Revision) {
 	obj, deleted := c.cachedCopy(change.Object), change.Type == watch.Deleted
 	had, _, _ := cached.store.GetByKey(cache.MetaObjectToName(obj).String())
 	before, _ := had.(metav1.Object)

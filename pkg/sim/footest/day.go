@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // SimulateDay simulates a day in which users edit Foos at random, each Foo six times on average. Requests do not fail,
@@ -22,7 +22,7 @@ func SimulateDay(t *testing.T, newRunner NewRunner, foos int) {
 			t.Fatal(err)
 		}
 		edits := 6 * foos
-		apisim.RunUser(s.ctx, s.api, apisim.User{
+		apiserver.RunUser(s.ctx, s.api, apiserver.User{
 			Name: usersName, Rand: rand.New(rand.NewSource(1)), Edits: u.choices(),
 			Pause: 24 * time.Hour / time.Duration(edits), Times: edits,
 		})

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A request is a request of a controller.
@@ -32,7 +32,7 @@ type request struct {
 }
 
 // describe describes a request of a controller.
-func (c *cluster) describe(from *apisim.Request, next func() (*http.Response, error)) *request {
+func (c *cluster) describe(from *apiserver.Request, next func() (*http.Response, error)) *request {
 	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next, body: from.Body}
 	switch from.Verb + from.Subresource {
 	case "get":
@@ -56,7 +56,7 @@ func (c *cluster) describe(from *apisim.Request, next func() (*http.Response, er
 	return r
 }
 
-func (r *request) describeCreate(from *apisim.Request) error {
+func (r *request) describeCreate(from *apiserver.Request) error {
 	dep := &appsv1.Deployment{}
 	if err := decodeInto(from.Body, dep); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *request) describeCreate(from *apisim.Request) error {
 	return nil
 }
 
-func (r *request) describeDelete(from *apisim.Request) error {
+func (r *request) describeDelete(from *apiserver.Request) error {
 	r.line = "delete deployment " + r.name
 	options := &metav1.DeleteOptions{}
 	if err := decodeInto(from.Body, options); err != nil {
@@ -83,7 +83,7 @@ func (r *request) describeDelete(from *apisim.Request) error {
 }
 
 // describePatch shows each field of a patch, with its value in the stored Deployment and in the patch.
-func (c *cluster) describePatch(r *request, from *apisim.Request) error {
+func (c *cluster) describePatch(r *request, from *apiserver.Request) error {
 	have, want := map[string]string{}, map[string]string{}
 	var patch any
 	if err := json.Unmarshal(from.Body, &patch); err != nil {
@@ -163,7 +163,7 @@ func describeOwner(ref map[string]any) string {
 
 // describeStatusUpdate describes a write of a status in one line. If the conditions do not change, the line has the
 // other fields that change.
-func (c *cluster) describeStatusUpdate(r *request, from *apisim.Request) error {
+func (c *cluster) describeStatusUpdate(r *request, from *apiserver.Request) error {
 	r.verb = "status"
 	foo := &v1alpha1.Foo{}
 	if err := decodeInto(from.Body, foo); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // An env is where a scenario is played: a cluster, and one controller or more.
@@ -52,7 +52,7 @@ func newEnv(ctx context.Context, how player) *env {
 func (e *env) startOver() {
 	e.controllers = nil
 	e.cluster = newCluster()
-	e.cluster.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	e.cluster.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		for _, c := range e.controllers {
 			if r.User == controllerName+c.name {
 				return c.serve(r, next)

@@ -13,7 +13,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // TestInvariantsNoticeWrongWrites checks that a simulation fails if the controller makes a write that it must not make.
@@ -72,19 +72,19 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 			}
 			i := &invariants{
 				lag:         time.Minute,
-				foos:        map[types.UID][]*apisim.Revision{},
+				foos:        map[types.UID][]*apiserver.Revision{},
 				generations: map[types.UID]int64{"deployment-uid": 2},
 				observed:    map[types.UID]int64{},
 			}
 			began := time.Unix(1e9, 0)
-			change := &apisim.Revision{Time: began, Type: watch.Modified, Object: newFoo(test.foo), User: "somebody"}
+			change := &apiserver.Revision{Time: began, Type: watch.Modified, Object: newFoo(test.foo), User: "somebody"}
 			if test.deleted {
 				change.Type = watch.Deleted
 			}
 			if problem := i.foo(change); problem != "" {
 				t.Errorf("the Foo: %s", problem)
 			}
-			write := &apisim.Revision{
+			write := &apiserver.Revision{
 				Time: began.Add(time.Hour), Type: test.write, Object: deployment(test.edit), User: controllerName,
 			}
 			if test.soon {

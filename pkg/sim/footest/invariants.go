@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // notConverged returns the violations of the final state: each Foo owns exactly one Deployment, which has the fields
@@ -74,7 +74,7 @@ func difference(foo *v1alpha1.Foo, owned []*appsv1.Deployment) string {
 func (s *simulation) violations() []string {
 	i := &invariants{
 		lag:  s.lag,
-		foos: map[types.UID][]*apisim.Revision{}, generations: map[types.UID]int64{}, observed: map[types.UID]int64{},
+		foos: map[types.UID][]*apiserver.Revision{}, generations: map[types.UID]int64{}, observed: map[types.UID]int64{},
 	}
 	var wrong []string
 	for _, rev := range s.api.History(fooResource, deploymentResource) {
@@ -92,13 +92,13 @@ func (s *simulation) violations() []string {
 // invariants check the history of a simulation, revision by revision.
 type invariants struct {
 	lag         time.Duration
-	foos        map[types.UID][]*apisim.Revision
+	foos        map[types.UID][]*apiserver.Revision
 	generations map[types.UID]int64 // The generations that Deployments were written for.
 	observed    map[types.UID]int64 // The generations that statuses of Foos were written for.
 }
 
 // foo returns the invariant that a change of a Foo violates, or "".
-func (i *invariants) foo(rev *apisim.Revision) string {
+func (i *invariants) foo(rev *apiserver.Revision) string {
 	foo := rev.Object.(*v1alpha1.Foo)
 	i.foos[foo.UID] = append(i.foos[foo.UID], rev)
 	if rev.User != controllerName {
@@ -116,7 +116,7 @@ func (i *invariants) foo(rev *apisim.Revision) string {
 }
 
 // deployment returns the invariant that a change of a Deployment violates, or "".
-func (i *invariants) deployment(rev *apisim.Revision) string {
+func (i *invariants) deployment(rev *apiserver.Revision) string {
 	dep := rev.Object.(*appsv1.Deployment)
 	if rev.User != controllerName {
 		return ""
@@ -136,7 +136,7 @@ func (i *invariants) deployment(rev *apisim.Revision) string {
 
 // unwanted returns why a Foo did not ask for a change of its Deployment. changes are the revisions of the Foo. It
 // returns "" if the Foo asked for the change, or if the Foo changed just before.
-func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, changes []*apisim.Revision) string {
+func (i *invariants) unwanted(rev *apiserver.Revision, dep *appsv1.Deployment, changes []*apiserver.Revision) string {
 	// A deletion follows a live read, but may be retried a few times after that read.
 	const sinceRead = 10 * time.Second
 	known, deleted := i.lag, rev.Type == watch.Deleted
@@ -162,7 +162,7 @@ func (i *invariants) unwanted(rev *apisim.Revision, dep *appsv1.Deployment, chan
 }
 
 // specSince returns when a Foo got its current spec, or was deleted. changes are the revisions of the Foo.
-func specSince(changes []*apisim.Revision) time.Time {
+func specSince(changes []*apiserver.Revision) time.Time {
 	last := changes[len(changes)-1]
 	if last.Type == watch.Deleted {
 		return last.Time

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 const (
@@ -29,12 +29,12 @@ type object interface {
 // FooKind returns Foos as the CustomResourceDefinition defines them, with its validation. A test with Foos that were
 // stored before validation existed sets Validate, ValidateStatus and Scale to nil. The conformance test compares this
 // kind with a real API server that has the CustomResourceDefinition.
-func FooKind() apisim.Kind {
-	return apisim.Kind{
+func FooKind() apiserver.Kind {
+	return apiserver.Kind{
 		Resource: fooResource, Kind: "Foo", Object: &v1alpha1.Foo{},
 		Status: true, ShortNames: []string{"fo"},
 		Strict: func(obj runtime.Object) runtime.Object { return (*strictFoo)(obj.(*v1alpha1.Foo)) },
-		Scale: &apisim.Scale{
+		Scale: &apiserver.Scale{
 			SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".status.selector",
 		},
 		Default: setDefaultConditions, Validate: validateFoo, ValidateStatus: validateFooStatus,

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // Limits are the most that a controller may need.
@@ -42,7 +42,7 @@ func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
 		s := newSimulation(newRunner, workers)
 		s.api.KeepTrace(0) // It would keep objects in memory.
 		deploymentController, stopDeployments := context.WithCancel(s.ctx)
-		go apisim.RunDeployments(deploymentController, s.api, apisim.Rollouts{
+		go apiserver.RunDeployments(deploymentController, s.api, apiserver.Rollouts{
 			Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
 		})
 		for i := range foos {
@@ -84,7 +84,7 @@ func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
 }
 
 // liveHeap returns the size of the heap after a collection. The simulated API server drops its history before.
-func liveHeap(api *apisim.Server) int {
+func liveHeap(api *apiserver.Server) int {
 	api.Compact()
 	synctest.Wait()
 	runtime.GC()

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // SimulateNeighbours checks that problems in one namespace do not delay the Foos of another one. Each problem lasts
@@ -87,7 +87,7 @@ type attempts struct {
 // refuse lets a quota refuse every Deployment of the tenant.
 func (n *neighbourhood) refuse() *attempts {
 	tries := &attempts{last: map[string]time.Time{}}
-	n.api.Admit(func(a *apisim.Admission) error {
+	n.api.Admit(func(a *apiserver.Admission) error {
 		if a.Operation != "CREATE" || a.Resource != deploymentResource || a.Namespace != tenant {
 			return nil
 		}
@@ -168,7 +168,7 @@ func (n *neighbourhood) hang(namespaces, foos int, d time.Duration) {
 		hangs[name] = true
 		n.createNamespaces(name)
 	}
-	n.api.Admit(func(a *apisim.Admission) error {
+	n.api.Admit(func(a *apiserver.Admission) error {
 		if a.Operation != "CREATE" || a.Resource != deploymentResource || !hangs[a.Namespace] {
 			return nil
 		}

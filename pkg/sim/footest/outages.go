@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // An outage interrupts the watch of Deployments. When it ends, the watch gets 410, because the API server was restarted
@@ -20,7 +20,7 @@ type outage struct {
 	down, lost atomic.Bool
 }
 
-func (o *outage) intercept(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (o *outage) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	if r.User != controllerName || r.Resource.Resource != deploymentsResource {
 		return next()
 	}
@@ -35,7 +35,7 @@ func (o *outage) intercept(r *apisim.Request, next func() (*http.Response, error
 	return answer, err
 }
 
-func (o *outage) event(w *apisim.Watch, e apisim.Event) error {
+func (o *outage) event(w *apiserver.Watch, e apiserver.Event) error {
 	isOurs := w.User == controllerName && w.Resource.Resource == deploymentsResource
 	if o.down.Load() && isOurs && e.Type != watch.Bookmark {
 		return errLost
@@ -111,7 +111,7 @@ func (o *outage) duringACreate() {
 	o.stopController()
 	o.deleteDeployment()
 	var ended atomic.Bool
-	o.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	o.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		isCreate := r.User == controllerName && r.Verb == "create" && r.Resource == deploymentResource
 		if !isCreate || ended.Swap(true) {
 			return next()

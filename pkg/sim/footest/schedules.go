@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // SimulateSchedules runs schedules, and logs how many it ran per second.
@@ -64,14 +64,14 @@ func schedule(t *testing.T, newRunner NewRunner, seed int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := apisim.User{
+	user := apiserver.User{
 		Name: usersName, Rand: rand.New(rand.NewSource(seed)), Edits: u.choices(),
 		Pause: 2 * time.Second, Times: 5,
 	}
-	apisim.RunUser(s.ctx, s.api, user)
+	apiserver.RunUser(s.ctx, s.api, user)
 	s.restart(t)
 	faults.restartServer()
-	apisim.RunUser(s.ctx, s.api, user)
+	apiserver.RunUser(s.ctx, s.api, user)
 	s.checkEnd(t, u, 10*time.Minute)
 }
 
@@ -128,7 +128,7 @@ func (f *faults) happens(random *rand.Rand) bool {
 }
 
 // request delays the requests of the controller and lets some of them fail.
-func (f *faults) request(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *faults) request(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	if r.User != controllerName {
 		return next()
 	}
@@ -156,7 +156,7 @@ func (f *faults) request(r *apisim.Request, next func() (*http.Response, error))
 }
 
 // watch answers the request for a watch, or for the list before it.
-func (f *faults) watch(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *faults) watch(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	f.mu.Lock()
 	resource := r.Resource.Resource
 	isDown := time.Now().Before(f.downUntil[resource])
@@ -198,7 +198,7 @@ func (f *faults) restartServer() {
 }
 
 // event delays watch events, mostly a little, sometimes by seconds, and breaks some watches.
-func (f *faults) event(w *apisim.Watch, e apisim.Event) error {
+func (f *faults) event(w *apiserver.Watch, e apiserver.Event) error {
 	if w.User != controllerName || e.Type == watch.Bookmark {
 		return nil
 	}

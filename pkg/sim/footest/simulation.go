@@ -24,13 +24,13 @@ import (
 	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // A simulation is a simulated cluster in which the controller runs. As in main, the controller has the clients, the
 // informers and the queue of client-go. Everything runs in a bubble of testing/synctest.
 type simulation struct {
-	api *apisim.Server
+	api *apiserver.Server
 	ctx context.Context
 	// newRunner makes a controller. It runs with this number of workers.
 	newRunner NewRunner
@@ -57,8 +57,8 @@ type simulation struct {
 // after a second.
 func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation {
 	s := newSimulation(newRunner, workers)
-	go apisim.RunGarbageCollector(s.ctx, s.api, 10*time.Millisecond)
-	go apisim.RunDeployments(s.ctx, s.api, apisim.Rollouts{
+	go apiserver.RunGarbageCollector(s.ctx, s.api, 10*time.Millisecond)
+	go apiserver.RunDeployments(s.ctx, s.api, apiserver.Rollouts{
 		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
 	})
 	s.runController(t)
@@ -69,7 +69,7 @@ func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation
 func newSimulation(newRunner NewRunner, workers int) *simulation {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
 	s := &simulation{
-		api: apisim.New(apisim.Namespaces(), FooKind(), apisim.Deployments(), apisim.Events()),
+		api: apiserver.New(apiserver.Namespaces(), FooKind(), apiserver.Deployments(), apiserver.Events()),
 		ctx: ctx, cancel: cancel, newRunner: newRunner, workers: workers,
 		lag: time.Second, writes: map[string]int{},
 	}
@@ -138,7 +138,7 @@ func (s *simulation) runController(t testing.TB) {
 
 // count counts the writes of the controller. A write that succeeds and changes nothing is needless. Events do not count
 // as needless, because client-go decides when it updates a series of equal events.
-func (s *simulation) count(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (s *simulation) count(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 	answer, err := next()
 	if r.User != controllerName || r.HTTP.Method == http.MethodGet {
 		return answer, err

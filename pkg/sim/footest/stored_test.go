@@ -14,14 +14,14 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooclient "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
 // newServer returns a simulated API server with Foos, and a client.
-func newServer(t *testing.T) (*apisim.Server, fooclient.FooInterface, rest.Interface) {
+func newServer(t *testing.T) (*apiserver.Server, fooclient.FooInterface, rest.Interface) {
 	t.Helper()
-	server := apisim.New(footest.FooKind())
+	server := apiserver.New(footest.FooKind())
 	client := clientset.NewForConfigOrDie(server.Config("user")).SamplecontrollerV1alpha1()
 	return server, client.Foos("default"), client.RESTClient()
 }

@@ -15,7 +15,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooclient "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // usersName is the user name of all users at the API server.
@@ -63,7 +63,7 @@ func newUsers(s *simulation, foos int) (*users, error) {
 		samples:     clientset.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Foos(namespace),
 		deployments: kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace),
 	}
-	s.api.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	s.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		answer, err := next()
 		if r.User == usersName {
 			u.changed = u.changed || len(r.Committed()) > 0
@@ -78,7 +78,7 @@ func newUsers(s *simulation, foos int) (*users, error) {
 	return u, nil
 }
 
-// choices returns the edits as functions for [apisim.RunUser].
+// choices returns the edits as functions for [apiserver.RunUser].
 func (u *users) choices() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
 	var choices []func(context.Context, *rest.Config, *rand.Rand) error
 	for _, what := range weightedEdits {

@@ -1,6 +1,6 @@
 // Package simtest is for the tests of a controller on the simulated API server: which writes it sent, whether its role
-// permits its requests, whether it changed cached objects, and which events it recorded. Like package apisim, it is for
-// controllers of any kind.
+// permits its requests, whether it changed cached objects, and which events it recorded. Like package apiserver, it is
+// for controllers of any kind.
 package simtest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // The handlers of errors delay who calls them, and compare real times with the virtual ones of a test: in a bubble, an
@@ -43,9 +43,9 @@ type Writes struct {
 
 // RecordWrites records the writes of a user from now on, each as a text such as "update deployments/status web". A
 // write that is a key of fails is refused with its error.
-func RecordWrites(server *apisim.Server, user string, fails map[string]error) *Writes {
+func RecordWrites(server *apiserver.Server, user string, fails map[string]error) *Writes {
 	w := &Writes{fails: fails}
-	server.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	server.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		if r.User != user || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 			return next()
 		}
@@ -74,12 +74,12 @@ func (w *Writes) Take() []string {
 }
 
 // resourceOf returns the resource of a request, with its subresource.
-func resourceOf(r *apisim.Request) string {
+func resourceOf(r *apiserver.Request) string {
 	return strings.TrimSuffix(r.Resource.Resource+"/"+r.Subresource, "/")
 }
 
 // nameOf returns the name of the object that a write is about. That of a create is only in the object.
-func nameOf(r *apisim.Request) string {
+func nameOf(r *apiserver.Request) string {
 	if r.Name != "" {
 		return r.Name
 	}
@@ -96,13 +96,13 @@ func nameOf(r *apisim.Request) string {
 // Authorize refuses the requests of a user that no rule permits, as RBAC does with the rules of a role. unused returns
 // the permissions that no request needed, each as a text such as "update deployments.apps/status", sorted. Names of
 // objects and wildcards in rules are not supported.
-func Authorize(server *apisim.Server, user string, rules []rbacv1.PolicyRule) (unused func() []string) {
+func Authorize(server *apiserver.Server, user string, rules []rbacv1.PolicyRule) (unused func() []string) {
 	var mu sync.Mutex
 	isUsed := map[string]bool{}
 	for _, permission := range Permissions(rules) {
 		isUsed[permission] = false
 	}
-	server.Intercept(func(r *apisim.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	server.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
 		if r.User != user {
 			return next()
 		}
@@ -179,7 +179,7 @@ func Cached(informers ...cache.SharedIndexInformer) (changed func() []string) {
 
 // Condition returns the status and the reason of a condition of a stored object, such as "False/NotOwned", and nothing
 // if there is no such object or condition.
-func Condition(server *apisim.Server, gvr schema.GroupVersionResource, namespace, name, condition string) string {
+func Condition(server *apiserver.Server, gvr schema.GroupVersionResource, namespace, name, condition string) string {
 	stored := server.Object(gvr, namespace, name)
 	if stored == nil {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"example.com/foo-controller/pkg/sim/apisim"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 func configMap(name string) *corev1.ConfigMap {
@@ -25,7 +25,7 @@ func configMap(name string) *corev1.ConfigMap {
 
 // The name of a new object is in its body, as protobuf or as JSON.
 func TestRecordWrites(t *testing.T) {
-	server := apisim.New(apisim.ConfigMaps(), apisim.Deployments())
+	server := apiserver.New(apiserver.ConfigMaps(), apiserver.Deployments())
 	refused := apierrors.NewConflict(corev1.Resource("configmaps"), "b", errors.New("planted"))
 	writes := RecordWrites(server, "alice", map[string]error{"create configmaps b": refused})
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
@@ -58,12 +58,12 @@ func TestRecordWrites(t *testing.T) {
 	}
 }
 
-func clientOf(server *apisim.Server, user string) kubernetes.Interface {
+func clientOf(server *apiserver.Server, user string) kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(rest.CopyConfig(server.Config(user)))
 }
 
 func TestAuthorize(t *testing.T) {
-	server := apisim.New(apisim.ConfigMaps())
+	server := apiserver.New(apiserver.ConfigMaps())
 	unused := Authorize(server, "alice", []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments/status"}, Verbs: []string{"update"}},
@@ -85,7 +85,7 @@ func TestAuthorize(t *testing.T) {
 
 func TestCachedReturnsWhatWasModified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := apisim.New(apisim.ConfigMaps())
+		server := apiserver.New(apiserver.ConfigMaps())
 		if err := server.Load(configMap("a"), configMap("b")); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestCachedReturnsWhatWasModified(t *testing.T) {
 }
 
 func TestCondition(t *testing.T) {
-	server, gvr := apisim.New(apisim.Deployments()), appsv1.SchemeGroupVersion.WithResource("deployments")
+	server, gvr := apiserver.New(apiserver.Deployments()), appsv1.SchemeGroupVersion.WithResource("deployments")
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}
 	deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: "Available", Status: "True", Reason: "Enough"}}
 	if err := server.Load(deployment); err != nil {

@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required.
+//
+// A kind whose Go type comes with Kubernetes, from a package such as k8s.io/api/apps/v1, behaves like the built-in
+// kind. Every other kind behaves like that of a CustomResourceDefinition: JSON and YAML only, no strategic merge patch,
+// no update without a resourceVersion, a status write changes only the status, the generation counts every change
+// outside metadata and status.
+//
+// All functions must be
+// free of side effects, because the server may call them again for a request if another request changes the object
+// meanwhile. The functions in Fields must not use the server, because the server calls them with its lock held.
+type Kind struct {
+	Resource schema.GroupVersionResource // As in a path, such as apps/v1, deployments.
+	Kind     string                      // As in an object, such as Deployment.
+	// Object is an empty object of the Go type, a pointer to a struct with JSON tags, or an
+	// *unstructured.Unstructured. Fields that the type does not have are pruned, with a warning.
+	Object runtime.Object
+
+	// Strict returns obj as a type without UnmarshalJSON. A type whose UnmarshalJSON accepts what it cannot decode
+	// needs it, because a real server refuses such requests.
+	Strict func(obj runtime.Object) runtime.Object
+
+	ClusterScoped bool   // Its objects have no namespace.
+	Status        bool   // It has a status subresource, and other writes do not change the status.
+	Scale         *Scale // It has a scale subresource.
+
+	// The other names in discovery. The default of Singular is Kind in lower case, that of ListKind is Kind+"List".
+	Singular, ListKind     string
+	ShortNames, Categories []string
+
+	// Default sets the defaults of an object that was received or is about to be stored.
+	Default func(obj runtime.Object)
+	// PrepareCreate changes an object that is about to be created, before it is validated.
+	PrepareCreate func(obj runtime.Object)
+	// PrepareUpdate changes an object that is about to replace old, before it is validated.
+	PrepareUpdate func(obj, old runtime.Object)
+	// PrepareStatus changes an object that was sent to the status subresource. It runs after the spec was copied from
+	// old. It is not called for a custom resource, for which everything except the status is copied from old.
+	PrepareStatus func(obj, old runtime.Object)
+	// NewGeneration reports whether an update outside the status subresource starts a new generation. The default of a
+	// custom resource is every change outside metadata and status. The default of other kinds with a status subresource
+	// is every change of the spec. Otherwise the generation stays 0.
+	NewGeneration func(obj, old runtime.Object) bool
+	// Validate returns the errors of an object that is about to replace old, or to be created if old is nil. The
+	// server validates the metadata itself.
+	Validate func(obj, old runtime.Object) field.ErrorList
+	// ValidateStatus does the same at the status subresource. For a custom resource, nil means Validate.
+	ValidateStatus func(obj, old runtime.Object) field.ErrorList
+	// ValidateName validates a name or the prefix of a name. The default accepts DNS subdomains.
+	ValidateName validation.ValidateNameFunc
+	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace.
+	Fields map[string]func(obj runtime.Object) string
+}
+
+// A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". In custom resources, the server
+// refuses negative numbers there.
+type Scale struct {
+	SpecReplicas   string // An integer. Required.
+	StatusReplicas string // An integer. Required.
+	// Selector is a string, or, as in a Deployment, a metav1.LabelSelector. Optional.
+	Selector string
+}
+
+// A resource is a registered Kind with its objects. The lock of the Server guards the fields that can change.
+type resource struct {
+	Kind
+	traits
+	gvk  schema.GroupVersionKind
+	list schema.GroupVersionKind // Of a list.
+	gr   schema.GroupResource
+	// typePrefix is how the JSON of a built-in object begins. Real servers leave it out in lists.
+	typePrefix []byte
+	keyPrefix  string // What keys in messages about storage begin with.
+
+	live    map[string]*Revision // By key.
+	order   []string             // The keys of live in order, nil when somebody has to sort them again.
+	history []*Revision          // Every revision since the last compaction, in order.
+	dropped int64                // The newest version that was compacted away.
+	base    *link                // The link before the first change in history. Watches follow the links.
+	tail    *link                // The link of the last change in history, or base.
+	wake    chan struct{}        // Closed at the next commit. Nil if nobody waits.
+}
+
+// A link is a change in a linked list. A pointer to a link keeps all later changes in memory, so that an open watch can
+// send them after a compaction.
+type link struct {
+	revision *Revision
+	next     *link // Nil in the last.
+}
+
+func newResource(k Kind) (*resource, error) {
+	if k.Object == nil || k.Kind == "" || k.Resource.Resource == "" || k.Resource.Version == "" {
+		return nil, fmt.Errorf("kind %q of %s: Resource, Kind and Object are required", k.Kind, k.Resource)
+	}
+	if _, err := meta.Accessor(k.Object); err != nil {
+		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
+	}
+	if k.ValidateName == nil {
+		k.ValidateName = validation.NameIsDNSSubdomain
+	}
+	k.Singular = cmp.Or(k.Singular, strings.ToLower(k.Kind))
+	gv := k.Resource.GroupVersion()
+	r := &resource{
+		Kind:      k,
+		traits:    traitsOf(k),
+		list:      gv.WithKind(cmp.Or(k.ListKind, k.Kind+"List")),
+		gvk:       gv.WithKind(k.Kind),
+		gr:        k.Resource.GroupResource(),
+		keyPrefix: "/registry/" + k.Resource.Resource + "/",
+		live:      map[string]*Revision{},
+		base:      &link{},
+	}
+	r.tail = r.base
+	if r.custom {
+		r.keyPrefix = "/registry/" + k.Resource.Group + "/" + k.Resource.Resource + "/"
+		return r, nil
+	}
+	prefix, err := json.Marshal(metav1.TypeMeta{Kind: k.Kind, APIVersion: r.gvk.GroupVersion().String()})
+	if err != nil {
+		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
+	}
+	r.typePrefix = append(bytes.TrimSuffix(prefix, []byte("}")), ',')
+	return r, nil
+}
+
+// empty returns a new, empty object of the kind.
+func (r *resource) empty() runtime.Object {
+	obj := r.Object.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(r.gvk)
+	return obj
+}
+
+func (r *resource) setDefaults(obj runtime.Object) {
+	if r.Default != nil {
+		r.Default(obj)
+	}
+}
+
+// key returns the key of a stored object. Keys sort as in a real server.
+func (r *resource) key(namespace, name string) string {
+	if r.ClusterScoped {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// listed returns the JSON of a revision as an item of a list.
+func (r *resource) listed(encoded []byte) []byte {
+	if rest, found := bytes.CutPrefix(encoded, r.typePrefix); found && len(r.typePrefix) > 0 {
+		return append([]byte("{"), rest...)
+	}
+	return encoded
+}
+
+// isNamespaces reports whether the kind is Namespace.
+func (r *resource) isNamespaces() bool {
+	return r.gr == schema.GroupResource{Resource: "namespaces"}
+}
+
+// hasSubresource reports whether the kind has a subresource. Every kind has the subresource "", the object itself.
+func (r *resource) hasSubresource(name string) bool {
+	switch name {
+	case "", "status":
+		return name == "" || r.Status
+	case "scale":
+		return r.Scale != nil
+	case "finalize":
+		return r.isNamespaces()
+	}
+	return false
+}
+
+// accessor returns the metadata of an object of a registered kind. newResource has checked that the kind has metadata.
+func accessor(obj runtime.Object) metav1.Object {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(fmt.Sprintf("apiserver: %T has no metadata: %v", obj, err))
+	}
+	return m
+}
+
+// fieldsOfPath splits a path such as ".spec.replicas".
+func fieldsOfPath(path string) []string {
+	return strings.Split(strings.TrimPrefix(path, "."), ".")
+}

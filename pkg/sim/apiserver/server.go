@@ -1,0 +1,177 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/rest"
+)
+
+// A Server is a simulated API server. It is an http.RoundTripper. It may be used concurrently and has no goroutines of
+// its own. Make one with New. A test with testing/synctest must make it inside the bubble.
+type Server struct {
+	kinds   []*resource // In the order of New.
+	byPath  map[schema.GroupVersionResource]*resource
+	scheme  *runtime.Scheme
+	strict  runtime.Serializer // Reads JSON and returns an error for unknown fields.
+	lenient runtime.Serializer // Reads JSON.
+	started time.Time
+
+	mu           sync.Mutex // Guards the fields below and the resources. It is never held during a wait.
+	version      int64      // The resourceVersion of the last change.
+	compacted    int64      // Older versions are not available.
+	keep         int64      // How many changes to keep, negative for all.
+	requests     int        // The number of requests so far.
+	uids, names  int        // How many were generated.
+	wake         chan struct{}
+	interceptors []func(*Request, func() (*http.Response, error)) (*http.Response, error)
+	onEvents     []func(*Watch, Event) error
+	mutating     []func(*Admission) error
+	validating   []func(*Admission) error
+	trace        trace
+}
+
+// New returns an API server with these kinds. It is empty except for the namespace "default", which exists if
+// Namespaces are registered. New panics if a Kind lacks a required field or is registered twice.
+func New(kinds ...Kind) *Server {
+	s := &Server{
+		byPath:  map[schema.GroupVersionResource]*resource{},
+		scheme:  runtime.NewScheme(),
+		started: time.Now(),
+		version: 1,
+	}
+	s.keep, s.trace.keep = 10_000, 1_000
+	for _, kind := range kinds {
+		r, err := newResource(kind)
+		if err != nil {
+			panic("apiserver: " + err.Error())
+		}
+		if s.byPath[r.Resource] != nil {
+			panic(fmt.Sprintf("apiserver: %s is registered twice", r.Resource))
+		}
+		s.kinds = append(s.kinds, r)
+		s.byPath[r.Resource] = r
+		if !isUnstructured(r.Object) {
+			s.scheme.AddKnownTypeWithName(r.gvk, r.Object)
+		}
+	}
+	s.scheme.AddKnownTypeWithName(scaleKind, &autoscalingv1.Scale{})
+	s.strict, s.lenient = jsonSerializer(s.scheme, true), jsonSerializer(s.scheme, false)
+	if r := s.namespaces(); r != nil {
+		s.createDefaultNamespace(r)
+	}
+	return s
+}
+
+func jsonSerializer(scheme *runtime.Scheme, strict bool) runtime.Serializer {
+	return serializerjson.NewSerializerWithOptions(serializerjson.DefaultMetaFactory, scheme, scheme,
+		serializerjson.SerializerOptions{Strict: strict})
+}
+
+func (s *Server) createDefaultNamespace(r *resource) {
+	obj := r.empty()
+	accessor(obj).SetName(metav1.NamespaceDefault)
+	by := &Request{User: "apiserver", Verb: "create", Resource: r.Resource, Name: metav1.NamespaceDefault, server: s}
+	c := &call{server: s, request: by, kind: r}
+	if _, err := c.insert(obj); err != nil {
+		panic("apiserver: create the namespace default: " + err.Error())
+	}
+}
+
+// namespaces returns the kind of namespaces, nil if it is not registered.
+func (s *Server) namespaces() *resource {
+	return s.byPath[corev1.SchemeGroupVersion.WithResource("namespaces")]
+}
+
+// RoundTrip answers a request. The body of the response to a watch blocks its reader until there is an event, the
+// context of the request ends, or the body is closed. An error comes from an interceptor or from the context.
+func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
+	user, _, _ := strings.Cut(r.UserAgent(), "/")
+	return s.roundTrip(r, user)
+}
+
+// Config returns the configuration of a client of the server. The trace and the interceptors show user with its
+// requests. The rate of its requests is not limited. The configuration may be modified.
+func (s *Server) Config(user string) *rest.Config {
+	return &rest.Config{
+		Host: "http://apiserver", Transport: &connection{server: s, user: user}, QPS: -1, UserAgent: user,
+	}
+}
+
+// A connection is the transport of one user.
+type connection struct {
+	server *Server
+	user   string
+}
+
+func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.server.roundTrip(r, c.user)
+}
+
+// Intercept adds a function that every request passes through, after the functions that were added before. The function
+// may wait, answer in place of the server with Request.Refuse, call next and return its result, call next and lose the
+// response, or call next twice, as a network that sends a request twice. No lock is held.
+func (s *Server) Intercept(f func(r *Request, next func() (*http.Response, error)) (*http.Response, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interceptors = append(slices.Clip(s.interceptors), f)
+}
+
+// InterceptEvents adds a function that is called before an event is sent on a watch, by the goroutine that reads the
+// watch. The function may wait, which delays the later events of that watch. An error breaks the watch before the event
+// is sent. No lock is held.
+func (s *Server) InterceptEvents(f func(w *Watch, e Event) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onEvents = append(slices.Clip(s.onEvents), f)
+}
+
+// Compact drops the history, as a real server does every few minutes. Afterwards, new watches and lists at older
+// versions fail with the reason Expired, and so do continue tokens. Open watches continue and send all their events.
+// But a watch that an event interceptor breaks cannot be resumed at an older version.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compactTo(s.version)
+}
+
+// KeepHistory makes the server keep the last n changes, and temporarily up to twice as many: it drops older ones as
+// Compact does. The default is 10,000. A negative n keeps all.
+func (s *Server) KeepHistory(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep = int64(n)
+	s.trimHistory()
+}
+
+// trimHistory drops the oldest changes if there are too many. The caller holds the lock.
+func (s *Server) trimHistory() {
+	if s.keep >= 0 && s.version-s.compacted > 2*s.keep {
+		s.compactTo(s.version - s.keep)
+	}
+}
+
+// compactTo drops the changes up to version. The caller holds the lock.
+func (s *Server) compactTo(version int64) {
+	s.compacted = version
+	for _, r := range s.kinds {
+		n := len(r.history) - len(r.since(version))
+		if n == 0 {
+			continue
+		}
+		r.dropped, r.history = r.history[n-1].Version, slices.Clone(r.history[n:])
+		for range n {
+			r.base = r.base.next
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// A stream is the body of the response to a watch. It has no goroutine: Read does the work.
+type stream struct {
+	server       *Server
+	kind         *resource
+	selected     *selection
+	ctx          context.Context
+	accepts      encoding
+	bookmarks    bool
+	ends         time.Time
+	nextBookmark time.Time // When the next bookmark is due.
+
+	closing sync.Once
+	closed  chan struct{}
+
+	// Only the reader uses the fields below.
+	watch       Watch
+	minVersion  int64 // The initial events wait for this version.
+	initial     bool  // The initial events are not queued yet.
+	sentVersion int64 // All events up to this version are sent or pending.
+	position    *link // The link of the last change that was queued.
+	pending     []Event
+	buffer      []byte
+	failed      bool  // The watch ends after the pending events.
+	done        error // Read returns it when the buffer is empty.
+}
+
+// begin decides where the watch starts.
+func (w *stream) begin(opts *internalversion.ListOptions, from int64) {
+	timeout := defaultWatchTimeout
+	if seconds := opts.TimeoutSeconds; seconds != nil && *seconds > 0 {
+		timeout = time.Duration(*seconds) * time.Second
+	}
+	now := time.Now()
+	w.ends = now.Add(timeout)
+	w.schedule(now)
+	if send := opts.SendInitialEvents; send != nil && *send {
+		w.initial, w.minVersion = true, from
+	}
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	w.position = w.kind.tail
+	switch {
+	case w.initial && w.minVersion <= w.server.version:
+		w.queueInitialEvents()
+	case w.initial:
+	case from == 0:
+		w.sentVersion = w.server.version // Without a version and without initial events, the watch begins now.
+	case from < w.server.compacted:
+		w.expire(from)
+	default:
+		w.position = w.kind.linkAt(from)
+	}
+}
+
+// schedule sets when the next bookmark is due.
+func (w *stream) schedule(now time.Time) {
+	w.nextBookmark = now.Add(bookmarkInterval)
+	if last := w.ends.Add(-lastBookmarkLead); last.After(now) && last.Before(w.nextBookmark) {
+		w.nextBookmark = last
+	}
+}
+
+// queueInitialEvents queues an event for each existing object, and the bookmark that ends the initial events. The
+// caller holds the lock.
+func (w *stream) queueInitialEvents() {
+	w.initial, w.sentVersion, w.position = false, w.server.version, w.kind.tail
+	for _, rev := range w.kind.sorted() {
+		if w.selected.matches(rev.Object) {
+			w.pending = append(w.pending,
+				Event{Type: watch.Added, Version: rev.Version, Object: rev.Object, revision: rev})
+		}
+	}
+	if w.bookmarks {
+		end := w.bookmark()
+		accessor(end.Object).SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		w.pending = append(w.pending, end)
+	}
+}
+
+func (w *stream) bookmark() Event {
+	obj := w.kind.empty()
+	accessor(obj).SetResourceVersion(strconv.FormatInt(w.sentVersion, 10))
+	return Event{Type: watch.Bookmark, Version: w.sentVersion, Object: obj}
+}
+
+// expire ends the watch because version was compacted.
+func (w *stream) expire(version int64) {
+	w.fail(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", version, w.server.compacted)))
+}
+
+// fail ends the watch with an error event.
+func (w *stream) fail(err error) {
+	w.pending = append(w.pending, Event{Type: watch.Error, Version: w.sentVersion, Status: statusOf(err)})
+	w.failed = true
+}
+
+// Read returns events as soon as there are some.
+func (w *stream) Read(p []byte) (int, error) {
+	for len(w.buffer) == 0 {
+		if w.done != nil {
+			w.position, w.pending = nil, nil // A client may keep the response. It must not keep all later changes.
+			return 0, w.done
+		}
+		if w.done = w.endError(); w.done != nil {
+			continue
+		}
+		if len(w.pending) > 0 {
+			w.done = w.sendNext()
+			continue
+		}
+		w.done = w.wait()
+	}
+	n := copy(p, w.buffer)
+	w.buffer = w.buffer[n:]
+	return n, nil
+}
+
+// endError returns the error that ends the watch, nil if it continues. It does not wait for pending events. But the
+// event of a failure is sent even after the timeout of the watch.
+func (w *stream) endError() error {
+	select {
+	case <-w.closed:
+		return errClosed
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	default:
+	}
+	if !w.failed && !time.Now().Before(w.ends) {
+		return io.EOF
+	}
+	return nil
+}
+
+// Close ends the watch. It may be called at any time.
+func (w *stream) Close() error {
+	w.closing.Do(func() { close(w.closed) })
+	return nil
+}
+
+// wait blocks until there is an event, or the watch ends.
+func (w *stream) wait() error {
+	if w.failed {
+		return io.EOF
+	}
+	s := w.server
+	s.mu.Lock()
+	w.queueChanges()
+	wake := nextChange(&w.kind.wake)
+	if w.initial {
+		wake = nextChange(&s.wake)
+	}
+	version := s.version
+	s.mu.Unlock()
+	if len(w.pending) > 0 {
+		return nil
+	}
+	now := time.Now()
+	if !now.Before(w.ends) {
+		return io.EOF
+	}
+	due := w.due(now)
+	timer := time.NewTimer(due)
+	defer timer.Stop()
+	select {
+	case <-wake:
+	case <-timer.C:
+		w.timedOut(version)
+	case <-w.closed:
+		return errClosed
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	}
+	return nil
+}
+
+// errClosed is the error of a Read after Close.
+var errClosed = errors.New("http: read on closed response body")
+
+// due returns the time until the watch must do something without a change.
+func (w *stream) due(now time.Time) time.Duration {
+	due := w.ends
+	switch {
+	case w.initial:
+		due = w.watch.Request.Time.Add(versionTimeout)
+	case w.bookmarks && w.nextBookmark.Before(due):
+		due = w.nextBookmark
+	}
+	return max(due.Sub(now), 0)
+}
+
+// timedOut queues a bookmark if one is due. It ends a watch that has waited too long for its first version.
+func (w *stream) timedOut(version int64) {
+	now := time.Now()
+	if w.initial {
+		w.fail(tooLarge(w.minVersion, version))
+		w.initial = false
+		return
+	}
+	if now.Before(w.nextBookmark) || !now.Before(w.ends) {
+		return
+	}
+	w.server.mu.Lock()
+	w.queueChanges()
+	w.sentVersion = max(w.sentVersion, w.server.version)
+	w.server.mu.Unlock()
+	w.pending = append(w.pending, w.bookmark())
+	w.schedule(now)
+}
+
+// queueChanges queues events for the changes since the last call. The caller holds the lock.
+func (w *stream) queueChanges() {
+	if w.initial {
+		if w.minVersion <= w.server.version {
+			w.queueInitialEvents()
+		}
+		return
+	}
+	for w.position.next != nil {
+		w.position = w.position.next
+		if w.position.revision.Version <= w.sentVersion {
+			continue // The watch began at a version that did not exist yet.
+		}
+		w.sentVersion = w.position.revision.Version
+		if event, is := w.selected.event(w.position.revision); is {
+			w.pending = append(w.pending, event)
+		}
+	}
+}
+
+// sendNext encodes the next event into the buffer.
+func (w *stream) sendNext() error {
+	event := w.pending[0]
+	w.server.mu.Lock()
+	interceptors := w.server.onEvents
+	w.server.mu.Unlock()
+	for _, f := range interceptors {
+		if err := f(&w.watch, event); err != nil {
+			return err
+		}
+	}
+	w.pending = w.pending[1:]
+	w.watch.Sent++
+	w.server.traceEvent(&w.watch, event)
+	encoded, err := w.encode(event)
+	w.buffer = encoded
+	return err
+}
+
+// encode returns an encoded event.
+func (w *stream) encode(event Event) ([]byte, error) {
+	payload := &answer{revision: event.revision, object: event.Object}
+	if event.Status != nil {
+		payload.object = event.Status
+	}
+	obj, err := w.accepts.encode(w.kind, payload)
+	if err != nil {
+		return nil, err
+	}
+	if w.accepts.media == mediaBinary {
+		return frame(event.Type, obj)
+	}
+	kind, err := json.Marshal(event.Type)
+	if err != nil {
+		return nil, fmt.Errorf("encode the type of an event: %w", err)
+	}
+	line := make([]byte, 0, len(obj)+64)
+	line = append(append(line, `{"type":`...), kind...)
+	line = append(append(line, `,"object":`...), obj...)
+	return append(line, "}\n"...), nil
+}
+
+// frame returns an event in protobuf: the length, and then the event without an envelope.
+func frame(kind watch.EventType, obj []byte) ([]byte, error) {
+	raw, err := (&metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: obj}}).Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode an event: %w", err)
+	}
+	length := len(raw)
+	framed := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length)}
+	return append(framed, raw...), nil
+}

@@ -1,0 +1,333 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"example.com/foo-controller/pkg/sim/apiserver"
+)
+
+// received reads a watch until it ends, or for the given duration, and returns its events.
+func received(r *requester, request string, during time.Duration) []string {
+	r.t.Helper()
+	response := r.send(request)
+	if response.StatusCode != 200 {
+		return []string{fmt.Sprint(response.StatusCode)}
+	}
+	var lines []string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		scanner := bufio.NewScanner(response.Body)
+		for scanner.Scan() {
+			lines = append(lines, eventWords(scanner.Bytes()))
+		}
+		if err := scanner.Err(); err != nil && !strings.Contains(err.Error(), "closed") {
+			lines = append(lines, err.Error())
+		}
+	}()
+	select {
+	case <-done:
+		lines = append(lines, "end")
+	case <-time.After(during):
+	}
+	response.Body.Close()
+	<-done
+	return lines
+}
+
+func eventWords(line []byte) string {
+	var event struct {
+		Type   string
+		Object struct {
+			Metadata struct {
+				Name, ResourceVersion string
+				Annotations           map[string]string
+			}
+			Code            int
+			Reason, Message string
+			Details         struct {
+				Causes []struct{ Reason string }
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return err.Error()
+	}
+	m := event.Object.Metadata
+	if event.Type == "ERROR" {
+		words := fmt.Sprintf("ERROR %d %s: %s", event.Object.Code, event.Object.Reason, event.Object.Message)
+		for _, cause := range event.Object.Details.Causes {
+			words += " " + cause.Reason
+		}
+		return words
+	}
+	words := fmt.Sprintf("%s %s@%s", event.Type, m.Name, m.ResourceVersion)
+	if len(m.Annotations) > 0 {
+		words += " initial"
+	}
+	return words
+}
+
+// a, b and c are created in versions 3, 4 and 5. b turns red in 6. a is deleted in 7.
+var past = []string{
+	`POST configmaps {"metadata":{"name":"a","labels":{"color":"red"}}}`,
+	`POST configmaps {"metadata":{"name":"b","labels":{"color":"blue"}}}`,
+	`POST widgets {$widget,"metadata":{"name":"w"},"spec":{"color":"green"}}`,
+	`MERGE configmaps/b {"metadata":{"labels":{"color":"red"}}}`,
+	`DELETE configmaps/a`,
+}
+
+// While a watch is open, b turns blue again in 8, w gets the color red in 9, and d is created in 10.
+var meanwhile = []string{
+	`MERGE configmaps/b {"metadata":{"labels":{"color":"blue"}}}`,
+	`MERGE widgets/w {"spec":{"color":"red"}}`,
+	`POST configmaps {"metadata":{"name":"d"}}`,
+}
+
+func TestWatches(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		compact bool
+		when    string
+		want    []string
+	}{
+		{
+			name: "from a version", when: "GET configmaps?watch=1&resourceVersion=3",
+			want: []string{"ADDED b@4", "MODIFIED b@6", "DELETED a@7", "MODIFIED b@8", "ADDED d@10"},
+		},
+		{
+			name: "without a version it begins with the current objects", when: "GET configmaps?watch=1",
+			want: []string{"ADDED b@6", "MODIFIED b@8", "ADDED d@10"},
+		},
+		{
+			name: "WatchList",
+			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&" +
+				"allowWatchBookmarks=true",
+			want: []string{"ADDED b@6", "BOOKMARK @7 initial", "MODIFIED b@8", "ADDED d@10", "BOOKMARK @10",
+				"BOOKMARK @10"},
+		},
+		{
+			name: "labels", when: "GET configmaps?watch=1&resourceVersion=3&labelSelector=color=red",
+			want: []string{"ADDED b@6", "DELETED a@7", "DELETED b@8"},
+		},
+		{
+			name: "labels that it keeps", when: "GET configmaps?watch=1&resourceVersion=7&labelSelector=color",
+			want: []string{"MODIFIED b@8"},
+		},
+		{
+			name: "from now", when: "GET configmaps?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+			want: []string{"MODIFIED b@8", "ADDED d@10"},
+		},
+		{
+			name: "fields", when: "GET widgets?watch=1&resourceVersion=3&fieldSelector=spec.color=green",
+			want: []string{"ADDED w@5", "DELETED w@9"},
+		},
+		{
+			name: "a word that is not false", when: "GET configmaps?watch=t&fieldSelector=metadata.name=d",
+			want: []string{"ADDED d@10"},
+		},
+		{
+			name: "a time limit",
+			when: "GET configmaps?watch=1&resourceVersion=7&timeoutSeconds=60&allowWatchBookmarks=true",
+			want: []string{"MODIFIED b@8", "ADDED d@10", "BOOKMARK @10", "end"},
+		},
+		{
+			name: "from a version that was compacted", compact: true, when: "GET configmaps?watch=1&resourceVersion=6",
+			want: []string{"ERROR 410 Expired: too old resource version: 6 (7)", "end"},
+		},
+		{
+			name: "from the version of the compaction", compact: true,
+			when: "GET configmaps?watch=1&resourceVersion=7",
+			want: []string{"MODIFIED b@8", "ADDED d@10"},
+		},
+		{
+			name: "WatchList at a version that does not exist yet",
+			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=11",
+			want: []string{"ERROR 504 Timeout: Timeout: Too large resource version: 11, current: 10 " +
+				"ResourceVersionTooLarge", "end"},
+		},
+		{
+			name: "WatchList at a version that comes to exist",
+			when: "GET configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9",
+			want: []string{"ADDED b@8", "ADDED d@10"},
+		},
+		{name: "from a malformed version", when: "GET configmaps?watch=1&resourceVersion=x", want: []string{"500"}},
+		{name: "a malformed selector", when: "GET configmaps?watch=1&labelSelector=a=b=c", want: []string{"400"}},
+		{name: "an unknown field", when: "GET configmaps?watch=1&fieldSelector=a=b", want: []string{"400"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := afterThePast(t, test.compact)
+				var others sync.WaitGroup
+				others.Go(func() {
+					for _, request := range meanwhile {
+						time.Sleep(time.Second / 2)
+						r.do(request)
+					}
+				})
+				got := received(r, test.when, 2*time.Minute+time.Second)
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s\n%s", test.when, diff, s.Trace())
+				}
+				others.Wait()
+			})
+		})
+	}
+}
+
+func TestOpenWatchesSurviveACompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiserver.New(kinds()...)
+		r := &requester{t, s}
+		s.InterceptEvents(func(_ *apiserver.Watch, e apiserver.Event) error {
+			if e.Version == 4 {
+				time.Sleep(time.Minute) // What comes next comes and is forgotten meanwhile.
+			}
+			return nil
+		})
+		var others sync.WaitGroup
+		others.Go(func() {
+			for _, request := range past {
+				time.Sleep(time.Second)
+				r.do(request)
+				s.Compact()
+			}
+		})
+		want := []string{"ADDED a@3", "ADDED b@4", "MODIFIED b@6", "DELETED a@7"}
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour/2)); diff != "" {
+			t.Errorf("a watch that is behind (-want +got):\n%s", diff)
+		}
+		want = []string{"ERROR 410 Expired: too old resource version: 4 (7)", "end"}
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=4", time.Hour)); diff != "" {
+			t.Errorf("a new watch from there (-want +got):\n%s", diff)
+		}
+		others.Wait()
+	})
+}
+
+func TestEventsCanBreakAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiserver.New(kinds()...)
+		r := &requester{t, s}
+		s.InterceptEvents(func(w *apiserver.Watch, e apiserver.Event) error {
+			if w.Sent == 1 {
+				return errors.New("connection reset by peer")
+			}
+			return nil
+		})
+		for _, request := range past {
+			r.do(request)
+		}
+		want := []string{"ADDED a@3", "connection reset by peer", "end"}
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=2", time.Hour)); diff != "" {
+			t.Errorf("a broken watch (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWatchEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		client := clientOf(apiserver.New(kinds()...), "alice")
+		w, err := client.CoreV1().ConfigMaps("").Watch(ctx, listOptions("2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		for event := range w.ResultChan() { // Ends, or the bubble is stuck.
+			if event.Type != watch.Error {
+				t.Errorf("sent %v after the client had gone away", event)
+			}
+		}
+	})
+}
+
+func TestAWatchFromAFutureVersionSendsNoOlderEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiserver.New(kinds()...)
+		r := &requester{t, s}
+		var others sync.WaitGroup
+		others.Go(func() {
+			for _, request := range past {
+				time.Sleep(time.Second)
+				r.do(request)
+			}
+		})
+		want := []string{"MODIFIED b@6", "DELETED a@7"}
+		if diff := cmp.Diff(want, received(r, "GET configmaps?watch=1&resourceVersion=5", time.Hour/2)); diff != "" {
+			t.Errorf("(-want +got):\n%s\n%s", diff, s.Trace())
+		}
+		others.Wait()
+	})
+}
+
+// A watch that lags behind the writes ends at its timeout nevertheless.
+func TestAWatchThatLagsEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiserver.New(kinds()...)
+		r := &requester{t, s}
+		s.InterceptEvents(func(*apiserver.Watch, apiserver.Event) error { time.Sleep(time.Second); return nil })
+		var others sync.WaitGroup
+		others.Go(func() {
+			for i := range 100 {
+				time.Sleep(time.Second / 2)
+				r.do(fmt.Sprintf(`POST configmaps {"metadata":{"name":"n%d"}}`, i))
+			}
+		})
+		began := time.Now()
+		lines := received(r, "GET configmaps?watch=1&resourceVersion=2&timeoutSeconds=10", time.Hour)
+		if took := time.Since(began); took > 12*time.Second || lines[len(lines)-1] != "end" {
+			t.Errorf("after %s: %q", took, lines)
+		}
+		others.Wait()
+	})
+}
+
+// A client that gives up while the server waits for a version gets the error of its context.
+func TestACancelledRequestReturnsTheErrorOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := clientOf(apiserver.New(kinds()...), "alice")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := client.CoreV1().ConfigMaps("default").List(ctx, listOptions("500"))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that the deadline is exceeded", err)
+		}
+	})
+}
+
+func TestTraceOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apiserver.New(kinds()...)
+		var b strings.Builder
+		s.TraceTo(&b)
+		s.TraceEvents(true)
+		r := &requester{t, s}
+		r.do(past[0])
+		received(r, "GET configmaps?watch=1&timeoutSeconds=90&allowWatchBookmarks=true", time.Hour)
+		want := "    0.000s test: create configmaps -n default (a): 201, version 3\n" +
+			"    0.000s test: watch configmaps -n default: 200\n" +
+			"    0.000s test: configmaps: sent ADDED default/a, version 3\n" +
+			"    0.000s test: configmaps: sent BOOKMARK, version 3\n" +
+			"   60.000s test: configmaps: sent BOOKMARK, version 3\n" +
+			"   88.000s test: configmaps: sent BOOKMARK, version 3\n"
+		if diff := cmp.Diff(want, s.Trace()); diff != "" {
+			t.Errorf("trace (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(want, b.String()); diff != "" {
+			t.Errorf("trace written (-want +got):\n%s", diff)
+		}
+	})
+}
