@@ -44,6 +44,9 @@ type Kind struct {
 	Singular, ListKind     string
 	ShortNames, Categories []string
 
+	// Columns are those of its tables, which kubectl prints after the name. Without any, there is the age.
+	Columns []Column
+
 	// Default sets the defaults of an object that was received or is about to be stored.
 	Default func(obj runtime.Object)
 	// PrepareCreate changes an object that is about to be created, before it is validated.
@@ -75,6 +78,13 @@ type Scale struct {
 	StatusReplicas string // An integer. Required.
 	// Selector is a string, or, as in a Deployment, a metav1.LabelSelector. Optional.
 	Selector string
+}
+
+// A Column is a column of a table. Its fields are those of additionalPrinterColumns in a CustomResourceDefinition.
+type Column struct {
+	Name, Type, Format, Description, JSONPath string
+	// Priority is 0 for a column that kubectl prints without -o wide.
+	Priority int32
 }
 
 // A resource is a registered Kind with its objects. The lock of the Server guards the fields that can change.
