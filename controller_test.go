@@ -1356,7 +1356,9 @@ func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the heap of a few Foos is mostly that of other things")
 	}
-	footest.MeasureMemory(t, newRunner, *pairs, footest.Limits{HeapPerFoo: 3_072, Goroutines: 165})
+	footest.MeasureMemory(t, newRunner, *pairs, footest.Limits{
+		HeapPerFoo: 3_072, Goroutines: 165, Writes: map[string]int{"create deployments": 1, "update foos/status": 3},
+	})
 }
 
 // Each write causes an event, and so a sync with nothing to do.

@@ -3,6 +3,7 @@ package footest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -22,6 +23,9 @@ type Limits struct {
 	HeapPerFoo int
 	// Goroutines is how many it has, whatever the number of Foos is.
 	Goroutines int
+	// Writes are those for a new Foo until it is Ready, by verb and resource, without events. A controller that starts
+	// again sends none.
+	Writes map[string]int
 }
 
 // WithoutRaceDetector skips a test of memory or allocations with the race detector: it needs memory too, and empties
@@ -68,6 +72,7 @@ func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
 			}
 		}
 		goroutines := runtime.NumGoroutine() - before
+		s.checkRequests(t, foos, limits.Writes)
 		stopDeployments()
 		synctest.Wait()
 		with := liveHeap(s.api)
@@ -81,6 +86,24 @@ func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
 		}
 		runtime.KeepAlive(s)
 	})
+}
+
+// checkRequests checks how many writes a controller sent for so many new Foos, and that it sends none when it starts
+// again.
+func (s *simulation) checkRequests(t *testing.T, foos int, want map[string]int) {
+	have := s.objectWrites()
+	for write, n := range have {
+		have[write] = (n + foos - 1) / foos
+	}
+	if !maps.Equal(have, want) {
+		t.Errorf("writes for each Foo: %v, want %v", have, want)
+	}
+	before := s.objectWrites()
+	s.restart(t)
+	time.Sleep(time.Hour)
+	if after := s.objectWrites(); !maps.Equal(before, after) {
+		t.Errorf("writes before and after a restart: %v and %v", before, after)
+	}
 }
 
 // liveHeap returns the size of the heap after a collection. The simulated API server drops its history before.
