@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,10 +132,10 @@ func ExampleServer_Review() {
 	api := kubernetes.NewForConfigOrDie(s.Config("alice")).CoreV1().ConfigMaps("default")
 	for _, name := range []string{"a", "b"} {
 		_, err := api.Create(context.Background(), configMap(name), metav1.CreateOptions{})
-		fmt.Println(err)
+		fmt.Println(strings.ReplaceAll(fmt.Sprint(err), "requested", "\nrequested"))
 	}
 	// Output:
 	// <nil>
-	// configmaps "b" is forbidden: exceeded quota: small, requested: count/configmaps=1, used: count/configmaps=1,
-	// limited: count/configmaps=1
+	// configmaps "b" is forbidden: exceeded quota: small,
+	// requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
@@ -65,7 +66,7 @@ func kinds() []apiserver.Kind {
 		{Resource: configMaps, Kind: "ConfigMap", Object: &corev1.ConfigMap{}}, // Without rules, for short requests.
 		deploymentKind(),
 		apiserver.Leases(),
-		{Resource: jobs, Kind: "Job", Object: &batchv1.Job{}, Status: true},
+		apiserver.KindOf(&batchv1.Job{}, scheme.Scheme),
 		apiserver.Events(),
 		widgetKind,
 		{

@@ -1,0 +1,67 @@
+package apiserver
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// KindOf returns the kind of a Go type that scheme knows. The scheme of the package kubernetes of client-go knows the
+// kinds of Kubernetes, that of generated clients knows others. KindOf panics if scheme does not know the type.
+//
+// The resource is the plural of the kind, such as ingresses for Ingress. The kind has a status subresource if the type
+// has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom resource, set
+// ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
+//
+// KindOf returns the same as Namespaces, ConfigMaps, Deployments, Leases and Events for these types. All other kinds
+// have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector.
+func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
+	kinds, _, err := scheme.ObjectKinds(obj)
+	if err != nil {
+		panic("apiserver: " + err.Error())
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kinds[0])
+	for _, known := range []Kind{Namespaces(), ConfigMaps(), Deployments(), Leases(), Events()} {
+		if known.Resource == resource {
+			return known
+		}
+	}
+	empty := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+	kind := Kind{Resource: resource, Kind: kinds[0].Kind, Object: empty, Status: section(empty, "Status").IsValid()}
+	if builtIn(kind) {
+		kind.ClusterScoped = clusterScoped[resource.GroupResource()]
+		if scalable[resource.GroupResource()] {
+			kind.Scale = &Scale{
+				SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas", Selector: ".spec.selector",
+			}
+		}
+	}
+	return kind
+}
+
+// The built-in kinds of Kubernetes 1.37 without namespaces, and with a scale subresource.
+var (
+	clusterScoped = resourcesOf(
+		"componentstatuses", "namespaces", "nodes", "persistentvolumes",
+		"mutatingadmissionpolicies.admissionregistration.k8s.io",
+		"mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		"validatingadmissionpolicies.admissionregistration.k8s.io",
+		"validatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"certificatesigningrequests.certificates.k8s.io", "clustertrustbundles.certificates.k8s.io",
+		"flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+		"storageversions.internal.apiserver.k8s.io",
+		"ingressclasses.networking.k8s.io", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io",
+		"runtimeclasses.node.k8s.io",
+		"clusterrolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+		"deviceclasses.resource.k8s.io", "devicetaintrules.resource.k8s.io",
+		"resourcepoolstatusrequests.resource.k8s.io", "resourceslices.resource.k8s.io",
+		"priorityclasses.scheduling.k8s.io",
+		"csidrivers.storage.k8s.io", "csinodes.storage.k8s.io", "storageclasses.storage.k8s.io",
+		"volumeattachments.storage.k8s.io", "volumeattributesclasses.storage.k8s.io",
+		"storageversionmigrations.storagemigration.k8s.io",
+	)
+	scalable = resourcesOf("deployments.apps", "replicasets.apps", "statefulsets.apps")
+)

@@ -1,0 +1,72 @@
+package apiserver_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/foo-controller/pkg/sim/apiserver"
+)
+
+// The clients of client-go are generated from the Go types, with their scope and subresources.
+func TestBuiltInKindsHaveTheResourceScopeAndSubresourcesOfTheirClients(t *testing.T) {
+	compared := 0
+	for group := range reflect.TypeFor[kubernetes.Interface]().Methods() {
+		if group.Type.NumOut() != 1 || group.Name == "Discovery" {
+			continue
+		}
+		for resource := range group.Type.Out(0).Methods() {
+			client := resource.Type.Out(0)
+			get, found := client.MethodByName("Get")
+			if !found || resource.Name == "RESTClient" {
+				continue
+			}
+			obj := reflect.New(get.Type.Out(0).Elem()).Interface().(runtime.Object)
+			kind := apiserver.KindOf(obj, scheme.Scheme)
+			_, status := client.MethodByName("UpdateStatus")
+			type traits struct {
+				resource              string
+				clusterScoped, status bool
+			}
+			have := traits{kind.Resource.Resource, kind.ClusterScoped, kind.Status}
+			want := traits{strings.ToLower(resource.Name), resource.Type.NumIn() == 0, status}
+			if have != want {
+				t.Errorf("%T has %+v, want %+v", obj, have, want)
+			}
+			compared++
+		}
+	}
+	if compared < 50 {
+		t.Errorf("only %d kinds were compared", compared)
+	}
+}
+
+func TestKindsOfGoTypes(t *testing.T) {
+	types := runtime.NewScheme()
+	types.AddKnownTypes(widgets.GroupVersion(), &Widget{})
+	used := &Widget{Spec: WidgetSpec{Color: "red"}}
+	want := apiserver.Kind{Resource: widgets, Kind: "Widget", Object: &Widget{}, Status: true}
+	if diff := cmp.Diff(want, apiserver.KindOf(used, types)); diff != "" {
+		t.Errorf("a custom resource (-want +got):\n%s", diff)
+	}
+
+	if kind := apiserver.KindOf(&appsv1.StatefulSet{}, scheme.Scheme); kind.Scale == nil {
+		t.Error("StatefulSets have no scale subresource")
+	}
+	if kind := apiserver.KindOf(&appsv1.Deployment{}, scheme.Scheme); kind.Default == nil {
+		t.Error("Deployments are not those of Deployments()")
+	}
+
+	defer func() {
+		if recover() == nil {
+			t.Error("KindOf accepts a type that the scheme does not know")
+		}
+	}()
+	apiserver.KindOf(&Widget{}, scheme.Scheme)
+}
