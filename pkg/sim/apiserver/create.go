@@ -76,7 +76,7 @@ func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	c.kind.prepareCreate(obj)
 	c.kind.setDefaults(obj)
 	if errs := c.kind.validateCreate(obj); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), m.GetName(), errs)
+		return nil, invalid(obj, m.GetName(), errs)
 	}
 	c.warnAboutFinalizers(m.GetFinalizers(), nil)
 	if c.kind.isNamespaces() {

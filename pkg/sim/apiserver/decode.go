@@ -81,10 +81,9 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), want.GroupVersion()))
 	}
-	if kind.Kind != want.Kind && isUnstructured(into) {
-		return c.otherKind(accessor(into).GetName(), kind, want)
+	if !isUnstructured(into) { // It may claim to be of another kind, which its validation refuses.
+		into.GetObjectKind().SetGroupVersionKind(want)
 	}
-	into.GetObjectKind().SetGroupVersionKind(want)
 	return nil
 }
 
@@ -115,12 +114,14 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 		kind = &schema.GroupVersionKind{}
 	}
 	if u, is := obj.(*unstructured.Unstructured); is && (err == nil || runtime.IsStrictDecodingError(err)) {
-		err = c.server.typeMetadata(u, err)
+		err = c.typeUnstructured(u, err)
 	}
 	strict, is := runtime.AsStrictDecodingError(err)
 	if is && obj != nil && fieldValidation != metav1.FieldValidationStrict {
 		for _, unknown := range strict.Errors() {
-			c.warnings = append(c.warnings, unknown.Error())
+			if fieldValidation != metav1.FieldValidationIgnore {
+				c.warnings = append(c.warnings, unknown.Error())
+			}
 		}
 		err = nil
 	}
@@ -130,36 +131,59 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 	return *kind, err
 }
 
+// typeUnstructured removes from an unstructured object what its metadata and its schema do not have. It returns an error
+// for a value that cannot be decoded, and a strict decoding error for unknown fields and for the errors of a strict
+// decoding so far.
+func (c *call) typeUnstructured(u *unstructured.Unstructured, strict error) error {
+	var all []error
+	if before, is := runtime.AsStrictDecodingError(strict); is {
+		all = before.Errors()
+	}
+	unknown, err := c.server.typeMetadata(u)
+	if err != nil {
+		return err
+	}
+	all = slices.Concat(all, unknown)
+	if c.kind.Schema != nil {
+		pruned, err := c.kind.Schema.Prune(u)
+		if err != nil {
+			return err
+		}
+		for _, path := range pruned {
+			all = append(all, fmt.Errorf("unknown field %q", path))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return runtime.NewStrictDecodingError(all)
+}
+
 // typeMetadata removes from the metadata of an unstructured object what metadata cannot have. It returns an error for a
-// value of a wrong type, and a strict decoding error for unknown fields and for the errors of a strict decoding so far.
-func (s *Server) typeMetadata(u *unstructured.Unstructured, strict error) error {
+// value of a wrong type, and an error for each unknown field.
+func (s *Server) typeMetadata(u *unstructured.Unstructured) (unknown []error, err error) {
 	untyped, found := u.Object["metadata"]
 	if !found {
-		return strict
+		return nil, nil
 	}
 	encoded, err := json.Marshal(untyped)
 	if err != nil {
-		return fmt.Errorf("encode metadata: %w", err)
+		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
 	typed := &metav1.ObjectMeta{}
 	if err := utiljson.Unmarshal(encoded, typed); err != nil {
-		return err
+		return nil, err
 	}
 	u.Object["metadata"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
-		return fmt.Errorf("take apart metadata: %w", err)
+		return nil, fmt.Errorf("take apart metadata: %w", err)
 	}
 	whole := slices.Concat([]byte(`{"metadata":`), encoded, []byte("}"))
 	_, _, err = s.strict.Decode(whole, nil, &metav1.PartialObjectMetadata{})
-	unknown, is := runtime.AsStrictDecodingError(err)
-	if !is {
-		return strict
+	if strict, is := runtime.AsStrictDecodingError(err); is {
+		return strict.Errors(), nil
 	}
-	all := unknown.Errors()
-	if before, is := runtime.AsStrictDecodingError(strict); is {
-		all = slices.Concat(before.Errors(), all)
-	}
-	return runtime.NewStrictDecodingError(all)
+	return nil, nil
 }
 
 // decodeError returns the error of a real server for a body that cannot be decoded.

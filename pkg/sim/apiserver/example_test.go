@@ -132,7 +132,7 @@ func ExampleServer_Review() {
 	api := kubernetes.NewForConfigOrDie(s.Config("alice")).CoreV1().ConfigMaps("default")
 	for _, name := range []string{"a", "b"} {
 		_, err := api.Create(context.Background(), configMap(name), metav1.CreateOptions{})
-		fmt.Println(strings.ReplaceAll(fmt.Sprint(err), "requested", "\nrequested"))
+		fmt.Println(strings.ReplaceAll(fmt.Sprint(err), ", requested", ",\nrequested"))
 	}
 	// Output:
 	// <nil>

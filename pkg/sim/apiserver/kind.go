@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -32,6 +33,8 @@ type Kind struct {
 	// *unstructured.Unstructured. Fields that the type does not have are pruned, with a warning.
 	Object runtime.Object
 
+	// Schema is the schema of a custom resource whose Object is an *unstructured.Unstructured. Package crd makes it.
+	Schema Schema
 	// Strict returns obj as a type without UnmarshalJSON. A type whose UnmarshalJSON accepts what it cannot decode
 	// needs it, because a real server refuses such requests.
 	Strict func(obj runtime.Object) runtime.Object
@@ -69,6 +72,19 @@ type Kind struct {
 	ValidateName validation.ValidateNameFunc
 	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace.
 	Fields map[string]func(obj runtime.Object) string
+}
+
+// A Schema is the schema in a CustomResourceDefinition. The server calls it with objects of the kind, and with those
+// that only claim to be of another kind.
+type Schema interface {
+	// Prune removes the fields from obj that are not in the schema, except those of its metadata. It returns their
+	// paths. An error means that obj cannot be decoded.
+	Prune(obj *unstructured.Unstructured) (unknown []string, err error)
+	// Default sets the defaults in obj.
+	Default(obj *unstructured.Unstructured)
+	// Validate returns all errors of an object that is about to replace old, or to be created if old is nil: also those
+	// of its kind, its metadata and the fields of its scale. The subresource is empty or status.
+	Validate(obj, old *unstructured.Unstructured, subresource string) field.ErrorList
 }
 
 // A Scale has the paths of the fields of a scale subresource, such as ".spec.replicas". In custom resources, the server
@@ -121,6 +137,9 @@ func newResource(k Kind) (*resource, error) {
 	if _, err := meta.Accessor(k.Object); err != nil {
 		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
 	}
+	if k.Schema != nil && !isUnstructured(k.Object) {
+		return nil, fmt.Errorf("kind %q of %s: a kind with a Schema is unstructured", k.Kind, k.Resource)
+	}
 	if k.ValidateName == nil {
 		k.ValidateName = validation.NameIsDNSSubdomain
 	}
@@ -157,6 +176,9 @@ func (r *resource) empty() runtime.Object {
 }
 
 func (r *resource) setDefaults(obj runtime.Object) {
+	if r.Schema != nil {
+		r.Schema.Default(obj.(*unstructured.Unstructured))
+	}
 	if r.Default != nil {
 		r.Default(obj)
 	}

@@ -100,7 +100,9 @@ func (c *call) patched(old, into runtime.Object, patchType types.PatchType, fiel
 	if err != nil {
 		return nil, err
 	}
-	into.GetObjectKind().SetGroupVersionKind(want)
+	if !isUnstructured(into) { // It may claim to be of another kind, which its validation refuses.
+		into.GetObjectKind().SetGroupVersionKind(want)
+	}
 	if want == c.kind.gvk {
 		c.kind.setDefaults(into)
 	}
@@ -119,15 +121,12 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 	if err != nil {
 		return err
 	}
-	if c.kind.custom && c.request.Subresource == "status" {
+	if c.kind.custom && c.request.Subresource == "status" && !isUnstructured(into) {
 		after = asKind(after, into) // Only the status matters.
 	}
 	want := into.GetObjectKind().GroupVersionKind()
 	kind, err := c.decodeJSON(after, into, fieldValidation)
-	if err == nil && kind != want && isUnstructured(into) {
-		return c.otherKind(c.request.Name, kind, want)
-	}
-	if err == nil && kind != want {
+	if err == nil && kind != want && !isUnstructured(into) {
 		err = fmt.Errorf("it is a %s", kind)
 	}
 	if err == nil {
@@ -137,19 +136,6 @@ func (c *call) patchJSON(old, into runtime.Object, patchType types.PatchType, fi
 		return invalid
 	}
 	return invalidPatch(string(after), err)
-}
-
-// otherKind returns the error for an object of another kind or version than the custom resource.
-func (c *call) otherKind(name string, have, want schema.GroupVersionKind) error {
-	var errs field.ErrorList
-	if have.Kind != want.Kind {
-		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
-	}
-	if version := want.GroupVersion(); have.GroupVersion() != version {
-		errs = append(errs,
-			field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+version.String()))
-	}
-	return apierrors.NewInvalid(have.GroupKind(), name, errs)
 }
 
 // asKind replaces the kind and version of an encoded object by those of obj.

@@ -135,10 +135,10 @@ func (c *call) checkScale(scale, before *autoscalingv1.Scale) error {
 	return nil
 }
 
-// validateScale returns the errors in the fields of a custom resource that its scale shows. A write of the status
-// concerns only fields of the status.
+// validateScale returns the errors in the fields of a custom resource that its scale shows, unless its Schema does. A
+// write of the status concerns only fields of the status.
 func (r *resource) validateScale(obj runtime.Object, subresource string) field.ErrorList {
-	if !r.custom || r.Scale == nil {
+	if !r.custom || r.Scale == nil || r.Schema != nil {
 		return nil
 	}
 	fields, err := content(obj)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	rules "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,7 +172,15 @@ func keepSystemFields(obj, old metav1.Object) {
 // time only if there was no error before.
 func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 	metadata := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, r.ValidateName, metadata)
+	var errs field.ErrorList
+	if r.Schema != nil {
+		errs = r.Schema.Validate(obj.(*unstructured.Unstructured), nil, "")
+	} else {
+		if errs := r.otherKind(obj); len(errs) > 0 {
+			return errs
+		}
+		errs = validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, r.ValidateName, metadata)
+	}
 	if r.Validate != nil {
 		errs = append(errs, r.Validate(obj, nil)...)
 	}
@@ -187,8 +196,16 @@ func (r *resource) validateCreate(obj runtime.Object) field.ErrorList {
 func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(accessor(obj), !r.ClusterScoped, pathSegment, metadata)
-	for range 2 {
-		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(accessor(obj), accessor(old), metadata)...)
+	ofUpdate := validation.ValidateObjectMetaAccessorUpdate(accessor(obj), accessor(old), metadata)
+	errs = append(errs, ofUpdate...)
+	if r.Schema != nil {
+		have, before := obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
+		errs = append(errs, r.Schema.Validate(have, before, subresource)...)
+	} else {
+		if other := r.otherKind(obj); len(other) > 0 {
+			return append(errs, other...)
+		}
+		errs = append(errs, ofUpdate...)
 	}
 	if r.Validate != nil && (subresource != "status" || r.custom && r.ValidateStatus == nil) {
 		errs = append(errs, r.Validate(obj, old)...)
@@ -200,6 +217,25 @@ func (r *resource) validateUpdate(obj, old runtime.Object, subresource string) f
 		return append(errs, r.validateScale(obj, subresource)...)
 	}
 	return withoutDuplicates(errs)
+}
+
+// otherKind returns the errors of an object that claims to be of another kind or version. Only an unstructured object
+// can: decoding a Go type is an error then.
+func (r *resource) otherKind(obj runtime.Object) (errs field.ErrorList) {
+	have := obj.GetObjectKind().GroupVersionKind()
+	if have.Kind != r.gvk.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+r.gvk.Kind))
+	}
+	if version := r.gvk.GroupVersion(); have.GroupVersion() != version {
+		errs = append(errs,
+			field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+version.String()))
+	}
+	return errs
+}
+
+// invalid returns the error for an object with errors. It has the kind that the object claims to have.
+func invalid(obj runtime.Object, name string, errs field.ErrorList) error {
+	return apierrors.NewInvalid(obj.GetObjectKind().GroupVersionKind().GroupKind(), name, errs)
 }
 
 func withoutDuplicates(errs field.ErrorList) (unique field.ErrorList) {

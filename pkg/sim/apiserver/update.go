@@ -138,7 +138,7 @@ func (c *call) replace(key string, have *Revision, change change) (*Revision, er
 	keepSystemFields(accessor(obj), accessor(old))
 	accessor(obj).SetSelfLink("")
 	if errs := c.kind.validateUpdate(obj, old, subresource); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(c.kind.gvk.GroupKind(), c.request.Name, errs)
+		return nil, invalid(obj, c.request.Name, errs)
 	}
 	c.warnAboutFinalizers(accessor(obj).GetFinalizers(), accessor(old).GetFinalizers())
 	if c.kind.isNamespaces() {
