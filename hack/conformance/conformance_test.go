@@ -188,7 +188,7 @@ func (t *tally) report(test *testing.T) {
 		test.Logf("%s:\n%s", table.title, strings.Join(lines, "\n"))
 	}
 	var lines []string
-	for _, d := range accepted {
+	for _, d := range t.accept {
 		lines = append(lines, fmt.Sprintf("%7d %s: %s", t.accepted[d.name], d.name, d.reason))
 	}
 	test.Logf("accepted differences, by the places in answers where they are:\n%s", strings.Join(lines, "\n"))
@@ -198,11 +198,24 @@ func TestTheSimulatedServerAgreesWithTheRealServer(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
 	check(t, *ops, againstRealServer(t), simulated, tally)
-	for _, d := range accepted {
-		if tally.operations >= longRun && tally.accepted[d.name] == 0 {
-			t.Errorf("no difference was accepted as %q: remove it if the servers agree now", d.name)
+	tally.mustOccur(t, longRun)
+}
+
+// mustOccur fails the test if an accepted difference has not occurred in a run of this length.
+func (t *tally) mustOccur(test *testing.T, operations int) {
+	for _, d := range t.accept {
+		if t.operations >= operations && t.accepted[d.name] == 0 {
+			test.Errorf("no difference was accepted as %q: remove it if the servers agree now", d.name)
 		}
 	}
+}
+
+func TestTheSimulatedServerAgreesAboutFoosOfTheirGoType(t *testing.T) {
+	tally := newTally()
+	tally.accept = slices.Concat(ofGoTypes, accepted)
+	defer tally.report(t)
+	check(t, *ops/5, againstRealServer(t), simulatedOfGoTypes, tally)
+	tally.mustOccur(t, longRun/5)
 }
 
 func TestTheSimulatedServerAgreesInProtobuf(t *testing.T) {

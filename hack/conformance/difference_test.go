@@ -28,16 +28,6 @@ type comparison struct {
 // accepted are the accepted differences. In a long run each of them must occur.
 var accepted = []difference{
 	{
-		name: "zeros of a Go type",
-		reason: "a Foo is registered as a Go type, whose encoding has all numbers without omitempty, even if no client " +
-			"has set them",
-		recognises: func(c comparison, l leaf) bool {
-			number := strings.HasSuffix(l.path, ".status.replicas") ||
-				strings.HasSuffix(l.path, ".status.availableReplicas")
-			return c.op.kind == foos && number && l.real == nil && l.fake == 0.0
-		},
-	},
-	{
 		name:   "server-side apply",
 		reason: "it is not simulated: the simulated server refuses it as an unknown media type",
 		recognises: func(c comparison, l leaf) bool {
@@ -48,6 +38,36 @@ var accepted = []difference{
 			return l.path == ".body.message" && c.fake["code"] == 415.0 &&
 				strings.Contains(text(c.real, "body", "message"), also) &&
 				without(text(c.real, "body", "message"), also) == text(c.fake, "body", "message")
+		},
+	},
+	{
+		name:   "the message for a scale that cannot be decoded",
+		reason: "the server of custom resources reports an internal error for a Scale that it cannot decode",
+		recognises: func(c comparison, l leaf) bool {
+			const stumble = `no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`
+			return l.path == ".body.message" && refused(c) && c.op.kind.custom && c.op.sub == "scale" &&
+				l.real == stumble
+		},
+	},
+	{
+		name:   "the object of a bookmark, except its version",
+		reason: "a real server encodes an empty object of its internal type, in which a number cannot be absent",
+		recognises: func(c comparison, l leaf) bool {
+			return c.op.watches() && bookmark.MatchString(l.path) && l.real == 0.0 && l.fake == nil && isBookmark(c, l)
+		},
+	},
+}
+
+// ofGoTypes are the accepted differences of Foos that are registered with their Go type.
+var ofGoTypes = []difference{
+	{
+		name: "zeros of a Go type",
+		reason: "a Foo is registered as a Go type, whose encoding has all numbers without omitempty, even if no client " +
+			"has set them",
+		recognises: func(c comparison, l leaf) bool {
+			number := strings.HasSuffix(l.path, ".status.replicas") ||
+				strings.HasSuffix(l.path, ".status.availableReplicas")
+			return c.op.kind == foos && number && l.real == nil && l.fake == 0.0
 		},
 	},
 	{
@@ -71,15 +91,6 @@ var accepted = []difference{
 		},
 	},
 	{
-		name:   "the message for a scale that cannot be decoded",
-		reason: "the server of custom resources reports an internal error for a Scale that it cannot decode",
-		recognises: func(c comparison, l leaf) bool {
-			const stumble = `no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`
-			return l.path == ".body.message" && refused(c) && c.op.kind.custom && c.op.sub == "scale" &&
-				l.real == stumble
-		},
-	},
-	{
 		name: "no deploymentName and no other field in a spec",
 		reason: "a Go type does not distinguish an empty spec from a missing one, so the simulated server reports a missing " +
 			"spec where a real server reports a missing deploymentName",
@@ -93,13 +104,6 @@ var accepted = []difference{
 			}
 			return c.op.kind == foos && refused(c) && slices.ContainsFunc(causes, lacks("spec")) &&
 				slices.ContainsFunc(realCauses, lacks("spec.deploymentName"))
-		},
-	},
-	{
-		name:   "the object of a bookmark, except its version",
-		reason: "a real server encodes an empty object of its internal type, in which a number cannot be absent",
-		recognises: func(c comparison, l leaf) bool {
-			return c.op.watches() && bookmark.MatchString(l.path) && l.real == 0.0 && l.fake == nil && isBookmark(c, l)
 		},
 	},
 }
@@ -124,6 +128,7 @@ func without(message, part string) string { return strings.Replace(message, part
 // A tally counts what was compared.
 type tally struct {
 	seed       uint64
+	accept     []difference
 	mu         sync.Mutex
 	sequences  int
 	operations int
@@ -136,7 +141,7 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		byKind: map[string]int{}, byCode: map[string]int{}, byEvent: map[string]int{}, accepted: map[string]int{},
+		accept: accepted, byKind: map[string]int{}, byCode: map[string]int{}, byEvent: map[string]int{}, accepted: map[string]int{},
 	}
 }
 
@@ -184,7 +189,7 @@ func byRelevance(r record) []int {
 
 // accepts reports whether a difference is accepted. It counts accepted ones.
 func (t *tally) accepts(c comparison, l leaf) bool {
-	for _, d := range accepted {
+	for _, d := range t.accept {
 		if d.recognises(c, l) {
 			t.mu.Lock()
 			t.accepted[d.name]++

@@ -1,31 +1,41 @@
 package conformance
 
 import (
+	"os"
+	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/crd"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
+// foosOfTheirDefinition are Foos with the schema of their CustomResourceDefinition.
+var foosOfTheirDefinition = sync.OnceValue(func() apiserver.Kind {
+	return crd.MustLoad("../../artifacts/crd/samplecontroller.k8s.io_foos.yaml")
+})
+
 // simulated returns a new simulated server with all kinds.
-func simulated() server {
+func simulated() server { return simulatedWith(foosOfTheirDefinition()) }
+
+// simulatedOfGoTypes returns the same with the Go type of Foos, and rules in Go.
+func simulatedOfGoTypes() server { return simulatedWith(footest.FooKind()) }
+
+func simulatedWith(foos apiserver.Kind) server {
 	s := apiserver.New(apiserver.Namespaces(), apiserver.Deployments(), apiserver.ConfigMaps(), apiserver.Leases(),
-		footest.FooKind(),
-		apiserver.Kind{
-			Resource: widgets.resourceName(), Kind: widgets.kind, Object: &unstructured.Unstructured{}, Status: true,
-			Scale:    &apiserver.Scale{SpecReplicas: ".spec.replicas", StatusReplicas: ".status.replicas"},
-			Singular: "wid", ListKind: widgets.list, ShortNames: []string{"wd", "wg"}, Categories: []string{"gear"},
-		},
-		apiserver.Kind{
-			Resource: gadgets.resourceName(), Kind: gadgets.kind, Object: &unstructured.Unstructured{}, Status: true,
-			ClusterScoped: true,
-		})
+		foos, withoutSchema("widgets"), withoutSchema("gadgets"))
 	return server{url: "http://apiserver", transport: s, watchTimeout: 10 * time.Second}
 }
 
-func (k *kind) resourceName() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}
+// withoutSchema returns a kind of testdata/crds without its schema, which allows everything.
+func withoutSchema(name string) apiserver.Kind {
+	definition, err := os.ReadFile("testdata/crds/" + name + ".yaml")
+	if err != nil {
+		panic(err)
+	}
+	kind, err := apiserver.FromCRD(definition, "")
+	if err != nil {
+		panic(err)
+	}
+	return kind
 }
