@@ -86,7 +86,7 @@ func (s server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p := &player{server: s}
-	for _, k := range append(slices.Clone(kinds), gadgets) {
+	for _, k := range append(slices.Clone(kinds), gadgets, gizmos) {
 		err := until(ctx, func() (bool, error) {
 			answer, err := p.send(ctx, "GET", k.path("default"), "", nil)
 			return answer.code == http.StatusOK, err

@@ -113,7 +113,7 @@ var seeds sync.Mutex
 
 // check plays about n operations in random sequences, divided among the shards. It reports the shortest sequence with a
 // difference that it can find.
-func check(t *testing.T, n int, want server, have func() server, tally *tally) {
+func check(t *testing.T, n int, from *rapid.Generator[sequence], want server, have func() server, tally *tally) {
 	seed, err := strconv.ParseUint(flag.Lookup("rapid.seed").Value.String(), 0, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func check(t *testing.T, n int, want server, have func() server, tally *tally) {
 				}
 				started := sync.OnceFunc(seeds.Unlock)
 				defer started()
-				rapid.Check(sameSeed{t}, property(t.Context(), started, want, have, tally))
+				rapid.Check(sameSeed{t}, property(t.Context(), started, from, want, have, tally))
 			})
 		}
 	})
@@ -148,11 +148,12 @@ func check(t *testing.T, n int, want server, have func() server, tally *tally) {
 
 // property checks that the two servers give the same answers to any sequence. It shortens the first sequence that
 // fails.
-func property(ctx context.Context, started func(), want server, have func() server, tally *tally) func(*rapid.T) {
+func property(ctx context.Context, started func(), from *rapid.Generator[sequence], want server, have func() server,
+	tally *tally) func(*rapid.T) {
 	var failed string // Rapid runs a failed property again, and expects the same failure.
 	return func(r *rapid.T) {
 		started() // Rapid has read the flags.
-		drawn := sequences.Draw(r, "sequence")
+		drawn := from.Draw(r, "sequence")
 		different := func(s sequence) string {
 			words, err := playBoth(ctx, want, have(), s, tally)
 			if err != nil {
@@ -197,7 +198,7 @@ func (t *tally) report(test *testing.T) {
 func TestTheSimulatedServerAgreesWithTheRealServer(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
-	check(t, *ops, againstRealServer(t), simulated, tally)
+	check(t, *ops, sequences, againstRealServer(t), simulated, tally)
 	tally.mustOccur(t, longRun)
 }
 
@@ -214,14 +215,14 @@ func TestTheSimulatedServerAgreesAboutFoosOfTheirGoType(t *testing.T) {
 	tally := newTally()
 	tally.accept = slices.Concat(ofGoTypes, accepted)
 	defer tally.report(t)
-	check(t, *ops/5, againstRealServer(t), simulatedOfGoTypes, tally)
-	tally.mustOccur(t, longRun/5)
+	check(t, *ops/10, sequencesOf([]*kind{foos}), againstRealServer(t), simulatedOfGoTypes, tally)
+	tally.mustOccur(t, longRun/10)
 }
 
 func TestTheSimulatedServerAgreesInProtobuf(t *testing.T) {
 	tally := newTally()
 	defer tally.report(t)
-	check(t, *ops/10, againstRealServer(t).inBinary(), func() server { return simulated().inBinary() }, tally)
+	check(t, *ops/10, sequences, againstRealServer(t).inBinary(), func() server { return simulated().inBinary() }, tally)
 }
 
 // TestTheSimulatedServerAgreesAboutAKindWithoutNamespaces plays one sequence after the other, because all of them share
@@ -242,9 +243,15 @@ func TestTheSimulatedServerAgreesAboutAKindWithoutNamespaces(t *testing.T) {
 	}
 }
 
+func TestTheSimulatedServerAgreesAboutSchemas(t *testing.T) {
+	tally := newTally()
+	defer tally.report(t)
+	check(t, *ops/10, sequencesOf([]*kind{gizmos}), againstRealServer(t), simulated, tally)
+}
+
 func TestTheRealServerAgreesWithItself(t *testing.T) {
 	want := againstRealServer(t)
 	tally := newTally()
 	defer tally.report(t)
-	check(t, *ops/10, want, func() server { return want }, tally)
+	check(t, *ops/10, sequences, want, func() server { return want }, tally)
 }

@@ -12,7 +12,7 @@ func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	want, have := againstRealServer(t), simulated()
 	paths := []string{"/api", "/apis", "/apis/nowhere", "/apis/apps/v9", "/api/v9"}
-	for _, k := range append(slices.Clone(kinds), gadgets, namespaceKind) {
+	for _, k := range append(slices.Clone(kinds), gadgets, gizmos, namespaceKind) {
 		path := strings.TrimSuffix(k.misplacedPath(""), "/"+k.resource)
 		paths = append(paths, path)
 		if k.group != "" {
@@ -47,7 +47,7 @@ func discoverable(body any) {
 		})
 	}
 	if resources, ok := object["resources"].([]any); ok {
-		all := append(slices.Clone(kinds), gadgets, namespaceKind)
+		all := append(slices.Clone(kinds), gadgets, gizmos, namespaceKind)
 		object["resources"] = known(resources, func(name string) bool {
 			name, _, _ = strings.Cut(name, "/")
 			return slices.ContainsFunc(all, func(k *kind) bool { return k.resource == name })

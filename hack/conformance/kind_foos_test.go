@@ -24,4 +24,5 @@ var foos = &kind{
 		{"status.replicas", 7},
 	},
 	fieldSelectors: []string{"spec.deploymentName=d"},
+	selected:       map[string]any{"deploymentName": "d"},
 }

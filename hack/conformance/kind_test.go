@@ -13,8 +13,9 @@ type kind struct {
 	fresh func(name string) map[string]any
 	// edits are the edits for objects of this kind, in addition to those for all kinds.
 	edits []edit
-	// fieldSelectors select an object from fresh, if it has the right name.
+	// fieldSelectors select an object from fresh, if it has the right name, and one with the spec selected.
 	fieldSelectors []string
+	selected       map[string]any
 }
 
 func (k *kind) String() string { return k.resource }

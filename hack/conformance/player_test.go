@@ -81,7 +81,7 @@ func play(ctx context.Context, server server, namespace string, sequence []opera
 	if err := p.begin(ctx); err != nil {
 		return record{}, fmt.Errorf("begin: %w", err)
 	}
-	for _, k := range append(slices.Clone(kinds), gadgets) {
+	for _, k := range append(slices.Clone(kinds), gadgets, gizmos) {
 		if !closing || !slices.ContainsFunc(sequence, func(op operation) bool { return op.kind == k }) {
 			continue
 		}
@@ -172,8 +172,8 @@ func (p *player) lastWrites(sequence []operation) []operation {
 				"labels":      map[string]any{"app": "x", "tier": "t", "gone": nil},
 				"annotations": map[string]any{endMark: "1"},
 			}}
-			if k == foos {
-				changes["spec"] = map[string]any{"deploymentName": "d"}
+			if k.selected != nil {
+				changes["spec"] = k.selected
 			}
 			object := edited{base: k.object(name),
 				edits: []edit{{"metadata.annotations", map[string]any{endMark: "1"}}}}

@@ -15,6 +15,8 @@ var foosOfTheirDefinition = sync.OnceValue(func() apiserver.Kind {
 	return crd.MustLoad("../../artifacts/crd/samplecontroller.k8s.io_foos.yaml")
 })
 
+var gizmosOfTheirDefinition = sync.OnceValue(func() apiserver.Kind { return crd.MustLoad("testdata/crds/gizmos.yaml") })
+
 // simulated returns a new simulated server with all kinds.
 func simulated() server { return simulatedWith(foosOfTheirDefinition()) }
 
@@ -23,7 +25,7 @@ func simulatedOfGoTypes() server { return simulatedWith(footest.FooKind()) }
 
 func simulatedWith(foos apiserver.Kind) server {
 	s := apiserver.New(apiserver.Namespaces(), apiserver.Deployments(), apiserver.ConfigMaps(), apiserver.Leases(),
-		foos, withoutSchema("widgets"), withoutSchema("gadgets"))
+		foos, gizmosOfTheirDefinition(), withoutSchema("widgets"), withoutSchema("gadgets"))
 	return server{url: "http://apiserver", transport: s, watchTimeout: 10 * time.Second}
 }
 
