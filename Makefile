@@ -140,6 +140,7 @@ test-mine: #- the recipes of docs/make-it-yours.md
 	@go test -count=1 ./hack/mine/recipes
 
 test-sim: build #- compare the simulated API server with a real one
+	@cd pkg/sim/crd && go test -count=1 ./...
 	@$(call in,hack/conformance) -timeout 15m ./...
 
 test-cluster: build #- the local Kubernetes

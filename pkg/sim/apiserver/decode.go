@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -74,7 +75,7 @@ func (c *call) decodeBody(into runtime.Object, fieldValidation string) error {
 		}
 	}
 	if err != nil {
-		return c.decodeError(err, into, kind, body)
+		return c.decodeError(err, into, want, kind, body)
 	}
 	if kind.GroupVersion() != want.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf(
@@ -186,20 +187,17 @@ func (s *Server) typeMetadata(u *unstructured.Unstructured) (unknown []error, er
 	return nil, nil
 }
 
-// decodeError returns the error of a real server for a body that cannot be decoded.
-func (c *call) decodeError(err error, into runtime.Object, kind schema.GroupVersionKind, body []byte) error {
-	want := into.GetObjectKind().GroupVersionKind().Kind
-	if want == "" {
-		want = c.kind.gvk.Kind
-	}
+// decodeError returns the error of a real server for a body of a kind that cannot be decoded into an object of the
+// expected kind.
+func (c *call) decodeError(err error, into runtime.Object, expected, kind schema.GroupVersionKind, body []byte) error {
+	want := cmp.Or(expected.Kind, c.kind.gvk.Kind)
 	if invalid := c.wrongType(err, into); invalid != nil {
 		return invalid
 	}
-	expected := into.GetObjectKind().GroupVersionKind().GroupVersion()
-	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected {
+	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the API version in the data (%s) does not match the expected API version (%s)",
-			kind.GroupVersion(), expected))
+			kind.GroupVersion(), expected.GroupVersion()))
 	}
 	if kind.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -16,14 +17,23 @@ import (
 // replaces objects with the same names. Uids, generations, timestamps and statuses do not change, and each object gets
 // the next resourceVersion. So a test can begin with objects that no client could create.
 //
-// Load returns an error if the Go type of an object belongs to no registered Kind. The objects before it are stored.
+// Load returns an error if an object belongs to no registered Kind. The objects before it are stored. An object belongs
+// to the Kind of its Go type, or else to an unstructured one with its own kind and apiVersion.
 func (s *Server) Load(objects ...runtime.Object) error {
 	for _, obj := range objects {
 		r := s.kindOf(obj)
 		if r == nil {
 			return fmt.Errorf("load %T: no kind of that type is registered", obj)
 		}
-		if err := s.load(r, obj.DeepCopyObject(), nil); err != nil {
+		stored := obj.DeepCopyObject()
+		if isUnstructured(r.Object) {
+			fields, err := content(obj)
+			if err != nil {
+				return fmt.Errorf("load %T: %w", obj, err)
+			}
+			stored = &unstructured.Unstructured{Object: fields}
+		}
+		if err := s.load(r, stored, nil); err != nil {
 			return err
 		}
 	}
@@ -91,9 +101,10 @@ func (rev *Revision) keepRaw(have *Revision, by *Request) error {
 
 // kindOf returns the kind of obj, nil if it is not registered.
 func (s *Server) kindOf(obj runtime.Object) *resource {
+	gvk := obj.GetObjectKind().GroupVersionKind()
 	for _, r := range s.kinds {
-		gvk := obj.GetObjectKind().GroupVersionKind()
-		if reflect.TypeOf(obj) == reflect.TypeOf(r.Object) && (gvk.Empty() || gvk == r.gvk) {
+		typed := reflect.TypeOf(obj) == reflect.TypeOf(r.Object)
+		if typed && (gvk.Empty() || gvk == r.gvk) || isUnstructured(r.Object) && gvk == r.gvk {
 			return r
 		}
 	}
