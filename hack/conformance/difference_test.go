@@ -141,7 +141,8 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		accept: accepted, byKind: map[string]int{}, byCode: map[string]int{}, byEvent: map[string]int{}, accepted: map[string]int{},
+		accept: accepted,
+		byKind: map[string]int{}, byCode: map[string]int{}, byEvent: map[string]int{}, accepted: map[string]int{},
 	}
 }
 

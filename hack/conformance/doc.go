@@ -29,10 +29,11 @@
 //
 // It drops managed fields and periodic bookmarks, sorts the causes of an error, and cuts its message before the causes,
 // which the message repeats. Of the headers it compares the content type and the warnings. A tenth as many operations
-// are played in protobuf, as the typed clients of client-go use it, and a twentieth for a kind without namespaces.
+// are played in protobuf, as the typed clients of client-go use it, a tenth each for a rich schema and for Foos with
+// their Go type, and a twentieth for a kind without namespaces.
 //
-// The kinds are built-in ones, Foos with their Go type, and two kinds that are unstructured for the simulated server
-// and have a schema that allows everything. Some operations accept other media types, such as objects that are reduced
+// The kinds are built-in ones, Foos with the schema of their definition, and two kinds without a schema for the
+// simulated server, which allow everything. Some operations accept other media types, such as objects that are reduced
 // to their metadata, and some have the path of a kind without namespaces for one with namespaces, or the reverse. Other
 // tests compare discovery whole, and what garbage collectors leave of random heaps of objects that own one another.
 //

@@ -132,9 +132,9 @@ func (c *call) decodeJSON(body []byte, into runtime.Object, fieldValidation stri
 	return *kind, err
 }
 
-// typeUnstructured removes from an unstructured object what its metadata and its schema do not have. It returns an error
-// for a value that cannot be decoded, and a strict decoding error for unknown fields and for the errors of a strict
-// decoding so far.
+// typeUnstructured removes from an unstructured object what its metadata and its schema do not have. It returns an
+// error for a value that cannot be decoded, and a strict decoding error for unknown fields and for the errors of a
+// strict decoding so far.
 func (c *call) typeUnstructured(u *unstructured.Unstructured, strict error) error {
 	var all []error
 	if before, is := runtime.AsStrictDecodingError(strict); is {

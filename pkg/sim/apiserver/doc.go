@@ -10,7 +10,8 @@
 //
 // New registers kinds, and Server.Config returns a configuration for clients. Everything else works as in a cluster. A
 // Kind describes one kind: whether it is a custom resource, whether it has a status or a scale, its defaults and its
-// validation. Load stores objects that no client could create.
+// validation. KindOf makes one from a Go type, FromCRD from a CustomResourceDefinition. Load stores objects that no
+// client could create.
 //
 // Intercept adds a function between clients and server, which can inject a fault before a commit, after it, or both.
 // InterceptEvents adds a function between the server and watches, which can delay or break them. Admit and Review are
@@ -43,9 +44,10 @@
 //   - Authentication and authorization: every request is allowed. Use Intercept to forbid some.
 //   - Tables: kubectl gets the whole object, or 406.
 //   - Aggregated discovery, instead of which clients then use the other one; hashes of storage versions; OpenAPI.
-//   - Schemas of custom resources: the Go type decides about pruning and types; Default, Validate and ValidateStatus do
-//     the rest. Of unstructured objects, only the metadata has types. A field of a Go type without omitempty is always
-//     present, even if no client has set it.
+//   - Schemas of custom resources, except with package crd, a module of its own. Without it the Go type decides about
+//     pruning and types; Default, Validate and ValidateStatus do the rest. Of unstructured objects, only the metadata
+//     has types. A field of a Go type without omitempty is always present, even if no client has set it.
+//   - Defaults and validation of built-in kinds, except of Namespaces, ConfigMaps, Leases and Deployments.
 //   - Most of the inside of pod templates: defaults for probes and volumes, for instance, and most validation.
 //   - Other namespaces than "default" at the beginning. A test that needs kube-system creates it.
 //   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an

@@ -267,6 +267,17 @@ func TestTraceOfChanges(t *testing.T) {
 	})
 }
 
+func TestARefusalWithoutAnErrorIsAnInternalError(t *testing.T) {
+	s := apiserver.New(kinds()...)
+	s.Intercept(func(r *apiserver.Request, _ func() (*http.Response, error)) (*http.Response, error) {
+		return r.Refuse(nil)
+	})
+	_, err := clientOf(s, "alice").CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
+	if !apierrors.IsInternalError(err) && !strings.Contains(fmt.Sprint(err), "refused without an error") {
+		t.Errorf("the client gets %v", err)
+	}
+}
+
 func TestRegistration(t *testing.T) {
 	for name, wrong := range map[string][]apiserver.Kind{
 		"nothing":                      {{}},

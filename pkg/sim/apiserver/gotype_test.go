@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -69,4 +72,26 @@ func TestKindsOfGoTypes(t *testing.T) {
 		}
 	}()
 	apiserver.KindOf(&Widget{}, scheme.Scheme)
+}
+
+func TestBuiltInKindsHaveGenerationsAsInACluster(t *testing.T) {
+	server := apiserver.New(apiserver.KindOf(&corev1.Service{}, scheme.Scheme),
+		apiserver.KindOf(&networkingv1.NetworkPolicy{}, scheme.Scheme))
+	client := kubernetes.NewForConfigOrDie(server.Config("alice"))
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	service, err := client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{})
+	if err != nil || service.Generation != 0 {
+		t.Errorf("a Service has generation %d, error %v", service.Generation, err)
+	}
+	api := client.NetworkingV1().NetworkPolicies("default")
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	policy, err = api.Create(t.Context(), policy, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	policy, err = api.Update(t.Context(), policy, metav1.UpdateOptions{})
+	if err != nil || policy.Generation != 2 {
+		t.Errorf("a NetworkPolicy with another spec has generation %d, error %v", policy.Generation, err)
+	}
 }

@@ -16,16 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Kind describes one kind of object of a Server. Only Resource, Kind and Object are required.
+// A Kind describes one kind of object of a Server. KindOf and FromCRD make most of them. Only Resource, Kind and Object
+// are required.
 //
 // A kind whose Go type comes with Kubernetes, from a package such as k8s.io/api/apps/v1, behaves like the built-in
 // kind. Every other kind behaves like that of a CustomResourceDefinition: JSON and YAML only, no strategic merge patch,
 // no update without a resourceVersion, a status write changes only the status, the generation counts every change
 // outside metadata and status.
 //
-// All functions must be
-// free of side effects, because the server may call them again for a request if another request changes the object
-// meanwhile. The functions in Fields must not use the server, because the server calls them with its lock held.
+// All functions must be free of side effects, because the server may call them again for a request if another request
+// changes the object meanwhile. The functions in Fields must not use the server, because the server calls them with its
+// lock held.
 type Kind struct {
 	Resource schema.GroupVersionResource // As in a path, such as apps/v1, deployments.
 	Kind     string                      // As in an object, such as Deployment.
@@ -60,8 +61,8 @@ type Kind struct {
 	// old. It is not called for a custom resource, for which everything except the status is copied from old.
 	PrepareStatus func(obj, old runtime.Object)
 	// NewGeneration reports whether an update outside the status subresource starts a new generation. The default of a
-	// custom resource is every change outside metadata and status. The default of other kinds with a status subresource
-	// is every change of the spec. Otherwise the generation stays 0.
+	// custom resource is every change outside metadata and status. The default of a built-in kind that has generations
+	// is every change of the spec, or without one, outside the metadata. Services and Secrets, for instance, have none.
 	NewGeneration func(obj, old runtime.Object) bool
 	// Validate returns the errors of an object that is about to replace old, or to be created if old is nil. The
 	// server validates the metadata itself.

@@ -63,20 +63,14 @@ func hasStatus(obj runtime.Object) bool {
 // newGeneration reports whether the change from old to obj starts a new generation.
 func (r *resource) newGeneration(obj, old runtime.Object) bool {
 	switch {
+	case !r.generations:
+		return false
 	case r.NewGeneration != nil:
 		return r.NewGeneration(obj, old)
-	case r.custom:
-		return !equalOutsideMetadata(obj, old)
-	case r.Status && !r.isNamespaces() && !isUnstructured(obj) && section(obj, "Spec").IsValid():
+	case !r.custom && section(obj, "Spec").IsValid():
 		return !equality.Semantic.DeepEqual(section(obj, "Spec").Interface(), section(old, "Spec").Interface())
 	}
-	return false
-}
-
-// hasGenerations reports whether the kind has generations.
-func (r *resource) hasGenerations() bool {
-	return r.custom || r.NewGeneration != nil ||
-		r.Status && !r.isNamespaces() && !isUnstructured(r.Object) && section(r.Object, "Spec").IsValid()
+	return !equalOutsideMetadata(obj, old)
 }
 
 // equalOutsideMetadata reports whether two objects are equal except for their metadata.
@@ -109,7 +103,7 @@ func (r *resource) prepareCreate(obj runtime.Object) {
 	}
 	m := accessor(obj)
 	m.SetManagedFields(nil)
-	if r.hasGenerations() {
+	if r.generations {
 		m.SetGeneration(1)
 	}
 	if r.PrepareCreate != nil {

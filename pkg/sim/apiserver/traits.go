@@ -14,17 +14,18 @@ type traits struct {
 	requireVersion bool // An update must have a resourceVersion.
 	orphans        bool // A deletion without a policy orphans the dependents.
 	noPropagation  bool // The server ignores the policies of deletions.
+	generations    bool // The objects have generations.
 }
 
 // traitsOf returns the traits of a kind.
 func traitsOf(k Kind) traits {
 	if !builtIn(k) {
-		return traits{custom: true, requireVersion: true}
+		return traits{custom: true, requireVersion: true, generations: true}
 	}
 	of := k.Resource.GroupResource()
 	return traits{
 		createOnUpdate: createdOnUpdate[of], requireVersion: versioned[of], orphans: orphaning[k.Resource],
-		noPropagation: of.Resource == "events",
+		noPropagation: of.Resource == "events", generations: k.NewGeneration != nil || generated[of],
 	}
 }
 
@@ -61,6 +62,24 @@ var (
 		"runtimeclasses.node.k8s.io",
 		"csidrivers.storage.k8s.io", "csinodes.storage.k8s.io", "csistoragecapacities.storage.k8s.io",
 		"volumeattachments.storage.k8s.io",
+	)
+	generated = resourcesOf(
+		"pods", "podtemplates", "replicationcontrollers",
+		"mutatingadmissionpolicies.admissionregistration.k8s.io",
+		"mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io",
+		"validatingadmissionpolicies.admissionregistration.k8s.io",
+		"validatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+		"horizontalpodautoscalers.autoscaling",
+		"cronjobs.batch", "jobs.batch",
+		"endpointslices.discovery.k8s.io",
+		"flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+		"ingressclasses.networking.k8s.io", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io",
+		"poddisruptionbudgets.policy",
+		"deviceclasses.resource.k8s.io", "devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io",
+		"priorityclasses.scheduling.k8s.io",
 	)
 	// orphaning are the kinds whose dependents stay when a deletion has no policy.
 	orphaning = map[schema.GroupVersionResource]bool{

@@ -23,8 +23,8 @@ import (
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-// MustLoad returns the kind of the CustomResourceDefinition in a file, in the version that is stored. It panics if there
-// is an error.
+// MustLoad returns the kind of the CustomResourceDefinition in a file, in the version that is stored. It panics if
+// there is an error.
 func MustLoad(file string) apiserver.Kind {
 	definition, err := os.ReadFile(file)
 	if err != nil {
@@ -37,8 +37,8 @@ func MustLoad(file string) apiserver.Kind {
 	return kind
 }
 
-// Kind returns a kind from the YAML or JSON of its CustomResourceDefinition. An empty version is the one that is stored.
-// A definition that a real server would refuse is an error.
+// Kind returns a kind from the YAML or JSON of its CustomResourceDefinition. An empty version is the one that is
+// stored. A definition that a real server would refuse is an error.
 //
 // Converting between versions is not simulated, and neither are objects that were stored before the definition changed.
 func Kind(definition []byte, version string) (apiserver.Kind, error) {

@@ -1,6 +1,7 @@
 package crd_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -170,4 +171,19 @@ func TestADefinitionThatAServerRefusesIsAnError(t *testing.T) {
 		}
 	}()
 	crd.MustLoad("nowhere.yaml")
+}
+
+func TestTheReadmeShowsTheExample(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, test, _ := strings.Cut(string(example), "\n)\n\n")
+	if !strings.Contains(string(readme), "```go\n"+test+"```\n") {
+		t.Error("pkg/sim/README.md does not have the test of example_test.go")
+	}
 }
