@@ -28,6 +28,7 @@ func (s *Server) openAPI(path string) any {
 	}
 	return map[string]any{
 		"openapi": "3.0.0", "info": map[string]any{"title": "Simulated", "version": "unversioned"}, "paths": paths,
+		"components": map[string]any{"schemas": map[string]any{}},
 	}
 }
 
