@@ -71,8 +71,9 @@ type encoding struct {
 	media
 	// as is PartialObjectMetadata or PartialObjectMetadataList of meta.k8s.io if objects are to be reduced to their
 	// metadata, and Table if they are to be the rows of a table.
-	as      schema.GroupVersionKind
-	include metav1.IncludeObjectPolicy // What the rows have of the objects.
+	as       schema.GroupVersionKind
+	include  metav1.IncludeObjectPolicy // What the rows have of the objects.
+	noHeader bool                       // A table lacks the definitions of its columns.
 }
 
 // accepted returns the encoding of the response, and whether the client accepts one that the server has.
@@ -153,6 +154,9 @@ func (c *call) acceptsEvents() (encoding, error) {
 	e, err := c.accepts()
 	if err == nil && e.media == mediaYAML {
 		err = notAcceptable([]string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"})
+	}
+	if err == nil {
+		err = e.checkTable()
 	}
 	return e, err
 }

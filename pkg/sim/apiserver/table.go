@@ -72,15 +72,27 @@ func (r *resource) setColumns() error {
 	return nil
 }
 
+// checkTable returns an error if the client asks for a table in a wrong way.
+func (e encoding) checkTable() error {
+	errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: e.include})
+	if e.as.Kind == tableKind && len(errs) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs[0]))
+	}
+	return nil
+}
+
 // table returns the revisions as a table.
 func (e encoding) table(r *resource, meta metav1.ListMeta, revisions ...*Revision) (*metav1.Table, error) {
-	if errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: e.include}); len(errs) > 0 {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs[0]))
+	if err := e.checkTable(); err != nil {
+		return nil, err
 	}
 	table := &metav1.Table{ListMeta: meta, Rows: []metav1.TableRow{}}
 	table.SetGroupVersionKind(e.as)
 	for _, c := range r.columns {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
+	}
+	if e.noHeader {
+		table.ColumnDefinitions = nil
 	}
 	for _, rev := range revisions {
 		row, err := e.row(r, rev)
