@@ -1,15 +1,13 @@
 // Command play is a Kubernetes API server with Foos, but without Kubernetes: the simulated API server over HTTP, on
 // loopback, with the controllers of Kubernetes that a Foo needs. `make play` runs the unchanged foo-controller on it.
 //
-// It creates the objects that it reads from standard input, documents of YAML, and ends with the input. It prints each
-// change of a Foo, as `kubectl get foos --watch` does, and writes each request to standard error.
+// It prints each change of a Foo, as `kubectl get foos --watch` does, and writes each request to standard error. It ends
+// with its standard input, so that it does not outlive the script that starts it.
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,7 +21,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -40,18 +37,19 @@ const (
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "`file` to write, for the clients of the server")
+	foo := flag.String("create", "", "`file` of a Foo to create; it may be a pipe, which is written later")
 	untilReady := flag.Bool("until-ready", false, "end when a Foo is Ready")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *untilReady); err != nil {
+	if err := run(ctx, *kubeconfig, *foo, *untilReady); err != nil {
 		fmt.Fprintln(os.Stderr, "play:", err)
 		os.Exit(1)
 	}
 }
 
 // run returns when the input ends, or a Foo is Ready if that is wanted, or ctx ends.
-func run(ctx context.Context, kubeconfig string, untilReady bool) error {
+func run(ctx context.Context, kubeconfig, foo string, untilReady bool) error {
 	server, err := newServer()
 	if err != nil {
 		return err
@@ -65,16 +63,24 @@ func run(ctx context.Context, kubeconfig string, untilReady bool) error {
 	if err != nil {
 		return err
 	}
-	go apiserver.RunDeployments(ctx, server, apiserver.Rollouts{Available: available})
-	go apiserver.RunGarbageCollector(ctx, server, 100*time.Millisecond)
-	go apiserver.RunNamespaces(ctx, server, 100*time.Millisecond)
-	ended := make(chan error, 3)
-	go func() { ended <- http.Serve(listener, server) }()
-	go func() { ended <- create(ctx, client, os.Stdin) }()
-	go func() { ended <- watch(ctx, client, os.Stdout, untilReady) }()
 	if err := writeKubeconfig(kubeconfig, "http://"+listener.Addr().String()); err != nil {
 		return err
 	}
+	go apiserver.RunDeployments(ctx, server, apiserver.Rollouts{Available: available})
+	go apiserver.RunGarbageCollector(ctx, server, 100*time.Millisecond)
+	go apiserver.RunNamespaces(ctx, server, 100*time.Millisecond)
+	ended := make(chan error, 4)
+	go func() { ended <- http.Serve(listener, server) }()
+	go func() { ended <- watch(ctx, client, os.Stdout, untilReady) }()
+	go func() {
+		if err := create(ctx, client, foo); err != nil {
+			ended <- err
+		}
+	}()
+	go func() {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		ended <- err
+	}()
 	select {
 	case <-ctx.Done():
 		return nil
@@ -119,22 +125,13 @@ func writeKubeconfig(file, url string) error {
 	return clientcmd.WriteToFile(*config, file)
 }
 
-// create creates the Foos that it reads, until there are no more.
-func create(ctx context.Context, client rest.Interface, in io.Reader) error {
-	documents := yaml.NewYAMLReader(bufio.NewReader(in))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		post := client.Post().AbsPath(foos).SetHeader("Content-Type", "application/yaml").Body(document)
-		if err := post.Do(ctx).Error(); err != nil {
-			return err
-		}
+// create creates the Foo in a file.
+func create(ctx context.Context, client rest.Interface, file string) error {
+	foo, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
+	return client.Post().AbsPath(foos).SetHeader("Content-Type", "application/yaml").Body(foo).Do(ctx).Error()
 }
 
 // watch prints a row for each change of a Foo, until ctx ends or, if wanted, a Foo is Ready.
