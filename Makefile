@@ -118,7 +118,7 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 	TestARevokedPermission.*|TestTheControllerLogsWhatIsMissing.*
 
 .PHONY: test
-test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
+test: build bin/play bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
 	@echo "1 of 4: all packages, with the race detector"
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
 	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
