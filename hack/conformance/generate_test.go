@@ -94,8 +94,8 @@ func drawOperation(t draw) *operation {
 	return &op
 }
 
-// Media types for objects that are reduced to their metadata, as the metadata client accepts them, and in other ways, and
-// for tables, as kubectl accepts them.
+// Media types for objects that are reduced to their metadata, as the metadata client accepts them, and in other ways,
+// and for tables, as kubectl accepts them.
 const (
 	tabular      = ";as=Table;g=meta.k8s.io;v=v1"
 	table        = plainJSON + tabular + "," + plainJSON + tabular + "beta1" + inAnyCase
@@ -114,7 +114,8 @@ func acceptable(op operation) []string {
 		"text/plain", "*/*", plainJSON + ";as=Bogus;g=meta.k8s.io;v=v1", plainJSON + oneReduced + "beta1",
 	}
 	if op.sub != "scale" { // There are no simulated tables of scales.
-		headers = append(headers, table, table, plainJSON+tabular+"beta1", "application/yaml"+tabular, binary+tabular+inAnyCase)
+		headers = append(headers, table, table, plainJSON+tabular+"beta1", "application/yaml"+tabular,
+			binary+tabular+inAnyCase)
 	}
 	if op.watches() {
 		return headers // A watch of lists has no events, and so would not end.
