@@ -114,8 +114,9 @@ func acceptable(op operation) []string {
 		"text/plain", "*/*", plainJSON + ";as=Bogus;g=meta.k8s.io;v=v1", plainJSON + oneReduced + "beta1",
 	}
 	if op.sub != "scale" { // There are no simulated tables of scales.
-		headers = append(headers, table, table, plainJSON+tabular+"beta1", "application/yaml"+tabular,
-			binary+tabular+inAnyCase)
+		tables := []string{table, table, plainJSON + tabular + "beta1", "application/yaml" + tabular,
+			binary + tabular + inAnyCase}
+		headers = append(tables, headers...)
 	}
 	if op.watches() {
 		return headers // A watch of lists has no events, and so would not end.
