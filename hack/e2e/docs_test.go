@@ -51,8 +51,8 @@ func playMake(t *testing.T, page, target, ready string, scenes []play.Scene) str
 	return out
 }
 
-// TestPlay does what a reader of README.md and of pkg/sim/play/README.md does: `make play` in one terminal, the commands
-// in another one, and Ctrl-C.
+// TestPlay does what a reader of README.md and of pkg/sim/play/README.md does: `make play` in one terminal, the
+// commands in another one, and Ctrl-C.
 func TestPlay(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)

@@ -45,7 +45,8 @@
 //
 //   - Server-side apply, which is refused with 415, and managedFields, which are dropped.
 //   - Authentication and authorization: every request is allowed. Use Intercept to forbid some.
-//   - Tables of scales, and the columns of built-in kinds that this package has no function for: these have name and age.
+//   - Tables of scales, and the columns of the built-in kinds for which this package has no function: their tables have
+//     the name and the age.
 //   - Aggregated discovery, instead of which clients then use the other one; hashes of storage versions; the schemas in
 //     OpenAPI, which has only what kubectl asks for before it sends an object.
 //   - Schemas of custom resources: the Go type decides about pruning and types; Default, Validate and ValidateStatus do

@@ -7,8 +7,8 @@ import (
 )
 
 // ServeHTTP answers a request as RoundTrip does, so that kubectl and any other client can use the server: it is an
-// http.Handler. The user is the first word of the User-Agent header. A request for which RoundTrip returns an error gets
-// no response: its connection is closed.
+// http.Handler. The user is the first word of the User-Agent header. A request for which RoundTrip returns an error
+// gets no response: its connection is closed.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response, err := s.RoundTrip(r)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // tableKind is what kubectl asks for instead of an object or a list.
 const tableKind = "Table"
 
-// A column is a column of a table. The value of a cell comes from a function for the kinds that come with Kubernetes, and
-// from a path for custom resources.
+// A column is a column of a table. The value of a cell comes from a function for the kinds that come with Kubernetes,
+// and from a path for custom resources.
 type column struct {
 	metav1.TableColumnDefinition
 	value func(obj runtime.Object) any

@@ -77,10 +77,13 @@ func TestEventsOfTheCoreGroupCannotBeWritten(t *testing.T) {
 }
 
 func TestAKindOfEventsOfTheCoreGroupIsServedInPlaceOfThoseOfEvents(t *testing.T) {
-	own := apiserver.Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &corev1.Event{}}
+	own := apiserver.Kind{
+		Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &corev1.Event{},
+	}
 	s := apiserver.New(apiserver.Events(), own)
 	r := &requester{t, s}
-	if code, answer := r.do(`POST /api/v1/namespaces/default/events {"metadata":{"name":"f"}}`); code != http.StatusCreated {
+	const request = `POST /api/v1/namespaces/default/events {"metadata":{"name":"f"}}`
+	if code, answer := r.do(request); code != http.StatusCreated {
 		t.Errorf("%d %v", code, answer)
 	}
 	if n := len(s.Objects(own.Resource)); n != 1 {

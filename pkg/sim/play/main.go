@@ -1,8 +1,8 @@
 // Command play is a Kubernetes API server with Foos, but without Kubernetes: the simulated API server over HTTP, on
 // loopback, with the controllers of Kubernetes that a Foo needs. `make play` runs the unchanged foo-controller on it.
 //
-// It prints each change of a Foo, as `kubectl get foos --watch` does, and writes each request to standard error. It ends
-// with its standard input, so that it does not outlive the script that starts it.
+// It prints each change of a Foo, as `kubectl get foos --watch` does, and writes each request to standard error. It
+// ends with its standard input, so that it does not outlive the script that starts it.
 package main
 
 import (
