@@ -19,14 +19,18 @@ TOOL := go tool -modfile=hack/tools/tools.mod
 # A checkout has one local cluster at a time, in this directory. Tests that run several set another one.
 export CLUSTER_DIR ?= .cluster
 
+.PHONY: play
+play: bin/foo-controller bin/play ## the controller on a simulated API server, in seconds; Ctrl-C removes all
+	@hack/play.sh
+
 .PHONY: run
 run: build ## a Kubernetes, the controller and a Foo; Ctrl-C removes all
 	@hack/run.sh
 
 .PHONY: kubectl
 kubectl: ## kubectl for that cluster: make kubectl ARGS="get foos"
-	@[[ -f $$CLUSTER_DIR/env ]] || { echo "No cluster runs here. In another terminal: make run" >&2; exit 1; }
-	@bin/localcluster kubectl --dir "$$CLUSTER_DIR" -- $(ARGS)
+	@[[ -f $$CLUSTER_DIR/env ]] || { echo "No cluster runs here. In another terminal: make play, or make run" >&2; exit 1; }
+	@source "$$CLUSTER_DIR/env" && k $(ARGS)
 
 .PHONY: tutorial
 tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make tutorial STEP=1
@@ -114,7 +118,7 @@ E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndAD
 	TestARevokedPermission.*|TestTheControllerLogsWhatIsMissing.*
 
 .PHONY: test
-test: build bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
+test: build bin/play bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
 	@echo "1 of 4: all packages, with the race detector"
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
 	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
@@ -188,14 +192,15 @@ bench-quick: build bin/bench #- the same with small sizes, 4 minutes
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench
+.PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
+bin/play: #- the simulated API server with Foos
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image
 bin/bench: #- the program of make bench
-bin/foo-controller bin/foo-controller-race bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
+bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
 	@hack/build.sh $(@F)
 
 .PHONY: bin/image-native

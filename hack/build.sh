@@ -25,6 +25,7 @@ describe() { # NAME
 	foo-controller) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	foo-controller-race) race=(-race) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
+	play) dir=pkg/sim/play ;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
 	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
@@ -62,7 +63,7 @@ progress() { # PACKAGES
 	while IFS= read -r line; do
 		case $line in
 		*[[:space:]]*) printf '%s\n' "$line" >&2 && continue ;;
-		example.com/foo-controller | */hack/*)
+		example.com/foo-controller | */hack/* | */sim/play)
 			((total < 50)) || echo "  linking after $SECONDS s: $(minutes $link_s) left"
 			continue
 			;;

@@ -18,7 +18,7 @@ if ! reason=$(bin/podrunner check 2>&1); then
 	exit 1
 fi
 take_directory
-stop_at_end "the pods"
+stop_at_end "the pods, then the control plane"
 start_cluster
 
 step "Starting the pod runner, the node real-node: it runs the pods of the controller"

@@ -24,7 +24,7 @@ while read -r package import; do
 	case $from:$to in
 	/pkg/generated/*:*) ;;
 	*:/hack/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: it is a tool" ;;
-	/pkg/sim/footest:*) ;; # It plays scenarios on Foos.
+	/pkg/sim/footest:* | /pkg/sim/play:/pkg/sim/*) ;; # They are about Foos.
 	/pkg/sim/simtest:/pkg/sim/apiserver) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;

@@ -10,29 +10,18 @@ readonly example=artifacts/examples/example-foo.yaml foo=foo/example-foo
 source hack/local.sh
 
 take_directory
-stop_at_end "the controller"
+stop_at_end "the controller, then the control plane"
 start_cluster
 
 step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
 kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
 kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
 
-step "Starting the controller: bin/foo-controller --kubeconfig=$shown/controller.kubeconfig -v=2"
 token=$(kubectl create token foo-controller --namespace=foo-system --duration=8760h) # As long as the certificates.
 cp "$dir/kubeconfig" "$dir/controller.kubeconfig" # Like all files in $dir, only this user can read it.
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-credentials foo-controller --token="$token" >/dev/null
 kubectl --kubeconfig="$dir/controller.kubeconfig" config set-context --current --user=foo-controller >/dev/null
-bin/foo-controller --kubeconfig="$dir/controller.kubeconfig" -v=2 --debug-bind-address=127.0.0.1:0 >"$dir/controller.log" 2>&1 9>&- &
-started+=("$!")
-controller=$!
-{ cat <"$dir/hold" || true; kill -TERM "$controller"; } >"$dir/watchdog.log" 2>&1 9>&- & # The controller ends with the script, too.
-started+=("$!")
-wait_for_log '"Started"' "$dir/controller.log" "$controller" "The controller did not start"
-echo "It logs to $dir/controller.log"
-wait_for_log '"Serving".*endpoint="debug"' "$dir/controller.log" "$controller" "The controller did not start"
-debug=http://$(sed -n 's/.*"Serving".*endpoint="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
-echo "export FOO_DEBUG=$debug" >>"$dir/env"
-echo "What it does, live: $debug/debug/syncs"
+start_controller "$dir/controller.kubeconfig"
 
 step "Creating a Foo from $example"
 kubectl apply -f "$example"

@@ -66,7 +66,7 @@ var ofGoTypes = []difference{
 			"has set them",
 		recognises: func(c comparison, l leaf) bool {
 			number := strings.HasSuffix(l.path, ".status.replicas") ||
-				strings.HasSuffix(l.path, ".status.availableReplicas")
+				strings.HasSuffix(l.path, ".status.availableReplicas") || cell.MatchString(l.path)
 			return c.op.kind == foos && number && l.real == nil && l.fake == 0.0
 		},
 	},
@@ -114,6 +114,8 @@ func refused(c comparison) bool {
 	fakeCode, _ := c.fake["code"].(float64)
 	return realCode >= 400 && fakeCode >= 400
 }
+
+var cell = regexp.MustCompile(`\.rows\[\d+\]\.cells\[\d+\]$`)
 
 var bookmark = regexp.MustCompile(`^\.events\[(\d+)\]\.object\.spec\.replicas$`)
 

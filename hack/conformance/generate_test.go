@@ -84,14 +84,21 @@ func drawOperation(t draw) *operation {
 	if seldom(t, 12) {
 		op.accept = pick(t, "accept", acceptable(op)...)
 	}
+	if strings.Contains(op.accept, tabular) && seldom(t, 2) {
+		include := pick(t, "include", "Object", "Metadata", "None", "Bogus")
+		op.query = append(op.query, parameter{"includeObject", include})
+	}
 	if seldom(t, 24) {
 		misplace(&op)
 	}
 	return &op
 }
 
-// Media types for objects that are reduced to their metadata, as the metadata client accepts them, and in other ways.
+// Media types for objects that are reduced to their metadata, as the metadata client accepts them, and in other ways,
+// and for tables, as kubectl accepts them.
 const (
+	tabular      = ";as=Table;g=meta.k8s.io;v=v1"
+	table        = plainJSON + tabular + "," + plainJSON + tabular + "beta1" + inAnyCase
 	oneReduced   = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	manyReduced  = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	plainJSON    = "application/json"
@@ -105,6 +112,11 @@ func acceptable(op operation) []string {
 	headers := []string{
 		metadataOf, metadataOf, plainJSON + oneReduced, binary, "application/yaml", "application/yaml" + oneReduced,
 		"text/plain", "*/*", plainJSON + ";as=Bogus;g=meta.k8s.io;v=v1", plainJSON + oneReduced + "beta1",
+	}
+	if op.sub != "scale" { // There are no simulated tables of scales.
+		tables := []string{table, table, plainJSON + tabular + "beta1", "application/yaml" + tabular,
+			binary + tabular + inAnyCase}
+		headers = append(tables, headers...)
 	}
 	if op.watches() {
 		return headers // A watch of lists has no events, and so would not end.

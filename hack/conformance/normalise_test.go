@@ -81,6 +81,7 @@ func isWrite(event any) bool {
 var (
 	uuid      = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	generated = regexp.MustCompile(`^gen-\d+-[a-z0-9]{5}$`)
+	age       = regexp.MustCompile(`^(\d+[smh])+$`)
 	unstored  = regexp.MustCompile(`(gen-\d+-)[a-z0-9]{5}`) // The name of an object that was never stored.
 )
 
@@ -158,7 +159,7 @@ func (n *normaliser) tree(key string, value any) any {
 // a real server also counts writes outside of the sequence.
 func (n *normaliser) loosen(value, result map[string]any) {
 	switch kind := text(value, "kind"); {
-	case strings.HasSuffix(kind, "List"), kind == widgets.list:
+	case strings.HasSuffix(kind, "List"), kind == widgets.list, kind == "Table":
 	case text(value, "metadata", "annotations", "k8s.io/initial-events-end") != "":
 	default:
 		return
@@ -188,6 +189,10 @@ func (n *normaliser) text(key, value string) string {
 	switch key {
 	case "resourceVersion":
 		return n.place(value)
+	case "cells":
+		if age.MatchString(value) {
+			return "an age"
+		}
 	case "creationTimestamp", "deletionTimestamp":
 		return "a time"
 	case "uid":

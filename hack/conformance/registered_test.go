@@ -21,7 +21,11 @@ var gizmosOfTheirDefinition = sync.OnceValue(func() apiserver.Kind { return crd.
 func simulated() server { return simulatedWith(foosOfTheirDefinition()) }
 
 // simulatedOfGoTypes returns the same with the Go type of Foos, and rules in Go.
-func simulatedOfGoTypes() server { return simulatedWith(footest.FooKind()) }
+func simulatedOfGoTypes() server {
+	foos := footest.FooKind()
+	foos.Columns = foosOfTheirDefinition().Columns
+	return simulatedWith(foos)
+}
 
 func simulatedWith(foos apiserver.Kind) server {
 	s := apiserver.New(apiserver.Namespaces(), apiserver.Deployments(), apiserver.ConfigMaps(), apiserver.Leases(),

@@ -24,21 +24,52 @@ func TestTryWithMakeRun(t *testing.T) {
 	if len(scenes) < 3 || scenes[0].Command != "make run" || scenes[1].Command != "source .cluster/env" {
 		t.Fatal("docs/try.md: the first commands are not `make run` and `source .cluster/env`")
 	}
-	// Other tests use the binaries at the same time, so they are not built again.
-	makeRun := exec.Command("make", "--no-print-directory", "--old-file=build", "run")
-	makeRun.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // What `make test` sets; a reader has none of it.
-		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS")
-	})
-	out := playMakeRun(t, makeRun, func(dir string) error {
-		prelude := fmt.Sprintf("export CLUSTER_DIR=%[1]q\nsource %[1]q/env", dir)
-		playScenes(t, "docs/try.md", prelude, scenes[2:])
-		return syscall.Kill(-makeRun.Process.Pid, syscall.SIGINT)
-	})
-	if strings.Contains(out, "make: ***") {
-		t.Errorf("make run ended with an error:\n%s", out)
-	}
+	out := playMake(t, "docs/try.md", "run", makeRunIsReady, scenes[2:])
 	if scaled := regexp.MustCompile("example-foo +5 +5 +5 +True"); !scaled.MatchString(out) {
 		t.Errorf("make run does not show %v:\n%s", scaled, out)
+	}
+}
+
+// playMake runs a target of make that starts a cluster, in another terminal the scenes of a page, and then Ctrl-C. It
+// returns the output of make.
+func playMake(t *testing.T, page, target, ready string, scenes []play.Scene) string {
+	t.Helper()
+	// Other tests use the binaries at the same time, so they are not built again.
+	cmd := exec.Command("make", "--no-print-directory", "--old-file=bin/foo-controller", "--old-file=bin/localcluster",
+		"--old-file=bin/play", target)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // What `make test` sets; a reader has none of it.
+		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS")
+	})
+	out := playMakeRun(t, cmd, ready, func(dir string) error {
+		prelude := fmt.Sprintf("export CLUSTER_DIR=%[1]q\nsource %[1]q/env", dir)
+		playScenes(t, page, prelude, scenes)
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+	})
+	if strings.Contains(out, "make: ***") {
+		t.Errorf("make %s ended with an error:\n%s", target, out)
+	}
+	return out
+}
+
+// TestPlay does what a reader of README.md and of pkg/sim/play/README.md does: `make play` in one terminal, the
+// commands in another one, and Ctrl-C.
+func TestPlay(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	const page = "pkg/sim/play/README.md"
+	scenes := scenesOf(t, page)
+	for name, first := range map[string]play.Scene{"README.md": scenesOf(t, "README.md")[0], page: scenes[0]} {
+		if first.Command != "make play" {
+			t.Errorf("%s begins with %q", name, first.Command)
+		}
+	}
+	out := playMake(t, page, "play", makePlayIsReady, scenes[2:])
+	if !strings.HasPrefix(out, "Simulated: ") {
+		t.Errorf("make play does not begin with what is simulated:\n%s", out)
+	}
+	if scaled := regexp.MustCompile("example-foo +5 +5 +5 +True"); !scaled.MatchString(out) {
+		t.Errorf("make play does not show %v:\n%s", scaled, out)
 	}
 }
 

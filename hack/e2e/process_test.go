@@ -358,12 +358,12 @@ func TestMakeRunShowsAReadyFooAndLeavesNothingBehind(t *testing.T) {
 	t.Run("when it is asked to end once the Foo is Ready", func(t *testing.T) {
 		cmd := exec.Command("hack/run.sh")
 		cmd.Env = append(os.Environ(), "RUN_UNTIL_READY=1")
-		playMakeRun(t, cmd, func(string) error { return nil })
+		playMakeRun(t, cmd, makeRunIsReady, func(string) error { return nil })
 	})
 	t.Run("on SIGTERM", func(t *testing.T) { // TestTryWithMakeRun ends it with Ctrl-C.
 		cmd := exec.Command("hack/run.sh")
 		cmd.Env = append(os.Environ(), "RUN_UNTIL_READY=")
-		playMakeRun(t, cmd, func(dir string) error {
+		playMakeRun(t, cmd, makeRunIsReady, func(dir string) error {
 			checkPrintedCommands(t, cmd)
 			checkTokenLifetime(t, dir)
 			return cmd.Process.Signal(syscall.SIGTERM)
@@ -410,14 +410,19 @@ func checkTokenLifetime(t *testing.T, dir string) {
 	}
 }
 
-// playMakeRun starts `make run` or its script, ends it when the Foo is Ready, and checks that nothing is left behind. end
-// gets the directory of the cluster: another one than the checkout's, which somebody may use. It returns the output.
-func playMakeRun(t *testing.T, cmd *exec.Cmd, end func(dir string) error) string {
+const (
+	makeRunIsReady  = "foo/example-foo is Ready with 2 of 2 replicas available"
+	makePlayIsReady = "True      Available"
+)
+
+// playMakeRun starts `make run`, `make play` or the script of one, ends it when it is ready, and checks that nothing is
+// left behind. end gets the directory of the cluster: another one than the checkout's, which somebody may use. It returns
+// the output.
+func playMakeRun(t *testing.T, cmd *exec.Cmd, ready string, end func(dir string) error) string {
 	t.Helper()
 	temp := t.TempDir()
 	dir := filepath.Join(temp, "it's a cluster")
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, "CLUSTER_DIR="+dir)
-	const ready = "foo/example-foo is Ready with 2 of 2 replicas available"
 	out := playScript(t, cmd, ready, func(*exec.Cmd) error { return end(dir) })
 	for _, want := range []string{"NAME ", "Nothing is left behind."} {
 		if !strings.Contains(out, want) {

@@ -6,7 +6,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,14 +24,6 @@ func Namespaces() Kind {
 	return Kind{
 		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Object: &corev1.Namespace{},
 		ClusterScoped: true, Status: true, ShortNames: []string{"ns"},
-	}
-}
-
-// Events returns the kind of Events of events.k8s.io/v1, without the validation of a real server.
-func Events() Kind {
-	return Kind{
-		Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
-		ShortNames: []string{"ev"},
 	}
 }
 

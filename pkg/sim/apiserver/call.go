@@ -42,7 +42,7 @@ func (s *Server) serve(r *Request) (*http.Response, error) {
 	if err := context.Cause(r.Context()); err != nil {
 		return nil, err
 	}
-	kind := s.byPath[r.Resource]
+	kind := s.served(r.Resource)
 	if kind == nil || !kind.serves(r) {
 		response, result, err := s.discover(r, kind)
 		if err == nil {
@@ -110,6 +110,8 @@ func (c *call) answer() (*answer, error) {
 		}
 	}
 	switch verb, named := c.request.Verb, c.request.Name != ""; {
+	case c.kind.isView && !slices.Contains(viewVerbs, verb):
+		return nil, c.notAllowed()
 	case c.request.Subresource == "scale":
 		return c.scale()
 	case verb == "get":

@@ -115,7 +115,7 @@ func (c *call) commit(key string, have *Revision, obj runtime.Object) (*Revision
 		before = have.Object
 		accessor(obj).SetResourceVersion(accessor(before).GetResourceVersion())
 	}
-	return c.server.newRevision(c.kind, "", obj, before)
+	return c.kind.newRevision("", obj, before)
 }
 
 // alreadyExists returns the error for a name that is taken. As in real servers, the error claims that the name was

@@ -104,7 +104,7 @@ func (c *call) deleteObject(name string, opts *metav1.DeleteOptions) (*answer, b
 
 // commitMarked stores an object that is being deleted, unless it already is and nothing changes.
 func (c *call) commitMarked(key string, have *Revision, obj runtime.Object) (*Revision, error) {
-	marked, err := c.server.newRevision(c.kind, "", obj, nil)
+	marked, err := c.kind.newRevision("", obj, nil)
 	if err != nil {
 		return nil, err
 	}

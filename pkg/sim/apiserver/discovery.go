@@ -13,9 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// discover answers requests for discovery, for the version and for the health of the server, and all those that are not
-// served. It describes the response for the trace.
+// discover answers requests for discovery, for the version and for the health of the server, whether a client may do
+// something, and all those that are not served. It describes the response for the trace.
 func (s *Server) discover(r *Request, kind *resource) (_ *http.Response, result string, err error) {
+	if kind == nil && r.asksForPermission() {
+		answered, result := permit(r)
+		return answered, result, nil
+	}
 	found := s.found(r)
 	if found == nil {
 		if err := s.notServed(r, kind); err != nil {
@@ -45,6 +49,8 @@ func (s *Server) found(r *Request) any {
 		return version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0+simulated"}
 	case len(parts) == 1 && (parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz"):
 		return "ok"
+	case len(parts) >= 2 && parts[0] == "openapi" && parts[1] == "v3":
+		return s.openAPI(strings.Join(parts[2:], "/"))
 	case len(parts) == 1 && parts[0] == "api":
 		return &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
 	case len(parts) == 1 && parts[0] == "apis":
@@ -73,7 +79,7 @@ func (s *Server) group(name string) any {
 // groups returns the groups of the registered kinds.
 func (s *Server) groups() *metav1.APIGroupList {
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-	for _, kind := range s.kinds {
+	for _, kind := range slices.Concat(s.kinds, s.views) {
 		gv := kind.gvk.GroupVersion()
 		if gv.Group == "" {
 			continue
@@ -99,7 +105,7 @@ func (s *Server) resources(gv schema.GroupVersion) any {
 	if gv.Group == "" {
 		list.APIVersion = "" // As in a real server.
 	}
-	for _, kind := range s.kinds {
+	for _, kind := range slices.Concat(s.kinds, s.views) {
 		if kind.gvk.GroupVersion() == gv {
 			list.APIResources = append(list.APIResources, kind.discovered()...)
 		}
@@ -115,6 +121,8 @@ func (s *Server) resources(gv schema.GroupVersion) any {
 func (r *resource) discovered() []metav1.APIResource {
 	verbs := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	switch {
+	case r.isView:
+		verbs = viewVerbs
 	case r.custom:
 		verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 	case r.isNamespaces():

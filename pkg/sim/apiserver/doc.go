@@ -1,6 +1,7 @@
 // Package apiserver is a simulated Kubernetes API server for tests of controllers. It runs in memory, in the process of
 // the test. A test uses the real client-go with it: clients, informers, listers, leader election and event recorders
-// run as in production, but on an http.RoundTripper instead of a network.
+// run as in production, but on an http.RoundTripper instead of a network. It is an http.Handler, too, for kubectl and
+// for programs in other processes.
 //
 // The server has no sockets, no goroutines of its own and no randomness, and it waits only in ways that
 // testing/synctest supports. So a test can simulate a day in milliseconds, inject a fault into any request, and repeat
@@ -32,9 +33,12 @@
 // preconditions and optimistic locking; writes that change nothing; finalizers, propagation policies, namespaces
 // that are being deleted; dry runs; warnings about unknown fields, and strict field validation; lists in pages, at,
 // or not older than a version; watches from a version or with initial events, bookmarks, timeouts, label and field
-// selectors; objects and lists that are reduced to their metadata, for metadata informers; discovery of groups,
-// versions, resources and subresources. Errors have the code, the reason, the causes and, mostly, the message of a real
-// server. Built-in kinds support JSON and protobuf, custom ones JSON. Both read and write YAML.
+// selectors; objects and lists that are reduced to their metadata, for metadata informers, or are tables, for kubectl;
+// discovery of groups, versions, resources and subresources; SelfSubjectAccessReviews, which allow everything. Errors
+// have the code, the reason, the causes and, mostly, the message of a real server. Built-in kinds support JSON and
+// protobuf, custom ones JSON. Both read and write YAML.
+//
+// Events of events.k8s.io/v1 can also be read, but not written, as Events of v1.
 //
 // The server keeps the last changes and the last lines of the trace. See KeepHistory and KeepTrace.
 //
@@ -42,8 +46,10 @@
 //
 //   - Server-side apply, which is refused with 415, and managedFields, which are dropped.
 //   - Authentication and authorization: every request is allowed. Use Intercept to forbid some.
-//   - Tables: kubectl gets the whole object, or 406.
-//   - Aggregated discovery, instead of which clients then use the other one; hashes of storage versions; OpenAPI.
+//   - Tables of scales, and the columns of the built-in kinds for which this package has no function: their tables have
+//     the name and the age.
+//   - Aggregated discovery, instead of which clients then use the other one; hashes of storage versions; the schemas in
+//     OpenAPI, which has only what kubectl asks for before it sends an object.
 //   - Schemas of custom resources, except with package crd, a module of its own. Without it the Go type decides about
 //     pruning and types; Default, Validate and ValidateStatus do the rest. Of unstructured objects, only the metadata
 //     has types. A field of a Go type without omitempty is always present, even if no client has set it.
@@ -52,7 +58,7 @@
 //   - Other namespaces than "default" at the beginning. A test that needs kube-system creates it.
 //   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an
 //     unknown method, and the warning about a Job that is deleted without a propagation policy.
-//   - Several versions of one kind: kinds of two versions are two kinds. So are Events of two groups.
+//   - Several versions of one kind: kinds of two versions are two kinds.
 //   - Grace periods: no kind is deleted gracefully, as Pods are. Events do not expire.
 //   - Limits: of the size of an object, of the rate of requests (429 comes only from Intercept), of the time of a
 //     request.

@@ -115,6 +115,14 @@ type resource struct {
 	typePrefix []byte
 	keyPrefix  string // What keys in messages about storage begin with.
 
+	columns []column // Of its tables.
+	isView  bool     // It shows the objects of another resource.
+
+	*storage
+}
+
+// A storage has the objects of a resource.
+type storage struct {
 	live    map[string]*Revision // By key.
 	order   []string             // The keys of live in order, nil when somebody has to sort them again.
 	history []*Revision          // Every revision since the last compaction, in order.
@@ -129,6 +137,11 @@ type resource struct {
 type link struct {
 	revision *Revision
 	next     *link // Nil in the last.
+}
+
+func newStorage() *storage {
+	first := &link{}
+	return &storage{live: map[string]*Revision{}, base: first, tail: first}
 }
 
 func newResource(k Kind) (*resource, error) {
@@ -153,10 +166,11 @@ func newResource(k Kind) (*resource, error) {
 		gvk:       gv.WithKind(k.Kind),
 		gr:        k.Resource.GroupResource(),
 		keyPrefix: "/registry/" + k.Resource.Resource + "/",
-		live:      map[string]*Revision{},
-		base:      &link{},
+		storage:   newStorage(),
 	}
-	r.tail = r.base
+	if err := r.setColumns(); err != nil {
+		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
+	}
 	if r.custom {
 		r.keyPrefix = "/registry/" + k.Resource.Group + "/" + k.Resource.Resource + "/"
 		return r, nil

@@ -70,17 +70,23 @@ func allowsProtobuf(r *Request, kind *resource) bool {
 type encoding struct {
 	media
 	// as is PartialObjectMetadata or PartialObjectMetadataList of meta.k8s.io if objects are to be reduced to their
-	// metadata.
-	as schema.GroupVersionKind
+	// metadata, and Table if they are to be the rows of a table.
+	as       schema.GroupVersionKind
+	include  metav1.IncludeObjectPolicy // What the rows have of the objects.
+	noHeader bool                       // A table lacks the definitions of its columns.
 }
 
 // accepted returns the encoding of the response, and whether the client accepts one that the server has.
 func (c *call) accepted() (encoding, bool) {
 	for name, params := range acceptedTypes(c.request) {
-		e := encoding{as: schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]}}
+		e := encoding{
+			as:      schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]},
+			include: metav1.IncludeObjectPolicy(c.request.Query.Get("includeObject")),
+		}
 		switch {
+		case isTable(e.as) && name != mediaBinary && c.request.Subresource != "scale":
 		case !e.as.Empty() && !metadataOnly(e.as):
-			continue // Such as a Table.
+			continue
 		case name == mediaBinary && e.as.Empty() && !c.kind.supportsProtobuf():
 			continue
 		}
@@ -116,8 +122,16 @@ func known(name media) media {
 
 // metadataOnly reports whether a kind is that of objects, or of lists of objects, that are reduced to their metadata.
 func metadataOnly(kind schema.GroupVersionKind) bool {
-	return (kind.Kind == partialKind || kind.Kind == partialListKind) &&
-		(kind.GroupVersion() == metav1.SchemeGroupVersion || kind.GroupVersion() == metav1beta1.SchemeGroupVersion)
+	return (kind.Kind == partialKind || kind.Kind == partialListKind) && isMeta(kind.GroupVersion())
+}
+
+// isTable reports whether a kind is that of tables.
+func isTable(kind schema.GroupVersionKind) bool {
+	return kind.Kind == tableKind && isMeta(kind.GroupVersion())
+}
+
+func isMeta(version schema.GroupVersion) bool {
+	return version == metav1.SchemeGroupVersion || version == metav1beta1.SchemeGroupVersion
 }
 
 // accepts returns the encoding of the response. The kinds that come with Kubernetes have an error of their own for
@@ -141,6 +155,9 @@ func (c *call) acceptsEvents() (encoding, error) {
 	if err == nil && e.media == mediaYAML {
 		err = notAcceptable([]string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"})
 	}
+	if err == nil {
+		err = e.checkTable()
+	}
 	return e, err
 }
 
@@ -156,18 +173,22 @@ func errorMedia(r *Request) media {
 
 // encode returns the body of an answer of a kind.
 func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
-	if e.as.Empty() || got.encoded != nil {
+	obj, rev := got.object, got.revision
+	if rev != nil {
+		shown, err := kind.shown(rev)
+		if err != nil {
+			return nil, err
+		}
+		got, obj, rev = &answer{revision: shown}, shown.Object, shown
+	}
+	_, isStatus := obj.(*metav1.Status)
+	switch {
+	case e.as.Empty(), got.encoded != nil, isStatus:
 		return e.media.encode(got)
-	}
-	obj := got.object
-	if got.revision != nil {
-		obj = got.revision.Object
-	}
-	if _, is := obj.(*metav1.Status); is {
-		return e.media.encode(got)
-	}
-	if e.as.Kind == partialListKind {
+	case e.as.Kind == partialListKind:
 		return nil, notList(kind, obj)
+	case e.as.Kind == tableKind:
+		return e.encodeTable(kind, obj, rev)
 	}
 	return e.media.encode(&answer{object: partial(obj, e.as)})
 }

@@ -139,7 +139,8 @@ func TestDynamicClientAndDiscovery(t *testing.T) {
 		}
 	}
 	want := []string{
-		"v1 configmaps", "v1 namespaces", "v1 namespaces/finalize", "v1 namespaces/status", "apps/v1 deployments",
+		"v1 configmaps", "v1 events", "v1 namespaces", "v1 namespaces/finalize", "v1 namespaces/status",
+		"apps/v1 deployments",
 		"apps/v1 deployments/scale", "apps/v1 deployments/status", "coordination.k8s.io/v1 leases",
 		"batch/v1 jobs", "batch/v1 jobs/status", "events.k8s.io/v1 events", "example.com/v1 gadgets",
 		"example.com/v1 gadgets/status", "example.com/v1 widgets", "example.com/v1 widgets/scale",
@@ -219,7 +220,7 @@ func TestContentTypes(t *testing.T) {
 func TestAnUnknownMediaTypeIsRefused(t *testing.T) {
 	s := apiserver.New(kinds()...)
 	config := s.Config("alice")
-	config.AcceptContentTypes = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	config.AcceptContentTypes = "application/json;as=Table;g=meta.k8s.io;v=v2"
 	err := discovery.NewDiscoveryClientForConfigOrDie(config).RESTClient().Get().
 		AbsPath("/api/v1/namespaces/default/configmaps").Do(t.Context()).Error()
 	if code := apierrors.ReasonForError(err); code != metav1.StatusReasonNotAcceptable {

@@ -54,9 +54,23 @@ func (r *resource) cut(revisions []*Revision, selected *selection, limit, versio
 
 // encode returns the encoded list.
 func (p *page) encode(r *resource, e encoding) ([]byte, error) {
+	items := make([]*Revision, len(p.items))
+	for i, rev := range p.items {
+		var err error
+		if items[i], err = r.shown(rev); err != nil {
+			return nil, err
+		}
+	}
+	p = &page{meta: p.meta, items: items}
 	switch {
 	case e.as.Kind == partialKind:
 		return nil, isList(r)
+	case e.as.Kind == tableKind:
+		table, err := e.table(r, p.meta, p.items...)
+		if err != nil {
+			return nil, err
+		}
+		return e.media.encode(&answer{object: table})
 	case e.as.Kind == partialListKind:
 		return e.media.encode(&answer{object: p.partial(e.as)})
 	case e.media == mediaBinary:

@@ -37,7 +37,7 @@ func (c *call) patchType() (types.PatchType, error) {
 	case types.ApplyYAMLPatchType, types.ApplyCBORPatchType:
 		return "", &apierrors.StatusError{ErrStatus: metav1.Status{
 			Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-			Message: "apiserver does not simulate server-side apply",
+			Message: "the simulated API server has no server-side apply: use client-side apply",
 		}}
 	}
 	if err == nil {

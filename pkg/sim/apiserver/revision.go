@@ -41,7 +41,7 @@ type Revision struct {
 	asDeleted       func() *Revision
 }
 
-func (s *Server) newRevision(r *resource, kind watch.EventType, obj, before runtime.Object) (*Revision, error) {
+func (r *resource) newRevision(kind watch.EventType, obj, before runtime.Object) (*Revision, error) {
 	encoded, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s: %w", r.gr, accessor(obj).GetName(), err)
@@ -52,7 +52,7 @@ func (s *Server) newRevision(r *resource, kind watch.EventType, obj, before runt
 	}
 	rev.binary = sync.OnceValues(func() ([]byte, error) { return encodeBinary(r.gvk, obj) })
 	rev.asDeleted = sync.OnceValue(func() *Revision {
-		deleted, err := s.newRevision(r, watch.Deleted, withVersion(before, rev.Version), before)
+		deleted, err := r.newRevision(watch.Deleted, withVersion(before, rev.Version), before)
 		if err != nil {
 			panic("apiserver: " + err.Error()) // Impossible: it was encoded before with another version.
 		}
@@ -99,7 +99,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 		kind, obj = watch.Deleted, withVersion(have.Object, version)
 	}
 	accessor(obj).SetResourceVersion(strconv.FormatInt(version, 10))
-	rev, err := s.newRevision(r, kind, obj, before)
+	rev, err := r.newRevision(kind, obj, before)
 	if err == nil {
 		err = rev.keepRaw(have, by)
 	}

@@ -21,6 +21,7 @@ import (
 // its own. Make one with New. A test with testing/synctest must make it inside the bubble.
 type Server struct {
 	kinds   []*resource // In the order of New.
+	views   []*resource // Other versions of them, which can only be read.
 	byPath  map[schema.GroupVersionResource]*resource
 	scheme  *runtime.Scheme
 	strict  runtime.Serializer // Reads JSON and returns an error for unknown fields.
@@ -64,6 +65,9 @@ func New(kinds ...Kind) *Server {
 		if !isUnstructured(r.Object) {
 			s.scheme.AddKnownTypeWithName(r.gvk, r.Object)
 		}
+	}
+	if err := s.addViews(); err != nil {
+		panic("apiserver: " + err.Error())
 	}
 	s.scheme.AddKnownTypeWithName(scaleKind, &autoscalingv1.Scale{})
 	s.strict, s.lenient = jsonSerializer(s.scheme, true), jsonSerializer(s.scheme, false)

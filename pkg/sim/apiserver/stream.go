@@ -272,6 +272,7 @@ func (w *stream) encode(event Event) ([]byte, error) {
 		payload.object = event.Status
 	}
 	obj, err := w.accepts.encode(w.kind, payload)
+	w.accepts.noHeader = true // Only the first event of a watch has the columns of its table.
 	if err != nil {
 		return nil, err
 	}

@@ -152,7 +152,7 @@ func (c *call) replace(key string, have *Revision, change change) (*Revision, er
 	if c.completesDeletion(obj, old) {
 		return c.finish(key, have, obj)
 	}
-	written, err := c.server.newRevision(c.kind, "", obj, nil)
+	written, err := c.kind.newRevision("", obj, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,5 +197,5 @@ func (c *call) finish(key string, have *Revision, obj runtime.Object) (*Revision
 	if deleted == nil || err != nil {
 		return nil, err
 	}
-	return c.server.newRevision(c.kind, "", obj, have.Object)
+	return c.kind.newRevision("", obj, have.Object)
 }

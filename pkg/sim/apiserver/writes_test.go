@@ -369,7 +369,7 @@ var writes = []struct {
 	{
 		name:  "server-side apply",
 		given: []string{aConfigMap}, when: `APPLY configmaps/a?fieldManager=x {}`,
-		want: "415 UnsupportedMediaType: apiserver does not simulate server-side apply",
+		want: "415 UnsupportedMediaType: the simulated API server has no server-side apply: use client-side apply",
 	},
 	{
 		name:  "a JSON patch",

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# `make play`: the controller on the simulated API server, in .cluster, with an example Foo, each change of which it
+# shows. Ctrl-C stops everything and removes .cluster.
+#
+# With RUN_UNTIL_READY=1 it ends as soon as the example Foo is Ready, for scripts.
+set -o errexit -o nounset -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly example=artifacts/examples/example-foo.yaml
+source hack/local.sh
+
+take_directory
+echo "Simulated: one process answers as the API server of Kubernetes does, and as its Deployment controller. There are no"
+echo "pods and no nodes, nothing is stored, and everybody may do everything. The controller is the real one. Tests compare"
+echo "the answers with those of a real API server: pkg/sim/README.md. \`make run\` starts a real one."
+stop_at_end "the controller, then the simulated API server"
+
+step "Starting the simulated API server: bin/play"
+open_hold
+mkfifo "$dir/foo.yaml"
+bin/play --kubeconfig="$dir/kubeconfig" --create="$dir/foo.yaml" ${RUN_UNTIL_READY:+--until-ready} \
+	<"$dir/hold" 2>"$dir/requests.log" 9>&- &
+started+=("$!")
+cluster=$!
+wait_for_log "play: watch foos" "$dir/requests.log" "$cluster" "The simulated API server did not start"
+echo "It logs each request, and what it changes, to $dir/requests.log"
+write_env
+
+start_controller "$dir/kubeconfig"
+
+step "In another terminal, in this directory, talk to it like this (docs/try.md has more to try):"
+print_usage "scale foo/example-foo --replicas=5"
+
+step "Creating a Foo from $example. Its changes show below; Ctrl-C stops everything"
+cat "$example" >"$dir/foo.yaml"
+
+# Wait for Ctrl-C, or until one of the processes ends.
+while alive "$cluster"; do
+	alive "$controller" || fail "The controller ended" "$dir/controller.log"
+	sleep 0.1
+done
+wait "$cluster" && [[ -n ${RUN_UNTIL_READY:-} ]] || fail "The simulated API server ended" "$dir/requests.log"
