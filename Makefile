@@ -20,8 +20,14 @@ TOOL := go tool -modfile=hack/tools/tools.mod
 export CLUSTER_DIR ?= .cluster
 
 .PHONY: play
-play: bin/foo-controller bin/play ## the controller on a simulated API server, in seconds; Ctrl-C removes all
+play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, in seconds; Ctrl-C removes all
 	@hack/play.sh
+
+.PHONY: simulated
+simulated:
+	@echo "Simulated: one process answers as the API server of Kubernetes does, and as its Deployment controller. There are no"
+	@echo "pods and no nodes, nothing is stored, and everybody may do everything. The controller is the real one. Tests compare"
+	@echo "the answers with those of a real API server: pkg/sim/README.md. \`make run\` starts a real one."
 
 .PHONY: run
 run: build ## a Kubernetes, the controller and a Foo; Ctrl-C removes all

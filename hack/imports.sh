@@ -56,5 +56,6 @@ fi
 
 while read -r dir; do
 	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/kit/leader/leak_internal_test.go"
-done < <(git ls-files 'pkg/*.go' | grep -v -e _test.go -e /generated/ | xargs grep -lE 'go func|\.Go\(|AfterFunc\(' | xargs -n1 dirname | sort -u)
+done < <(git ls-files 'pkg/*.go' | grep -v -e _test.go -e /generated/ | xargs grep -lE 'go func|\.Go\(|AfterFunc\(' |
+	xargs grep -L '^package main$' | xargs -n1 dirname | sort -u)
 exit $bad

@@ -10,9 +10,6 @@ readonly example=artifacts/examples/example-foo.yaml
 source hack/local.sh
 
 take_directory
-echo "Simulated: one process answers as the API server of Kubernetes does, and as its Deployment controller. There are no"
-echo "pods and no nodes, nothing is stored, and everybody may do everything. The controller is the real one. Tests compare"
-echo "the answers with those of a real API server: pkg/sim/README.md. \`make run\` starts a real one."
 stop_at_end "the controller, then the simulated API server"
 
 step "Starting the simulated API server: bin/play"
