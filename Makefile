@@ -98,7 +98,7 @@ lint: ## format, vet, staticcheck, and the limits of functions
 	@hack/verify.sh format vet staticcheck lint
 
 .PHONY: cover
-cover: ## which lines the unit tests execute: bin/cover.html
+cover: #- which lines the unit tests execute: bin/cover.html
 	@hack/cover.sh
 
 ##@ To contribute

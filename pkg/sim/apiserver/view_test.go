@@ -30,8 +30,7 @@ func TestEventsCanBeReadAsThoseOfTheCoreGroup(t *testing.T) {
 			config := s.Config("kubectl")
 			config.ContentType = contentType
 			api := kubernetes.NewForConfigOrDie(config).CoreV1().Events("default")
-			about := api.GetFieldSelector(new("w"), new("default"), new("Widget"), nil).String()
-			about = strings.Replace(about, "involvedObject.namespace=default,", "", 1)
+			const about = "involvedObject.kind=Widget,involvedObject.name=w" // As kubectl describe asks.
 			list, err := api.List(t.Context(), metav1.ListOptions{FieldSelector: about})
 			if err != nil || len(list.Items) != 1 {
 				t.Fatalf("the Events about w: %v, %v", list, err)
