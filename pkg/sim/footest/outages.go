@@ -25,12 +25,12 @@ func (o *outage) intercept(r *apiserver.Request, next func() (*http.Response, er
 		return next()
 	}
 	if o.down.Load() && (r.Verb == "list" || r.Verb == "watch") {
-		return nil, errLost
+		return nil, errNoAnswer
 	}
 	answer, err := next()
 	if r.Verb == "create" && o.lost.Load() && err == nil {
 		answer.Body.Close()
-		return nil, errLost
+		return nil, errNoAnswer
 	}
 	return answer, err
 }
@@ -38,7 +38,7 @@ func (o *outage) intercept(r *apiserver.Request, next func() (*http.Response, er
 func (o *outage) event(w *apiserver.Watch, e apiserver.Event) error {
 	isOurs := w.User == controllerName && w.Resource.Resource == deploymentsResource
 	if o.down.Load() && isOurs && e.Type != watch.Bookmark {
-		return errLost
+		return errNoAnswer
 	}
 	return w.Request.Sleep(10 * time.Millisecond) // The answer to a write comes before its event.
 }

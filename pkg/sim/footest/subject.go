@@ -28,6 +28,8 @@ type Wiring struct {
 	Deployments cache.TypedSharedIndexInformer[*plan.Observed]
 	// Workers is the number of workers of the controller.
 	Workers int
+	// Random returns the random part of delays in a simulation, in [0, 1). It depends only on the virtual time.
+	Random func() float64
 	// OnSynced, unless nil, is called after each sync of a simulation with the key of the Foo.
 	OnSynced func(cache.ObjectName)
 }

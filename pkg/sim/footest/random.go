@@ -1,0 +1,20 @@
+package footest
+
+import (
+	"math/rand/v2"
+	"time"
+	_ "unsafe" // For go:linkname.
+)
+
+// jitter is the source of the random part of client-go's backoffs.
+//
+//go:linkname jitter k8s.io/apimachinery/pkg/util/wait.jitterRand
+var jitter func() float64
+
+func init() { jitter = random }
+
+// random returns a random number in [0, 1) that depends only on the virtual time. With numbers of a common source,
+// schedules that run in parallel would differ in each run.
+func random() float64 {
+	return rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Float64()
+}
