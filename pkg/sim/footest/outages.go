@@ -1,52 +1,26 @@
 package footest
 
 import (
-	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/faults"
 )
 
 // An outage interrupts the watch of Deployments. When it ends, the watch gets 410, because the API server was restarted
 // and has no older events, and a list follows. Of what came and went meanwhile, the controller gets no event.
 type outage struct {
 	*neighbourhood
-	// down means that nothing is listed or watched. lost means that the answers to creates do not arrive.
-	down, lost atomic.Bool
 }
 
-func (o *outage) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
-	if r.User != controllerName || r.Resource.Resource != deploymentsResource {
-		return next()
-	}
-	if o.down.Load() && (r.Verb == "list" || r.Verb == "watch") {
-		return nil, errNoAnswer
-	}
-	answer, err := next()
-	if r.Verb == "create" && o.lost.Load() && err == nil {
-		answer.Body.Close()
-		return nil, errNoAnswer
-	}
-	return answer, err
-}
-
-func (o *outage) event(w *apiserver.Watch, e apiserver.Event) error {
-	isOurs := w.User == controllerName && w.Resource.Resource == deploymentsResource
-	if o.down.Load() && isOurs && e.Type != watch.Bookmark {
-		return errNoAnswer
-	}
-	return w.Request.Sleep(10 * time.Millisecond) // The answer to a write comes before its event.
-}
-
-// end ends the outage.
-func (o *outage) end() {
-	o.api.Compact()
-	o.down.Store(false)
+// begin lets an outage of this duration begin at an event of a Deployment, the nth from now on, or at once if it is 0.
+func (o *outage) begin(nth int, d time.Duration, more ...faults.Fault) {
+	faults.Schedule{Faults: append(more,
+		faults.Fault{Kind: faults.Expired, Resource: deploymentsResource, Nth: nth, For: d},
+		faults.Fault{Kind: faults.LateEvent, For: 10 * time.Millisecond}, // The answer to a write comes before its event.
+	)}.Inject(o.api, controllerName)
 }
 
 func (o *outage) deleteDeployment() {
@@ -68,9 +42,7 @@ func SimulateOutages(t *testing.T, newRunner NewRunner) {
 	run := func(name string, test func(o *outage)) {
 		t.Run(name, func(t *testing.T) {
 			inNeighbourhood(t, newRunner, func(n *neighbourhood) {
-				o := &outage{neighbourhood: n}
-				n.api.Intercept(o.intercept)
-				n.api.InterceptEvents(o.event)
+				o := &outage{n}
 				n.runController(t)
 				time.Sleep(time.Second)
 				test(o)
@@ -78,23 +50,18 @@ func SimulateOutages(t *testing.T, newRunner NewRunner) {
 			})
 		})
 	}
-	deletedMeanwhile := func(after, rest time.Duration) func(*outage) {
+	deletedMeanwhile := func(after, rest time.Duration, more ...faults.Fault) func(*outage) {
 		return func(o *outage) {
-			o.down.Store(true)
+			o.begin(0, after+rest, more...)
 			o.createFoos(tenant, 1)
 			time.Sleep(after)
 			o.deleteDeployment()
-			time.Sleep(rest)
-			o.end()
 		}
 	}
 	run("a few seconds", deletedMeanwhile(2*time.Second, time.Second))
 	run("more than a minute", deletedMeanwhile(145*time.Second, 5*time.Second))
-	run("the answer to the create is lost too", func(o *outage) {
-		o.lost.Store(true)
-		time.AfterFunc(time.Second, func() { o.lost.Store(false) })
-		deletedMeanwhile(2*time.Second, time.Second)(o)
-	})
+	run("the answer to the create is lost too", deletedMeanwhile(2*time.Second, time.Second,
+		faults.Fault{Kind: faults.LostAfter, Verb: "create", Resource: deploymentsResource, For: time.Second}))
 	run("more than a minute, and the Foo is edited", func(o *outage) {
 		time.AfterFunc(time.Second, func() {
 			o.must(o.editFoo(tenant, fooName(0), `{"metadata":{"labels":{"team":"blue"}}}`))
@@ -110,21 +77,12 @@ func (o *outage) duringACreate() {
 	time.Sleep(time.Minute)
 	o.stopController()
 	o.deleteDeployment()
-	var ended atomic.Bool
-	o.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		isCreate := r.User == controllerName && r.Verb == "create" && r.Resource == deploymentResource
-		if !isCreate || ended.Swap(true) {
-			return next()
-		}
-		o.down.Store(true)
-		answer, err := next()
-		time.Sleep(10 * time.Millisecond) // The watch breaks.
-		o.deleteDeployment()
-		o.end()
-		time.Sleep(10 * time.Second) // The list comes.
-		return answer, err
+	o.begin(1, time.Second, faults.Fault{
+		Kind: faults.LateAnswer, Verb: "create", Resource: deploymentsResource, Nth: 1, For: 10 * time.Second,
 	})
 	o.runController(o.t)
+	time.Sleep(100 * time.Millisecond)
+	o.deleteDeployment()
 }
 
 // SimulateResync checks that the Deployment of a Foo whose key newRunner loses is created after the next resync.

@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -108,6 +109,7 @@ func ReplaySchedules(t *testing.T, newRunner NewRunner, schedules, replays int) 
 						lines = append(lines, line)
 					}
 				}
+				slices.Sort(lines) // What happens at one moment has no order, such as the ends of two watches.
 				trace = strings.Join(lines, "")
 				if first == "" {
 					first = trace
