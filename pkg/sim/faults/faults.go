@@ -110,7 +110,10 @@ func (f Fault) effect() string {
 	case Restart:
 		return fmt.Sprintf("before it, the API server restarts, which takes %s", d)
 	case ClockSkew:
-		return fmt.Sprintf("from here on, the clock of the API server is wrong by %s", d)
+		if d < 0 {
+			return fmt.Sprintf("from here on, the clock of the API server is %s behind", -d)
+		}
+		return fmt.Sprintf("from here on, the clock of the API server is %s ahead", d)
 	case LateEvent:
 		return fmt.Sprintf("sent %s late", d)
 	case WatchBroken:

@@ -215,41 +215,58 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 
 // watch answers a list or a watch.
 func (i *Injected) watch(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-	resource := r.Resource.Resource
 	isResumed := r.Verb == "watch" && r.Query.Get("sendInitialEvents") == ""
-	var due []Fault
-	if !isResumed {
-		due = i.due(list, r.Verb, resource, r)
+	switch err := i.interrupted(r, isResumed); {
+	case errors.Is(err, errLost):
+		return nil, err
+	case err != nil:
+		return r.Refuse(err)
 	}
-	i.mu.Lock()
-	o := i.outageOf(resource)
-	isDown, isExpired := time.Now().Before(o.until), false
-	if !isDown && isResumed {
-		version, _ := strconv.ParseInt(r.Query.Get("resourceVersion"), 10, 64)
-		isExpired, o.expired = o.expired || version < i.oldest, false
-	}
-	for _, f := range due {
-		o.stale = f.For
-	}
-	stale := o.stale
-	if r.Verb == "list" {
-		o.stale = 0
-	}
-	i.mu.Unlock()
-	switch {
-	case isDown:
-		return nil, errLost
-	case isExpired:
-		return r.Refuse(apierrors.NewResourceExpired("too old resource version"))
-	case stale > 0 && r.Verb == "watch" && !isResumed:
-		return r.Refuse(noWatchList)
-	case stale > 0 && r.Verb == "list":
-		i.makeStale(r, stale)
+	if age := i.age(r); age > 0 {
+		if r.Verb == "watch" {
+			return r.Refuse(noWatchList)
+		}
+		i.makeStale(r, age)
 	}
 	if r.Verb == "list" {
 		return next()
 	}
 	return i.open(r, next)
+}
+
+// interrupted returns the error that an outage answers a list or a watch with.
+func (i *Injected) interrupted(r *apiserver.Request, isResumed bool) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	o := i.outageOf(r.Resource.Resource)
+	switch version, _ := strconv.ParseInt(r.Query.Get("resourceVersion"), 10, 64); {
+	case time.Now().Before(o.until):
+		return errLost
+	case isResumed && (o.expired || version < i.oldest):
+		o.expired = false
+		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))
+	}
+	return nil
+}
+
+// age returns how old the answer to a list is. client-go asks for a watch list first, and sends the list when that is
+// refused.
+func (i *Injected) age(r *apiserver.Request) time.Duration {
+	if r.Verb == "watch" && r.Query.Get("sendInitialEvents") == "" {
+		return 0
+	}
+	due := i.due(list, r.Verb, r.Resource.Resource, r)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	o := i.outageOf(r.Resource.Resource)
+	for _, f := range due {
+		o.stale = f.For
+	}
+	age := o.stale
+	if r.Verb == "list" {
+		o.stale = 0
+	}
+	return age
 }
 
 // noWatchList is the error of an API server without watch lists. client-go then sends a list.

@@ -99,27 +99,29 @@ func refuseSeries(r *apiserver.Request, next apiserver.Next) (*http.Response, er
 func ReplaySchedules(t *testing.T, newRunner NewRunner, schedules, replays int) {
 	WithoutErrorDelays(t)
 	for seed := range int64(schedules) {
-		var first string
-		for range replays {
-			synctest.Test(t, func(t *testing.T) {
-				trace, _ := runSeed(t, newRunner, seed, traceAll)
-				var lines []string
-				for line := range strings.Lines(trace) {
-					if !strings.Contains(line, ": patch "+eventsResource) {
-						lines = append(lines, line)
-					}
-				}
-				slices.Sort(lines) // What happens at one moment has no order, such as the ends of two watches.
-				trace = strings.Join(lines, "")
-				if first == "" {
-					first = trace
-				}
-				if diff := cmp.Diff(first, trace); diff != "" {
-					t.Errorf("seed %d (-first +replay):\n%s", seed, diff)
-				}
-			})
+		first := replay(t, newRunner, seed)
+		for range replays - 1 {
+			if diff := cmp.Diff(first, replay(t, newRunner, seed)); diff != "" {
+				t.Errorf("seed %d (-first +replay):\n%s", seed, diff)
+				break
+			}
 		}
 	}
+}
+
+// replay runs the schedule of a seed, and returns the lines of its trace, except those of refuseSeries. They are
+// sorted, because what happens at one moment has no order, such as the ends of two watches.
+func replay(t *testing.T, newRunner NewRunner, seed int64) (lines []string) {
+	synctest.Test(t, func(t *testing.T) {
+		trace, _ := runSeed(t, newRunner, seed, traceAll)
+		for line := range strings.Lines(trace) {
+			if !strings.Contains(line, ": patch "+eventsResource) {
+				lines = append(lines, line)
+			}
+		}
+	})
+	slices.Sort(lines)
+	return lines
 }
 
 // traceAll makes the trace keep all lines, also of events.
@@ -140,11 +142,7 @@ func ShowSchedule(t *testing.T, newRunner NewRunner, seed int64, w io.Writer) {
 		if isDense(seed) {
 			kind = "dense faults"
 		}
-		fmt.Fprintf(w, "Schedule %d, with %s. These happen:\n", seed, kind)
-		for _, f := range happened {
-			fmt.Fprintln(w, "  ", f)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "Schedule %d, with %s. These happen:\n\n%s\n", seed, kind, faults.Schedule{Faults: happened})
 		for line := range strings.Lines(trace) {
 			if shown := readable(line); shown != "" {
 				fmt.Fprint(w, shown)
