@@ -1419,6 +1419,9 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 		return nil, err
 	}
 	c.random = w.Random
+	if w.Settle != nil {
+		c.queue.AddAs = w.Settle(c.queue.AddAs)
+	}
 	if w.OnSynced != nil {
 		c.queue.OnSynced = func(key cache.ObjectName, _ kit.Outcome) { w.OnSynced(key) }
 	}

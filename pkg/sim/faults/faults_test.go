@@ -264,3 +264,50 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
+
+func TestASeedDecidesTheOrderOfOneMoment(t *testing.T) {
+	play := func(seed int64) (trace string) {
+		synctest.Test(t, func(t *testing.T) {
+			server := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps())
+			faults.Schedule{Seed: seed, Latency: time.Second}.Inject(server, "user")
+			client := kubernetes.NewForConfigOrDie(server.Config("user")).CoreV1().ConfigMaps("default")
+			c := &cluster{t, server, client}
+			for i := range 10 {
+				go c.create(fmt.Sprint("cm-", i))
+			}
+			time.Sleep(time.Minute)
+			trace = server.Trace()
+		})
+		return trace
+	}
+	first := play(1)
+	for range 10 {
+		if diff := cmp.Diff(first, play(1)); diff != "" {
+			t.Fatalf("the same seed (-first +second):\n%s", diff)
+		}
+	}
+	if first == play(2) {
+		t.Error("another seed has the same order")
+	}
+}
+
+func TestRandomSchedules(t *testing.T) {
+	for _, test := range []struct {
+		dense            bool
+		failures, breaks int // At least.
+	}{{false, 20, 10}, {true, 50, 100}} {
+		counts, lines := map[faults.Kind]int{}, faults.Random(3, test.dense).String()
+		for _, f := range faults.Random(3, test.dense).Faults {
+			counts[f.Kind]++
+			if !strings.Contains(lines, f.String()+"\n") {
+				t.Errorf("%s is not in the schedule of the same seed", f)
+			}
+		}
+		failures := counts[faults.LostBefore] + counts[faults.LostAfter] + counts[faults.Refused] + counts[faults.LateAnswer]
+		breaks := counts[faults.WatchBroken] + counts[faults.Expired]
+		others := min(counts[faults.LateEvent], counts[faults.StaleList], counts[faults.Restart])
+		if failures < test.failures || breaks < test.breaks || others == 0 {
+			t.Errorf("dense=%t: %v", test.dense, counts)
+		}
+	}
+}

@@ -37,7 +37,7 @@ type Injected struct {
 	down    time.Time
 	oldest  int64
 	outages map[string]*outage // By resource.
-	watches map[*body]string   // The resources of the open watches.
+	watches map[*body]bool     // The open ones.
 }
 
 // An outage is what is wrong with the watches of a resource.
@@ -54,7 +54,7 @@ var errLost = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
 func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
 	i := &Injected{
 		schedule: s, server: server, user: user, began: time.Now(), seen: make([]int, len(s.Faults)),
-		outages: map[string]*outage{}, watches: map[*body]string{},
+		outages: map[string]*outage{}, watches: map[*body]bool{},
 	}
 	for _, f := range s.Faults {
 		switch {
@@ -146,12 +146,12 @@ func (i *Injected) latency(r *apiserver.Request, what ...any) error {
 	if i.schedule.Latency == 0 {
 		return nil
 	}
-	return r.Sleep(time.Duration(i.schedule.random(what...).Int64N(int64(i.schedule.Latency))))
+	return r.Sleep(time.Duration(i.schedule.source(what...).Int64N(int64(i.schedule.Latency))))
 }
 
-// random returns random numbers that depend on the seed, the time, what is given, and nothing else. In a bubble of
+// source returns random numbers that depend on the seed, the time, what is given, and nothing else. In a bubble of
 // testing/synctest they are the same in each run.
-func (s Schedule) random(what ...any) *rand.Rand {
+func (s Schedule) source(what ...any) *rand.Rand {
 	hash := fnv.New64a()
 	fmt.Fprintln(hash, append(what, s.Seed)...)
 	return rand.New(rand.NewPCG(hash.Sum64(), uint64(time.Now().UnixNano())))
@@ -295,7 +295,7 @@ func (i *Injected) makeStale(r *apiserver.Request, age time.Duration) {
 // open opens a watch that can break. client-go chooses its duration at random: the schedule does that instead.
 func (i *Injected) open(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	if i.schedule.Latency > 0 {
-		seconds := 300 + i.schedule.random(r.User, r).IntN(300)
+		seconds := 300 + i.schedule.source(r.User, r).IntN(300)
 		r.Query.Set("timeoutSeconds", strconv.Itoa(seconds))
 	}
 	answer, err := next()
@@ -306,7 +306,7 @@ func (i *Injected) open(r *apiserver.Request, next apiserver.Next) (*http.Respon
 	answer.Body = watch
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.watches[watch] = r.Resource.Resource
+	i.watches[watch] = true
 	return answer, nil
 }
 

@@ -6,17 +6,14 @@ import (
 	"math/rand"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/sim/apiserver"
@@ -52,6 +49,11 @@ func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
 // runSchedule runs a schedule as a subtest, because a bubble that fails ends the goroutine that started it.
 func runSchedule(t *testing.T, newRunner NewRunner, seed int64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("all of it: make simulate SEED=%d", seed)
+			}
+		}()
 		synctest.Test(t, func(t *testing.T) { runSeed(t, newRunner, seed, func(*apiserver.Server) {}) })
 	})
 }
@@ -62,10 +64,11 @@ func runSeed(t *testing.T, newRunner NewRunner, seed int64, prepare func(*apiser
 ) {
 	// A list may come in the order of a map. With a worker for each Foo, this order does not matter.
 	s := newSimulation(newRunner, 8)
+	s.settle = settle
 	s.lag = 10 * time.Minute // A watch may be down for minutes, more than once.
-	prepare(s.api)
 	s.api.Intercept(refuseSeries)
 	injected := faults.Random(seed, isDense(seed)).Inject(s.api, controllerName)
+	prepare(s.api)
 	s.start(t)
 	defer s.stop(t)
 	u, err := newUsers(s, 3)
@@ -84,51 +87,6 @@ func runSeed(t *testing.T, newRunner NewRunner, seed int64, prepare func(*apiser
 }
 
 func isDense(seed int64) bool { return seed%2 == 1 }
-
-// refuseSeries refuses the patches of events. client-go sends those that end a series in the order of a map, so they
-// would take the faults of a seed in any order.
-func refuseSeries(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-	if r.Verb == "patch" && r.Resource.Resource == eventsResource {
-		return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, nil))
-	}
-	return next()
-}
-
-// ReplaySchedules runs each schedule several times, and checks that the same requests, answers and events follow each
-// other at the same virtual times.
-func ReplaySchedules(t *testing.T, newRunner NewRunner, schedules, replays int) {
-	WithoutErrorDelays(t)
-	for seed := range int64(schedules) {
-		first := replay(t, newRunner, seed)
-		for range replays - 1 {
-			if diff := cmp.Diff(first, replay(t, newRunner, seed)); diff != "" {
-				t.Errorf("seed %d (-first +replay):\n%s", seed, diff)
-				break
-			}
-		}
-	}
-}
-
-// replay runs the schedule of a seed, and returns the lines of its trace, except those of refuseSeries. They are
-// sorted, because what happens at one moment has no order, such as the ends of two watches.
-func replay(t *testing.T, newRunner NewRunner, seed int64) (lines []string) {
-	synctest.Test(t, func(t *testing.T) {
-		trace, _ := runSeed(t, newRunner, seed, traceAll)
-		for line := range strings.Lines(trace) {
-			if !strings.Contains(line, ": patch "+eventsResource) {
-				lines = append(lines, line)
-			}
-		}
-	})
-	slices.Sort(lines)
-	return lines
-}
-
-// traceAll makes the trace keep all lines, also of events.
-func traceAll(s *apiserver.Server) {
-	s.KeepTrace(-1)
-	s.TraceEvents(true)
-}
 
 // ShowSchedule runs a schedule, and writes its faults and what happened to w.
 func ShowSchedule(t *testing.T, newRunner NewRunner, seed int64, w io.Writer) {

@@ -41,6 +41,8 @@ type simulation struct {
 	lag time.Duration
 	// onSynced, unless nil, is called after every sync.
 	onSynced func(cache.ObjectName)
+	// settle, unless nil, goes to the controller.
+	settle func(add AddAs) AddAs
 	// stopController stops the controller and waits for its end.
 	stopController func()
 	// cancel stops everything else.
@@ -114,7 +116,7 @@ func (s *simulation) runController(t testing.TB) {
 		Kube: kube, Samples: samples, Recorder: events,
 		Foos:        samplesFactory.Samplecontroller().V1alpha1().Foos(),
 		Deployments: cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer()),
-		Workers:     s.workers, OnSynced: s.onSynced, Random: random,
+		Workers:     s.workers, OnSynced: s.onSynced, Random: random, Settle: s.settle,
 	})
 	if err != nil {
 		t.Fatal(err)
