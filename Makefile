@@ -34,7 +34,7 @@ tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 .PHONY: simulate
-simulate: ## the controller among faults, step by step: make simulate SEED=7
+simulate: ## the controller among faults, step by step: make simulate SEED=2
 	@go test -c -o bin/simulate .
 	@bin/simulate -test.run '^TestSimulate$$' -seed $(or $(SEED),1) | sed '/^PASS$$/d'
 

@@ -82,7 +82,8 @@ func TestFaults(t *testing.T) {
 	const lost = "no answer: read tcp 10.0.0.1:443: connection reset by peer"
 	create := func(c *cluster) { c.create("a"); c.create("b") }
 	fromNow := func(c *cluster) {
-		go func() { time.Sleep(100 * time.Millisecond); create(c) }()
+		time.AfterFunc(100*time.Millisecond, func() { c.create("a") })
+		time.AfterFunc(200*time.Millisecond, func() { c.create("b") })
 		c.watch(metav1.ListOptions{ResourceVersion: "2"})
 		time.Sleep(2 * time.Second)
 		c.watch(metav1.ListOptions{ResourceVersion: "2"})
@@ -141,10 +142,10 @@ func TestFaults(t *testing.T) {
 			want: []string{
 				"0.000s user: watch configmaps -n default: 200",
 				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: create configmaps -n default (b): 201, version 4",
 				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.100s fault: event 2: sent 500ms late (ADDED default/b)",
-				"0.600s user: configmaps: sent ADDED default/b, version 4",
+				"0.200s user: create configmaps -n default (b): 201, version 4",
+				"0.200s fault: event 2: sent 500ms late (ADDED default/b)",
+				"0.700s user: configmaps: sent ADDED default/b, version 4",
 				"3.000s user: watch configmaps -n default: 200",
 				"3.000s user: configmaps: sent ADDED default/a, version 3",
 				"3.000s user: configmaps: sent ADDED default/b, version 4",
@@ -155,12 +156,12 @@ func TestFaults(t *testing.T) {
 			want: []string{
 				"0.000s user: watch configmaps -n default: 200",
 				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: create configmaps -n default (b): 201, version 4",
 				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.100s fault: event 2: the watch breaks before it, and continues after 1s (ADDED default/b)",
-				"2.100s user: watch configmaps -n default: 200",
-				"2.100s user: configmaps: sent ADDED default/a, version 3",
-				"2.100s user: configmaps: sent ADDED default/b, version 4",
+				"0.200s user: create configmaps -n default (b): 201, version 4",
+				"0.200s fault: event 2: the watch breaks before it, and continues after 1s (ADDED default/b)",
+				"2.200s user: watch configmaps -n default: 200",
+				"2.200s user: configmaps: sent ADDED default/a, version 3",
+				"2.200s user: configmaps: sent ADDED default/b, version 4",
 			},
 		},
 		{
@@ -168,10 +169,10 @@ func TestFaults(t *testing.T) {
 			want: []string{
 				"0.000s user: watch configmaps -n default: 200",
 				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: create configmaps -n default (b): 201, version 4",
 				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.100s fault: event 2: the watch breaks before it, and its version is too old after 1s (ADDED default/b)",
-				"2.100s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
+				"0.200s user: create configmaps -n default (b): 201, version 4",
+				"0.200s fault: event 2: the watch breaks before it, and its version is too old after 1s (ADDED default/b)",
+				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
 			},
 		},
 		{
@@ -190,9 +191,10 @@ func TestFaults(t *testing.T) {
 			want: []string{
 				"0.000s user: watch configmaps -n default: 200",
 				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s fault: request 2: before it, the API server restarts, which takes 1s (create configmaps -n default)",
-				"0.100s user: create configmaps -n default: " + lost,
-				"2.100s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
+				"0.100s user: configmaps: sent ADDED default/a, version 3",
+				"0.200s fault: request 2: before it, the API server restarts, which takes 1s (create configmaps -n default)",
+				"0.200s user: create configmaps -n default: " + lost,
+				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
 			},
 		},
 		{

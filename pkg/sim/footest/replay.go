@@ -50,6 +50,11 @@ func ReplaySchedules(t *testing.T, newRunner NewRunner, schedules, replays int) 
 // replay runs the schedule of a seed, and returns the lines of its trace, except those of refuseSeries. They are
 // sorted, because what happens at one moment has no order, such as the ends of two watches.
 func replay(t *testing.T, newRunner NewRunner, seed int64) (lines []string) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		trace, _ := runSeed(t, newRunner, seed, traceAll)
 		for line := range strings.Lines(trace) {

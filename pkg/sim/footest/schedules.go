@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand"
 	"net/http"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -148,13 +149,14 @@ func wordsFor(r *apiserver.Request) string {
 	return ""
 }
 
-// readable returns a line of the trace with a time of day. It returns nothing for a bookmark, and for what has a line
-// in words.
+// unreadable finds the lines that readable leaves out.
+var unreadable = regexp.MustCompile(`sent BOOKMARK|(/status| events) .*: |: watch \w+: no answer`)
+
+// readable returns a line of the trace with a time of day. It returns nothing for bookmarks, for watches that are tried
+// in vain, and for what has a line in words.
 func readable(line string) string {
-	for _, left := range []string{"/status ", " events ", "sent BOOKMARK"} {
-		if strings.Contains(line, left) && !strings.Contains(line, "fault: ") {
-			return ""
-		}
+	if unreadable.MatchString(line) && !strings.Contains(line, "fault: ") {
+		return ""
 	}
 	seconds, what, _ := strings.Cut(strings.TrimSpace(line), "s ")
 	at, err := time.ParseDuration(seconds + "s")
