@@ -1325,7 +1325,7 @@ func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *sche
 //	go test -run TestASeedReplaysExactly -timeout 1h . -seeds 100 -replays 10
 func TestASeedReplaysExactly(t *testing.T) { footest.ReplaySchedules(t, newRunner, *seeds, *replays) }
 
-// TestSimulate shows one schedule: make simulate SEED=7
+// TestSimulate shows one schedule: make simulate SEED=2
 func TestSimulate(t *testing.T) {
 	if *seed < 0 {
 		t.Skip("no -seed")

@@ -123,8 +123,9 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 type Next = func() (*http.Response, error)
 
 // Intercept adds a function that every request passes through, after the functions that were added before. The function
-// may wait, change the query of the request, answer in place of the server with Request.Refuse, call next and return its
-// result, call next and lose the response, or call next twice, as a network that sends a request twice. No lock is held.
+// may wait, change the query of the request, answer in place of the server with Request.Refuse, call next and return
+// its result, call next and lose the response, or call next twice, as a network that sends a request twice. No lock is
+// held.
 func (s *Server) Intercept(f func(r *Request, next Next) (*http.Response, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
