@@ -43,6 +43,11 @@ tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make
 	@go build -o bin/tutorial ./hack/tutorial
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
+.PHONY: simulate
+simulate: ## the controller among faults, step by step: make simulate SEED=2
+	@go test -c -o bin/simulate .
+	@bin/simulate -test.run '^TestSimulate$$' -seed $(or $(SEED),1) | sed '/^PASS$$/d'
+
 ##@ To operate
 
 .PHONY: cluster
@@ -171,6 +176,7 @@ test-all: test test-core test-artifacts test-mine test-sim test-cluster test-ima
 	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
+	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
 	@go test -count=1 -v -timeout 60m -run TestKinds ./hack/mine -kinds

@@ -1299,6 +1299,9 @@ var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
 	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
 	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	seeds     = flag.Int("seeds", 4, "number of schedules that TestASeedReplaysExactly plays")
+	replays   = flag.Int("replays", 2, "how often TestASeedReplaysExactly plays each schedule")
+	seed      = flag.Int64("seed", -1, "the schedule that TestSimulate shows")
 	pairs     = flag.Int("pairs", 1000, "number of Foos in TestMemory")
 	churn     = flag.Int("churn", 500, "number of Foos in TestNothingIsKeptOfFoosThatAreGone")
 	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
@@ -1316,6 +1319,19 @@ func TestASimulatedDay(t *testing.T) {
 //
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
+
+// TestASeedReplaysExactly checks a few seeds. More of them take minutes:
+//
+//	go test -run TestASeedReplaysExactly -timeout 1h . -seeds 100 -replays 10
+func TestASeedReplaysExactly(t *testing.T) { footest.ReplaySchedules(t, newRunner, *seeds, *replays) }
+
+// TestSimulate shows one schedule: make simulate SEED=2
+func TestSimulate(t *testing.T) {
+	if *seed < 0 {
+		t.Skip("no -seed")
+	}
+	footest.ShowSchedule(t, newRunner, *seed, os.Stdout)
+}
 
 // TestNeighbours runs only small simulations with -short and with the race detector. With an hour of edits it takes
 // about 20 minutes:
@@ -1401,6 +1417,10 @@ func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Cont
 	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
 	if err != nil {
 		return nil, err
+	}
+	c.random = w.Random
+	if w.Settle != nil {
+		c.queue.AddAs = w.Settle(c.queue.AddAs)
 	}
 	if w.OnSynced != nil {
 		c.queue.OnSynced = func(key cache.ObjectName, _ kit.Outcome) { w.OnSynced(key) }

@@ -65,7 +65,7 @@ func (c *call) insert(obj runtime.Object) (*Revision, error) {
 
 func (c *call) insertOnce(obj runtime.Object) (*Revision, error) {
 	m := accessor(obj)
-	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	m.SetCreationTimestamp(c.server.now())
 	m.SetUID(c.server.nextUID())
 	if m.GetName() == "" && m.GetGenerateName() != "" {
 		m.SetName(c.server.nextName(m.GetGenerateName()))

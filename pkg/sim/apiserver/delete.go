@@ -157,7 +157,7 @@ func (c *call) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) runti
 		if m.GetGeneration() > 0 {
 			m.SetGeneration(m.GetGeneration() + 1)
 		}
-		m.SetDeletionTimestamp(new(metav1.Now().Rfc3339Copy()))
+		m.SetDeletionTimestamp(new(c.server.now()))
 	}
 	m.SetDeletionGracePeriodSeconds(new(int64))
 	return obj

@@ -22,9 +22,9 @@
 // RunGarbageCollector, RunNamespaces, RunDeployments and RunUser are the other actors of a cluster. Each is a plain
 // function that returns when its context ends. It watches the server, and acts by requests that can fail like others.
 //
-// With GOMAXPROCS=1 and a single source of random numbers, which is read in the order of requests, the server and the
-// actors repeat a run in a bubble exactly, including the trace. Clients may differ: informers choose the timeouts of
-// their watches at random, event recorders and backoffs choose their delays at random, and so does a select of Go.
+// The server and the actors repeat a run in a bubble exactly if no two requests come at one moment. Package faults
+// prevents that, and injects faults from a seed. Clients may differ: informers choose the timeouts of their watches at
+// random, and backoffs choose their delays at random.
 //
 // # What is simulated
 //
@@ -62,8 +62,8 @@
 //   - Grace periods: no kind is deleted gracefully, as Pods are. Events do not expire.
 //   - Limits: of the size of an object, of the rate of requests (429 comes only from Intercept), of the time of a
 //     request.
-//   - The lag of a real server's watch cache: reads and watches are always up to date. InterceptEvents makes watches
-//     lag.
+//   - The lag of a real server's watch cache: reads and watches are always up to date. Package faults makes lists and
+//     watches lag.
 //   - Connections: a broken watch does not affect other requests. No websockets, exec, logs or proxies.
 //   - The legacy /watch paths, and selectors by shard.
 //   - In the actors: ReplicaSets, Pods, surge, the gradual removal of old replicas, and conditions of namespaces.

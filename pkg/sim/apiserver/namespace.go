@@ -3,7 +3,6 @@ package apiserver
 import (
 	"errors"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,7 +64,7 @@ func (c *call) terminate(key string, have *Revision, opts *metav1.DeleteOptions)
 		return nil, err
 	}
 	obj := namespace.DeepCopy()
-	obj.DeletionTimestamp = new(metav1.NewTime(time.Now()).Rfc3339Copy())
+	obj.DeletionTimestamp = new(c.server.now())
 	obj.Status.Phase = corev1.NamespaceTerminating
 	obj.Finalizers = c.kind.finalizersFor(obj.Finalizers, opts)
 	return c.commit(key, have, obj)

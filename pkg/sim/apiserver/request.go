@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Request is a request of a client, as interceptors see it. Its fields must not be modified.
+// A Request is a request of a client, as interceptors see it. Its fields must not be modified, except the Query before
+// next is called.
 type Request struct {
 	Number      int       // Counts from 1, in the order in which requests arrived.
 	Time        time.Time // When it arrived.

@@ -35,11 +35,12 @@ type Server struct {
 	requests     int        // The number of requests so far.
 	uids, names  int        // How many were generated.
 	wake         chan struct{}
-	interceptors []func(*Request, func() (*http.Response, error)) (*http.Response, error)
+	interceptors []func(*Request, Next) (*http.Response, error)
 	onEvents     []func(*Watch, Event) error
 	mutating     []func(*Admission) error
 	validating   []func(*Admission) error
 	trace        trace
+	skew         time.Duration // How far the clock is ahead.
 }
 
 // New returns an API server with these kinds. It is empty except for the namespace "default", which exists if
@@ -122,10 +123,14 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.server.roundTrip(r, c.user)
 }
 
+// Next passes a request on to the next interceptor, or to the server.
+type Next = func() (*http.Response, error)
+
 // Intercept adds a function that every request passes through, after the functions that were added before. The function
-// may wait, answer in place of the server with Request.Refuse, call next and return its result, call next and lose the
-// response, or call next twice, as a network that sends a request twice. No lock is held.
-func (s *Server) Intercept(f func(r *Request, next func() (*http.Response, error)) (*http.Response, error)) {
+// may wait, change the query of the request, answer in place of the server with Request.Refuse, call next and return
+// its result, call next and lose the response, or call next twice, as a network that sends a request twice. No lock is
+// held.
+func (s *Server) Intercept(f func(r *Request, next Next) (*http.Response, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.interceptors = append(slices.Clip(s.interceptors), f)
@@ -138,6 +143,21 @@ func (s *Server) InterceptEvents(f func(w *Watch, e Event) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onEvents = append(slices.Clip(s.onEvents), f)
+}
+
+// SkewClock sets how far the clock of the server is ahead of that of the test, or behind if d is negative. Objects then
+// have other times of their creation and deletion. Watches still end after their timeout.
+func (s *Server) SkewClock(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skew = d
+}
+
+// now returns the time of the server's clock as objects have it.
+func (s *Server) now() metav1.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return metav1.NewTime(time.Now().Add(s.skew)).Rfc3339Copy()
 }
 
 // Compact drops the history, as a real server does every few minutes. Afterwards, new watches and lists at older

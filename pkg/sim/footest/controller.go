@@ -93,9 +93,7 @@ func (c *controllerUnderTest) line(format string, args ...any) string {
 }
 
 // serve answers a request of the controller.
-func (c *controllerUnderTest) serve(
-	from *apiserver.Request, next func() (*http.Response, error),
-) (*http.Response, error) {
+func (c *controllerUnderTest) serve(from *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	r := c.env.cluster.describe(from, next)
 	c.env.onRequest(c.env, r)
 	if r.flaw != nil {

@@ -15,7 +15,8 @@ func SimulateDay(t *testing.T, newRunner NewRunner, foos int) {
 	WithoutErrorDelays(t)
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		s := startSimulation(t, newRunner, 16)
+		s := newSimulation(newRunner, 16)
+		s.start(t)
 		defer s.stop(t)
 		u, err := newUsers(s, foos)
 		if err != nil {

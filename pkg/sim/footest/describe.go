@@ -32,7 +32,7 @@ type request struct {
 }
 
 // describe describes a request of a controller.
-func (c *cluster) describe(from *apiserver.Request, next func() (*http.Response, error)) *request {
+func (c *cluster) describe(from *apiserver.Request, next apiserver.Next) *request {
 	r := &request{verb: from.Verb, resource: from.Resource.Resource, name: from.Name, do: next, body: from.Body}
 	switch from.Verb + from.Subresource {
 	case "get":

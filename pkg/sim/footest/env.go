@@ -52,7 +52,7 @@ func newEnv(ctx context.Context, how player) *env {
 func (e *env) startOver() {
 	e.controllers = nil
 	e.cluster = newCluster()
-	e.cluster.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	e.cluster.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		for _, c := range e.controllers {
 			if r.User == controllerName+c.name {
 				return c.serve(r, next)

@@ -119,6 +119,9 @@ func (i *invariants) foo(rev *apiserver.Revision) string {
 func (i *invariants) deployment(rev *apiserver.Revision) string {
 	dep := rev.Object.(*appsv1.Deployment)
 	if rev.User != controllerName {
+		if dep.Labels[v1alpha1.LabelFooGeneration] == "" {
+			delete(i.generations, dep.UID) // Without the label, a controller with a stale list cannot know it.
+		}
 		return ""
 	}
 	owner := metav1.GetControllerOf(dep)

@@ -13,6 +13,7 @@ import (
 const (
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
+	eventsResource      = "events"
 )
 
 var (

@@ -82,7 +82,7 @@ func inNeighbourhood(t *testing.T, newRunner NewRunner, test func(n *neighbourho
 
 // serve counts and delays a request of the controller. Events are not delayed: client-go holds a mutex while it updates
 // a series of them, and virtual time stands still while a goroutine waits for a mutex.
-func (n *neighbourhood) serve(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (n *neighbourhood) serve(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	if r.User != controllerName || r.Verb == "watch" || r.Resource.Resource == "events" {
 		return next()
 	}

@@ -1,130 +1,83 @@
 package footest
 
 import (
-	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
-	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/faults"
 )
 
-// An outage interrupts the watch of Deployments. When it ends, the watch gets 410, because the API server was restarted
-// and has no older events, and a list follows. Of what came and went meanwhile, the controller gets no event.
-type outage struct {
-	*neighbourhood
-	// down means that nothing is listed or watched. lost means that the answers to creates do not arrive.
-	down, lost atomic.Bool
+// interrupt interrupts the watch of Deployments before the nth event from now on, or at once if it is 0. At the end,
+// the watch gets 410, because the API server was restarted and has no older events, and a list follows. Of what came
+// and went meanwhile, the controller gets no event.
+func (n *neighbourhood) interrupt(nth int, d time.Duration, more ...faults.Fault) {
+	faults.Schedule{Faults: append(more,
+		faults.Fault{Kind: faults.Expired, Resource: deploymentsResource, Nth: nth, For: d},
+		faults.Fault{Kind: faults.LateEvent, For: 10 * time.Millisecond}, // The answer to a write comes before its event.
+	)}.Inject(n.api, controllerName)
 }
 
-func (o *outage) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
-	if r.User != controllerName || r.Resource.Resource != deploymentsResource {
-		return next()
-	}
-	if o.down.Load() && (r.Verb == "list" || r.Verb == "watch") {
-		return nil, errLost
-	}
-	answer, err := next()
-	if r.Verb == "create" && o.lost.Load() && err == nil {
-		answer.Body.Close()
-		return nil, errLost
-	}
-	return answer, err
-}
-
-func (o *outage) event(w *apiserver.Watch, e apiserver.Event) error {
-	isOurs := w.User == controllerName && w.Resource.Resource == deploymentsResource
-	if o.down.Load() && isOurs && e.Type != watch.Bookmark {
-		return errLost
-	}
-	return w.Request.Sleep(10 * time.Millisecond) // The answer to a write comes before its event.
-}
-
-// end ends the outage.
-func (o *outage) end() {
-	o.api.Compact()
-	o.down.Store(false)
-}
-
-func (o *outage) deleteDeployment() {
-	o.must(o.kube.AppsV1().Deployments(tenant).Delete(o.ctx, fooName(0), metav1.DeleteOptions{}))
+func (n *neighbourhood) deleteDeployment() {
+	n.must(n.kube.AppsV1().Deployments(tenant).Delete(n.ctx, fooName(0), metav1.DeleteOptions{}))
 }
 
 // checkHealed checks that an hour later the Foo has its Deployment.
-func (o *outage) checkHealed() {
-	o.t.Helper()
+func (n *neighbourhood) checkHealed() {
+	n.t.Helper()
 	time.Sleep(time.Hour)
-	if o.replicas(tenant, fooName(0)) < 0 {
-		o.t.Errorf("an hour later there is no Deployment:\n%s", o.api.Trace())
+	if n.replicas(tenant, fooName(0)) < 0 {
+		n.t.Errorf("an hour later there is no Deployment:\n%s", n.api.Trace())
 	}
 }
 
 // SimulateOutages interrupts the watch of Deployments while somebody deletes one that it has not shown.
 func SimulateOutages(t *testing.T, newRunner NewRunner) {
 	WithoutErrorDelays(t)
-	run := func(name string, test func(o *outage)) {
+	run := func(name string, test func(n *neighbourhood)) {
 		t.Run(name, func(t *testing.T) {
 			inNeighbourhood(t, newRunner, func(n *neighbourhood) {
-				o := &outage{neighbourhood: n}
-				n.api.Intercept(o.intercept)
-				n.api.InterceptEvents(o.event)
 				n.runController(t)
 				time.Sleep(time.Second)
-				test(o)
-				o.checkHealed()
+				test(n)
+				n.checkHealed()
 			})
 		})
 	}
-	deletedMeanwhile := func(after, rest time.Duration) func(*outage) {
-		return func(o *outage) {
-			o.down.Store(true)
-			o.createFoos(tenant, 1)
+	deletedMeanwhile := func(after, rest time.Duration, more ...faults.Fault) func(*neighbourhood) {
+		return func(n *neighbourhood) {
+			n.interrupt(0, after+rest, more...)
+			n.createFoos(tenant, 1)
 			time.Sleep(after)
-			o.deleteDeployment()
-			time.Sleep(rest)
-			o.end()
+			n.deleteDeployment()
 		}
 	}
 	run("a few seconds", deletedMeanwhile(2*time.Second, time.Second))
 	run("more than a minute", deletedMeanwhile(145*time.Second, 5*time.Second))
-	run("the answer to the create is lost too", func(o *outage) {
-		o.lost.Store(true)
-		time.AfterFunc(time.Second, func() { o.lost.Store(false) })
-		deletedMeanwhile(2*time.Second, time.Second)(o)
-	})
-	run("more than a minute, and the Foo is edited", func(o *outage) {
+	run("the answer to the create is lost too", deletedMeanwhile(2*time.Second, time.Second,
+		faults.Fault{Kind: faults.LostAfter, Verb: "create", Resource: deploymentsResource, For: time.Second}))
+	run("more than a minute, and the Foo is edited", func(n *neighbourhood) {
 		time.AfterFunc(time.Second, func() {
-			o.must(o.editFoo(tenant, fooName(0), `{"metadata":{"labels":{"team":"blue"}}}`))
+			n.must(n.editFoo(tenant, fooName(0), `{"metadata":{"labels":{"team":"blue"}}}`))
 		})
-		deletedMeanwhile(66*time.Second, 4*time.Second)(o)
+		deletedMeanwhile(66*time.Second, 4*time.Second)(n)
 	})
-	run("it begins and ends before the create is answered", (*outage).duringACreate)
+	run("it begins and ends before the create is answered", (*neighbourhood).duringACreate)
 }
 
 // duringACreate: the status of the Foo stays the same, so no event of the Foo brings the key back either.
-func (o *outage) duringACreate() {
-	o.createFoos(tenant, 1)
+func (n *neighbourhood) duringACreate() {
+	n.createFoos(tenant, 1)
 	time.Sleep(time.Minute)
-	o.stopController()
-	o.deleteDeployment()
-	var ended atomic.Bool
-	o.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
-		isCreate := r.User == controllerName && r.Verb == "create" && r.Resource == deploymentResource
-		if !isCreate || ended.Swap(true) {
-			return next()
-		}
-		o.down.Store(true)
-		answer, err := next()
-		time.Sleep(10 * time.Millisecond) // The watch breaks.
-		o.deleteDeployment()
-		o.end()
-		time.Sleep(10 * time.Second) // The list comes.
-		return answer, err
+	n.stopController()
+	n.deleteDeployment()
+	n.interrupt(1, time.Second, faults.Fault{
+		Kind: faults.LateAnswer, Verb: "create", Resource: deploymentsResource, Nth: 1, For: 10 * time.Second,
 	})
-	o.runController(o.t)
+	n.runController(n.t)
+	time.Sleep(100 * time.Millisecond)
+	n.deleteDeployment()
 }
 
 // SimulateResync checks that the Deployment of a Foo whose key newRunner loses is created after the next resync.

@@ -41,6 +41,8 @@ type simulation struct {
 	lag time.Duration
 	// onSynced, unless nil, is called after every sync.
 	onSynced func(cache.ObjectName)
+	// settle, unless nil, goes to the controller.
+	settle func(add AddAs) AddAs
 	// stopController stops the controller and waits for its end.
 	stopController func()
 	// cancel stops everything else.
@@ -53,16 +55,14 @@ type simulation struct {
 	needless []string
 }
 
-// startSimulation starts the controller, a garbage collector, and a Deployment controller whose replicas are available
-// after a second.
-func startSimulation(t testing.TB, newRunner NewRunner, workers int) *simulation {
-	s := newSimulation(newRunner, workers)
+// start starts the controller, a garbage collector, and a Deployment controller whose replicas are available after a
+// second.
+func (s *simulation) start(t testing.TB) {
 	go apiserver.RunGarbageCollector(s.ctx, s.api, 10*time.Millisecond)
 	go apiserver.RunDeployments(s.ctx, s.api, apiserver.Rollouts{
 		Lag: 10 * time.Millisecond, Available: func(*appsv1.Deployment) time.Duration { return time.Second },
 	})
 	s.runController(t)
-	return s
 }
 
 // newSimulation returns a simulation in which nothing runs.
@@ -116,7 +116,7 @@ func (s *simulation) runController(t testing.TB) {
 		Kube: kube, Samples: samples, Recorder: events,
 		Foos:        samplesFactory.Samplecontroller().V1alpha1().Foos(),
 		Deployments: cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer()),
-		Workers:     s.workers, OnSynced: s.onSynced,
+		Workers:     s.workers, OnSynced: s.onSynced, Random: random, Settle: s.settle,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (s *simulation) runController(t testing.TB) {
 
 // count counts the writes of the controller. A write that succeeds and changes nothing is needless. Events do not count
 // as needless, because client-go decides when it updates a series of equal events.
-func (s *simulation) count(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (s *simulation) count(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	answer, err := next()
 	if r.User != controllerName || r.HTTP.Method == http.MethodGet {
 		return answer, err

@@ -10,6 +10,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -18,6 +19,9 @@ const controllerName = "foo-controller"
 
 // namespace is the namespace of all Foos and Deployments.
 const namespace = "default"
+
+// AddAs queues a key.
+type AddAs = func(cache.ObjectName, fairqueue.Class)
 
 // Wiring has the dependencies of a controller.
 type Wiring struct {
@@ -28,6 +32,10 @@ type Wiring struct {
 	Deployments cache.TypedSharedIndexInformer[*plan.Observed]
 	// Workers is the number of workers of the controller.
 	Workers int
+	// Random returns the random part of delays in a simulation, in [0, 1). It depends only on the virtual time.
+	Random func() float64
+	// Settle, unless nil, returns the AddAs of a queue of Foos for its original one. See settle.
+	Settle func(add AddAs) AddAs
 	// OnSynced, unless nil, is called after each sync of a simulation with the key of the Foo.
 	OnSynced func(cache.ObjectName)
 }

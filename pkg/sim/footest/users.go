@@ -63,7 +63,7 @@ func newUsers(s *simulation, foos int) (*users, error) {
 		samples:     clientset.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Foos(namespace),
 		deployments: kubernetes.NewForConfigOrDie(config).AppsV1().Deployments(namespace),
 	}
-	s.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	s.api.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		answer, err := next()
 		if r.User == usersName {
 			u.changed = u.changed || len(r.Committed()) > 0

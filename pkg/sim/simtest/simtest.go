@@ -45,7 +45,7 @@ type Writes struct {
 // write that is a key of fails is refused with its error.
 func RecordWrites(server *apiserver.Server, user string, fails map[string]error) *Writes {
 	w := &Writes{fails: fails}
-	server.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		if r.User != user || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 			return next()
 		}
@@ -102,7 +102,7 @@ func Authorize(server *apiserver.Server, user string, rules []rbacv1.PolicyRule)
 	for _, permission := range Permissions(rules) {
 		isUsed[permission] = false
 	}
-	server.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		if r.User != user {
 			return next()
 		}

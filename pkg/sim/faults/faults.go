@@ -1,0 +1,206 @@
+// Package faults injects faults between a controller and the simulated API server: requests that are lost, refused or
+// late, watches that break, lists that are stale, restarts of the API server, and its clock.
+//
+// A [Fault] is plain data, and so is a [Schedule], which has the faults of one run. [Random] makes a Schedule from a
+// seed. A test injects it before its controller starts:
+//
+//	schedule := faults.Random(seed, true)
+//	injected := schedule.Inject(server, "my-controller")
+//
+// Everything that a schedule adds to a run depends on its seed and on what the clients send, and not on which of two
+// goroutines comes first. So a seed replays exactly if the rest of the test does, see [Schedule.Latency].
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A Kind is a kind of fault.
+type Kind string
+
+const (
+	// LostBefore: the API server does not get the request, and the client gets no answer.
+	LostBefore Kind = "LostBefore"
+	// LostAfter: the API server executes the request, and its answer is lost.
+	LostAfter Kind = "LostAfter"
+	// Refused: the request is answered with the error Code.
+	Refused Kind = "Refused"
+	// LateAnswer: the API server executes the request, and its answer comes For later. Events may overtake it.
+	LateAnswer Kind = "LateAnswer"
+	// Restart: the API server restarts before the request, which takes For. Then it has no events from before.
+	Restart Kind = "Restart"
+	// ClockSkew: from the request on, the clock of the API server is For ahead or, if that is negative, behind.
+	ClockSkew Kind = "ClockSkew"
+
+	// LateEvent: a watch sends the event, and all later ones, For later.
+	LateEvent Kind = "LateEvent"
+	// WatchBroken: the watch breaks before the event. For the duration For, its resource can be neither watched nor
+	// listed. Then the watch continues at its version.
+	WatchBroken Kind = "WatchBroken"
+	// Expired is WatchBroken, but the version of the watch is too old in the end. The client must list, and gets no
+	// events of what came and went meanwhile.
+	Expired Kind = "Expired"
+
+	// StaleList: the API server lags, and the list has the objects of For ago, but not of a version older than the client
+	// asks for. A client that asks for the latest version gets that. The API server has no watch lists at this moment, as
+	// with Kubernetes 1.33 and before, since they are never stale.
+	StaleList Kind = "StaleList"
+)
+
+// A Fault is one fault.
+type Fault struct {
+	Kind Kind
+	// Verb and Resource select the requests, events or lists that are counted. Without a Verb, these are all requests
+	// except lists and watches. A Resource may have a subresource: "deployments/status".
+	Verb, Resource string
+	// Nth is the number of the request, event or list of these at which the fault happens, from 1. With 0 it begins at
+	// once: a watch breaks, requests are lost or refused for the duration For, and all others are late or stale.
+	Nth int
+	// For is a duration. Its meaning depends on the Kind.
+	For time.Duration
+	// Code is the HTTP status of Refused.
+	Code int
+}
+
+// What a fault happens to.
+const (
+	request = "request"
+	event   = "event"
+	list    = "list"
+)
+
+func (k Kind) subject() string {
+	switch k {
+	case LateEvent, WatchBroken, Expired:
+		return event
+	case StaleList:
+		return list
+	}
+	return request
+}
+
+// String describes the fault in a line: "request 17: executed, but the answer is lost".
+func (f Fault) String() string {
+	subject := strings.TrimSpace(f.Verb + " " + f.Resource)
+	if f.Kind.subject() != request || f.Verb == "" {
+		subject = strings.TrimSpace(f.Kind.subject() + " " + f.Resource)
+	}
+	when := "each " + subject
+	if f.Nth > 0 {
+		when = fmt.Sprintf("%s %d", subject, f.Nth)
+	}
+	return when + ": " + f.effect()
+}
+
+func (f Fault) effect() string {
+	d := f.For.Round(time.Millisecond)
+	switch f.Kind {
+	case LostBefore:
+		return "lost before the API server gets it"
+	case LostAfter:
+		return "executed, but the answer is lost"
+	case Refused:
+		return fmt.Sprintf("refused with %d %s", f.Code, http.StatusText(f.Code))
+	case LateAnswer:
+		return fmt.Sprintf("executed, but the answer comes %s later", d)
+	case Restart:
+		return fmt.Sprintf("before it, the API server restarts, which takes %s", d)
+	case ClockSkew:
+		if d < 0 {
+			return fmt.Sprintf("from here on, the clock of the API server is %s behind", -d)
+		}
+		return fmt.Sprintf("from here on, the clock of the API server is %s ahead", d)
+	case LateEvent:
+		return fmt.Sprintf("sent %s late", d)
+	case WatchBroken:
+		return fmt.Sprintf("the watch breaks before it, and continues after %s", d)
+	case Expired:
+		return fmt.Sprintf("the watch breaks before it, and its version is too old after %s", d)
+	case StaleList:
+		return fmt.Sprintf("has the objects of %s ago", d)
+	}
+	return "unknown fault " + string(f.Kind)
+}
+
+// A Schedule has the faults of one run.
+type Schedule struct {
+	Seed int64
+	// Latency is the longest time that a request, its answer or an event takes without a fault. Each one takes a random
+	// part of it, which depends on the seed, the time, and what is sent. So two requests of the same moment are executed
+	// one after the other, in an order that the seed decides. Without it, nothing takes time.
+	Latency time.Duration
+	Faults  []Fault
+}
+
+// String returns a line for each fault.
+func (s Schedule) String() string {
+	var b strings.Builder
+	for _, f := range s.Faults {
+		fmt.Fprintln(&b, f)
+	}
+	return b.String()
+}
+
+// Random returns the schedule of a seed. Every fourth request fails until 20 have failed, and every twentieth event
+// breaks its watch. In a dense schedule 60 requests fail, and every third event breaks its watch. A watch is down for
+// seconds, or for minutes. Some events are late by seconds, some lists are old, the API server restarts once, and its
+// clock may be wrong.
+func Random(seed int64, dense bool) Schedule {
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	upTo := func(most time.Duration) time.Duration {
+		return time.Duration(random.Int64N(int64(most))) + time.Millisecond
+	}
+	down := func() time.Duration {
+		if random.IntN(10) == 0 {
+			return upTo(3 * time.Minute)
+		}
+		return upTo(6 * time.Second)
+	}
+	const requests, events, lists = 240, 400, 20
+	failures, breaks := 20, 20
+	if dense {
+		failures, breaks = 60, 3
+	}
+	s := Schedule{Seed: seed, Latency: 30 * time.Millisecond}
+	for nth := 1; nth <= requests && failures > 0; nth++ {
+		if random.IntN(4) == 0 {
+			failures--
+			s.Faults = append(s.Faults, failure(random.IntN(5), nth, upTo(3*time.Second)))
+		}
+	}
+	for nth := 1; nth <= events; nth++ {
+		if random.IntN(10) == 0 {
+			s.Faults = append(s.Faults, Fault{Kind: LateEvent, Nth: nth, For: upTo(3 * time.Second)})
+		}
+		if random.IntN(breaks) == 0 {
+			kind := []Kind{WatchBroken, Expired}[random.IntN(2)]
+			s.Faults = append(s.Faults, Fault{Kind: kind, Nth: nth, For: down()})
+		}
+	}
+	for nth := 1; nth <= lists; nth++ {
+		if random.IntN(4) == 0 {
+			s.Faults = append(s.Faults, Fault{Kind: StaleList, Nth: nth, For: upTo(10 * time.Second)})
+		}
+	}
+	s.Faults = append(s.Faults, Fault{Kind: Restart, Nth: 1 + random.IntN(60), For: down()})
+	if random.IntN(4) == 0 {
+		skew := upTo(2*time.Hour) - time.Hour
+		s.Faults = append(s.Faults, Fault{Kind: ClockSkew, Nth: 1 + random.IntN(60), For: skew})
+	}
+	return s
+}
+
+// failure returns one of the ways in which a request fails.
+func failure(way, nth int, late time.Duration) Fault {
+	return []Fault{
+		{Kind: LostBefore, Nth: nth},
+		{Kind: LostAfter, Nth: nth},
+		{Kind: Refused, Nth: nth, Code: http.StatusTooManyRequests},
+		{Kind: Refused, Nth: nth, Code: http.StatusInternalServerError},
+		{Kind: LateAnswer, Nth: nth, For: late},
+	}[way]
+}
