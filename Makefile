@@ -20,7 +20,7 @@ TOOL := go tool -modfile=hack/tools/tools.mod
 export CLUSTER_DIR ?= .cluster
 
 .PHONY: play
-play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, in seconds; Ctrl-C removes all
+play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, in seconds
 	@hack/play.sh
 
 .PHONY: simulated
@@ -44,7 +44,7 @@ tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 .PHONY: simulate
-simulate: ## the controller among faults, step by step: make simulate SEED=2
+simulate: ## the controller among faults: make simulate SEED=2
 	@go test -c -o bin/simulate .
 	@bin/simulate -test.run '^TestSimulate$$' -seed $(or $(SEED),1) | sed '/^PASS$$/d'
 
