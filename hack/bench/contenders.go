@@ -52,13 +52,9 @@ type clients struct {
 	samples clientset.Interface
 }
 
-func newClients(config *rest.Config) (c clients, err error) {
+func newClients(config *rest.Config) clients {
 	config.QPS = -1
-	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return c, err
-	}
-	c.samples, err = clientset.NewForConfig(config)
-	return c, err
+	return clients{kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)}
 }
 
 // write sends the two writes of a new Foo, with the bodies that foo-controller sends.
@@ -98,10 +94,7 @@ func statusOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) v1alpha1.FooStatus {
 
 // runRaw lists the Foos once, and sends the writes for them. It is what the API server can do.
 func runRaw(ctx context.Context, config *rest.Config) error {
-	c, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	c := newClients(config)
 	foos, err := c.samples.SamplecontrollerV1alpha1().Foos("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -114,23 +107,16 @@ func runRaw(ctx context.Context, config *rest.Config) error {
 }
 
 // runWatching sends the same writes for the Foos that an informer shows, while another one watches Deployments, on a
-// connection for watches. It decides nothing, repeats nothing and corrects nothing: no controller can do with less. It
-// prints when both lists are complete.
+// connection for watches. It decides nothing, repeats nothing and corrects nothing: no controller can do with less.
 func runWatching(ctx context.Context, config *rest.Config) error {
-	c, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	c := newClients(config)
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{}).DialContext // Otherwise client-go shares the connection.
-	reads, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	reads := newClients(config)
 	deployments := kubeinformers.NewSharedInformerFactory(reads.kube, 0).Apps().V1().Deployments().Informer()
 	foos := informers.NewSharedInformerFactory(reads.samples, 0).Samplecontroller().V1alpha1().Foos().Informer()
 	added := make(chan *v1alpha1.Foo, 100_000) // More than there are.
-	_, err = foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+	_, err := foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		if foo := obj.(*v1alpha1.Foo); foo.Status.ObservedGeneration == 0 {
 			added <- foo
 		}
@@ -141,22 +127,17 @@ func runWatching(ctx context.Context, config *rest.Config) error {
 	go foos.RunWithContext(ctx)
 	go deployments.RunWithContext(ctx)
 	cache.WaitForCacheSync(ctx.Done(), foos.HasSynced, deployments.HasSynced)
-	fmt.Println("listed")
-	var writes errgroup.Group
-	writes.SetLimit(workers)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case foo := <-added:
-			writes.Go(func() error {
+	for range workers {
+		go func() {
+			for foo := range added {
 				if err := c.write(ctx, foo); err != nil {
 					log.Print(err)
 				}
-				return nil
-			})
-		}
+			}
+		}()
 	}
+	<-ctx.Done()
+	return nil
 }
 
 // inParallel calls f with the numbers below n, several at a time, and returns the first error.

@@ -10,9 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,16 +33,11 @@ import (
 func runFramework(ctx context.Context, config *rest.Config) error {
 	config.QPS = -1
 	ctrl.SetLogger(logr.Discard())
-	scheme := runtime.NewScheme()
-	if err := kubescheme.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if err := v1alpha1.Install(scheme); err != nil {
+	if err := v1alpha1.Install(scheme.Scheme); err != nil {
 		return err
 	}
 	made := labels.SelectorFromSet(labels.Set{"app.kubernetes.io/managed-by": "foo-controller"})
 	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  scheme,
 		Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),

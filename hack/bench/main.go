@@ -15,24 +15,29 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// quickRuns are those of make bench-quick.
+const quickRuns = "cold-1000-in-50/(foo|controller)|burst/(foo|plain)|single/(foo|controller)|idle/foo"
 
 // contendCommand is the first argument of a process that is a contender: NAME KUBECONFIG ADDRESS follow.
 const contendCommand = "contend"
 
 func main() {
-	runtime.LockOSThread() // Linux ends the contenders when the thread ends that started them.
 	err := error(nil)
 	if len(os.Args) == 5 && os.Args[1] == contendCommand {
 		err = contend(os.Args[2], os.Args[3], os.Args[4])
@@ -51,120 +56,125 @@ func main() {
 type bench struct {
 	quick   bool
 	rounds  int
-	only    *regexp.Regexp
-	dir     string             // For results and logs.
-	version string             // Of foo-controller. Each version has its own results.
+	env     string // For foo-controller.
+	dir     string // For results and logs.
+	version string // Of foo-controller, and env. Each has its own results.
+	mu      sync.Mutex
 	runs    map[string]metrics // Those that are done, by SCENARIO/CONTENDER/ROUND.
 }
 
 // metrics are what was measured in a run, by name.
 type metrics map[string]float64
 
-// A task is a run that is to be done.
-type task struct {
+// A block has the runs of a scenario in a round.
+type block struct {
 	scenario
-	contender string
-	round     int
+	round int
 }
 
-func (t task) key() string { return fmt.Sprintf("%s/%s/%d", t.name, t.contender, t.round) }
+func (s block) key(contender string) string {
+	return fmt.Sprintf("%s/%s/%d", s.name, contender, s.round)
+}
 
 func run(ctx context.Context) error {
-	b := &bench{dir: "bin/bench", runs: map[string]metrics{}}
+	b := &bench{rounds: 5, dir: "bin/bench", runs: map[string]metrics{}}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // Not flag's own, which has those of controller-runtime.
-	flags.BoolVar(&b.quick, "quick", false, "small sizes, one round, and a report in bin/bench/quick")
-	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender plays each scenario")
-	again := flags.Bool("again", false, "forget the results of earlier calls")
+	flags.BoolVar(&b.quick, "quick", false, "one round of some runs, and a report in bin/bench/quick")
+	flags.StringVar(&b.env, "env", "", "environment of foo-controller, such as GOGC=200; it has results of its own")
 	only := flags.String("only", "", "regular expression: leave out each SCENARIO/CONTENDER/ROUND that does not match")
+	limit := flags.Int("runs", math.MaxInt, "stop after a scenario has been played so often; the next call continues")
 	_ = flags.Parse(os.Args[1:]) // It exits.
-	var err error
-	if b.only, err = regexp.Compile(*only); err != nil {
-		return err
-	}
 	if b.quick {
-		b.dir, b.rounds, *again = "bin/bench/quick", 1, true
+		b.rounds, b.dir, *only = 1, "bin/bench/quick", quickRuns
+		_ = os.RemoveAll(b.dir) // MkdirAll reports what is wrong with it.
+	}
+	matches, err := regexp.Compile(*only)
+	if err != nil {
+		return err
 	}
 	version, err := exec.Command("bin/foo-controller", "--version").Output()
 	if err != nil {
 		return fmt.Errorf("bin/foo-controller: %w", err)
 	}
-	b.version = strings.TrimSpace(string(version))
-	if err := b.load(*again); err != nil {
+	b.version = strings.TrimSpace(strings.TrimSpace(string(version)) + " " + b.env)
+	if err := errors.Join(os.MkdirAll(b.dir, 0o755), b.load()); err != nil {
 		return err
 	}
-	tasks := b.tasks()
-	isOpen := func(t task) bool { return b.runs[t.key()] == nil }
-	err = b.play(ctx, slices.DeleteFunc(slices.Clone(tasks), func(t task) bool {
-		return !isOpen(t) || !b.only.MatchString(t.key())
-	}))
-	if err != nil || slices.ContainsFunc(tasks, isOpen) {
-		return err
+	isOpen := func(key string) bool { return b.runs[key] == nil }
+	blocks := b.blocks(func(key string) bool { return isOpen(key) && matches.MatchString(key) })
+	began := time.Now()
+	for i, block := range blocks[:min(*limit, len(blocks))] {
+		err = errors.Join(err, b.play(ctx, block))
+		if ctx.Err() != nil {
+			return errors.New("stopped; the same command continues")
+		}
+		left := time.Since(began) / time.Duration(i+1) * time.Duration(len(blocks)-i-1)
+		fmt.Printf("%d of %d done, about %.0f minutes left\n", i+1, len(blocks), left.Minutes())
+	}
+	if err != nil {
+		return fmt.Errorf("the same command repeats what is void; logs are in %s:\n%w", b.dir, err)
+	}
+	if left := len(b.blocks(isOpen)); left > 0 && !b.quick {
+		fmt.Println("not done: the same command continues")
+		return nil
 	}
 	return b.report()
 }
 
-// tasks returns all runs, in the order in which they are to be done.
-func (b *bench) tasks() (tasks []task) {
-	for round := range b.rounds {
-		first := len(tasks)
+// blocks returns what is to be done, in this order.
+func (b *bench) blocks(isWanted func(key string) bool) (blocks []block) {
+	for round := 1; round <= b.rounds; round++ {
+		first := len(blocks)
 		for _, s := range scenarios {
-			contenders := s.contenders
-			if b.quick {
-				contenders = s.quick
-			}
-			for _, contender := range contenders {
-				if round == 0 || !s.once {
-					tasks = append(tasks, task{s, contender, round + 1})
-				}
+			s := block{s, round}
+			s.contenders = slices.DeleteFunc(slices.Clone(s.contenders), func(c string) bool { return !isWanted(s.key(c)) })
+			if len(s.contenders) > 0 && (round == 1 || !s.once) {
+				blocks = append(blocks, s)
 			}
 		}
-		random := rand.New(rand.NewPCG(uint64(round), 0)) // A call that continues has the same order.
-		random.Shuffle(len(tasks)-first, func(i, j int) {
-			tasks[first+i], tasks[first+j] = tasks[first+j], tasks[first+i]
-		})
+		shuffle(blocks[first:])
 	}
-	return tasks
+	return blocks
 }
 
-// play does the runs, and stores their results.
-func (b *bench) play(ctx context.Context, tasks []task) error {
-	void, began := 0, time.Now()
-	for i, t := range tasks {
-		fmt.Printf("%d of %d: %s\n", i+1, len(tasks), t.key())
-		measured, err := b.measure(ctx, t)
-		switch {
-		case ctx.Err() != nil:
-			return errors.New("stopped; the same command continues")
-		case err != nil:
-			fmt.Println("  void:", err)
-			void++
-			continue
-		}
-		b.runs[t.key()] = measured
-		if err := b.save(); err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(measured)) {
-			fmt.Printf("  %s %.4g", name, measured[name])
-		}
-		left := time.Since(began) / time.Duration(i+1) * time.Duration(len(tasks)-i-1)
-		fmt.Printf("\n  about %.0f minutes left\n", left.Minutes())
+func shuffle[T any](s []T) { rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) }
+
+// play does the runs of a block, and stores their results.
+func (b *bench) play(ctx context.Context, s block) error {
+	var group errgroup.Group
+	if !s.together {
+		group.SetLimit(1)
 	}
-	if void > 0 {
-		return fmt.Errorf("%d runs are void; the last logs are in %s; the same command repeats these runs", void, b.dir)
+	shuffle(s.contenders)
+	for _, contender := range s.contenders {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			key := s.key(contender)
+			fmt.Println(key)
+			measured, err := b.measure(ctx, s.scenario, contender)
+			if err != nil {
+				return fmt.Errorf("%s is void: %w", key, err)
+			}
+			for _, name := range slices.Sorted(maps.Keys(measured)) {
+				fmt.Printf("  %s: %.4g\n", name, measured[name])
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.runs[key] = measured
+			return b.save()
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 func (b *bench) file() string { return filepath.Join(b.dir, b.version+".json") }
 
-// load reads the results of earlier calls, or forgets them.
-func (b *bench) load(forget bool) error {
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
-		return err
-	}
+// load reads the results of earlier calls.
+func (b *bench) load() error {
 	text, err := os.ReadFile(b.file())
-	if forget || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return errors.Join(err, json.Unmarshal(text, &b.runs))
@@ -172,9 +182,6 @@ func (b *bench) load(forget bool) error {
 
 func (b *bench) save() error {
 	text, err := json.MarshalIndent(b.runs, "", "\t")
-	if err != nil {
-		return err
-	}
 	partial := b.file() + ".partial"
-	return errors.Join(os.WriteFile(partial, text, 0o644), os.Rename(partial, b.file()))
+	return errors.Join(err, os.WriteFile(partial, text, 0o644), os.Rename(partial, b.file()))
 }

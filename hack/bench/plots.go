@@ -2,92 +2,69 @@ package main
 
 import (
 	"fmt"
-	"math"
+	"strconv"
 	"strings"
 )
 
-// A plot is a picture of horizontal bars.
+// A plot is a picture of horizontal bars: for each scenario and each metric a group with a bar for each contender.
 type plot struct {
-	name, title, unit string
-	logarithmic       bool
-	bars              []bar
+	name, title        string
+	scenarios, metrics []string
+}
+
+var coldStarts = []string{"cold-1000", "cold-1000-in-50", "cold-10000", "cold-10000-in-50"}
+
+var plots = []plot{
+	{"cold-start", "Cold start", coldStarts, []string{"beside raw-watch: throughput"}},
+	{"cpu", "Cold start", coldStarts, []string{"CPU, ms a Foo"}},
+	{
+		"memory", "Memory", []string{"single", "cold-1000-in-50", "unrelated"},
+		[]string{"without Foos: live heap, MiB", "live heap, MiB"},
+	},
+	{
+		"latency", "A new Foo, alone and beside a cold start", []string{"single", "neighbour"},
+		[]string{"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms"},
+	},
+	{"burst", "100 Foos at once: until the last write", []string{"burst"}, []string{"seconds"}},
 }
 
 // A bar has the width of the median, and a line for the range.
 type bar struct {
-	group, contender string
-	figure           figure
-}
-
-// add adds a group with a bar for each contender that has a figure.
-func (p *plot) add(group string, of func(contender string) figure) {
-	for _, c := range []string{raw, watching, ours, framework, plain} {
-		if f := of(c); len(f) > 0 {
-			p.bars = append(p.bars, bar{group, c, f})
-		}
-	}
-}
-
-// plots are the pictures of the document.
-func (b *bench) plots() []plot {
-	const milli, mebi = 1000, 1.0 / (1 << 20)
-	throughput := plot{name: "cold-start", title: "Cold start: throughput / raw-watch"}
-	cpu := plot{name: "cpu", title: "Cold start: CPU of the contender", unit: "ms a Foo"}
-	memory := plot{name: "memory", title: "Live heap", unit: "MiB"}
-	latency := plot{name: "latency", title: "From a new Foo to its Deployment", unit: "ms", logarithmic: true}
-	sooner := plot{name: "burst", title: "100 Foos at once: time until quiet", unit: "s", logarithmic: true}
-	memory.add("no Foos", func(c string) figure { return b.of(burst, c, "heap", mebi) })
-	for _, s := range []string{cold1000, cold1000x50, cold10000, cold10000x50} {
-		throughput.add(s, func(c string) figure { return b.ratio(s+"/"+watching+"/seconds", s+"/"+c+"/seconds") })
-		cpu.add(s, func(c string) figure { return b.of(s, c, "cpuPerFoo", milli) })
-		memory.add(s, func(c string) figure { return b.of(s, c, "heap", mebi) })
-	}
-	for _, s := range []string{single, neighbour} {
-		latency.add(s+", p50", func(c string) figure { return b.of(s, c, "created50", milli) })
-		latency.add(s+", p99", func(c string) figure { return b.of(s, c, "created99", milli) })
-	}
-	sooner.add("", func(c string) figure { return b.of(burst, c, "seconds", 1) })
-	return []plot{throughput, cpu, memory, latency, sooner}
+	title     string // Of a group, before its first bar.
+	contender string
+	figure    figure
 }
 
 // svg returns the picture as the content of a file. It has the colours of the reader's scheme.
-func (p plot) svg() string {
-	const left, width = 160.0, 470.0
-	low, high := math.Inf(1), 0.0
-	for _, b := range p.bars {
-		low, high = min(low, b.figure[0]), max(high, b.figure[len(b.figure)-1])
-	}
-	x := func(value float64) float64 { return left + width*value/high }
-	if p.logarithmic {
-		x = func(value float64) float64 { return left + width*math.Log(2*value/low)/math.Log(2*high/low) }
-		p.title += " (logarithmic)"
-	}
-	w, y := &strings.Builder{}, 44
-	for i, b := range p.bars {
-		if i == 0 || b.group != p.bars[i-1].group {
-			y += 24
-			fmt.Fprintf(w, `<text x="16" y="%d" font-weight="600">%s</text>`+"\n", y-6, b.group)
+func (p plot) svg(b *bench) string {
+	var bars []bar
+	longest, y, drawn := 0.0, 44, &strings.Builder{}
+	for _, scenario := range p.scenarios {
+		for _, metric := range p.metrics {
+			title := scenario + ": " + metric
+			for _, contender := range []string{raw, watching, ours, framework, plain} {
+				if f := b.figure(scenario + "/" + contender + "/" + metric); len(f) > 0 {
+					bars = append(bars, bar{title, contender, f})
+					longest, title = max(longest, f[len(f)-1]), ""
+				}
+			}
 		}
-		middle, end := x(b.figure.median()), x(b.figure[len(b.figure)-1])
-		fmt.Fprintf(w, `<text x="%g" y="%d" text-anchor="end">%s</text>
-<rect class="%[3]s" x="160" y="%d" width="%.1f" height="14"/><path d="M %.1f %d H %.1f"/>
-<text x="%.1f" y="%[2]d">%[10]s %[11]s</text>
-`, left-8, y+13, b.contender, y+2, middle-left, x(b.figure[0]), y+9, end, end+6, number(b.figure.median()), p.unit)
+	}
+	for _, bar := range bars {
+		if bar.title != "" {
+			y += 24
+			fmt.Fprintf(drawn, `<text class="bold" x="16" y="%d">%s</text>`+"\n", y-6, bar.title)
+		}
+		x := func(value float64) float64 { return 160 + 500*value/longest }
+		median, high := bar.figure.median(), x(bar.figure[len(bar.figure)-1])
+		fmt.Fprintf(drawn, `<text x="152" y="%d" text-anchor="end">%s</text><text x="%.1f" y="%[1]d">%[4]s</text>
+<rect class="%[2]s" x="160" y="%[5]d" width="%.1[6]f" height="14"/><path d="M %.1[7]f %[8]d H %.1[9]f"/>
+`, y+13, bar.contender, high+6, number(median), y+2, x(median)-160, x(bar.figure[0]), y+9, high)
 		y += 20
 	}
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 %d" role="img" aria-label="%s">
-<style>
-text { font: 13px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
-path { stroke: #1f2328; } .paper { fill: #ffffff; } .raw { fill: #afb8c1; } .raw-watch { fill: #6e7781; }
-.foo-controller { fill: #1a7f37; } .controller-runtime { fill: #54aeff; } .plain { fill: #fb8f44; }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; } path { stroke: #e6edf3; } .paper { fill: #0d1117; } .raw { fill: #484f58; }
-.raw-watch { fill: #8b949e; } .foo-controller { fill: #3fb950; } .controller-runtime { fill: #1f6feb; }
-.plain { fill: #bd561d; }
-}
-</style>
-<rect class="paper" width="100%%" height="100%%"/>
-<text x="16" y="28" font-size="16" font-weight="600">%[2]s</text>
-%[3]s</svg>
-`, y+16, p.title, w)
+	return fill("plot.svg", map[string]func([]string) string{
+		"title":  func([]string) string { return p.title },
+		"height": func([]string) string { return strconv.Itoa(y + 16) },
+		"bars":   func([]string) string { return drawn.String() },
+	})
 }

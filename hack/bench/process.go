@@ -1,70 +1,52 @@
 package main
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
 )
 
+// profileAddress is where a contender serves profiles. Only one at a time does that.
+const profileAddress = "127.0.0.1:24060"
+
 // A process is a running contender.
 type process struct {
 	cmd     *exec.Cmd
 	started time.Time
-	// address is where the profiles are.
-	address string
-	// printed gets the time of the first line that it printed, or is closed when it ends.
-	printed chan time.Time
 }
 
-// startProcess starts a contender. Its log is in a file of dir. If profiled, it serves profiles. That costs
-// foo-controller processor time, because it records its syncs for the same address.
-func startProcess(name, kubeconfig, dir string, profiled bool) (*process, error) {
-	p := &process{address: "0", printed: make(chan time.Time, 1)}
-	if profiled {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		p.address = listener.Addr().String()
-		listener.Close() // The process listens there.
+// startAt starts the contender. It serves profiles on address, unless that is 0. That costs foo-controller processor time,
+// because it records its syncs for the same address.
+func (r *trial) startAt(address string) error {
+	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.contenderKubeconfig(), address)
+	if r.contender == ours {
+		cmd = exec.Command("bin/foo-controller", "--kubeconfig", r.contenderKubeconfig(), "--debug-bind-address", address)
+		cmd.Env = append(os.Environ(), strings.Fields(r.env)...)
 	}
-	p.cmd = exec.Command("bin/foo-controller", "--kubeconfig", kubeconfig, "--debug-bind-address", p.address)
-	if own[name] != nil {
-		p.cmd = exec.Command("/proc/self/exe", contendCommand, name, kubeconfig, p.address)
-	}
-	log, err := os.Create(filepath.Join(dir, name+".log"))
-	if err != nil {
-		return nil, err
+	log, err := os.Create(filepath.Join(r.dir, r.contender+".log"))
+	if err := errors.Join(err, r.audit.reset()); err != nil {
+		return err
 	}
 	defer log.Close()
-	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // In case this program is killed.
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // In case this program is killed.
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
 	}
-	p.started = time.Now()
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		if _, err := bufio.NewReader(stdout).ReadString('\n'); err == nil {
-			p.printed <- time.Now()
-		}
-		close(p.printed)
-	}()
-	return p, nil
+	r.process = &process{cmd, started}
+	return nil
 }
 
 // stop ends the process.
@@ -73,12 +55,14 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
+const mebi = 1 << 20
+
 var heapAlloc = regexp.MustCompile(`# HeapAlloc = (\d+)`)
 
-// heap returns the bytes of the heap after a collection.
-func (p *process) heap() (bytes float64, err error) {
+// heap returns the MiB of the heap after a collection.
+func (p *process) heap() (size float64, err error) {
 	for range 2 { // The second one frees what the first one found to have a finalizer.
-		response, err := http.Get("http://" + p.address + "/debug/pprof/heap?gc=1&debug=1")
+		response, err := http.Get("http://" + profileAddress + "/debug/pprof/heap?gc=1&debug=1")
 		if err != nil {
 			return 0, err
 		}
@@ -86,40 +70,19 @@ func (p *process) heap() (bytes float64, err error) {
 		response.Body.Close()
 		found := heapAlloc.FindSubmatch(text)
 		if err != nil || found == nil {
-			return 0, fmt.Errorf("no heap at %s: %w", p.address, err)
+			return 0, fmt.Errorf("no heap: %w", err)
 		}
-		bytes, _ = strconv.ParseFloat(string(found[1]), 64) // Digits.
+		size, _ = strconv.ParseFloat(string(found[1]), 64) // Digits.
 	}
-	return bytes, nil
+	return size / mebi, nil
 }
 
-// usage returns the processor time of the process so far, in seconds, and its resident memory, in bytes.
+// usage returns the processor time of the process so far, in ms, and its resident memory, in MiB.
 func (p *process) usage() (cpu, rss float64, err error) {
 	proc, err := procfs.NewProc(p.cmd.Process.Pid)
 	if err != nil {
 		return 0, 0, err
 	}
 	stat, err := proc.Stat()
-	return stat.CPUTime(), float64(stat.ResidentMemory()), err
-}
-
-// disturbance returns the seconds of processor time that other programs use in a second.
-func disturbance() (float64, error) {
-	busy := 0.0
-	for _, sign := range []float64{-1, 1} {
-		machine, err := procfs.NewDefaultFS()
-		if err != nil {
-			return 0, err
-		}
-		stat, err := machine.Stat()
-		if err != nil {
-			return 0, err
-		}
-		t := stat.CPUTotal
-		busy += sign * (t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal)
-		if sign < 0 {
-			time.Sleep(time.Second)
-		}
-	}
-	return busy, nil
+	return stat.CPUTime() * 1000, float64(stat.ResidentMemory()) / mebi, err
 }
