@@ -26,8 +26,8 @@ type process struct {
 	started time.Time
 }
 
-// startAt starts the contender. It serves profiles on address, unless that is 0. That costs foo-controller processor time,
-// because it records its syncs for the same address.
+// startAt starts the contender. It serves profiles on address, unless that is 0. That costs foo-controller processor
+// time, because it records its syncs for the same address.
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.contenderKubeconfig(), address)
 	if r.contender == ours {

@@ -185,7 +185,8 @@ func (b *bench) report() error {
 	for _, p := range plots {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "benchmarks", p.name+".svg"), []byte(p.svg(b)), 0o644))
 	}
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "benchmarks.md"), []byte(fill("benchmarks.tmpl", functions)), 0o644))
+	document := []byte(fill("benchmarks.tmpl", functions))
+	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "benchmarks.md"), document, 0o644))
 	if err == nil && !b.quick {
 		err = writeReadme("README.md", fill("readme.tmpl", functions))
 	}

@@ -69,14 +69,17 @@ var scenarios = []scenario{
 		steps: slices.Concat(cold, again, []step{createUnrelated, restart, measureUnrelated}),
 	},
 	{name: "burst", namespaces: 1, contenders: []string{ours, framework, plain}, steps: append(before, createHundred)},
-	{name: "single", namespaces: 1, contenders: []string{watching, ours, framework}, steps: append(before, oneByOne, measureLatencies)},
+	{
+		name: "single", namespaces: 1, contenders: []string{watching, ours, framework},
+		steps: append(before, oneByOne, measureLatencies),
+	},
 	{
 		name: "neighbour", foos: 1500, namespaces: 1, contenders: []string{ours, framework},
 		steps: []step{start, createBeside, measureLatencies},
 	},
 	{
-		name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, framework, plain}, once: true, together: true,
-		steps: append(cold, beIdle),
+		name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, framework, plain},
+		once: true, together: true, steps: append(cold, beIdle),
 	},
 }
 
