@@ -29,8 +29,8 @@ type auditLog struct {
 	// those of them that ask to change what is stored.
 	requests int
 	writes   []time.Time
-	// accepted is when a request was accepted last, by "VERB RESOURCE/SUBRESOURCE NAMESPACE/NAME". Those of the benchmark
-	// count from their arrival, those of the contender from their answer.
+	// accepted is when a request was accepted last, by "VERB RESOURCE/SUBRESOURCE NAMESPACE/NAME". Those of the
+	// benchmark count from their arrival, those of the contender from their answer.
 	accepted map[string]time.Time
 	// reported is of how many Foos the contender has written the status.
 	reported int

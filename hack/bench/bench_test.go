@@ -20,11 +20,11 @@ func TestRatiosAreBetweenRunsOfOneRound(t *testing.T) {
 		"burst/foo-controller/2": {"seconds": 2}, "burst/plain/2": {"seconds": 40},
 		"burst/foo-controller/3": {"seconds": 5}, "burst/plain/3": {"seconds": 150}, "burst/plain/4": {"seconds": 1000},
 	}}
-	have := b.goal(strings.Split("at least|20|burst/plain/seconds|burst/foo-controller/seconds", "|"))
-	if want := "at least 20 | 20.0 (10.0 to 30.0) | reached"; have != want {
+	have := b.call("goal at least|20|burst/plain/seconds|burst/foo-controller/seconds")
+	if want := "at least 20 | 20 (10 to 30) | reached"; have != want {
 		t.Errorf("a goal: %s, want %s", have, want)
 	}
-	if have := b.goal(strings.Split("at most|19|burst/plain/seconds", "|")); !strings.Contains(have, "missed") {
+	if have := b.call("goal at most|19|burst/plain/seconds"); !strings.Contains(have, "missed") {
 		t.Errorf("40 is at most 19: %s", have)
 	}
 	if m := (figure{1, 2, 3, 4}).median(); m != 2.5 || !math.IsNaN(figure(nil).median()) {
@@ -46,10 +46,10 @@ func TestWrongObjectsAreFound(t *testing.T) {
 		}
 		dep := plan.Deployment(foo)
 		dep.UID, dep.ResourceVersion, dep.Generation = "dep", "1", 1
-		foo.Status = statusOf(foo, dep)
+		foo = nextStep(foo, dep).Foo
 		edit(foo, dep)
 		have := ""
-		if missing := missingFor(foo, dep); missing != nil {
+		if missing := nextStep(foo, dep); missing != nil {
 			have = string(missing.Verb)
 		}
 		if have != want {

@@ -121,10 +121,7 @@ func (c *plainController) sync(ctx context.Context, key cache.ObjectName) error 
 			return err
 		}
 	}
-	foo = foo.DeepCopy()
-	foo.Status = statusOf(foo, dep)
-	_, err = c.samples.SamplecontrollerV1alpha1().Foos(key.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
-	if err == nil {
+	if err = c.writeStatus(ctx, foo, dep); err == nil {
 		c.recorder.Event(foo, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
 	}
 	return err

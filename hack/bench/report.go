@@ -1,8 +1,7 @@
 package main
 
 import (
-	"cmp"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,32 +11,167 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
+
+// The templates have calls: ${NAME ARGUMENT|ARGUMENT}. text/template would double the size of this program, and so the
+// memory of the contenders.
+var (
+	//go:embed report/benchmarks.tmpl
+	document string
+	//go:embed report/readme.tmpl
+	readme string
+	//go:embed report/plot.svg
+	picture string
+)
+
+// report writes the document, its pictures, and the table of the README. A quick one is not for the repository.
+func (b *bench) report() error {
+	b.derive()
+	dir := "docs"
+	if b.quick {
+		dir = b.dir
+	}
+	file, pictures := filepath.Join(dir, "benchmarks.md"), filepath.Join(dir, "benchmarks")
+	err := errors.Join(os.RemoveAll(pictures), os.MkdirAll(pictures, 0o755))
+	for _, s := range scenarios {
+		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, s.name+".svg"), []byte(b.plot(s.name)), 0o644))
+	}
+	err = errors.Join(err, os.WriteFile(file, []byte(os.Expand(document, b.call)), 0o644))
+	if err == nil && !b.quick {
+		err = b.writeReadme()
+	}
+	fmt.Println("all done: see", file)
+	return err
+}
+
+// writeReadme replaces the table in the README.
+func (b *bench) writeReadme() error {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		return err
+	}
+	table := regexp.MustCompile(`(?s)(<!-- make bench writes this table -->\n).*(<!-- end of the table)`)
+	text = table.ReplaceAll(text, []byte("$1\n"+os.Expand(readme, b.call)+"\n$2"))
+	return os.WriteFile("README.md", text, 0o644)
+}
+
+// call returns the result of a call in a template.
+func (b *bench) call(call string) string {
+	name, rest, _ := strings.Cut(call, " ")
+	switch arguments := strings.Split(rest, "|"); name {
+	case "measured":
+		return fmt.Sprintf("%s, beside what else could do its work.\n%d runs in %d rounds, %s; %s, %s, %d cores; %s.",
+			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"),
+			processor(), runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	case "goal":
+		return b.goal(arguments[0], arguments[1], arguments[2:]...)
+	case "median":
+		return number(b.figure(rest).median())
+	case "table":
+		return b.table(rest)
+	}
+	panic("a template calls " + name)
+}
+
+// derive adds what the last 9,000 of 10,000 Foos and their Deployments have added to the heap, for each.
+func (b *bench) derive() {
+	const heap = "live heap, MiB"
+	for _, contender := range contenders {
+		if run := b.runs["unrelated/"+contender+"/1"]; run != nil {
+			small := b.runs["cold-1000-in-50/"+contender+"/1"]
+			run["live heap, KiB a Foo"] = (run[heap] - small[heap]) * 1024 / 9000
+		}
+	}
+}
+
+// goal returns cells of a table: a bound for the median of a metric, or of its ratio to another, and what was measured.
+func (b *bench) goal(sign, bound string, metrics ...string) string {
+	limit, err := strconv.ParseFloat(bound, 64)
+	f, result := b.figure(metrics...), "**missed**"
+	switch median := f.median(); {
+	case err != nil, math.IsNaN(median):
+		result = "not measured"
+	case median == limit, (median > limit) == (sign == "at least"):
+		result = "reached"
+	}
+	return fmt.Sprintf("%s %s | %s | %s", sign, bound, f, result)
+}
+
+// table returns all that was measured in a scenario.
+func (b *bench) table(scenario string) string {
+	all := metrics{}
+	columns := slices.DeleteFunc(slices.Clone(contenders), func(contender string) bool {
+		run := b.runs[scenario+"/"+contender+"/1"]
+		maps.Copy(all, run)
+		return run == nil
+	})
+	text := fmt.Sprintf("| | %s |\n|%s", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)+1))
+	for _, metric := range slices.Sorted(maps.Keys(all)) {
+		text += "\n| " + metric + " |"
+		for _, contender := range columns {
+			text += fmt.Sprintf(" %s |", b.figure(scenario+"/"+contender+"/"+metric))
+		}
+	}
+	return text
+}
+
+// plotted are the metrics of which there is a picture, in each scenario that measures them.
+var plotted = []string{
+	"seconds", "CPU, ms a Foo", "without Foos: live heap, MiB", "live heap, MiB",
+	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms",
+}
+
+// plot returns a picture of horizontal bars: for each metric a group with a bar for each contender. The longest bar of
+// a group has the whole width. The picture has the colours of the reader's scheme.
+func (b *bench) plot(scenario string) string {
+	y, bars := 28, ""
+	for _, metric := range plotted {
+		longest, figures := 0.0, map[string]figure{}
+		for _, contender := range contenders {
+			if f := b.figure(scenario + "/" + contender + "/" + metric); len(f) > 0 {
+				longest, figures[contender] = max(longest, f.median()), f
+			}
+		}
+		if len(figures) > 0 {
+			y += 28
+			bars += fmt.Sprintf("<text class=\"bold\" x=\"16\" y=\"%d\">%s</text>\n", y, metric)
+		}
+		for _, contender := range contenders {
+			if f := figures[contender]; f != nil {
+				y += 20
+				width := 400 * f.median() / longest
+				bars += fmt.Sprintf(`<text x="152" y="%d" text-anchor="end">%s</text>
+<rect class="%[2]s" x="160" y="%[3]d" width="%.1[4]f" height="14"/><text x="%.1[5]f" y="%[1]d">%[6]s</text>
+`, y, contender, y-11, width, 166+width, f)
+			}
+		}
+	}
+	return strings.NewReplacer("${title}", scenario, "${height}", strconv.Itoa(y+20), "${bars}", bars).Replace(picture)
+}
+
+// processor returns its name, if the kernel has one.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	_, name, _ := strings.Cut(string(text), "model name\t: ")
+	name, _, _ = strings.Cut(name, "\n")
+	return name
+}
 
 // A figure has a value for each round in which it was measured, in ascending order.
 type figure []float64
 
-// figure returns a metric, given as SCENARIO/CONTENDER/METRIC, divided by a second one of the same round, if any.
-func (b *bench) figure(metric string, below ...string) (values figure) {
-	for round := range b.rounds {
-		value := func(of string) (float64, bool) {
-			run, name := path.Split(of)
-			value, ok := b.runs[run+strconv.Itoa(round+1)][name]
-			return value, ok
+// figure returns a metric, given as SCENARIO/CONTENDER/METRIC, divided by others of the same round, if any.
+func (b *bench) figure(metrics ...string) (values figure) {
+	for round := 1; round <= b.rounds; round++ {
+		x := b.value(metrics[0], round)
+		for _, below := range metrics[1:] {
+			x /= b.value(below, round)
 		}
-		x, isMeasured := value(metric)
-		for _, of := range below {
-			y, ok := value(of)
-			x, isMeasured = x/y, isMeasured && ok
-		}
-		if isMeasured {
+		if !math.IsNaN(x) {
 			values = append(values, x)
 		}
 	}
@@ -45,19 +179,13 @@ func (b *bench) figure(metric string, below ...string) (values figure) {
 	return values
 }
 
-// derive adds what follows from two runs of a round.
-func (b *bench) derive() {
-	for key, run := range b.runs {
-		part := strings.Split(key, "/") // SCENARIO/CONTENDER/ROUND.
-		if base := b.runs[part[0]+"/"+watching+"/"+part[2]]; base["CPU, ms a Foo"] > 0 {
-			run["beside raw-watch: throughput"] = base["seconds"] / run["seconds"]
-			run["beside raw-watch: CPU"] = run["CPU, ms a Foo"] / base["CPU, ms a Foo"]
-		}
-		const heap = "live heap, MiB"
-		if small := b.runs["cold-1000-in-50/"+part[1]+"/"+part[2]]; part[0] == "unrelated" && small != nil {
-			run["live heap, KiB a Foo"] = (run[heap] - small[heap]) * 1024 / 9000
-		}
+// value returns a metric of a round, or NaN.
+func (b *bench) value(metric string, round int) float64 {
+	run, name := path.Split(metric)
+	if x, ok := b.runs[run+strconv.Itoa(round)][name]; ok {
+		return x
 	}
+	return math.NaN()
 }
 
 // percentile returns the smallest value that at least p percent do not exceed, or NaN if there are none.
@@ -80,130 +208,13 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s (%s to %s)", median, number(f[0]), number(f[len(f)-1]))
 }
 
-// number returns x with two or three digits, or all before the point.
+// number returns x with three digits, or all before the point.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x):
 		return "-"
 	case x >= 100:
 		return fmt.Sprintf("%.0f", x)
-	case x >= 10:
-		return fmt.Sprintf("%.1f", x)
 	}
-	return fmt.Sprintf("%.2f", x)
-}
-
-// goal returns cells of a table: a bound for the median of a metric, or of its ratio to another, and what was measured.
-// The arguments are "at least" or "at most", the bound and the metrics.
-func (b *bench) goal(arguments []string) string {
-	sign, metrics := arguments[0], arguments[2:]
-	bound, err := strconv.ParseFloat(arguments[1], 64)
-	f, result := b.figure(metrics[0], metrics[1:]...), "**missed**"
-	switch median := f.median(); {
-	case err != nil, math.IsNaN(median):
-		result = "not measured"
-	case sign == "at least" && median >= bound, sign == "at most" && median <= bound:
-		result = "reached"
-	}
-	return fmt.Sprintf("%s %g | %s | %s", sign, bound, f, result)
-}
-
-// table returns all that was measured in a scenario.
-func (b *bench) table(scenario string) string {
-	contenders, metrics := map[string]bool{}, map[string]bool{}
-	for key, run := range b.runs {
-		if part := strings.Split(key, "/"); part[0] == scenario {
-			contenders[part[1]] = true
-			for metric := range run {
-				metrics[metric] = true
-			}
-		}
-	}
-	columns := slices.Sorted(maps.Keys(contenders))
-	text := fmt.Sprintf("| | %s |\n|%s", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)+1))
-	for _, metric := range slices.Sorted(maps.Keys(metrics)) {
-		text += "\n| " + metric + " |"
-		for _, contender := range columns {
-			text += fmt.Sprintf(" %s |", b.figure(scenario+"/"+contender+"/"+metric))
-		}
-	}
-	return text
-}
-
-// machine names the machine and the versions.
-func (b *bench) machine() string {
-	processor, versions := runtime.GOARCH, map[string]string{}
-	if machine, err := procfs.NewDefaultFS(); err == nil {
-		if cores, err := machine.CPUInfo(); err == nil && len(cores) > 0 {
-			processor = cmp.Or(cores[0].ModelName, processor)
-		}
-	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range build.Deps {
-			versions[m.Path] = m.Version
-		}
-	}
-	return fmt.Sprintf("%d runs in %d rounds, %s; %s, %d cores; %s,\nclient-go %s, controller-runtime %s.",
-		len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor, runtime.NumCPU(), runtime.Version(),
-		versions["k8s.io/client-go"], versions["sigs.k8s.io/controller-runtime"])
-}
-
-//go:embed report
-var templates embed.FS
-
-// calls are what a template has for what was measured: {{NAME ARGUMENT|ARGUMENT}}.
-var calls = regexp.MustCompile(`\{\{(\w+) ?(.*?)\}\}`)
-
-// fill returns a file of templates with the results of its calls. text/template would double the size of this program,
-// and so the memory of the contenders.
-func fill(name string, functions map[string]func(arguments []string) string) string {
-	text, err := templates.ReadFile("report/" + name)
-	if err != nil {
-		panic(err) // It is in this program.
-	}
-	return calls.ReplaceAllStringFunc(string(text), func(call string) string {
-		part := calls.FindStringSubmatch(call)
-		return functions[part[1]](strings.Split(part[2], "|"))
-	})
-}
-
-// report writes the document, its plots, and the table of the README. A quick one is not for the repository.
-func (b *bench) report() error {
-	b.derive()
-	dir := "docs"
-	if b.quick {
-		dir = b.dir
-	}
-	functions := map[string]func([]string) string{
-		"version": func([]string) string { return b.version },
-		"machine": func([]string) string { return b.machine() },
-		"table":   func(of []string) string { return b.table(of[0]) },
-		"goal":    b.goal,
-		"figure":  func(of []string) string { return number(b.figure(of[0]).median()) },
-	}
-	err := os.MkdirAll(filepath.Join(dir, "benchmarks"), 0o755)
-	for _, p := range plots {
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "benchmarks", p.name+".svg"), []byte(p.svg(b)), 0o644))
-	}
-	document := []byte(fill("benchmarks.tmpl", functions))
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "benchmarks.md"), document, 0o644))
-	if err == nil && !b.quick {
-		err = writeReadme("README.md", fill("readme.tmpl", functions))
-	}
-	if err == nil {
-		fmt.Println("all done: wrote", filepath.Join(dir, "benchmarks.md"))
-	}
-	return err
-}
-
-// writeReadme replaces the table in a README.
-func writeReadme(file, table string) error {
-	const begin, end = "<!-- make bench writes this table -->\n", "<!-- end of the table of make bench -->\n"
-	text, err := os.ReadFile(file)
-	before, rest, _ := strings.Cut(string(text), begin)
-	_, after, ok := strings.Cut(rest, end)
-	if err != nil || !ok {
-		return fmt.Errorf("%s has no lines %s%s: %w", file, begin, end, err)
-	}
-	return os.WriteFile(file, []byte(before+begin+"\n"+table+"\n"+end+after), 0o644)
+	return fmt.Sprintf("%.3g", x)
 }
