@@ -41,7 +41,7 @@ func TestWrongObjectsAreFound(t *testing.T) {
 		},
 	} {
 		foo := &v1alpha1.Foo{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "1", Generation: 1},
+			ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "1", Generation: 1},
 			Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"},
 		}
 		dep := plan.Deployment(foo)
@@ -61,12 +61,14 @@ func TestWrongObjectsAreFound(t *testing.T) {
 func TestTheAuditLogHasTheRequestsOfTheContender(t *testing.T) {
 	const mine = `{"verb":"VERB","impersonatedUser":{},` +
 		`"objectRef":{"resource":"RESOURCE","namespace":"a","name":"web"},"responseStatus":{"code":201},` +
-		`"requestReceivedTimestamp":"2026-11-23T00:00:0SECOND.000000Z","stageTimestamp":"2026-11-23T00:00:0SECOND.250000Z"}` + "\n"
+		`"requestReceivedTimestamp":"2026-11-23T00:00:0SECOND.000000Z",` +
+		`"stageTimestamp":"2026-11-23T00:00:0SECOND.250000Z"}` + "\n"
 	line := func(verb, resource, second string) string {
 		return strings.NewReplacer("VERB", verb, "RESOURCE", resource, "SECOND", second).Replace(mine)
 	}
-	text := strings.ReplaceAll(line("create", "foos", "1"), "impersonatedUser", "x") + line("create", "deployments", "3") +
-		line("watch", "foos", "3") + line("list", "foos", "4") + line("create", "selfsubjectaccessreviews", "4") + `{"verb`
+	text := strings.ReplaceAll(line("create", "foos", "1"), "impersonatedUser", "x") +
+		line("create", "deployments", "3") + line("watch", "foos", "3") + line("list", "foos", "4") +
+		line("create", "selfsubjectaccessreviews", "4") + `{"verb`
 	log := &bytes.Buffer{}
 	a := &auditLog{file: bufio.NewReader(log)}
 	log.WriteString(text)
