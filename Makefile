@@ -192,12 +192,12 @@ conformance: build #- compare the simulated API server with a real one, 8 minute
 mutants: #- plant small faults and check that tests fail, 20 minutes
 	@go run -C hack/mutants .
 
-# After an interruption it continues. `make bench ARGS=-again` forgets the runs that are done.
+# After an interruption it continues. What is done is in bin/bench/*.json.
 .PHONY: bench bench-quick
-bench: build bin/bench ## measure it beside other controllers, 90 minutes
+bench: build bin/bench ## measure it beside other controllers, 65 minutes
 	@bin/bench/bench $(ARGS)
 
-bench-quick: build bin/bench #- the same with small sizes, 4 minutes
+bench-quick: build bin/bench #- one round of some of it, 3 minutes
 	@bin/bench/bench -quick
 
 .PHONY: clean

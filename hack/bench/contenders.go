@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log"
 	"net"
 	"net/http"
 	_ "net/http/pprof" // The benchmark reads the heap of each contender there.
-	"os/signal"
-	"syscall"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,19 +22,17 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/plan"
 )
 
 // own are the contenders in this program, which starts itself with their names. Each works until ctx ends.
 var own = map[string]func(ctx context.Context, config *rest.Config) error{
-	raw: runRaw, watching: runWatching, framework: runFramework, plain: runPlain,
+	raw: runRaw, watch: runWatching, framework: runFramework, plain: runPlain,
 }
 
 // contend is the process of a contender. It serves profiles on address, unless that is 0.
-func contend(name, kubeconfig, address string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+func contend(ctx context.Context) error {
+	name, kubeconfig, address := os.Args[2], os.Args[3], os.Args[4]
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -52,13 +49,9 @@ type clients struct {
 	samples clientset.Interface
 }
 
-func newClients(config *rest.Config) (c clients, err error) {
+func newClients(config *rest.Config) clients {
 	config.QPS = -1
-	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return c, err
-	}
-	c.samples, err = clientset.NewForConfig(config)
-	return c, err
+	return clients{kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)}
 }
 
 // write sends the two writes of a new Foo, with the bodies that foo-controller sends.
@@ -67,96 +60,61 @@ func (c clients) write(ctx context.Context, foo *v1alpha1.Foo) error {
 	if err != nil {
 		return err
 	}
-	foo = foo.DeepCopy()
-	foo.Status = statusOf(foo, dep)
-	_, err = c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
+	return c.writeStatus(ctx, foo, dep)
+}
+
+// writeStatus writes the status of foo as its Deployment is now, also if it is the same as before.
+func (c clients) writeStatus(ctx context.Context, foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
+	if step := nextStep(foo, dep); step != nil && step.Verb == plan.UpdateStatus {
+		foo = step.Foo
+	}
+	_, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
 	return err
 }
 
-// statusOf returns the status of foo, as its Deployment is now.
-func statusOf(foo *v1alpha1.Foo, dep *appsv1.Deployment) v1alpha1.FooStatus {
-	have, wanted := dep.Status, *dep.Spec.Replicas
-	report := conditions.Report{
-		True: conditions.Reconciling, Reason: v1alpha1.ReasonProgressing,
-		Message: fmt.Sprintf("%d of %d replicas available", have.AvailableReplicas, wanted),
+// nextStep returns the request that foo-controller would send for foo when dep, or nil, has the name. It is nil if all
+// is right.
+func nextStep(foo *v1alpha1.Foo, dep *appsv1.Deployment) *plan.Step {
+	state := &plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Now()}
+	if dep != nil && metav1.IsControlledBy(dep, foo) {
+		state.Owner = foo
 	}
-	switch {
-	case have.ObservedGeneration == 0:
-		report.Reason = v1alpha1.ReasonCreating
-		report.Message = fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods",
-			dep.Name)
-	case have.ObservedGeneration >= dep.Generation && have.Replicas == wanted && have.UpdatedReplicas >= wanted &&
-		have.AvailableReplicas >= wanted:
-		report.True, report.Reason = conditions.Ready, v1alpha1.ReasonAvailable
-	}
-	return v1alpha1.FooStatus{
-		ObservedGeneration: foo.Generation, Replicas: have.Replicas, AvailableReplicas: have.AvailableReplicas,
-		Selector:   metav1.FormatLabelSelector(dep.Spec.Selector),
-		Conditions: conditions.Set(foo.Status.Conditions, report, foo.Generation, time.Now()),
-	}
+	return state.Next()
 }
 
 // runRaw lists the Foos once, and sends the writes for them. It is what the API server can do.
 func runRaw(ctx context.Context, config *rest.Config) error {
-	c, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	c := newClients(config)
 	foos, err := c.samples.SamplecontrollerV1alpha1().Foos("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	err = inParallel(len(foos.Items), func(i int) error { return c.write(ctx, &foos.Items[i]) })
-	if err == nil {
-		<-ctx.Done() // Its heap may be asked for.
-	}
+	<-ctx.Done() // Its memory is measured.
 	return err
 }
 
 // runWatching sends the same writes for the Foos that an informer shows, while another one watches Deployments, on a
-// connection for watches. It decides nothing, repeats nothing and corrects nothing: no controller can do with less. It
-// prints when both lists are complete.
+// connection for watches. It decides nothing, repeats nothing and corrects nothing: no controller can do with less.
 func runWatching(ctx context.Context, config *rest.Config) error {
-	c, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	c := newClients(config)
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{}).DialContext // Otherwise client-go shares the connection.
-	reads, err := newClients(config)
-	if err != nil {
-		return err
-	}
+	reads := newClients(config)
 	deployments := kubeinformers.NewSharedInformerFactory(reads.kube, 0).Apps().V1().Deployments().Informer()
 	foos := informers.NewSharedInformerFactory(reads.samples, 0).Samplecontroller().V1alpha1().Foos().Informer()
-	added := make(chan *v1alpha1.Foo, 100_000) // More than there are.
-	_, err = foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-		if foo := obj.(*v1alpha1.Foo); foo.Status.ObservedGeneration == 0 {
-			added <- foo
-		}
-	}})
-	if err != nil {
-		return err
-	}
 	go foos.RunWithContext(ctx)
 	go deployments.RunWithContext(ctx)
 	cache.WaitForCacheSync(ctx.Done(), foos.HasSynced, deployments.HasSynced)
-	fmt.Println("listed")
-	var writes errgroup.Group
-	writes.SetLimit(workers)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case foo := <-added:
-			writes.Go(func() error {
-				if err := c.write(ctx, foo); err != nil {
-					log.Print(err)
-				}
-				return nil
-			})
+	var group errgroup.Group
+	group.SetLimit(workers)
+	_, err := foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		if foo := obj.(*v1alpha1.Foo); foo.Status.ObservedGeneration == 0 {
+			group.Go(func() error { return c.write(ctx, foo) })
 		}
-	}
+	}})
+	<-ctx.Done()
+	return errors.Join(err, group.Wait())
 }
 
 // inParallel calls f with the numbers below n, several at a time, and returns the first error.

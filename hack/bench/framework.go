@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -23,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -34,16 +30,11 @@ import (
 func runFramework(ctx context.Context, config *rest.Config) error {
 	config.QPS = -1
 	ctrl.SetLogger(logr.Discard())
-	scheme := runtime.NewScheme()
-	if err := kubescheme.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if err := v1alpha1.Install(scheme); err != nil {
+	if err := v1alpha1.Install(scheme.Scheme); err != nil {
 		return err
 	}
 	made := labels.SelectorFromSet(labels.Set{"app.kubernetes.io/managed-by": "foo-controller"})
 	manager, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:  scheme,
 		Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
@@ -73,30 +64,20 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done 
 	if err := r.Get(ctx, request.NamespacedName, foo); err != nil || foo.DeletionTimestamp != nil {
 		return done, client.IgnoreNotFound(err)
 	}
-	if err = r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have); err == nil {
-		if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {
-			return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
-		}
-	} else if apierrors.IsNotFound(err) {
+	err = r.Get(ctx, client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}, have)
+	if apierrors.IsNotFound(err) {
 		if err = r.Create(ctx, plan.Deployment(foo)); err == nil {
 			return done, nil
 		}
 	}
-	status := *foo.Status.DeepCopy()
-	switch isOurs := metav1.IsControlledBy(have, foo); {
-	case err != nil && !apierrors.IsAlreadyExists(err): // If it exists, the selector hides it: it is not our own.
+	if err != nil && !apierrors.IsAlreadyExists(err) { // If it exists, the selector hides it: it is not our own.
 		return done, err
-	case isOurs:
-		status = statusOf(foo, have)
-	default:
-		status.ObservedGeneration = foo.Generation
-		status.Conditions = conditions.Set(status.Conditions, conditions.Report{
-			True: conditions.Stalled, Reason: v1alpha1.ReasonNotOwned, Message: "The Deployment is not controlled by this Foo",
-		}, foo.Generation, time.Now())
 	}
-	if equality.Semantic.DeepEqual(foo.Status, status) {
-		return done, nil
+	if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {
+		return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
 	}
-	foo.Status = status
-	return done, r.Status().Update(ctx, foo)
+	if step := nextStep(foo, have); step != nil && step.Verb == plan.UpdateStatus {
+		return done, r.Status().Update(ctx, step.Foo)
+	}
+	return done, nil
 }

@@ -21,27 +21,26 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
+// quickRuns are those of make bench-quick.
+const quickRuns = "cold-1000-in-50/(foo|controller)|burst/(foo|plain)|single/(foo|controller)|idle/foo"
+
 // contendCommand is the first argument of a process that is a contender: NAME KUBECONFIG ADDRESS follow.
 const contendCommand = "contend"
 
 func main() {
-	runtime.LockOSThread() // Linux ends the contenders when the thread ends that started them.
-	err := error(nil)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	work := run
 	if len(os.Args) == 5 && os.Args[1] == contendCommand {
-		err = contend(os.Args[2], os.Args[3], os.Args[4])
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		err = run(ctx)
+		work = contend
 	}
-	if err != nil {
+	if err := work(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -50,121 +49,82 @@ func main() {
 // A bench is one call of the command.
 type bench struct {
 	quick   bool
+	only    *regexp.Regexp // Which runs to do.
 	rounds  int
-	only    *regexp.Regexp
+	idle    time.Duration      // How long contenders are idle.
 	dir     string             // For results and logs.
-	version string             // Of foo-controller. Each version has its own results.
+	version string             // Of foo-controller. Each has its own results.
 	runs    map[string]metrics // Those that are done, by SCENARIO/CONTENDER/ROUND.
 }
 
 // metrics are what was measured in a run, by name.
 type metrics map[string]float64
 
-// A task is a run that is to be done.
-type task struct {
-	scenario
-	contender string
-	round     int
-}
-
-func (t task) key() string { return fmt.Sprintf("%s/%s/%d", t.name, t.contender, t.round) }
-
 func run(ctx context.Context) error {
-	b := &bench{dir: "bin/bench", runs: map[string]metrics{}}
+	b := &bench{rounds: 5, idle: 5 * time.Minute, dir: "bin/bench", runs: map[string]metrics{}}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // Not flag's own, which has those of controller-runtime.
-	flags.BoolVar(&b.quick, "quick", false, "small sizes, one round, and a report in bin/bench/quick")
-	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender plays each scenario")
-	again := flags.Bool("again", false, "forget the results of earlier calls")
-	only := flags.String("only", "", "regular expression: leave out each SCENARIO/CONTENDER/ROUND that does not match")
+	flags.BoolVar(&b.quick, "quick", false, "one round of some runs, and a report in bin/bench/quick")
+	only := flags.String("only", "", "regular expression: each SCENARIO/CONTENDER/ROUND to do, without a report")
 	_ = flags.Parse(os.Args[1:]) // It exits.
-	var err error
-	if b.only, err = regexp.Compile(*only); err != nil {
-		return err
-	}
 	if b.quick {
-		b.dir, b.rounds, *again = "bin/bench/quick", 1, true
+		b.rounds, b.idle, b.dir, *only = 1, 10*time.Second, "bin/bench/quick", quickRuns
+		_ = os.RemoveAll(b.dir) // MkdirAll reports what is wrong with it.
 	}
 	version, err := exec.Command("bin/foo-controller", "--version").Output()
 	if err != nil {
 		return fmt.Errorf("bin/foo-controller: %w", err)
 	}
 	b.version = strings.TrimSpace(string(version))
-	if err := b.load(*again); err != nil {
+	b.only, err = regexp.Compile(*only)
+	if err := errors.Join(err, os.MkdirAll(b.dir, 0o755), b.load()); err != nil {
 		return err
 	}
-	tasks := b.tasks()
-	isOpen := func(t task) bool { return b.runs[t.key()] == nil }
-	err = b.play(ctx, slices.DeleteFunc(slices.Clone(tasks), func(t task) bool {
-		return !isOpen(t) || !b.only.MatchString(t.key())
-	}))
-	if err != nil || slices.ContainsFunc(tasks, isOpen) {
-		return err
+	if err := b.playAll(ctx); err != nil {
+		return fmt.Errorf("%w\nlogs are in %s; the same command continues", err, b.dir)
+	}
+	if *only != "" && !b.quick {
+		return nil // Others may not be done.
 	}
 	return b.report()
 }
 
-// tasks returns all runs, in the order in which they are to be done.
-func (b *bench) tasks() (tasks []task) {
-	for round := range b.rounds {
-		first := len(tasks)
-		for _, s := range scenarios {
-			contenders := s.contenders
-			if b.quick {
-				contenders = s.quick
-			}
-			for _, contender := range contenders {
-				if round == 0 || !s.once {
-					tasks = append(tasks, task{s, contender, round + 1})
-				}
+// playAll does all runs. The contenders of a scenario take turns, so that they have the same conditions.
+func (b *bench) playAll(ctx context.Context) (err error) {
+	for round := 1; round <= b.rounds; round++ {
+		for _, i := range rand.Perm(len(scenarios)) {
+			s := scenarios[i]
+			for _, j := range rand.Perm(len(s.contenders)) {
+				err = errors.Join(err, b.play(ctx, s, s.contenders[j], round))
 			}
 		}
-		random := rand.New(rand.NewPCG(uint64(round), 0)) // A call that continues has the same order.
-		random.Shuffle(len(tasks)-first, func(i, j int) {
-			tasks[first+i], tasks[first+j] = tasks[first+j], tasks[first+i]
-		})
 	}
-	return tasks
+	return errors.Join(err, ctx.Err())
 }
 
-// play does the runs, and stores their results.
-func (b *bench) play(ctx context.Context, tasks []task) error {
-	void, began := 0, time.Now()
-	for i, t := range tasks {
-		fmt.Printf("%d of %d: %s\n", i+1, len(tasks), t.key())
-		measured, err := b.measure(ctx, t)
-		switch {
-		case ctx.Err() != nil:
-			return errors.New("stopped; the same command continues")
-		case err != nil:
-			fmt.Println("  void:", err)
-			void++
-			continue
-		}
-		b.runs[t.key()] = measured
-		if err := b.save(); err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(measured)) {
-			fmt.Printf("  %s %.4g", name, measured[name])
-		}
-		left := time.Since(began) / time.Duration(i+1) * time.Duration(len(tasks)-i-1)
-		fmt.Printf("\n  about %.0f minutes left\n", left.Minutes())
+// play does a run and stores its result, unless it has one.
+func (b *bench) play(ctx context.Context, s scenario, contender string, round int) error {
+	key := fmt.Sprintf("%s/%s/%d", s.name, contender, round)
+	if !b.only.MatchString(key) || s.once && round > 1 || b.runs[key] != nil || ctx.Err() != nil {
+		return nil
 	}
-	if void > 0 {
-		return fmt.Errorf("%d runs are void; the last logs are in %s; the same command repeats these runs", void, b.dir)
+	fmt.Println(key)
+	measured, err := b.measure(ctx, s, contender)
+	if err != nil {
+		return fmt.Errorf("%s is void: %w", key, err)
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(measured)) {
+		fmt.Printf("  %s: %.4g\n", name, measured[name])
+	}
+	b.runs[key] = measured
+	return b.save()
 }
 
 func (b *bench) file() string { return filepath.Join(b.dir, b.version+".json") }
 
-// load reads the results of earlier calls, or forgets them.
-func (b *bench) load(forget bool) error {
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
-		return err
-	}
+// load reads the results of earlier calls.
+func (b *bench) load() error {
 	text, err := os.ReadFile(b.file())
-	if forget || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return errors.Join(err, json.Unmarshal(text, &b.runs))
@@ -172,9 +132,5 @@ func (b *bench) load(forget bool) error {
 
 func (b *bench) save() error {
 	text, err := json.MarshalIndent(b.runs, "", "\t")
-	if err != nil {
-		return err
-	}
-	partial := b.file() + ".partial"
-	return errors.Join(os.WriteFile(partial, text, 0o644), os.Rename(partial, b.file()))
+	return errors.Join(err, os.WriteFile(b.file(), text, 0o644))
 }

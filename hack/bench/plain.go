@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,8 +32,7 @@ import (
 // caches, and a status and an event in each sync. It was written for this benchmark. What it writes is the same as that
 // of the other contenders.
 type plainController struct {
-	kube        kubernetes.Interface
-	samples     clientset.Interface
+	clients
 	foos        listers.FooLister
 	deployments appslisters.DeploymentLister
 	queue       workqueue.TypedRateLimitingInterface[cache.ObjectName]
@@ -41,33 +41,29 @@ type plainController struct {
 
 func runPlain(ctx context.Context, config *rest.Config) error {
 	const resync, workers = 30 * time.Second, 2
-	kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
-	if err := v1alpha1.Install(scheme.Scheme); err != nil {
-		return err
-	}
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
-	deployments := kubeinformers.NewSharedInformerFactory(kube, resync).Apps().V1().Deployments()
-	foos := informers.NewSharedInformerFactory(samples, resync).Samplecontroller().V1alpha1().Foos()
 	c := &plainController{
-		kube: kube, samples: samples, foos: foos.Lister(), deployments: deployments.Lister(),
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
-		recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "plain"}),
+		clients: clients{kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)},
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 	}
 	defer c.queue.ShutDown()
-	if _, err := foos.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.kube.CoreV1().Events("")})
+	c.recorder = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "plain"})
+	deployments := kubeinformers.NewSharedInformerFactory(c.kube, resync).Apps().V1().Deployments()
+	foos := informers.NewSharedInformerFactory(c.samples, resync).Samplecontroller().V1alpha1().Foos()
+	c.foos, c.deployments = foos.Lister(), deployments.Lister()
+	_, err := foos.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueue, UpdateFunc: func(_, obj any) { c.enqueue(obj) }, DeleteFunc: c.enqueue,
-	}); err != nil {
-		return err
-	}
-	if _, err := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	})
+	_, errDeployments := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueueOwner, DeleteFunc: c.enqueueOwner,
 		UpdateFunc: func(have, obj any) {
 			if have.(metav1.Object).GetResourceVersion() != obj.(metav1.Object).GetResourceVersion() {
 				c.enqueueOwner(obj)
 			}
 		},
-	}); err != nil {
+	})
+	if err := errors.Join(err, errDeployments, v1alpha1.Install(scheme.Scheme)); err != nil {
 		return err
 	}
 	go foos.Informer().RunWithContext(ctx)
@@ -87,21 +83,13 @@ func (c *plainController) enqueue(obj any) {
 }
 
 func (c *plainController) enqueueOwner(obj any) {
-	dep, ok := obj.(*appsv1.Deployment)
-	if !ok {
-		return // Deleted while the watch was down: the resync finds it.
-	}
-	if ref := plan.FooReference(dep); ref != nil {
-		c.queue.Add(cache.NewObjectName(dep.Namespace, ref.Name))
+	if dep, ok := obj.(*appsv1.Deployment); ok && plan.FooReference(dep) != nil {
+		c.queue.Add(cache.NewObjectName(dep.Namespace, plan.FooReference(dep).Name))
 	}
 }
 
 func (c *plainController) work(ctx context.Context) {
-	for {
-		key, shutdown := c.queue.Get()
-		if shutdown {
-			return
-		}
+	for key, shutdown := c.queue.Get(); !shutdown; key, shutdown = c.queue.Get() {
 		if err := c.sync(ctx, key); err != nil {
 			c.queue.AddRateLimited(key)
 		} else {
@@ -133,10 +121,7 @@ func (c *plainController) sync(ctx context.Context, key cache.ObjectName) error 
 			return err
 		}
 	}
-	foo = foo.DeepCopy()
-	foo.Status = statusOf(foo, dep)
-	_, err = c.samples.SamplecontrollerV1alpha1().Foos(key.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
-	if err == nil {
+	if err = c.writeStatus(ctx, foo, dep); err == nil {
 		c.recorder.Event(foo, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
 	}
 	return err

@@ -1,58 +1,191 @@
 package main
 
 import (
-	"cmp"
+	_ "embed"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
+
+// The templates have calls: ${NAME ARGUMENT|ARGUMENT}. text/template would double the size of this program, and so the
+// memory of the contenders.
+var (
+	//go:embed report/benchmarks.tmpl
+	document string
+	//go:embed report/readme.tmpl
+	readme string
+	//go:embed report/plot.svg
+	picture string
+)
+
+// report writes the document, its pictures, and the table of the README. A quick one is not for the repository.
+func (b *bench) report() error {
+	b.derive()
+	dir := "docs"
+	if b.quick {
+		dir = b.dir
+	}
+	file, pictures := filepath.Join(dir, "benchmarks.md"), filepath.Join(dir, "benchmarks")
+	err := errors.Join(os.RemoveAll(pictures), os.MkdirAll(pictures, 0o755))
+	for _, s := range scenarios {
+		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, s.name+".svg"), []byte(b.plot(s.name)), 0o644))
+	}
+	err = errors.Join(err, os.WriteFile(file, []byte(os.Expand(document, b.call)), 0o644))
+	if err == nil && !b.quick {
+		err = b.writeReadme()
+	}
+	fmt.Println("all done: see", file)
+	return err
+}
+
+// writeReadme replaces the table in the README.
+func (b *bench) writeReadme() error {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		return err
+	}
+	table := regexp.MustCompile(`(?s)(<!-- make bench writes this table -->\n).*(<!-- end of the table)`)
+	text = table.ReplaceAll(text, []byte("$1\n"+os.Expand(readme, b.call)+"\n$2"))
+	return os.WriteFile("README.md", text, 0o644)
+}
+
+// call returns the result of a call in a template.
+func (b *bench) call(call string) string {
+	name, rest, _ := strings.Cut(call, " ")
+	switch arguments := strings.Split(rest, "|"); name {
+	case "measured":
+		return fmt.Sprintf("%s, beside what else could do its work.\n%d runs in %d rounds, %s; %s, %s, %d cores; %s.",
+			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"),
+			processor(), runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	case "goal":
+		return b.goal(arguments[0], arguments[1], arguments[2:]...)
+	case "median":
+		return number(b.figure(rest).median())
+	case "table":
+		return b.table(rest)
+	}
+	panic("a template calls " + name)
+}
+
+// derive adds what the last 9,000 of 10,000 Foos and their Deployments have added to the heap, for each.
+func (b *bench) derive() {
+	const heap = "live heap, MiB"
+	for _, contender := range contenders {
+		if run := b.runs["unrelated/"+contender+"/1"]; run != nil {
+			small := b.runs["cold-1000-in-50/"+contender+"/1"]
+			run["live heap, KiB a Foo"] = (run[heap] - small[heap]) * 1024 / 9000
+		}
+	}
+}
+
+// goal returns cells of a table: a bound for the median of a metric, or of its ratio to another, and what was measured.
+func (b *bench) goal(sign, bound string, metrics ...string) string {
+	limit, err := strconv.ParseFloat(bound, 64)
+	f, result := b.figure(metrics...), "**missed**"
+	switch median := f.median(); {
+	case err != nil, math.IsNaN(median):
+		result = "not measured"
+	case median == limit, (median > limit) == (sign == "at least"):
+		result = "reached"
+	}
+	return fmt.Sprintf("%s %s | %s | %s", sign, bound, f, result)
+}
+
+// table returns all that was measured in a scenario.
+func (b *bench) table(scenario string) string {
+	all := metrics{}
+	columns := slices.DeleteFunc(slices.Clone(contenders), func(contender string) bool {
+		run := b.runs[scenario+"/"+contender+"/1"]
+		maps.Copy(all, run)
+		return run == nil
+	})
+	text := fmt.Sprintf("| | %s |\n|%s", strings.Join(columns, " | "), strings.Repeat(" --- |", len(columns)+1))
+	for _, metric := range slices.Sorted(maps.Keys(all)) {
+		text += "\n| " + metric + " |"
+		for _, contender := range columns {
+			text += fmt.Sprintf(" %s |", b.figure(scenario+"/"+contender+"/"+metric))
+		}
+	}
+	return text
+}
+
+// plotted are the metrics of which there is a picture, in each scenario that measures them.
+var plotted = []string{
+	"seconds", "CPU, ms a Foo", "without Foos: live heap, MiB", "live heap, MiB",
+	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms",
+}
+
+// plot returns a picture of horizontal bars: for each metric a group with a bar for each contender. The longest bar of
+// a group has the whole width. The picture has the colours of the reader's scheme.
+func (b *bench) plot(scenario string) string {
+	y, bars := 28, ""
+	for _, metric := range plotted {
+		longest, figures := 0.0, map[string]figure{}
+		for _, contender := range contenders {
+			if f := b.figure(scenario + "/" + contender + "/" + metric); len(f) > 0 {
+				longest, figures[contender] = max(longest, f.median()), f
+			}
+		}
+		if len(figures) > 0 {
+			y += 28
+			bars += fmt.Sprintf("<text class=\"bold\" x=\"16\" y=\"%d\">%s</text>\n", y, metric)
+		}
+		for _, contender := range contenders {
+			if f := figures[contender]; f != nil {
+				y += 20
+				width := 400 * f.median() / longest
+				bars += fmt.Sprintf(`<text x="152" y="%d" text-anchor="end">%s</text>
+<rect class="%[2]s" x="160" y="%[3]d" width="%.1[4]f" height="14"/><text x="%.1[5]f" y="%[1]d">%[6]s</text>
+`, y, contender, y-11, width, 166+width, f)
+			}
+		}
+	}
+	return strings.NewReplacer("${title}", scenario, "${height}", strconv.Itoa(y+20), "${bars}", bars).Replace(picture)
+}
+
+// processor returns its name, if the kernel has one.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	_, name, _ := strings.Cut(string(text), "model name\t: ")
+	name, _, _ = strings.Cut(name, "\n")
+	return name
+}
 
 // A figure has a value for each round in which it was measured, in ascending order.
 type figure []float64
 
-// of returns a metric of a contender in a scenario, multiplied by factor.
-func (b *bench) of(scenario, contender, metric string, factor float64) figure {
-	of := scenario + "/" + contender + "/" + metric
-	return b.combine(of, of, func(x, _ float64) float64 { return x * factor })
-}
-
-// ratio divides metrics, each given as SCENARIO/CONTENDER/METRIC, of the same round.
-func (b *bench) ratio(above, below string) figure {
-	return b.combine(above, below, func(x, y float64) float64 { return x / y })
-}
-
-// heapPerFoo is how much the heap grows from 1,000 to 10,000 Foos, in KiB a Foo.
-func (b *bench) heapPerFoo(contender string) figure {
-	return b.combine(cold10000x50+"/"+contender+"/heap", cold1000x50+"/"+contender+"/heap",
-		func(x, y float64) float64 { return (x - y) / 9000 / 1024 })
-}
-
-// combine applies f to two metrics of the same round.
-func (b *bench) combine(first, second string, f func(x, y float64) float64) (values figure) {
-	value := func(of string, round int) (value float64, ok bool) {
-		run, metric := path.Split(of)
-		value, ok = b.runs[run+strconv.Itoa(round)][metric]
-		return value, ok
-	}
+// figure returns a metric, given as SCENARIO/CONTENDER/METRIC, divided by others of the same round, if any.
+func (b *bench) figure(metrics ...string) (values figure) {
 	for round := 1; round <= b.rounds; round++ {
-		x, ok := value(first, round)
-		y, okToo := value(second, round)
-		if ok && okToo {
-			values = append(values, f(x, y))
+		x := b.value(metrics[0], round)
+		for _, below := range metrics[1:] {
+			x /= b.value(below, round)
+		}
+		if !math.IsNaN(x) {
+			values = append(values, x)
 		}
 	}
 	slices.Sort(values)
 	return values
+}
+
+// value returns a metric of a round, or NaN.
+func (b *bench) value(metric string, round int) float64 {
+	run, name := path.Split(metric)
+	if x, ok := b.runs[run+strconv.Itoa(round)][name]; ok {
+		return x
+	}
+	return math.NaN()
 }
 
 // percentile returns the smallest value that at least p percent do not exceed, or NaN if there are none.
@@ -75,197 +208,13 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s (%s to %s)", median, number(f[0]), number(f[len(f)-1]))
 }
 
-// number returns x with two or three digits, or all before the point.
+// number returns x with three digits, or all before the point.
 func number(x float64) string {
-	switch size := math.Abs(x); {
+	switch {
 	case math.IsNaN(x):
 		return "-"
-	case size >= 100:
+	case x >= 100:
 		return fmt.Sprintf("%.0f", x)
-	case size >= 10:
-		return fmt.Sprintf("%.1f", x)
 	}
-	return fmt.Sprintf("%.2f", x)
-}
-
-// A goal is a bound for the median of a figure.
-type goal struct {
-	what   string
-	figure figure
-	sign   string // "at least" or "at most".
-	bound  float64
-}
-
-func (g goal) String() string {
-	median, result := g.figure.median(), "**missed**"
-	switch {
-	case math.IsNaN(median):
-		result = "not measured"
-	case g.sign == "at least" && median >= g.bound, g.sign == "at most" && median <= g.bound:
-		result = "reached"
-	}
-	return fmt.Sprintf("| %s | %s %g | %s | %s |\n", g.what, g.sign, g.bound, g.figure, result)
-}
-
-func (b *bench) goals() []goal {
-	const large, mine = cold10000x50 + "/", cold10000x50 + "/" + ours
-	memory := figure{b.heapPerFoo(ours).median() / b.heapPerFoo(framework).median()}
-	return []goal{
-		{"writes for a new Foo / 2, the minimum", b.of(burst, ours, "writesPerFoo", 0.5), "at most", 1},
-		{"requests in a minute of idleness", b.of(idle, ours, "idleRequests", 1), "at most", 0},
-		{"writes of a restart", b.of(cold10000x50, ours, "restartWrites", 1), "at most", 0},
-		{"cold start of 10,000 Foos in 50 namespaces: throughput / raw-watch",
-			b.ratio(large+watching+"/seconds", mine+"/seconds"), "at least", 0.9},
-		{"in one namespace", b.ratio(cold10000+"/"+watching+"/seconds", cold10000+"/"+ours+"/seconds"), "at least", 0.75},
-		{"CPU / raw-watch", b.ratio(mine+"/cpuPerFoo", large+watching+"/cpuPerFoo"), "at most", 1.5},
-		{"live heap for a Foo and its Deployment, from 1,000 to 10,000, in KiB", b.heapPerFoo(ours), "at most", 3},
-		{"RSS with 10,000 unrelated Deployments / without", b.ratio(unrelated+"/"+ours+"/rss", mine+"/rss"), "at most", 1.15},
-		{"restart with 10,000 Foos: the first new Foo is served / raw-watch has both lists",
-			b.ratio(mine+"/restartSeconds", large+watching+"/restartLists"), "at most", 1.5},
-		{"beside controller-runtime: throughput of the cold start",
-			b.ratio(large+framework+"/seconds", mine+"/seconds"), "at least", 1.1},
-		{"beside controller-runtime: CPU", b.ratio(mine+"/cpuPerFoo", large+framework+"/cpuPerFoo"), "at most", 0.7},
-		{"beside controller-runtime: live heap for a Foo and its Deployment", memory, "at most", 0.4},
-		{"beside plain: 100 Foos at once, how much sooner it is quiet",
-			b.ratio(burst+"/"+plain+"/seconds", burst+"/"+ours+"/seconds"), "at least", 80},
-	}
-}
-
-// metricNames have a title for each metric, and how many of its units are one of the metric.
-var metricNames = []struct {
-	metric, title string
-	factor        float64
-}{
-	{"seconds", "seconds", 1},
-	{"writesPerFoo", "writes a Foo", 1},
-	{"cpuPerFoo", "CPU, ms a Foo", 1000},
-	{"heap", "live heap, MiB", 1.0 / (1 << 20)},
-	{"rss", "RSS, MiB", 1.0 / (1 << 20)},
-	{"created50", "Foo to Deployment, p50, ms", 1000},
-	{"created99", "the same, p99", 1000},
-	{"reported50", "status of the Deployment to that of the Foo, p50, ms", 1000},
-	{"reported99", "the same, p99", 1000},
-	{"restartSeconds", "restart: seconds until a new Foo has its status", 1},
-	{"restartLists", "restart: seconds until both lists are there", 1},
-	{"restartWrites", "restart: other writes", 1},
-	{"idleRequests", "idle: requests a minute", 1},
-	{"idleCPU", "idle: CPU, ms a minute", 1000},
-}
-
-// report writes the document and its plots, and the table of the README. A quick one is not for the repository.
-func (b *bench) report() error {
-	dir := "docs"
-	if b.quick {
-		dir = b.dir
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "benchmarks"), 0o755); err != nil {
-		return err
-	}
-	text := &strings.Builder{}
-	fmt.Fprintf(text, "# Benchmarks\n\n<!-- `make bench` writes this file. -->\n\n%s\n## Goals\n\n"+
-		"| | goal | median (range) | |\n| --- | --- | --- | --- |\n", b.introduction())
-	for _, g := range b.goals() {
-		text.WriteString(g.String())
-	}
-	for _, p := range b.plots() {
-		if err := os.WriteFile(filepath.Join(dir, "benchmarks", p.name+".svg"), []byte(p.svg()), 0o644); err != nil {
-			return err
-		}
-		fmt.Fprintf(text, "\n![%s](benchmarks/%s.svg)\n", p.title, p.name)
-	}
-	for _, s := range scenarios {
-		fmt.Fprintf(text, "\n## %s\n\n%s\nMeasured with `make bench ARGS=\"-only ^%[1]s/\"`.\n\n", s.name, s.what)
-		fmt.Fprintf(text, "| | %s |\n|%s\n", strings.Join(s.contenders, " | "), strings.Repeat(" --- |", len(s.contenders)+1))
-		for _, m := range metricNames {
-			writeRow(text, m.title, s.contenders, func(c string) figure { return b.of(s.name, c, m.metric, m.factor) })
-		}
-	}
-	file := filepath.Join(dir, "benchmarks.md")
-	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-		return err
-	}
-	fmt.Println("wrote", file)
-	if b.quick {
-		return nil
-	}
-	return b.writeReadme("README.md")
-}
-
-// writeRow writes a row with a figure for each contender, unless there is none.
-func writeRow(w *strings.Builder, title string, contenders []string, of func(contender string) figure) {
-	row, measured := "| "+title, false
-	for _, contender := range contenders {
-		f := of(contender)
-		row, measured = row+" | "+f.String(), measured || len(f) > 0
-	}
-	if measured {
-		w.WriteString(row + " |\n")
-	}
-}
-
-// introduction names the machine, the versions and the contenders.
-func (b *bench) introduction() string {
-	disturbed, processor, versions := 0, runtime.GOARCH, map[string]string{}
-	for _, m := range b.runs {
-		if m["disturbance"] > 0.1 {
-			disturbed++
-		}
-	}
-	if machine, err := procfs.NewDefaultFS(); err == nil {
-		if cores, err := machine.CPUInfo(); err == nil && len(cores) > 0 {
-			processor = cmp.Or(cores[0].ModelName, processor)
-		}
-	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range build.Deps {
-			versions[m.Path] = m.Version
-		}
-	}
-	return fmt.Sprintf(`%s, beside what else could do its work.
-%d runs in %d rounds, %s; %s, %d cores; %s,
-client-go %s, controller-runtime %s. Before %d of the runs, other programs used more than a tenth of a core.
-
-Each run has a new control plane, which shares the cores: etcd without fsync, and the API server. Its audit log has all
-requests, events included; with it, requests cost more than without. After each run, all Deployments and statuses were
-right. A ratio is between runs of the same round. A figure is the median of the rounds, and the range.
-
-- **raw** sends the two writes of each Foo from a loop, 32 at a time, with the bodies of foo-controller.
-- **raw-watch** does that for what two informers show: no controller can do with less.
-- **controller-runtime** is a reconciler of the same contract, written with care: 32 workers, no limit of requests, only
-  its own Deployments in the cache, no managed fields, no write without a difference, no log
-  ([source](../hack/bench/framework.go)).
-- **plain** has the habits of Kubernetes' sample: two workers, client-go's default limits, a resync every 30 s, a status
-  and an event in each sync ([source](../hack/bench/plain.go)).
-- **foo-controller** is the binary with its defaults.
-`, b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor, runtime.NumCPU(),
-		runtime.Version(), versions["k8s.io/client-go"], versions["sigs.k8s.io/controller-runtime"], disturbed)
-}
-
-// The table of the README is between these lines.
-const tableBegin, tableEnd = "<!-- make bench writes this table -->\n", "<!-- end of the table of make bench -->\n"
-
-// writeReadme replaces the table in a README.
-func (b *bench) writeReadme(file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(text), tableBegin)
-	_, after, ends := strings.Cut(rest, tableEnd)
-	if !begins || !ends {
-		return fmt.Errorf("%s has no lines %s%s", file, tableBegin, tableEnd)
-	}
-	w := &strings.Builder{}
-	w.WriteString("\n| [measured](docs/benchmarks.md) | here | controller-runtime | as the sample |\n")
-	w.WriteString("| --- | --- | --- | --- |\n")
-	row := func(title string, of func(contender string) figure) {
-		writeRow(w, title, []string{ours, framework, plain}, func(c string) figure { return figure{of(c).median()} })
-	}
-	row("100 new Foos: writes for each", func(c string) figure { return b.of(burst, c, "writesPerFoo", 1) })
-	row("100 new Foos: seconds until quiet", func(c string) figure { return b.of(burst, c, "seconds", 1) })
-	row("100 Foos, idle: requests a minute", func(c string) figure { return b.of(idle, c, "idleRequests", 1) })
-	row("10,000 Foos, cold start: seconds", func(c string) figure { return b.of(cold10000x50, c, "seconds", 1) })
-	row("the same: CPU for each, ms", func(c string) figure { return b.of(cold10000x50, c, "cpuPerFoo", 1000) })
-	row("live heap for a Foo and its Deployment, KiB", b.heapPerFoo)
-	return os.WriteFile(file, []byte(before+tableBegin+w.String()+"\n"+tableEnd+after), 0o644)
+	return fmt.Sprintf("%.3g", x)
 }
