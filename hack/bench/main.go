@@ -107,7 +107,7 @@ func (b *bench) play(ctx context.Context, s scenario, contender string, round in
 	if !b.only.MatchString(key) || s.once && round > 1 || b.runs[key] != nil || ctx.Err() != nil {
 		return nil
 	}
-	fmt.Println(key)
+	fmt.Printf("%s, %d runs are done\n", key, len(b.runs))
 	measured, err := b.measure(ctx, s, contender)
 	if err != nil {
 		return fmt.Errorf("%s is void: %w", key, err)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,13 +65,15 @@ func (b *bench) call(call string) string {
 	name, rest, _ := strings.Cut(call, " ")
 	switch arguments := strings.Split(rest, "|"); name {
 	case "measured":
-		return fmt.Sprintf("%s, beside what else could do its work.\n%d runs in %d rounds, %s; %s, %s, %d cores; %s.",
-			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"),
-			processor(), runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+		build, _ := debug.ReadBuildInfo()
+		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
+		return fmt.Sprintf("%s, beside what else could do its work.\n%d runs in %d rounds, %s; %s, %s, %d cores; %s, %s.",
+			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor(), runtime.GOARCH,
+			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
 		return b.goal(arguments[0], arguments[1], arguments[2:]...)
 	case "median":
-		return number(b.figure(rest).median())
+		return number(b.figure(arguments...).median())
 	case "table":
 		return b.table(rest)
 	}
@@ -156,9 +159,7 @@ func (b *bench) plot(scenario string) string {
 // processor returns its name, if the kernel has one.
 func processor() string {
 	text, _ := os.ReadFile("/proc/cpuinfo")
-	_, name, _ := strings.Cut(string(text), "model name\t: ")
-	name, _, _ = strings.Cut(name, "\n")
-	return name
+	return strings.TrimPrefix(regexp.MustCompile("model name\t: .*").FindString(string(text)), "model name\t: ")
 }
 
 // A figure has a value for each round in which it was measured, in ascending order.
