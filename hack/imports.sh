@@ -25,10 +25,10 @@ while read -r package import; do
 	/pkg/generated/*:*) ;;
 	*:/hack/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: it is a tool" ;;
 	/pkg/sim/footest:* | /pkg/sim/play:/pkg/sim/*) ;; # They are about Foos.
-	/pkg/sim/simtest:/pkg/sim/apiserver) ;;
+	/pkg/sim/simtest:/pkg/sim/apiserver | /pkg/sim/faults:/pkg/sim/apiserver) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
-	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/simtest:*)
+	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
