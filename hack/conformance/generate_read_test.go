@@ -18,6 +18,9 @@ func get(t draw) operation {
 	if op.kind.status && seldom(t, 4) {
 		op.sub = "status"
 	}
+	if seldom(t, 30) {
+		op.query = append(op.query, parameter{"watch", "true"})
+	}
 	if seldom(t, 60) {
 		op.query = []parameter{{"resourceVersion", tooLarge}}
 	}
@@ -33,7 +36,9 @@ func selectors(t draw, k *kind) []parameter {
 	if labels != "" {
 		query = append(query, parameter{"labelSelector", labels})
 	}
-	fields := []string{"", "", "", "metadata.name=" + pick(t, "name", names...), "metadata.name!=a"}
+	fields := []string{
+		"", "", "", "metadata.name=" + pick(t, "name", names...), "metadata.name!=a", "metadata.namespace!=elsewhere",
+	}
 	if field := pick(t, "fields", append(fields, k.fieldSelectors...)...); field != "" {
 		query = append(query, parameter{"fieldSelector", field})
 	}
