@@ -70,7 +70,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done 
 			return done, nil
 		}
 	}
-	if err != nil && !apierrors.IsAlreadyExists(err) { // If it exists, the selector hides it: it is not our own.
+	if err != nil && !apierrors.IsAlreadyExists(err) { // If it exists, the selector hides it, or the cache lags.
 		return done, err
 	}
 	if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {

@@ -45,7 +45,7 @@ func (b *bench) report() error {
 	if err == nil && !b.quick {
 		err = b.writeReadme()
 	}
-	fmt.Println("all done: see", file)
+	fmt.Println("the report:", file)
 	return err
 }
 
@@ -67,8 +67,8 @@ func (b *bench) call(call string) string {
 	case "measured":
 		build, _ := debug.ReadBuildInfo()
 		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
-		return fmt.Sprintf("%s, beside what else could do its work.\n%d runs in %d rounds, %s; %s, %s, %d cores; %s, %s.",
-			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor(), runtime.GOARCH,
+		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, %s; %s, "+
+			"%d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor(),
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
 		return b.goal(arguments[0], arguments[1], arguments[2:]...)
@@ -209,7 +209,7 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s (%s to %s)", median, number(f[0]), number(f[len(f)-1]))
 }
 
-// number returns x with three digits, or all before the point.
+// number returns x with three significant digits, or without a fraction from 100.
 func number(x float64) string {
 	switch {
 	case math.IsNaN(x):

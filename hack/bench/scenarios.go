@@ -92,7 +92,7 @@ func (r *trial) untilReported(foos int) error {
 	})
 }
 
-// untilQuiet waits until the contender serves.
+// untilQuiet waits until the contender has had time to start, and sends no write.
 func untilQuiet(r *trial) error { return r.untilReported(0) }
 
 func (r *trial) lastWrite() time.Time {
@@ -218,7 +218,7 @@ func beIdle(r *trial) error {
 		return err
 	}
 	end := time.Now().Add(r.idle)
-	err = r.until("it was not the end", func() bool { return time.Now().After(end) })
+	err = r.until("the idle time did not end", func() bool { return time.Now().After(end) })
 	after, _, errUsage := r.usage()
 	r.metrics["idle: CPU, ms a minute"] = (after - before) / r.idle.Minutes()
 	r.metrics["idle: requests a minute"] = float64(r.audit.requests) / r.idle.Minutes()
