@@ -186,8 +186,11 @@ func TestDefinitionsThemselvesAreAKindWithoutNamespacesAndWithGenerations(t *tes
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
 	definition.SetName("widgets.example.com")
 	created, err := api.Create(t.Context(), definition, metav1.CreateOptions{})
-	if err != nil || created.GetGeneration() != 1 {
-		t.Fatalf("the definition has generation %d, error %v", created.GetGeneration(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if created.GetGeneration() != 1 {
+		t.Errorf("the definition has generation %d, want 1", created.GetGeneration())
 	}
 	created.SetResourceVersion("")
 	if _, err := api.Update(t.Context(), created, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
