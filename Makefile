@@ -20,7 +20,7 @@ TOOL := go tool -modfile=hack/tools/tools.mod
 export CLUSTER_DIR ?= .cluster
 
 .PHONY: play
-play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, in seconds
+play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, seconds once built
 	@hack/play.sh
 
 .PHONY: simulated

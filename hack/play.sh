@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make play`: the controller on the simulated API server, in .cluster, with an example Foo, each change of which it
-# shows. Ctrl-C stops everything and removes .cluster.
+# `make play`: the controller and an example Foo on the simulated API server, in .cluster. It prints each change of the
+# Foo. Ctrl-C stops everything and removes .cluster.
 #
 # With RUN_UNTIL_READY=1 it ends as soon as the example Foo is Ready, for scripts.
 set -o errexit -o nounset -o pipefail
@@ -25,7 +25,7 @@ write_env
 
 start_controller "$dir/kubeconfig"
 
-step "In another terminal, in this directory, talk to it like this (docs/try.md has more to try):"
+step "In another terminal, in this directory, talk to it like this (pkg/sim/play/README.md has more to try):"
 print_usage "scale foo/example-foo --replicas=5"
 
 step "Creating a Foo from $example. Its changes show below; Ctrl-C stops everything"

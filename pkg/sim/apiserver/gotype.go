@@ -50,6 +50,8 @@ var (
 		"validatingadmissionpolicies.admissionregistration.k8s.io",
 		"validatingadmissionpolicybindings.admissionregistration.k8s.io",
 		"validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"customresourcedefinitions.apiextensions.k8s.io",
+		"apiservices.apiregistration.k8s.io",
 		"certificatesigningrequests.certificates.k8s.io", "clustertrustbundles.certificates.k8s.io",
 		"flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
 		"storageversions.internal.apiserver.k8s.io",

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -171,6 +172,30 @@ func TestADefinitionThatAServerRefusesIsAnError(t *testing.T) {
 		}
 	}()
 	crd.MustLoad("nowhere.yaml")
+}
+
+func TestDefinitionsThemselvesAreAKindWithoutNamespacesAndWithGenerations(t *testing.T) {
+	types := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(types); err != nil {
+		t.Fatal(err)
+	}
+	server := apiserver.New(apiserver.KindOf(&apiextensionsv1.CustomResourceDefinition{}, types))
+	definitions := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	api := dynamic.NewForConfigOrDie(server.Config("alice")).Resource(definitions)
+	definition := &unstructured.Unstructured{}
+	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	definition.SetName("widgets.example.com")
+	created, err := api.Create(t.Context(), definition, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if created.GetGeneration() != 1 {
+		t.Errorf("the definition has generation %d, want 1", created.GetGeneration())
+	}
+	created.SetResourceVersion("")
+	if _, err := api.Update(t.Context(), created, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("an update without a version: error %v, want that it is invalid", err)
+	}
 }
 
 func TestTheReadmeShowsTheExample(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,6 +49,9 @@ func runGreeter(ctx context.Context, config *rest.Config) {
 
 func greet(ctx context.Context, client kubernetes.Interface, lister cache.GenericLister, key cache.ObjectName) error {
 	obj, err := lister.ByNamespace(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -57,5 +61,8 @@ func greet(ctx context.Context, client kubernetes.Interface, lister cache.Generi
 	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Data: map[string]string{"text": text}}
 	_, err = client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, cm, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // The answer to an earlier request was lost.
+	}
 	return err
 }

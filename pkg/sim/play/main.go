@@ -117,7 +117,11 @@ func available(dep *appsv1.Deployment) time.Duration {
 	return time.Second
 }
 
+// writeKubeconfig writes a kubeconfig for the server to a file, if there is one.
 func writeKubeconfig(file, url string) error {
+	if file == "" {
+		return nil
+	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["simulated"] = &clientcmdapi.Cluster{Server: url}
 	config.Contexts["simulated"] = &clientcmdapi.Context{Cluster: "simulated", Namespace: "default"}
@@ -125,8 +129,11 @@ func writeKubeconfig(file, url string) error {
 	return clientcmd.WriteToFile(*config, file)
 }
 
-// create creates the Foo in a file.
+// create creates the Foo in a file, if there is one.
 func create(ctx context.Context, client rest.Interface, file string) error {
+	if file == "" {
+		return nil
+	}
 	foo, err := os.ReadFile(file)
 	if err != nil {
 		return err
