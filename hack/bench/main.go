@@ -53,6 +53,7 @@ type bench struct {
 	rounds  int
 	idle    time.Duration      // How long contenders are idle.
 	dir     string             // For results and logs.
+	docs    string             // For the report.
 	version string             // Of foo-controller. Each has its own results.
 	runs    map[string]metrics // Those that are done, by SCENARIO/CONTENDER/ROUND.
 }
@@ -61,13 +62,13 @@ type bench struct {
 type metrics map[string]float64
 
 func run(ctx context.Context) error {
-	b := &bench{rounds: 5, idle: 5 * time.Minute, dir: "bin/bench", runs: map[string]metrics{}}
+	b := &bench{rounds: 5, idle: 5 * time.Minute, dir: "bin/bench", docs: "docs", runs: map[string]metrics{}}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError) // Not flag's own, which has those of controller-runtime.
 	flags.BoolVar(&b.quick, "quick", false, "one round of some runs, and a report in bin/bench/quick")
 	only := flags.String("only", "", "regular expression: each SCENARIO/CONTENDER/ROUND to do, without a report")
 	_ = flags.Parse(os.Args[1:]) // It exits.
 	if b.quick {
-		b.rounds, b.idle, b.dir, *only = 1, 10*time.Second, "bin/bench/quick", quickRuns
+		b.rounds, b.idle, b.dir, b.docs, *only = 1, 10*time.Second, "bin/bench/quick", "bin/bench/quick", quickRuns
 		_ = os.RemoveAll(b.dir) // MkdirAll reports what is wrong with it.
 	}
 	version, err := exec.Command("bin/foo-controller", "--version").Output()
@@ -116,7 +117,8 @@ func (b *bench) play(ctx context.Context, s scenario, contender string, round in
 		fmt.Printf("  %s: %.4g\n", name, measured[name])
 	}
 	b.runs[key] = measured
-	return b.save()
+	text, err := json.MarshalIndent(b.runs, "", "\t")
+	return errors.Join(err, os.WriteFile(b.file(), text, 0o644))
 }
 
 func (b *bench) file() string { return filepath.Join(b.dir, b.version+".json") }
@@ -128,9 +130,4 @@ func (b *bench) load() error {
 		return nil
 	}
 	return errors.Join(err, json.Unmarshal(text, &b.runs))
-}
-
-func (b *bench) save() error {
-	text, err := json.MarshalIndent(b.runs, "", "\t")
-	return errors.Join(err, os.WriteFile(b.file(), text, 0o644))
 }

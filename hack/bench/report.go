@@ -32,11 +32,7 @@ var (
 // report writes the document, its pictures, and the table of the README. A quick one is not for the repository.
 func (b *bench) report() error {
 	b.derive()
-	dir := "docs"
-	if b.quick {
-		dir = b.dir
-	}
-	file, pictures := filepath.Join(dir, "benchmarks.md"), filepath.Join(dir, "benchmarks")
+	file, pictures := filepath.Join(b.docs, "benchmarks.md"), filepath.Join(b.docs, "benchmarks")
 	err := errors.Join(os.RemoveAll(pictures), os.MkdirAll(pictures, 0o755))
 	for _, s := range scenarios {
 		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, s.name+".svg"), []byte(b.plot(s.name)), 0o644))

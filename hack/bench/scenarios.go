@@ -160,20 +160,24 @@ func createHundred(r *trial) error {
 	return errors.Join(err, r.work(hundred))
 }
 
-// oneByOne creates Foos one after another. For each it writes the status of the Deployment that a rollout ends with,
-// except for raw-watch, which reports only once.
+// complete writes the status of a Deployment that a rollout ends with.
+func (r *trial) complete(namespace, name string) error {
+	const status = `{"status":{"observedGeneration":1,"replicas":2,"updatedReplicas":2,"readyReplicas":2,` +
+		`"availableReplicas":2}}`
+	_, err := r.kube.AppsV1().Deployments(namespace).Patch(r.ctx, name, types.StrategicMergePatchType, []byte(status),
+		metav1.PatchOptions{}, "status")
+	return err
+}
+
+// oneByOne creates Foos one after another, and completes their rollouts, except for raw-watch, which reports only once.
 func oneByOne(r *trial) error {
-	status := fmt.Appendf(nil, `{"status":{"observedGeneration":1,"replicas":%[1]d,"updatedReplicas":%[1]d,`+
-		`"readyReplicas":%[1]d,"availableReplicas":%[1]d}}`, replicas)
 	for i := range hundred {
 		name := fmt.Sprint("single-", i)
 		err := errors.Join(r.createFoo(namespaceName(0), name), r.until(name+" got no status", func() bool {
 			return r.audit.reported > i
 		}))
 		if err == nil && r.contender != watch {
-			_, err = r.kube.AppsV1().Deployments(namespaceName(0)).Patch(r.ctx, name, types.StrategicMergePatchType,
-				status, metav1.PatchOptions{}, "status")
-			err = errors.Join(err, r.until(name+" did not become Ready", func() bool {
+			err = errors.Join(r.complete(namespaceName(0), name), r.until(name+" did not become Ready", func() bool {
 				return len(r.audit.latencies(rollout, statusUpdate)) > i
 			}))
 		}
@@ -184,7 +188,8 @@ func oneByOne(r *trial) error {
 	return nil
 }
 
-// createBeside creates ten Foos a second in one namespace while the contender does the work of a start in another.
+// createBeside creates ten Foos a second in one namespace while the contender does the work of a start in another. A
+// second later it completes the rollout of each.
 func createBeside(r *trial) error {
 	const elsewhere = "elsewhere"
 	err := errors.Join(r.createNamespace(elsewhere), r.until("no Foo got a status", func() bool {
@@ -194,6 +199,9 @@ func createBeside(r *trial) error {
 	for ; err == nil && r.audit.reported < r.foos; created++ {
 		time.Sleep(time.Second / 10)
 		err = errors.Join(r.createFoo(elsewhere, fmt.Sprint("new-", created)), r.audit.update(), r.ctx.Err())
+		if before := created - 10; err == nil && before >= 0 {
+			err = r.complete(elsewhere, fmt.Sprint("new-", before))
+		}
 	}
 	return errors.Join(err, r.untilReported(r.foos+created))
 }

@@ -129,8 +129,6 @@ func (r *trial) stop() error {
 	return r.process.Wait()
 }
 
-var heapAlloc = regexp.MustCompile(`# HeapAlloc = (\d+)`)
-
 // heap returns the MiB of the heap after a collection.
 func heap() (size float64, err error) {
 	for range 2 { // The second one frees what the first one found to have a finalizer.
@@ -140,7 +138,7 @@ func heap() (size float64, err error) {
 		}
 		text, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		found := heapAlloc.FindSubmatch(text)
+		found := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindSubmatch(text)
 		if err != nil || found == nil {
 			return 0, fmt.Errorf("no heap: %w", err)
 		}
