@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log"
 	"net"
 	"net/http"
@@ -103,18 +102,26 @@ func runWatching(ctx context.Context, config *rest.Config) error {
 	reads := newClients(config)
 	deployments := kubeinformers.NewSharedInformerFactory(reads.kube, 0).Apps().V1().Deployments().Informer()
 	foos := informers.NewSharedInformerFactory(reads.samples, 0).Samplecontroller().V1alpha1().Foos().Informer()
+	added := make(chan *v1alpha1.Foo, 100_000) // More than there are.
+	_, err := foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		if foo := obj.(*v1alpha1.Foo); foo.Status.ObservedGeneration == 0 {
+			added <- foo
+		}
+	}})
 	go foos.RunWithContext(ctx)
 	go deployments.RunWithContext(ctx)
 	cache.WaitForCacheSync(ctx.Done(), foos.HasSynced, deployments.HasSynced)
-	var group errgroup.Group
-	group.SetLimit(workers)
-	_, err := foos.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-		if foo := obj.(*v1alpha1.Foo); foo.Status.ObservedGeneration == 0 {
-			group.Go(func() error { return c.write(ctx, foo) })
-		}
-	}})
+	for range workers {
+		go func() {
+			for foo := range added {
+				if err := c.write(ctx, foo); err != nil {
+					log.Print(err)
+				}
+			}
+		}()
+	}
 	<-ctx.Done()
-	return errors.Join(err, group.Wait())
+	return err
 }
 
 // inParallel calls f with the numbers below n, several at a time, and returns the first error.

@@ -173,13 +173,11 @@ func (r *trial) complete(namespace, name string) error {
 func oneByOne(r *trial) error {
 	for i := range hundred {
 		name := fmt.Sprint("single-", i)
-		err := errors.Join(r.createFoo(namespaceName(0), name), r.until(name+" got no status", func() bool {
-			return r.audit.reported > i
-		}))
+		err := errors.Join(r.createFoo(namespaceName(0), name),
+			r.until(name+" got no status", func() bool { return r.audit.reported > i }))
 		if err == nil && r.contender != watch {
-			err = errors.Join(r.complete(namespaceName(0), name), r.until(name+" did not become Ready", func() bool {
-				return len(r.audit.latencies(rollout, statusUpdate)) > i
-			}))
+			isReady := func() bool { return len(r.audit.latencies(rollout, statusUpdate)) > i }
+			err = errors.Join(r.complete(namespaceName(0), name), r.until(name+" did not become Ready", isReady))
 		}
 		if err != nil {
 			return err
@@ -192,9 +190,8 @@ func oneByOne(r *trial) error {
 // second later it completes the rollout of each.
 func createBeside(r *trial) error {
 	const elsewhere = "elsewhere"
-	err := errors.Join(r.createNamespace(elsewhere), r.until("no Foo got a status", func() bool {
-		return r.audit.reported > 0
-	}))
+	err := errors.Join(r.createNamespace(elsewhere),
+		r.until("no Foo got a status", func() bool { return r.audit.reported > 0 }))
 	created := 0
 	for ; err == nil && r.audit.reported < r.foos; created++ {
 		time.Sleep(time.Second / 10)
