@@ -33,6 +33,7 @@ const (
 	// patience is how long a step of a run may take.
 	patience = 6 * time.Minute
 	hundred  = 100
+	others   = "restart among 10,000 unrelated Deployments: "
 )
 
 // A scenario is what contenders are measured in. It begins with Foos in namespaces, which no contender has seen.
@@ -57,8 +58,6 @@ var (
 	beside = []step{start, createBeside, measureLatencies}
 	idle   = append(cold, beIdle)
 )
-
-const others = "restart among 10,000 unrelated Deployments: "
 
 var scenarios = []scenario{
 	{name: "cold-1000", foos: 1000, namespaces: 1, contenders: []string{raw, watch, ours, framework}, steps: cold},
@@ -186,8 +185,7 @@ func oneByOne(r *trial) error {
 	return nil
 }
 
-// createBeside creates ten Foos a second in one namespace while the contender does the work of a start in another. A
-// second later it completes the rollout of each.
+// createBeside creates ten Foos a second beside a cold start in another namespace, and completes each a second later.
 func createBeside(r *trial) error {
 	const elsewhere = "elsewhere"
 	err := errors.Join(r.createNamespace(elsewhere),

@@ -102,8 +102,7 @@ func (r *trial) createFoo(namespace, name string) error {
 	return err
 }
 
-// startAt starts the contender. It serves profiles on address, unless that is 0. That costs foo-controller processor
-// time, because it records its syncs for the same address.
+// startAt starts the contender. It serves profiles on address, unless that is 0: foo-controller also records its syncs.
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.kubeconfig, address)
 	if r.contender == ours {
