@@ -176,10 +176,19 @@ func (i *Injected) intercept(r *apiserver.Request, next apiserver.Next) (*http.R
 		return i.watch(r, next)
 	}
 	answer, err := next()
-	if err == nil {
-		err = i.latency(r, "answer", r.User, r, string(r.Body))
+	if err != nil {
+		return nil, err
 	}
-	return answer, err
+	return unlessLost(answer, i.latency(r, "answer", r.User, r, string(r.Body)))
+}
+
+// unlessLost returns an answer, or drops it because of an error.
+func unlessLost(answer *http.Response, err error) (*http.Response, error) {
+	if err == nil {
+		return answer, nil
+	}
+	answer.Body.Close()
+	return nil, err
 }
 
 func (i *Injected) isDown() bool {
@@ -201,16 +210,13 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 	answer, err := next()
 	switch {
 	case err != nil:
-	case f.Kind == LostAfter:
-		err = errLost
-	case f.Kind == LateAnswer:
-		err = r.Sleep(f.For)
-	}
-	if err != nil && answer != nil {
-		answer.Body.Close()
 		return nil, err
+	case f.Kind == LostAfter:
+		return unlessLost(answer, errLost)
+	case f.Kind == LateAnswer:
+		return unlessLost(answer, r.Sleep(f.For))
 	}
-	return answer, err
+	return answer, nil
 }
 
 // watch answers a list or a watch.
