@@ -55,6 +55,7 @@ import (
 	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/faults"
 	"example.com/foo-controller/pkg/sim/footest"
 )
 
@@ -1331,6 +1332,21 @@ func TestSimulate(t *testing.T) {
 		t.Skip("no -seed")
 	}
 	footest.ShowSchedule(t, newRunner, *seed, os.Stdout)
+}
+
+// Sixty requests fail in this schedule. The words of readable and wordsFor have a test of their own.
+func TestASimulationShowsItsFaults(t *testing.T) {
+	var b strings.Builder
+	footest.ShowSchedule(t, newRunner, 1, &b)
+	shown := b.String()
+	if !strings.HasSuffix(shown, "\nconverged\n") {
+		t.Errorf("not converged:\n%s", shown)
+	}
+	for _, f := range faults.Random(1, true).Faults {
+		if f.Nth < 5 && strings.Count(shown, f.String()) != 2 { // In the list, and when it happens.
+			t.Errorf("%s is not shown twice:\n%s", f, shown)
+		}
+	}
 }
 
 // TestNeighbours runs only small simulations with -short and with the race detector. With an hour of edits it takes

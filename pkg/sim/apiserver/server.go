@@ -37,6 +37,7 @@ type Server struct {
 	wake         chan struct{}
 	interceptors []func(*Request, Next) (*http.Response, error)
 	onEvents     []func(*Watch, Event) error
+	streams      map[*stream]bool // The open watches.
 	mutating     []func(*Admission) error
 	validating   []func(*Admission) error
 	trace        trace
@@ -48,6 +49,7 @@ type Server struct {
 func New(kinds ...Kind) *Server {
 	s := &Server{
 		byPath:  map[schema.GroupVersionResource]*resource{},
+		streams: map[*stream]bool{},
 		scheme:  runtime.NewScheme(),
 		started: time.Now(),
 		version: 1,
@@ -143,6 +145,18 @@ func (s *Server) InterceptEvents(f func(w *Watch, e Event) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onEvents = append(slices.Clip(s.onEvents), f)
+}
+
+// BreakWatches breaks the open watches that a user has of a resource, or of all resources if it is empty. Their clients
+// get the error.
+func (s *Server) BreakWatches(user, resource string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.streams {
+		if w.watch.User == user && (resource == "" || resource == w.watch.Resource.Resource) {
+			w.end(err)
+		}
+	}
 }
 
 // SkewClock sets how far the clock of the server is ahead of that of the test, or behind if d is negative. Objects then

@@ -30,6 +30,7 @@ type stream struct {
 
 	closing sync.Once
 	closed  chan struct{}
+	reason  error // Of the end. It is set before closed is closed.
 
 	// Only the reader uses the fields below.
 	watch       Watch
@@ -57,6 +58,7 @@ func (w *stream) begin(opts *internalversion.ListOptions, from int64) {
 	}
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
+	w.server.streams[w] = true
 	w.position = w.kind.tail
 	switch {
 	case w.initial && w.minVersion <= w.server.version:
@@ -118,6 +120,7 @@ func (w *stream) Read(p []byte) (int, error) {
 	for len(w.buffer) == 0 {
 		if w.done != nil {
 			w.position, w.pending = nil, nil // A client may keep the response. It must not keep all later changes.
+			_ = w.Close()                    // It has no error.
 			return 0, w.done
 		}
 		if w.done = w.endError(); w.done != nil {
@@ -139,7 +142,7 @@ func (w *stream) Read(p []byte) (int, error) {
 func (w *stream) endError() error {
 	select {
 	case <-w.closed:
-		return errClosed
+		return w.reason
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	default:
@@ -152,8 +155,16 @@ func (w *stream) endError() error {
 
 // Close ends the watch. It may be called at any time.
 func (w *stream) Close() error {
-	w.closing.Do(func() { close(w.closed) })
+	w.end(errClosed)
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	delete(w.server.streams, w)
 	return nil
+}
+
+// end ends the watch with an error, unless it has ended.
+func (w *stream) end(err error) {
+	w.closing.Do(func() { w.reason = err; close(w.closed) })
 }
 
 // wait blocks until there is an event, or the watch ends.
@@ -185,7 +196,7 @@ func (w *stream) wait() error {
 	case <-timer.C:
 		w.timedOut(version)
 	case <-w.closed:
-		return errClosed
+		return w.reason
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	}
@@ -256,6 +267,9 @@ func (w *stream) sendNext() error {
 		if err := f(&w.watch, event); err != nil {
 			return err
 		}
+	}
+	if err := w.endError(); err != nil {
+		return err // It ended while an interceptor waited.
 	}
 	w.pending = w.pending[1:]
 	w.watch.Sent++

@@ -12,6 +12,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -31,12 +32,13 @@ const (
 	Refused Kind = "Refused"
 	// LateAnswer: the API server executes the request, and its answer comes For later. Events may overtake it.
 	LateAnswer Kind = "LateAnswer"
-	// Restart: the API server restarts before the request, which takes For. Then it has no events from before.
+	// Restart: the API server restarts before the request, which takes For. The user gets no answer meanwhile, and no
+	// events from before afterwards. Other users notice nothing.
 	Restart Kind = "Restart"
 	// ClockSkew: from the request on, the clock of the API server is For ahead or, if that is negative, behind.
 	ClockSkew Kind = "ClockSkew"
 
-	// LateEvent: a watch sends the event, and all later ones, For later.
+	// LateEvent: a watch sends the event For later. Later events of the watch wait for it.
 	LateEvent Kind = "LateEvent"
 	// WatchBroken: the watch breaks before the event. For the duration For, its resource can be neither watched nor
 	// listed. Then the watch continues at its version.
@@ -45,9 +47,8 @@ const (
 	// events of what came and went meanwhile.
 	Expired Kind = "Expired"
 
-	// StaleList: the API server lags, and the list has the objects of For ago, but not of a version older than the client
-	// asks for. A client that asks for the latest version gets that. The API server has no watch lists at this moment, as
-	// with Kubernetes 1.33 and before, since they are never stale.
+	// StaleList: the list has the objects of For ago, but none older than the version that the client asks for. A client
+	// that asks for the latest version gets it. Watch lists are refused meanwhile, because they are never stale.
 	StaleList Kind = "StaleList"
 )
 
@@ -57,8 +58,10 @@ type Fault struct {
 	// Verb and Resource select the requests, events or lists that are counted. Without a Verb, these are all requests
 	// except lists and watches. A Resource may have a subresource: "deployments/status".
 	Verb, Resource string
-	// Nth is the number of the request, event or list of these at which the fault happens, from 1. With 0 it begins at
-	// once: a watch breaks, requests are lost or refused for the duration For, and all others are late or stale.
+	// Nth is the number of the request, event or list of these at which the fault happens, from 1. Requests that an API
+	// server that is down does not get are counted only for Restart and ClockSkew. With 0 the fault begins at once: the
+	// watches of the resource break, or of all if there is none. Requests are lost or refused for the duration For, or for
+	// ever if that is 0, and all others are late or stale.
 	Nth int
 	// For is a duration. Its meaning depends on the Kind.
 	For time.Duration
@@ -68,6 +71,7 @@ type Fault struct {
 
 // What a fault happens to.
 const (
+	server  = "server" // Before a request.
 	request = "request"
 	event   = "event"
 	list    = "list"
@@ -79,21 +83,59 @@ func (k Kind) subject() string {
 		return event
 	case StaleList:
 		return list
+	case Restart, ClockSkew:
+		return server
 	}
 	return request
 }
 
+// validate returns an error for a fault that cannot happen.
+func (f Fault) validate() error {
+	switch {
+	case f.effect() == "":
+		return fmt.Errorf("unknown kind %q", f.Kind)
+	case f.Nth < 0:
+		return fmt.Errorf("%s: Nth is negative", f)
+	case f.Kind == Refused && f.Code == 0:
+		return fmt.Errorf("%s: no Code", f)
+	case f.Kind.subject() == event && f.Verb != "":
+		return fmt.Errorf("%s: a watch fault has no Verb", f)
+	}
+	return nil
+}
+
 // String describes the fault in a line: "request 17: executed, but the answer is lost".
 func (f Fault) String() string {
-	subject := strings.TrimSpace(f.Verb + " " + f.Resource)
-	if f.Kind.subject() != request || f.Verb == "" {
-		subject = strings.TrimSpace(f.Kind.subject() + " " + f.Resource)
+	subject := cmp.Or(f.Verb, request)
+	if of := f.Kind.subject(); of == event || of == list {
+		subject = of
 	}
-	when := "each " + subject
+	subject = strings.TrimSpace(subject + " " + f.Resource)
 	if f.Nth > 0 {
-		when = fmt.Sprintf("%s %d", subject, f.Nth)
+		return fmt.Sprintf("%s %d: %s", subject, f.Nth, f.effect())
 	}
-	return when + ": " + f.effect()
+	switch f.Kind {
+	case Restart, ClockSkew, WatchBroken, Expired:
+		return f.atOnce()
+	case LostBefore, LostAfter, Refused:
+		if f.For > 0 {
+			return fmt.Sprintf("for %s, each %s: %s", f.For, subject, f.effect())
+		}
+	}
+	return "each " + subject + ": " + f.effect()
+}
+
+// atOnce describes a fault that happens when it is injected.
+func (f Fault) atOnce() string {
+	watch := "each watch"
+	if f.Resource != "" {
+		watch = "the watch of " + f.Resource
+	}
+	return strings.NewReplacer(
+		"before it, the API", "at once: the API",
+		"from here on", "from the beginning",
+		"the watch breaks before it", "at once: "+watch+" breaks",
+	).Replace(f.effect())
 }
 
 func (f Fault) effect() string {
@@ -123,7 +165,7 @@ func (f Fault) effect() string {
 	case StaleList:
 		return fmt.Sprintf("has the objects of %s ago", d)
 	}
-	return "unknown fault " + string(f.Kind)
+	return ""
 }
 
 // A Schedule has the faults of one run.
@@ -145,10 +187,10 @@ func (s Schedule) String() string {
 	return b.String()
 }
 
-// Random returns the schedule of a seed. Every fourth request fails until 20 have failed, and every twentieth event
-// breaks its watch. In a dense schedule 60 requests fail, and every third event breaks its watch. A watch is down for
-// seconds, or for minutes. Some events are late by seconds, some lists are old, the API server restarts once, and its
-// clock may be wrong.
+// Random returns the schedule of a seed. One request in four fails, on average, until 20 have; one event in twenty
+// breaks its watch. In a dense schedule up to 60 requests fail, and one event in three breaks its watch. Only the first
+// 240 requests, 400 events and 20 lists have faults. A watch is down for seconds, or for minutes. Some events are late
+// by seconds, some lists are old, the API server restarts once, and its clock may be wrong.
 func Random(seed int64, dense bool) Schedule {
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	upTo := func(most time.Duration) time.Duration {

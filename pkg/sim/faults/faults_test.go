@@ -45,6 +45,27 @@ type cluster struct {
 	client coreclient.ConfigMapInterface
 }
 
+func newCluster(t *testing.T) *cluster {
+	server := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps())
+	server.TraceEvents(true)
+	return &cluster{t, server, kubernetes.NewForConfigOrDie(server.Config("user")).CoreV1().ConfigMaps("default")}
+}
+
+func (c *cluster) inject(f ...faults.Fault) { faults.Schedule{Faults: f}.Inject(c.server, "user") }
+
+// checkTrace compares the lines of the trace.
+func (c *cluster) checkTrace(want []string) {
+	c.t.Helper()
+	synctest.Wait()
+	var got []string
+	for line := range strings.Lines(c.server.Trace()) {
+		got = append(got, strings.TrimSpace(line))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		c.t.Errorf("trace (-want +got):\n%s", diff)
+	}
+}
+
 func (c *cluster) create(name string) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, _ = c.client.Create(c.t.Context(), cm, metav1.CreateOptions{}) // The trace has the error.
@@ -105,7 +126,7 @@ func TestFaults(t *testing.T) {
 			fault: faults.Fault{Kind: faults.LostBefore, Verb: "create", For: time.Second},
 			do:    func(c *cluster) { create(c); time.Sleep(time.Second); c.create("c") },
 			want: []string{
-				"0.000s fault: each create: lost before the API server gets it (create configmaps -n default)",
+				"0.000s fault: for 1s, each create: lost before the API server gets it (create configmaps -n default)",
 				"0.000s user: create configmaps -n default: " + lost,
 				"0.000s user: create configmaps -n default: " + lost,
 				"1.000s user: create configmaps -n default (c): 201, version 3",
@@ -181,7 +202,7 @@ func TestFaults(t *testing.T) {
 				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
 			},
 			want: []string{
-				"0.000s fault: each event configmaps: the watch breaks before it, and its version is too old after 1s",
+				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 1s",
 				"0.000s user: watch configmaps -n default: " + lost,
 				"1.000s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
 			},
@@ -205,7 +226,7 @@ func TestFaults(t *testing.T) {
 				c.server.Note("created after %s", time.Until(cm.CreationTimestamp.Time))
 			},
 			want: []string{
-				"0.000s fault: each request: from here on, the clock of the API server is 1h0m0s ahead",
+				"0.000s fault: from the beginning, the clock of the API server is 1h0m0s ahead",
 				"0.000s user: create configmaps -n default (a): 201, version 3",
 				"0.000s user: get configmaps default/a: 200, version 3",
 				"0.000s created after 1h0m0s",
@@ -249,20 +270,144 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(test.fault.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps())
-				server.TraceEvents(true)
-				faults.Schedule{Faults: []faults.Fault{test.fault}}.Inject(server, "user")
-				config := server.Config("user")
-				test.do(&cluster{t, server, kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("default")})
-				synctest.Wait()
-				var got []string
-				for line := range strings.Lines(server.Trace()) {
-					got = append(got, strings.TrimSpace(line))
-				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("trace (-want +got):\n%s", diff)
-				}
+				c := newCluster(t)
+				c.inject(test.fault)
+				test.do(c)
+				c.checkTrace(test.want)
 			})
+		})
+	}
+}
+
+func TestFaultsTogether(t *testing.T) {
+	const lost = "no answer: read tcp 10.0.0.1:443: connection reset by peer"
+	for _, test := range []struct {
+		name string
+		do   func(c *cluster)
+		want []string // The trace.
+	}{
+		{
+			name: "an open watch of the resource breaks at once",
+			do: func(c *cluster) {
+				time.AfterFunc(time.Second/2, func() {
+					c.inject(faults.Fault{Kind: faults.Expired, Resource: "secrets", For: time.Second})
+					c.inject(faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second})
+				})
+				c.watch(metav1.ListOptions{ResourceVersion: "2"})
+				c.server.Note("the watch ended")
+			},
+			want: []string{
+				"0.000s user: watch configmaps -n default: 200",
+				"0.500s fault: at once: the watch of secrets breaks, and its version is too old after 1s",
+				"0.500s fault: at once: the watch of configmaps breaks, and continues after 1s",
+				"0.500s the watch ended",
+			},
+		},
+		{
+			name: "without a resource, each watch breaks at once",
+			do: func(c *cluster) {
+				time.AfterFunc(time.Second/2, func() { c.inject(faults.Fault{Kind: faults.Expired, For: time.Second}) })
+				for range 2 {
+					c.watch(metav1.ListOptions{ResourceVersion: "2"})
+				}
+			},
+			want: []string{
+				"0.000s user: watch configmaps -n default: 200",
+				"0.500s fault: at once: each watch breaks, and its version is too old after 1s",
+				"0.500s user: watch configmaps -n default: " + lost,
+				"1.500s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
+			},
+		},
+		{
+			name: "what does not get to an API server that is down has no other fault",
+			do: func(c *cluster) {
+				c.inject(
+					faults.Fault{Kind: faults.LostAfter, Nth: 1},
+					faults.Fault{Kind: faults.Restart, Nth: 1, For: time.Second},
+				)
+				c.create("a")
+				time.Sleep(time.Second)
+				c.create("b")
+			},
+			want: []string{
+				"0.000s fault: request 1: before it, the API server restarts, which takes 1s (create configmaps -n default)",
+				"0.000s user: create configmaps -n default: " + lost,
+				"1.000s fault: request 1: executed, but the answer is lost (create configmaps -n default)",
+				"1.000s user: create configmaps -n default (b): " + lost + " (the server: 201, version 3)",
+			},
+		},
+		{
+			name: "a watch without a version begins now",
+			do: func(c *cluster) {
+				c.create("a")
+				c.inject(faults.Fault{Kind: faults.Expired, Resource: "configmaps"}, faults.Fault{Kind: faults.Restart})
+				c.watch(metav1.ListOptions{})
+				c.watch(metav1.ListOptions{ResourceVersion: "0"})
+			},
+			want: []string{
+				"0.000s user: create configmaps -n default (a): 201, version 3",
+				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 0s",
+				"0.000s fault: at once: the API server restarts, which takes 0s",
+				"0.000s user: watch configmaps -n default: 200",
+				"0.000s user: configmaps: sent ADDED default/a, version 3",
+				"1.000s user: watch configmaps -n default: 200",
+				"1.000s user: configmaps: sent ADDED default/a, version 3",
+			},
+		},
+		{
+			name: "a shorter outage does not end a longer one",
+			do: func(c *cluster) {
+				c.inject(
+					faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: 2 * time.Second},
+					faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second},
+				)
+				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
+			},
+			want: []string{
+				"0.000s fault: at once: the watch of configmaps breaks, and continues after 2s",
+				"0.000s fault: at once: the watch of configmaps breaks, and continues after 1s",
+				"0.000s user: watch configmaps -n default: " + lost,
+				"1.000s user: watch configmaps -n default: " + lost,
+				"2.000s user: watch configmaps -n default: 200",
+			},
+		},
+		{
+			name: "a shorter restart does not end a longer one",
+			do: func(c *cluster) {
+				c.inject(faults.Fault{Kind: faults.Restart, For: 2 * time.Second}, faults.Fault{Kind: faults.Restart})
+				c.create("a")
+			},
+			want: []string{
+				"0.000s fault: at once: the API server restarts, which takes 2s",
+				"0.000s fault: at once: the API server restarts, which takes 0s",
+				"0.000s user: create configmaps -n default: " + lost,
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				test.do(c)
+				c.checkTrace(test.want)
+			})
+		})
+	}
+}
+
+func TestInjectPanicsForASchedule(t *testing.T) {
+	for name, fault := range map[string]faults.Fault{
+		"with an unknown kind":            {Kind: "Lost", Nth: 1},
+		"with a watch fault and its verb": {Kind: faults.WatchBroken, Verb: "watch", Nth: 1},
+		"with a refusal without a code":   {Kind: faults.Refused, Nth: 1},
+		"with a fault before the first":   {Kind: faults.LostBefore, Nth: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			newCluster(t).inject(fault)
 		})
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +34,7 @@ type Injected struct {
 	// down is when the API server has restarted, and oldest the version from which on it can continue a watch.
 	down    time.Time
 	oldest  int64
-	outages map[string]*outage // By resource.
-	watches map[*body]bool     // The open ones.
+	outages map[string]*outage // By resource. Those without one begin with that of "".
 }
 
 // An outage is what is wrong with the watches of a resource.
@@ -49,12 +46,18 @@ type outage struct {
 
 var errLost = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
 
-// Inject injects the faults into the requests and watches of a user from now on. All users get the latency. The trace
-// of the server has a line for each fault that happens.
+// Inject injects the faults into the requests and watches of a user from now on. The requests of all users get the
+// latency; answers and events only those of this user. The trace of the server has a line for each fault that happens.
+// Inject panics if a fault cannot happen.
 func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
+	for _, f := range s.Faults {
+		if err := f.validate(); err != nil {
+			panic("faults: " + err.Error())
+		}
+	}
 	i := &Injected{
 		schedule: s, server: server, user: user, began: time.Now(), seen: make([]int, len(s.Faults)),
-		outages: map[string]*outage{}, watches: map[*body]bool{},
+		outages: map[string]*outage{"": {}},
 	}
 	for _, f := range s.Faults {
 		switch {
@@ -88,11 +91,16 @@ func (i *Injected) happens(f Fault, what string) {
 	case ClockSkew:
 		i.server.SkewClock(f.For)
 	case Restart:
-		i.down, i.oldest = time.Now().Add(f.For), i.server.Version()
-		for watch := range i.watches {
-			watch.fail()
-		}
+		i.down, i.oldest = later(i.down, time.Now().Add(f.For)), i.server.Version()
+		i.server.BreakWatches(i.user, "", errLost)
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // due returns the faults that happen to this request, event or list.
@@ -124,10 +132,10 @@ func (i *Injected) due(subject, verb, resource string, what any) []Fault {
 
 // counts reports whether the fault is about requests with this verb.
 func (f Fault) counts(verb string) bool {
-	if f.Kind.subject() == request && f.Verb == "" {
-		return verb != "list" && verb != "watch"
+	if f.Verb != "" || f.Kind.subject() == event || f.Kind.subject() == list {
+		return f.Verb == "" || f.Verb == verb
 	}
-	return f.Verb == "" || f.Verb == verb
+	return verb != "list" && verb != "watch"
 }
 
 // isRepeated reports whether a fault that happens to each request, event or list still does.
@@ -165,12 +173,13 @@ func (i *Injected) intercept(r *apiserver.Request, next apiserver.Next) (*http.R
 		return next()
 	}
 	resource := strings.TrimSuffix(r.Resource.Resource+"/"+r.Subresource, "/")
+	i.due(server, r.Verb, resource, r)
+	if i.isDown() {
+		return nil, errLost
+	}
 	for _, f := range i.due(request, r.Verb, resource, r) {
 		inner := next
 		next = func() (*http.Response, error) { return f.happenTo(r, inner) }
-	}
-	if i.isDown() {
-		return nil, errLost
 	}
 	if r.Verb == "list" || r.Verb == "watch" {
 		return i.watch(r, next)
@@ -221,8 +230,7 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 
 // watch answers a list or a watch.
 func (i *Injected) watch(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-	isResumed := r.Verb == "watch" && r.Query.Get("sendInitialEvents") == ""
-	switch err := i.interrupted(r, isResumed); {
+	switch err := i.interrupted(r); {
 	case errors.Is(err, errLost):
 		return nil, err
 	case err != nil:
@@ -234,18 +242,21 @@ func (i *Injected) watch(r *apiserver.Request, next apiserver.Next) (*http.Respo
 		}
 		i.makeStale(r, age)
 	}
-	if r.Verb == "list" {
-		return next()
+	if r.Verb == "watch" && i.schedule.Latency > 0 { // client-go chooses the duration at random.
+		seconds := 300 + i.schedule.source(r.User, r).IntN(300)
+		r.Query.Set("timeoutSeconds", strconv.Itoa(seconds))
 	}
-	return i.open(r, next)
+	return next()
 }
 
 // interrupted returns the error that an outage answers a list or a watch with.
-func (i *Injected) interrupted(r *apiserver.Request, isResumed bool) error {
+func (i *Injected) interrupted(r *apiserver.Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	o := i.outageOf(r.Resource.Resource)
-	switch version, _ := strconv.ParseInt(r.Query.Get("resourceVersion"), 10, 64); {
+	version, _ := strconv.ParseInt(r.Query.Get("resourceVersion"), 10, 64)
+	isResumed := r.Verb == "watch" && version > 0 && r.Query.Get("sendInitialEvents") == "" // Without one it begins now.
+	switch {
 	case time.Now().Before(o.until):
 		return errLost
 	case isResumed && (o.expired || version < i.oldest):
@@ -298,68 +309,27 @@ func (i *Injected) makeStale(r *apiserver.Request, age time.Duration) {
 	r.Query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 }
 
-// open opens a watch that can break. client-go chooses its duration at random: the schedule does that instead.
-func (i *Injected) open(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-	if i.schedule.Latency > 0 {
-		seconds := 300 + i.schedule.source(r.User, r).IntN(300)
-		r.Query.Set("timeoutSeconds", strconv.Itoa(seconds))
-	}
-	answer, err := next()
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return answer, err
-	}
-	watch := &body{ReadCloser: answer.Body, of: i}
-	answer.Body = watch
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.watches[watch] = true
-	return answer, nil
-}
-
-// A body is the body of the answer to a watch.
-type body struct {
-	io.ReadCloser
-	of     *Injected
-	failed atomic.Bool
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.failed.Load() {
-		return 0, errLost
-	}
-	return n, err
-}
-
-// Close ends the watch.
-func (b *body) Close() error {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
-	delete(b.of.watches, b)
-	return b.ReadCloser.Close()
-}
-
-// fail breaks the watch.
-func (b *body) fail() {
-	b.failed.Store(true)
-	_ = b.ReadCloser.Close() // It ends a Read, and has no error.
-}
-
 // outageOf returns the outage of a resource. The caller holds the lock.
 func (i *Injected) outageOf(resource string) *outage {
 	if i.outages[resource] == nil {
-		i.outages[resource] = &outage{}
+		o := *i.outages[""]
+		i.outages[resource] = &o
 	}
 	return i.outages[resource]
 }
 
-// takeDown lets the watches of a resource break at their next event.
+// takeDown breaks the watches of a resource, or of all if it is empty.
 func (i *Injected) takeDown(resource string, f Fault) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	o := i.outageOf(resource)
-	o.until = time.Now().Add(f.For)
-	o.expired = o.expired || f.Kind == Expired
+	i.outageOf(resource)
+	for of, o := range i.outages {
+		if resource == "" || resource == of {
+			o.until = later(o.until, time.Now().Add(f.For))
+			o.expired = o.expired || f.Kind == Expired
+		}
+	}
+	i.server.BreakWatches(i.user, resource, errLost)
 }
 
 // describe describes an event in the style of kubectl: "MODIFIED default/web".

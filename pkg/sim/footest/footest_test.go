@@ -150,3 +150,25 @@ func TestArgumentsMustBeUsed(t *testing.T) {
 		t.Errorf("error %v although all arguments were used", args.unused())
 	}
 }
+
+func TestASimulationCanBeRead(t *testing.T) {
+	const write, shown = "12.500s user: update foos/status default/web: ", "00:00:12.500 user: update foos/status default/web: "
+	for line, want := range map[string]string{
+		write + "200, version 7":                         "", // It has a line in words.
+		write + "409 Conflict: object was modified":      shown + "409 Conflict: object was modified\n",
+		write + "no answer: EOF (the server: 200)":       shown + "no answer: EOF (the server: 200)\n",
+		"1.000s user: foos: sent BOOKMARK, version 7":    "",
+		"1.000s user: create foos -n default (web): 201": "00:00:01.000 user: create foos -n default (web): 201\n",
+	} {
+		if got := readable(line); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	status := &apiserver.Request{
+		Resource: apiserver.Deployments().Resource, Subresource: "status",
+		Body: []byte(`{"metadata":{"name":"web"},"status":{"availableReplicas":1}}`),
+	}
+	if got, want := wordsFor(status), "status deployment web 1 of ? replicas available"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

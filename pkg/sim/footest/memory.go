@@ -23,8 +23,8 @@ type Limits struct {
 	HeapPerFoo int
 	// Goroutines is how many it has, whatever the number of Foos is.
 	Goroutines int
-	// Writes are those for a new Foo until it is Ready, by verb and resource, without events. A controller that starts
-	// again sends none.
+	// Writes are those for a new Foo until it is Ready, by verb and resource, without events. They are compared exactly. A
+	// controller that starts again sends none.
 	Writes map[string]int
 }
 

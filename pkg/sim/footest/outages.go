@@ -10,8 +10,8 @@ import (
 )
 
 // interrupt interrupts the watch of Deployments before the nth event from now on, or at once if it is 0. At the end,
-// the watch gets 410, because the API server was restarted and has no older events, and a list follows. Of what came
-// and went meanwhile, the controller gets no event.
+// the watch gets 410, as after a restart, and a list follows. Of what came and went meanwhile, the controller gets no
+// event.
 func (n *neighbourhood) interrupt(nth int, d time.Duration, more ...faults.Fault) {
 	faults.Schedule{Faults: append(more,
 		faults.Fault{Kind: faults.Expired, Resource: deploymentsResource, Nth: nth, For: d},
