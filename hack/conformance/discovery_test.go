@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDiscovery compares discovery whole, except for the kinds that the simulated server does not have, the hashes of
-// storage versions, the addresses of the server, and the order of groups and resources.
+// TestDiscovery compares discovery whole, in all media types, except for the kinds that the simulated server does not
+// have, the hashes of storage versions, the addresses of the server, and the order of groups and resources.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	want, have := againstRealServer(t), simulated()
@@ -20,19 +20,19 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		var trees [2]map[string]any
-		for i, s := range []server{want, have} {
-			answer, err := (&player{server: s}).send(t.Context(), "GET", path, "", nil)
-			if err != nil {
-				t.Fatal(err)
+		for _, accept := range []string{plainJSON, "application/yaml", binary + inAnyCase} {
+			var trees [2]map[string]any
+			for i, s := range []server{want, have} {
+				answer, err := (&player{server: s, accept: accept}).send(t.Context(), "GET", path, "", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				discoverable(answer.body)
+				trees[i] = map[string]any{"code": float64(answer.code), "media": answer.media, "body": answer.body}
 			}
-			trees[i] = map[string]any{"code": float64(answer.code), "media": answer.media, "body": answer.body}
-		}
-		for _, tree := range trees {
-			discoverable(tree["body"])
-		}
-		for _, l := range compare("", trees[0], trees[1]) {
-			t.Errorf("%s%s", path, l)
+			for _, l := range compare("", trees[0], trees[1]) {
+				t.Errorf("%s as %s%s", path, accept, l)
+			}
 		}
 	}
 }
@@ -55,12 +55,15 @@ func discoverable(body any) {
 	}
 }
 
-// known returns the elements whose name is known, sorted by name.
+// known returns the elements whose name is known, sorted by name. Subresources keep their order.
 func known(all []any, is func(name string) bool) []any {
 	kept := slices.DeleteFunc(all, func(one any) bool { return !is(text(one, "name")) })
 	for _, one := range kept {
 		delete(one.(map[string]any), "storageVersionHash")
 	}
-	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(text(a, "name"), text(b, "name")) })
+	slices.SortStableFunc(kept, func(a, b any) int {
+		of, than := strings.Split(text(a, "name"), "/"), strings.Split(text(b, "name"), "/")
+		return strings.Compare(of[0], than[0])
+	})
 	return kept
 }

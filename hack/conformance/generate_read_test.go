@@ -33,7 +33,9 @@ func selectors(t draw, k *kind) []parameter {
 	if labels != "" {
 		query = append(query, parameter{"labelSelector", labels})
 	}
-	fields := []string{"", "", "", "metadata.name=" + pick(t, "name", names...), "metadata.name!=a"}
+	fields := []string{
+		"", "", "", "metadata.name=" + pick(t, "name", names...), "metadata.name!=a", "metadata.namespace!=elsewhere",
+	}
 	if field := pick(t, "fields", append(fields, k.fieldSelectors...)...); field != "" {
 		query = append(query, parameter{"fieldSelector", field})
 	}

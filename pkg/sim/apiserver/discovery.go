@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 )
@@ -32,11 +33,17 @@ func (s *Server) discover(r *Request, kind *resource) (_ *http.Response, result 
 		body := io.NopCloser(strings.NewReader(text))
 		return response(r, http.StatusOK, "text/plain; charset=utf-8", body), outcome(http.StatusOK, "", ""), nil
 	}
-	body, err := json.Marshal(found)
+	media, body := mediaJSON, []byte(nil)
+	if obj, is := found.(runtime.Object); is {
+		media = errorMedia(r)
+		body, err = media.encode(&answer{object: obj})
+	} else {
+		body, err = json.Marshal(found)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("encode %T: %w", found, err)
 	}
-	return encoded(r, http.StatusOK, mediaJSON, body, nil), outcome(http.StatusOK, "", ""), nil
+	return encoded(r, http.StatusOK, media, body, nil), outcome(http.StatusOK, "", ""), nil
 }
 
 // found returns what a path of discovery has, a string for plain text, nil if there is no such path.
@@ -46,7 +53,7 @@ func (s *Server) found(r *Request) any {
 	}
 	switch parts := r.path; {
 	case len(parts) == 1 && parts[0] == "version":
-		return version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0+simulated"}
+		return version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0+simulated"}
 	case len(parts) == 1 && (parts[0] == "healthz" || parts[0] == "livez" || parts[0] == "readyz"):
 		return "ok"
 	case len(parts) >= 2 && parts[0] == "openapi" && parts[1] == "v3":
@@ -113,7 +120,10 @@ func (s *Server) resources(gv schema.GroupVersion) any {
 	if len(list.APIResources) == 0 {
 		return nil
 	}
-	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list.APIResources, func(a, b metav1.APIResource) int {
+		of, than := strings.Split(a.Name, "/"), strings.Split(b.Name, "/")
+		return strings.Compare(of[0], than[0]) // The subresources keep their order.
+	})
 	return list
 }
 
@@ -144,10 +154,13 @@ func (r *resource) discovered() []metav1.APIResource {
 	if r.isNamespaces() {
 		add("finalize", r.gvk, "update")
 	}
+	if r.Status && r.custom {
+		add("status", r.gvk, "get", "patch", "update")
+	}
 	if r.Scale != nil {
 		add("scale", scaleKind, "get", "patch", "update")
 	}
-	if r.Status {
+	if r.Status && !r.custom { // In the order of their names.
 		add("status", r.gvk, "get", "patch", "update")
 	}
 	return found

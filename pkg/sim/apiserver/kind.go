@@ -69,9 +69,11 @@ type Kind struct {
 	Validate func(obj, old runtime.Object) field.ErrorList
 	// ValidateStatus does the same at the status subresource. For a custom resource, nil means Validate.
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
-	// ValidateName validates a name or the prefix of a name. The default accepts DNS subdomains.
+	// ValidateName validates a name or the prefix of a name. The default is the rule of the built-in kind, and accepts DNS
+	// subdomains for a custom resource.
 	ValidateName validation.ValidateNameFunc
-	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace.
+	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace. The
+	// default is those of the built-in kind.
 	Fields map[string]func(obj runtime.Object) string
 }
 
@@ -155,7 +157,10 @@ func newResource(k Kind) (*resource, error) {
 		return nil, fmt.Errorf("kind %q of %s: a kind with a Schema is unstructured", k.Kind, k.Resource)
 	}
 	if k.ValidateName == nil {
-		k.ValidateName = validation.NameIsDNSSubdomain
+		k.ValidateName = nameRule(k)
+	}
+	if k.Fields == nil && builtIn(k) {
+		k.Fields = builtInFields[k.Resource]
 	}
 	k.Singular = cmp.Or(k.Singular, strings.ToLower(k.Kind))
 	gv := k.Resource.GroupVersion()

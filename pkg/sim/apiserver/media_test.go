@@ -143,8 +143,8 @@ func TestDynamicClientAndDiscovery(t *testing.T) {
 		"apps/v1 deployments",
 		"apps/v1 deployments/scale", "apps/v1 deployments/status", "coordination.k8s.io/v1 leases",
 		"batch/v1 jobs", "batch/v1 jobs/status", "events.k8s.io/v1 events", "example.com/v1 gadgets",
-		"example.com/v1 gadgets/status", "example.com/v1 widgets", "example.com/v1 widgets/scale",
-		"example.com/v1 widgets/status",
+		"example.com/v1 gadgets/status", "example.com/v1 widgets", "example.com/v1 widgets/status",
+		"example.com/v1 widgets/scale",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)

@@ -38,10 +38,11 @@ func (c *call) selection(opts *internalversion.ListOptions) (*selection, error) 
 }
 
 func (r *resource) checkField(name string) error {
+	own := r.custom || r.Fields != nil
 	switch {
-	case name == "metadata.name", name == "metadata.namespace", r.Fields[name] != nil:
+	case name == "metadata.name", r.Fields[name] != nil, name == "metadata.namespace" && !(own && r.ClusterScoped):
 		return nil
-	case r.custom:
+	case own:
 		return fmt.Errorf("field label not supported: %s", name)
 	}
 	return fmt.Errorf(`%q is not a known field selector: only "metadata.name", "metadata.namespace"`, name)

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -38,6 +40,19 @@ func builtIn(k Kind) bool {
 	path := t.Elem().PkgPath()
 	return strings.HasPrefix(path, "k8s.io/api/") || strings.HasPrefix(path, "k8s.io/apiextensions-apiserver/") ||
 		strings.HasPrefix(path, "k8s.io/kube-aggregator/")
+}
+
+// nameRule returns the rule for the names of a kind.
+func nameRule(k Kind) validation.ValidateNameFunc {
+	of := k.Resource.GroupResource()
+	switch {
+	case !builtIn(k):
+	case of.Group == "rbac.authorization.k8s.io":
+		return path.ValidatePathSegmentName
+	case labelNames[of]:
+		return validation.NameIsDNSLabel
+	}
+	return validation.NameIsDNSSubdomain
 }
 
 // The exceptions among the kinds of the stable groups of Kubernetes 1.37, from the strategies in its pkg/registry.
@@ -81,6 +96,7 @@ var (
 		"deviceclasses.resource.k8s.io", "devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io",
 		"priorityclasses.scheduling.k8s.io",
 	)
+	labelNames = resourcesOf("namespaces", "services", "statefulsets.apps")
 	// orphaning are the kinds whose dependents stay when a deletion has no policy.
 	orphaning = map[schema.GroupVersionResource]bool{
 		{Group: "batch", Version: "v1", Resource: "jobs"}:              true,
