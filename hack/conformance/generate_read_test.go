@@ -18,6 +18,9 @@ func get(t draw) operation {
 	if op.kind.status && seldom(t, 4) {
 		op.sub = "status"
 	}
+	if seldom(t, 30) {
+		op.query = append(op.query, parameter{"watch", "true"})
+	}
 	if seldom(t, 60) {
 		op.query = []parameter{{"resourceVersion", tooLarge}}
 	}

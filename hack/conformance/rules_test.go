@@ -27,7 +27,8 @@ func TestRulesOfBuiltInKinds(t *testing.T) {
 			`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"a/b"}}`,
 	}
 	clusterScoped := map[string]bool{
-		"Namespace": true, "Node": true, "PersistentVolume": true, "CertificateSigningRequest": true, "ClusterRole": true,
+		"Namespace": true, "Node": true, "PersistentVolume": true, "CertificateSigningRequest": true,
+		"ClusterRole": true,
 	}
 	var all []apiserver.Kind
 	for _, obj := range []runtime.Object{

@@ -16,7 +16,9 @@ var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Obje
 		"status.phase": selectable(func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
 	},
 	corev1.SchemeGroupVersion.WithResource("nodes"): {
-		"spec.unschedulable": selectable(func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) }),
+		"spec.unschedulable": selectable(func(n *corev1.Node) string {
+			return strconv.FormatBool(n.Spec.Unschedulable)
+		}),
 	},
 	corev1.SchemeGroupVersion.WithResource("pods"): {
 		"spec.nodeName":           selectable(func(p *corev1.Pod) string { return p.Spec.NodeName }),
@@ -31,7 +33,9 @@ var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Obje
 		"status.nominatedNodeName": selectable(func(p *corev1.Pod) string { return p.Status.NominatedNodeName }),
 	},
 	corev1.SchemeGroupVersion.WithResource("replicationcontrollers"): {
-		"status.replicas": selectable(func(c *corev1.ReplicationController) string { return decimal(c.Status.Replicas) }),
+		"status.replicas": selectable(func(c *corev1.ReplicationController) string {
+			return decimal(c.Status.Replicas)
+		}),
 	},
 	corev1.SchemeGroupVersion.WithResource("secrets"): {
 		"type": selectable(func(s *corev1.Secret) string { return string(s.Type) }),
@@ -50,6 +54,7 @@ var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Obje
 	},
 }
 
+// selectable returns a function of an object of any type from one for the Go type of the kind.
 func selectable[T runtime.Object](get func(T) string) func(runtime.Object) string {
 	return func(obj runtime.Object) string { return get(obj.(T)) }
 }

@@ -49,7 +49,10 @@ func TestNamesAndFieldsOfBuiltInKinds(t *testing.T) {
 		{`POST ` + inDefault + `pods {"metadata":{"name":"a.b"},"spec":{"nodeName":"n"}}`, "201"},
 		{`GET ` + inDefault + `pods?fieldSelector=spec.nodeName=n,spec.hostNetwork=false`, "a.b@4 at 4"},
 		{`GET ` + inDefault + `pods?fieldSelector=spec.nodeName=m`, " at 4"},
-		{`GET ` + inDefault + `pods?fieldSelector=spec.color=x`, "400 BadRequest: field label not supported: spec.color"},
+		{
+			`GET ` + inDefault + `pods?fieldSelector=spec.color=x`,
+			"400 BadRequest: field label not supported: spec.color",
+		},
 		{`GET /api/v1/namespaces?fieldSelector=status.phase=Active`, "default@2 at 4"},
 		{
 			`GET /api/v1/namespaces?fieldSelector=metadata.namespace=x`,

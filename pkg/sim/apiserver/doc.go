@@ -66,5 +66,7 @@
 //     watches lag.
 //   - Connections: a broken watch does not affect other requests. No websockets, exec, logs or proxies.
 //   - The legacy /watch paths, and selectors by shard.
+//   - CustomResourceDefinitions: the kinds are those of New.
+//   - Headers of responses, except Content-Type, Retry-After and Warning.
 //   - In the actors: ReplicaSets, Pods, surge, the gradual removal of old replicas, and conditions of namespaces.
 package apiserver

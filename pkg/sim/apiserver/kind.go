@@ -69,8 +69,8 @@ type Kind struct {
 	Validate func(obj, old runtime.Object) field.ErrorList
 	// ValidateStatus does the same at the status subresource. For a custom resource, nil means Validate.
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
-	// ValidateName validates a name or the prefix of a name. The default is the rule of the built-in kind, and accepts DNS
-	// subdomains for a custom resource.
+	// ValidateName validates a name or the prefix of a name. The default is the rule of the built-in kind. For a custom
+	// resource, it accepts DNS subdomains.
 	ValidateName validation.ValidateNameFunc
 	// Fields are the fields that field selectors may use, in addition to metadata.name and metadata.namespace. The
 	// default is those of the built-in kind.

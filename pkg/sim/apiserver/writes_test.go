@@ -208,6 +208,10 @@ var writes = []struct {
 		name: "YAML that begins with a brace", when: `YAML configmaps {metadata: {name: a}}`,
 		want: "201",
 	},
+	{
+		name: "a watch of one object is a get", given: []string{aConfigMap}, when: `GET configmaps/a?watch=1`,
+		want: "200 unchanged",
+	},
 
 	// Update.
 	{
