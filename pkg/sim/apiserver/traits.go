@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -48,7 +47,7 @@ func nameRule(k Kind) validation.ValidateNameFunc {
 	switch {
 	case !builtIn(k):
 	case of.Group == "rbac.authorization.k8s.io":
-		return path.ValidatePathSegmentName
+		return pathSegment
 	case labelNames[of]:
 		return validation.NameIsDNSLabel
 	}
