@@ -8,7 +8,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -26,25 +25,15 @@ func TestRulesOfBuiltInKinds(t *testing.T) {
 		`POST /apis/rbac.authorization.k8s.io/v1/clusterroles?dryRun=All ` +
 			`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"a/b"}}`,
 	}
-	clusterScoped := map[string]bool{
-		"Namespace": true, "Node": true, "PersistentVolume": true, "CertificateSigningRequest": true,
-		"ClusterRole": true,
-	}
 	var all []apiserver.Kind
 	for _, obj := range []runtime.Object{
 		&corev1.Namespace{}, &corev1.Node{}, &corev1.PersistentVolume{}, &corev1.Pod{},
 		&corev1.ReplicationController{}, &corev1.Secret{}, &corev1.Service{}, &batchv1.Job{},
 		&certificatesv1.CertificateSigningRequest{}, &rbacv1.Role{}, &rbacv1.ClusterRole{},
 	} {
-		gvks, _, err := scheme.Scheme.ObjectKinds(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resource, _ := meta.UnsafeGuessKindToResource(gvks[0])
-		all = append(all, apiserver.Kind{
-			Resource: resource, Kind: gvks[0].Kind, Object: obj, ClusterScoped: clusterScoped[gvks[0].Kind],
-		})
-		k := &kind{group: resource.Group, version: resource.Version, resource: resource.Resource}
+		one := apiserver.KindOf(obj, scheme.Scheme)
+		all = append(all, one)
+		k := &kind{group: one.Resource.Group, version: one.Resource.Version, resource: one.Resource.Resource}
 		for _, field := range []string{
 			"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
 			"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",

@@ -95,6 +95,7 @@ var (
 		"deviceclasses.resource.k8s.io", "devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io",
 		"priorityclasses.scheduling.k8s.io",
 	)
+	// labelNames are the kinds whose names have no dots.
 	labelNames = resourcesOf("namespaces", "services", "statefulsets.apps")
 	// orphaning are the kinds whose dependents stay when a deletion has no policy.
 	orphaning = map[schema.GroupVersionResource]bool{
