@@ -152,11 +152,11 @@ func (c *call) accepts() (encoding, error) {
 // acceptsEvents returns the encoding of the events of a watch. There are none in YAML.
 func (c *call) acceptsEvents() (encoding, error) {
 	e, err := c.accepts()
-	if err == nil && e.media == mediaYAML {
-		err = notAcceptable([]string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"})
-	}
 	if err == nil {
 		err = e.checkTable()
+	}
+	if err == nil && e.media == mediaYAML {
+		err = notAcceptable([]string{string(mediaJSON) + ";stream=watch", string(mediaBinary) + ";stream=watch"})
 	}
 	return e, err
 }

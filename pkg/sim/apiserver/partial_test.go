@@ -114,6 +114,10 @@ func TestObjectsAsTheClientAcceptsThem(t *testing.T) {
 		{all + "?watch=1", "application/yaml", "406 application/yaml apiVersion: v1\ncode: 406\nkind: Status\n" +
 			"message: 'only the following media types are accepted: application/json;stream=watch,\n  " +
 			"application/vnd.kubernetes.protobuf;stream=watch'\nmetadata: {}\nreason: NotAcceptable\nstatus: Failure\n"},
+		{all + "?watch=1&includeObject=x", "application/yaml;as=Table;g=meta.k8s.io;v=v1", "400 application/json " +
+			`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+			`"message":"Unable to convert to Table as requested: includeObject: Invalid value: \"x\": ` +
+			`must be 'Metadata', 'Object', 'None', or empty","reason":"BadRequest","code":400}`},
 	} {
 		t.Run(test.path+" as "+test.accept, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
