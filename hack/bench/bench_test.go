@@ -3,14 +3,17 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	samplesfake "example.com/foo-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -32,28 +35,37 @@ func TestRatiosAreBetweenRunsOfOneRound(t *testing.T) {
 	}
 }
 
-func TestWrongObjectsAreFound(t *testing.T) {
-	for want, edit := range map[string]func(*v1alpha1.Foo, *appsv1.Deployment){
-		"":                           func(*v1alpha1.Foo, *appsv1.Deployment) {},
-		string(plan.PatchDeployment): func(_ *v1alpha1.Foo, dep *appsv1.Deployment) { *dep.Spec.Replicas++ },
-		string(plan.UpdateStatus): func(_ *v1alpha1.Foo, dep *appsv1.Deployment) {
-			dep.Status.ObservedGeneration, dep.Status.AvailableReplicas = 1, 1
-		},
+func TestWrongObjectsVoidARun(t *testing.T) {
+	r := &trial{ctx: t.Context(), clients: clients{samples: samplesfake.NewClientset()}}
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "uid", ResourceVersion: "1", Generation: 1},
+		Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"},
+	}
+	dep := plan.Deployment(foo)
+	dep.UID, dep.ResourceVersion, dep.Generation = "dep", "1", 1
+	foo = nextStep(foo, dep).Foo
+	drifted, second, unrelated := dep.DeepCopy(), dep.DeepCopy(), dep.DeepCopy()
+	*drifted.Spec.Replicas++
+	second.Name, unrelated.Name, unrelated.Labels = "second", "other", map[string]string{"app": "unrelated"}
+	available := dep.DeepCopy()
+	available.Status.ObservedGeneration, available.Status.AvailableReplicas = 1, 1
+	if err := r.samples.(*samplesfake.Clientset).Tracker().Add(foo); err != nil {
+		t.Fatal(err)
+	}
+	const still = "foo a/web: foo-controller would still "
+	for _, test := range []struct {
+		deployments []runtime.Object
+		err         string
+	}{
+		{deployments: []runtime.Object{dep, unrelated}, err: "<nil>"},
+		{err: still + string(plan.ReadFoo)},
+		{deployments: []runtime.Object{drifted}, err: still + string(plan.PatchDeployment)},
+		{deployments: []runtime.Object{available}, err: still + string(plan.UpdateStatus)},
+		{deployments: []runtime.Object{dep, second}, err: "1 Foos have 2 Deployments"},
 	} {
-		foo := &v1alpha1.Foo{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "1", Generation: 1},
-			Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"},
-		}
-		dep := plan.Deployment(foo)
-		dep.UID, dep.ResourceVersion, dep.Generation = "dep", "1", 1
-		foo = nextStep(foo, dep).Foo
-		edit(foo, dep)
-		have := ""
-		if missing := nextStep(foo, dep); missing != nil {
-			have = string(missing.Verb)
-		}
-		if have != want {
-			t.Errorf("missing %q, want %q", have, want)
+		r.kube = kubefake.NewClientset(test.deployments...)
+		if have := fmt.Sprint(r.check()); have != test.err {
+			t.Errorf("%s, want %s", have, test.err)
 		}
 	}
 }

@@ -123,10 +123,10 @@ func (b *bench) play(ctx context.Context, s scenario, contender string, round in
 
 func (b *bench) file() string { return filepath.Join(b.dir, b.version+".json") }
 
-// load reads the results of earlier calls.
+// load reads the results of earlier calls, unless they may be those of other files.
 func (b *bench) load() error {
 	text, err := os.ReadFile(b.file())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(b.version, "-dirty") {
 		return nil
 	}
 	return errors.Join(err, json.Unmarshal(text, &b.runs))

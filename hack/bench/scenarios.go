@@ -146,7 +146,7 @@ func measureRestart(r *trial) error {
 func createUnrelated(r *trial) error {
 	return inParallel(10_000, func(i int) error {
 		dep := plan.Deployment(&v1alpha1.Foo{Spec: v1alpha1.FooSpec{DeploymentName: fmt.Sprint("other-", i)}})
-		dep.OwnerReferences, dep.Labels = nil, map[string]string{"app": "other"}
+		dep.OwnerReferences, dep.Labels = nil, map[string]string{"app": "unrelated"}
 		_, err := r.kube.AppsV1().Deployments(metav1.NamespaceDefault).Create(r.ctx, dep, metav1.CreateOptions{})
 		return err
 	})

@@ -148,17 +148,14 @@ func heap() (size float64, err error) {
 
 // usage returns the processor time of the contender so far, in ms, and its resident memory, in MiB.
 func (r *trial) usage() (cpu, rss float64, err error) {
-	proc, err := procfs.NewProc(r.process.Process.Pid)
-	if err != nil {
-		return 0, 0, err
-	}
+	proc, errProc := procfs.NewProc(r.process.Process.Pid)
 	stat, err := proc.Stat()
-	return stat.CPUTime() * 1000, float64(stat.ResidentMemory()) / (1 << 20), err
+	return stat.CPUTime() * 1000, float64(stat.ResidentMemory()) / (1 << 20), errors.Join(errProc, err)
 }
 
-// check returns an error if foo-controller would still send something for one of the Foos.
+// check returns an error if foo-controller would still write something for a Foo, or if there are too many Deployments.
 func (r *trial) check() error {
-	deployments, err := r.kube.AppsV1().Deployments("").List(r.ctx, metav1.ListOptions{})
+	deployments, err := r.kube.AppsV1().Deployments("").List(r.ctx, metav1.ListOptions{LabelSelector: "app!=unrelated"})
 	foos, errFoos := r.samples.SamplecontrollerV1alpha1().Foos("").List(r.ctx, metav1.ListOptions{})
 	if err := errors.Join(err, errFoos); err != nil {
 		return err
@@ -171,6 +168,9 @@ func (r *trial) check() error {
 		if step := nextStep(&foo, byName[cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName)]); step != nil {
 			return fmt.Errorf("foo %s/%s: foo-controller would still %s", foo.Namespace, foo.Name, step.Verb)
 		}
+	}
+	if have, want := len(deployments.Items), len(foos.Items); have != want {
+		return fmt.Errorf("%d Foos have %d Deployments", want, have)
 	}
 	return nil
 }
