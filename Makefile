@@ -194,7 +194,7 @@ mutants: #- plant small faults and check that tests fail, 20 minutes
 
 # After an interruption it continues. What is done is in bin/bench/*.json.
 .PHONY: bench bench-quick
-bench: build bin/bench ## measure it beside other controllers, 65 minutes
+bench: build bin/bench ## measure it beside other controllers, over an hour
 	@bin/bench/bench $(ARGS)
 
 bench-quick: build bin/bench #- one round of some of it, 3 minutes
