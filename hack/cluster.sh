@@ -26,7 +26,7 @@ bin/podrunner --kubeconfig "$dir/kubeconfig" --layout "$layout" --dir "$dir/podr
 	<"$dir/hold" >"$dir/podrunner.log" 2>&1 9>&- &
 started+=("$!")
 runner=$!
-wait_for_log '^ready$' "$dir/podrunner.log" "$runner" "The pod runner did not start"
+wait_for_log '^ready$' "$dir/podrunner.log" "The pod runner did not start"
 kubectl get nodes
 echo "It logs to $dir/podrunner.log, and the containers to files in $dir/podrunner/logs"
 

@@ -19,7 +19,7 @@ bin/play --kubeconfig="$dir/kubeconfig" --create="$dir/foo.yaml" ${RUN_UNTIL_REA
 	<"$dir/hold" 2>"$dir/requests.log" 9>&- &
 started+=("$!")
 cluster=$!
-wait_for_log "play: watch foos" "$dir/requests.log" "$cluster" "The simulated API server did not start"
+wait_for_log "play: watch foos" "$dir/requests.log" "The simulated API server did not start"
 echo "It logs each request, and what it changes, to $dir/requests.log"
 write_env
 
@@ -29,7 +29,7 @@ step "In another terminal, in this directory, talk to it like this (pkg/sim/play
 print_usage "scale foo/example-foo --replicas=5"
 
 step "Creating a Foo from $example. Its changes show below; Ctrl-C stops everything"
-cat "$example" >"$dir/foo.yaml"
+cat "$example" 1<>"$dir/foo.yaml" # Not >, which waits for a server that has ended.
 
 # Wait for Ctrl-C, or until one of the processes ends.
 while alive "$cluster"; do
