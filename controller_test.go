@@ -743,7 +743,6 @@ func created[T metav1.Object](obj T) T {
 }
 
 func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
-	footest.WithoutErrorDelays(t)
 	named := func(name string) *v1alpha1.Foo {
 		return newFoo(func(foo *v1alpha1.Foo) { foo.Name, foo.UID, foo.Spec.DeploymentName = name, types.UID(name), name })
 	}
@@ -799,7 +798,6 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 }
 
 func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
-	footest.WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, objects(newFoo()), objects(newFoo()))
 		defer f.shutDown()

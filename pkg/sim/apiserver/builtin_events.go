@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +22,10 @@ func coreEvents() Kind {
 	kind := Events()
 	kind.Resource, kind.Object = corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{}
 	kind.Fields = eventFields("involvedObject", "reportingComponent")
+	kind.Fields["source"] = func(obj runtime.Object) string {
+		e := coreEvent(obj)
+		return cmp.Or(e.Source.Component, e.ReportingController)
+	}
 	return kind
 }
 

@@ -1,8 +1,10 @@
 package apiserver
 
 import (
-	"encoding/json"
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,9 +27,9 @@ type definition struct {
 }
 
 type definedVersion struct {
-	Name         string
-	Storage      bool
-	Subresources struct {
+	Name            string
+	Served, Storage bool
+	Subresources    struct {
 		Status *struct{}
 		Scale  *struct{ SpecReplicasPath, StatusReplicasPath, LabelSelectorPath string }
 	}
@@ -41,23 +43,36 @@ type definedVersion struct {
 //
 // Objects of the kind have any fields, unless Object is set to their Go type.
 func FromCRD(crd []byte, version string) (Kind, error) {
-	encoded, err := yaml.ToJSON(crd)
+	d, err := readDefinition(crd)
 	if err != nil {
 		return Kind{}, fmt.Errorf("read a CustomResourceDefinition: %w", err)
 	}
-	d := &definition{}
-	if err := json.Unmarshal(encoded, d); err != nil {
-		return Kind{}, fmt.Errorf("read a CustomResourceDefinition: %w", err)
-	}
-	if d.Kind != "CustomResourceDefinition" {
-		return Kind{}, fmt.Errorf("read a CustomResourceDefinition: it is a %q", d.Kind)
-	}
 	for _, v := range d.Spec.Versions {
-		if v.Name == version || version == "" && v.Storage {
+		if v.Served && (v.Name == version || version == "" && v.Storage) {
 			return d.kind(v), nil
 		}
 	}
-	return Kind{}, fmt.Errorf("the CustomResourceDefinition of a %s has no version %q", d.Spec.Names.Kind, version)
+	return Kind{}, fmt.Errorf("the CustomResourceDefinition of a %s serves no version %q", d.Spec.Names.Kind, version)
+}
+
+func readDefinition(crd []byte) (found *definition, err error) {
+	for documents := yaml.NewYAMLToJSONDecoder(bytes.NewReader(crd)); ; {
+		d := &definition{}
+		err := documents.Decode(d)
+		switch {
+		case errors.Is(err, io.EOF) && found != nil:
+			return found, nil
+		case err != nil:
+			return nil, err
+		case d.Kind == "": // Before the first ---.
+		case d.Kind != "CustomResourceDefinition":
+			return nil, fmt.Errorf("it is a %s", d.Kind)
+		case found != nil:
+			return nil, errors.New("there are two")
+		default:
+			found = d
+		}
+	}
 }
 
 func (d *definition) kind(v definedVersion) Kind {

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,6 +76,8 @@ func TestAKindOfADefinitionHasTheVersionThatIsAskedFor(t *testing.T) {
 	}
 	for name, wrong := range map[string][2]string{
 		"a version that it lacks": {gadgetDefinition, "v2"},
+		"one that is not served":  {strings.ReplaceAll(gadgetDefinition, "served: true", "served: false"), ""},
+		"two definitions":         {gadgetDefinition + gadgetDefinition, ""},
 		"another kind":            {"kind: ConfigMap", ""},
 		"no YAML":                 {"\t", ""},
 		"a field of a wrong type": {"kind: CustomResourceDefinition\nspec: 5", ""},

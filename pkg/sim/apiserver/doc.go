@@ -22,9 +22,8 @@
 // RunGarbageCollector, RunNamespaces, RunDeployments and RunUser are the other actors of a cluster. Each is a plain
 // function that returns when its context ends. It watches the server, and acts by requests that can fail like others.
 //
-// A run in a bubble repeats exactly if each request has a moment of its own. A Latency of package faults gives it one.
-// Clients may differ: informers choose the timeouts of their watches at random, and backoffs choose their delays at
-// random.
+// A run in a bubble repeats exactly if each request has a moment of its own, and if clients choose nothing at random:
+// informers choose the timeouts of their watches, and backoffs their delays. A Latency of package faults does both.
 //
 // # What is simulated
 //

@@ -2,15 +2,17 @@ package apiserver
 
 import (
 	"reflect"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // KindOf returns the kind of a Go type that scheme knows. The scheme of the package kubernetes of client-go knows the
 // kinds of Kubernetes, that of generated clients knows others. KindOf panics if scheme does not know the type.
 //
-// The resource is the plural of the kind, such as ingresses for Ingress. The kind has a status subresource if the type
+// The resource is the plural of the kind, as generated clients have it: ingresses for Ingress. The kind has a status subresource if the type
 // has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom resource, set
 // ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
 //
@@ -21,7 +23,7 @@ func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	if err != nil {
 		panic("apiserver: " + err.Error())
 	}
-	resource, _ := meta.UnsafeGuessKindToResource(kinds[0])
+	resource := resourceOf(kinds[0])
 	for _, known := range []Kind{Namespaces(), ConfigMaps(), Deployments(), Leases(), Events()} {
 		if known.Resource == resource {
 			return known
@@ -39,6 +41,20 @@ func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	}
 	return kind
 }
+
+// resourceOf returns the resource of a kind, as the generator of clients forms it. client-go guesses gatewaies and meshs.
+func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
+	plural, singular := meta.UnsafeGuessKindToResource(kind)
+	switch {
+	case takesS.MatchString(singular.Resource):
+		plural.Resource = singular.Resource + "s"
+	case takesES.MatchString(singular.Resource):
+		plural.Resource = singular.Resource + "es"
+	}
+	return plural
+}
+
+var takesS, takesES = regexp.MustCompile("[aeiou]y$"), regexp.MustCompile("([cs]h|[xz])$")
 
 // The built-in kinds of Kubernetes 1.37 without namespaces, and with a scale subresource.
 var (

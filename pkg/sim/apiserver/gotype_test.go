@@ -59,6 +59,16 @@ func TestKindsOfGoTypes(t *testing.T) {
 		t.Errorf("a custom resource (-want +got):\n%s", diff)
 	}
 
+	for kind, want := range map[string]string{
+		"Gateway": "gateways", "Policy": "policies", "Mesh": "meshes", "Proxy": "proxies", "Box": "boxes", "Bus": "buses",
+	} {
+		types := runtime.NewScheme()
+		types.AddKnownTypeWithName(widgets.GroupVersion().WithKind(kind), &Widget{})
+		if got := apiserver.KindOf(used, types).Resource.Resource; got != want {
+			t.Errorf("the resource of %s is %s", kind, got)
+		}
+	}
+
 	if kind := apiserver.KindOf(&appsv1.StatefulSet{}, scheme.Scheme); kind.Scale == nil {
 		t.Error("StatefulSets have no scale subresource")
 	}

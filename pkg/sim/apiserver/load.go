@@ -17,13 +17,14 @@ import (
 // replaces objects with the same names. Uids, generations, timestamps and statuses do not change, and each object gets
 // the next resourceVersion. So a test can begin with objects that no client could create.
 //
-// Load returns an error if an object belongs to no registered Kind. The objects before it are stored. An object belongs
-// to the Kind of its Go type, or else to an unstructured one with its own kind and apiVersion.
+// Load returns an error if an object belongs to no registered Kind, or has no name, or no namespace although its kind
+// has them. The objects before it are stored. An object belongs to the Kind of its Go type, or else to an unstructured
+// one with its own kind and apiVersion.
 func (s *Server) Load(objects ...runtime.Object) error {
 	for _, obj := range objects {
 		r := s.kindOf(obj)
 		if r == nil {
-			return fmt.Errorf("load %T: no kind of that type is registered", obj)
+			return fmt.Errorf("load %T of kind %q: no such kind is registered", obj, obj.GetObjectKind().GroupVersionKind())
 		}
 		stored := obj.DeepCopyObject()
 		if isUnstructured(r.Object) {
@@ -44,6 +45,9 @@ func (s *Server) Load(objects ...runtime.Object) error {
 func (s *Server) load(r *resource, obj runtime.Object, raw map[string]json.RawMessage) error {
 	obj.GetObjectKind().SetGroupVersionKind(r.gvk)
 	m := accessor(obj)
+	if m.GetName() == "" || r.ClusterScoped != (m.GetNamespace() == "") {
+		return fmt.Errorf("load a %s with the namespace %q and the name %q", r.gvk.Kind, m.GetNamespace(), m.GetName())
+	}
 	by := &Request{
 		User: "apiserver", Verb: "load", Resource: r.Resource, Namespace: m.GetNamespace(), Name: m.GetName(),
 		server: s, raw: raw,

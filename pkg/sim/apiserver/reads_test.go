@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -195,8 +196,15 @@ func TestLoad(t *testing.T) {
 		old.ResourceVersion != "" {
 		t.Errorf("loaded %v", got)
 	}
-	if err := s.Load(&metav1.PartialObjectMetadata{}); err == nil {
-		t.Error("a kind that nobody knows is loaded")
+	for _, wrong := range []runtime.Object{
+		&metav1.PartialObjectMetadata{}, // A kind that nobody knows.
+		&Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}},
+		&Widget{ObjectMeta: metav1.ObjectMeta{Name: "w"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "n"}},
+	} {
+		if err := s.Load(wrong); err == nil {
+			t.Errorf("loaded %v", wrong)
+		}
 	}
 }
 

@@ -188,25 +188,26 @@ func (s Schedule) String() string {
 }
 
 // Random returns the schedule of a seed. One request in four fails, on average, until 20 have; one event in twenty
-// breaks its watch. In a dense schedule up to 60 requests fail, and one event in three breaks its watch. Only the first
-// 240 requests, 400 events and 20 lists have faults. A watch is down for seconds, or for minutes. Some events are late
-// by seconds, some lists are old, the API server restarts once, and its clock may be wrong.
+// breaks its watch, which is down for seconds, or in one of ten cases for minutes. In a dense schedule up to 60 requests
+// fail, one event in three breaks its watch, and one outage in three takes minutes. Only the first 240 requests, 400
+// events and 20 lists have faults. Some events are late by seconds, some lists are old, the API server restarts once,
+// and its clock may be wrong.
 func Random(seed int64, dense bool) Schedule {
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	failures, breaks, minutes := 20, 20, 10
+	if dense {
+		failures, breaks, minutes = 60, 3, 3
+	}
 	upTo := func(most time.Duration) time.Duration {
 		return time.Duration(random.Int64N(int64(most))) + time.Millisecond
 	}
 	down := func() time.Duration {
-		if random.IntN(10) == 0 {
+		if random.IntN(minutes) == 0 {
 			return upTo(3 * time.Minute)
 		}
 		return upTo(6 * time.Second)
 	}
 	const requests, events, lists = 240, 400, 20
-	failures, breaks := 20, 20
-	if dense {
-		failures, breaks = 60, 3
-	}
 	s := Schedule{Seed: seed, Latency: 30 * time.Millisecond}
 	for nth := 1; nth <= requests && failures > 0; nth++ {
 		if random.IntN(4) == 0 {

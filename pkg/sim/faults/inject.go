@@ -15,18 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
-
-// The other handlers of errors delay who calls them, and compare real times with the virtual ones of a test: in a
-// bubble, an informer that is refused would sleep for years.
-func init() {
-	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:min(1, len(utilruntime.ErrorHandlers))]
-}
 
 // Injected is a schedule that was injected into a server. It may be used concurrently.
 type Injected struct {

@@ -21,7 +21,6 @@ import (
 // had before, and the heap after the second time must have the size that it had after the first one. controller returns
 // the controller that newRunner has made. without are names of fields whose content is not the controller's.
 func SimulateChurn(t *testing.T, newRunner NewRunner, controller func() any, foos int, without ...string) {
-	WithoutErrorDelays(t)
 	inNeighbourhood(t, newRunner, func(n *neighbourhood) {
 		go apiserver.RunGarbageCollector(n.ctx, n.api, 10*time.Millisecond)
 		go apiserver.RunDeployments(n.ctx, n.api, apiserver.Rollouts{

@@ -12,7 +12,6 @@ import (
 // SimulateDay simulates a day in which users edit Foos at random, each Foo six times on average. Requests do not fail,
 // but users may edit a Deployment that the controller is about to write.
 func SimulateDay(t *testing.T, newRunner NewRunner, foos int) {
-	WithoutErrorDelays(t)
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newRunner, 16)
@@ -24,7 +23,7 @@ func SimulateDay(t *testing.T, newRunner NewRunner, foos int) {
 		}
 		edits := 6 * foos
 		apiserver.RunUser(s.ctx, s.api, apiserver.User{
-			Name: usersName, Rand: rand.New(rand.NewSource(1)), Edits: u.choices(),
+			Name: usersName, Rand: rand.New(rand.NewSource(1)), Edits: u.choices(weightedEdits),
 			Pause: 24 * time.Hour / time.Duration(edits), Times: edits,
 		})
 		s.checkEnd(t, u, time.Hour)

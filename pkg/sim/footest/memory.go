@@ -41,7 +41,6 @@ func WithoutRaceDetector(t *testing.T) {
 // the race detector.
 func MeasureMemory(t *testing.T, newRunner NewRunner, foos int, limits Limits) {
 	WithoutRaceDetector(t)
-	WithoutErrorDelays(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newRunner, workers)
 		s.api.KeepTrace(0) // It would keep objects in memory.

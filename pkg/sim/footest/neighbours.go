@@ -17,7 +17,6 @@ import (
 // for minutes or an hour of virtual time, in which waiting counts and computing does not. With -short, and with the
 // race detector, there are fewer Foos and less time. edited is how long a Foo is edited 100 times a second.
 func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration) {
-	WithoutErrorDelays(t)
 	small := testing.Short() || raceDetector
 	scale := func(large, short int) int {
 		if small {

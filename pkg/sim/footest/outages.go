@@ -34,7 +34,6 @@ func (n *neighbourhood) checkHealed() {
 
 // SimulateOutages interrupts the watch of Deployments while somebody deletes one that it has not shown.
 func SimulateOutages(t *testing.T, newRunner NewRunner) {
-	WithoutErrorDelays(t)
 	run := func(name string, test func(n *neighbourhood)) {
 		t.Run(name, func(t *testing.T) {
 			inNeighbourhood(t, newRunner, func(n *neighbourhood) {

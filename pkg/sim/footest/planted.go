@@ -72,7 +72,6 @@ func RunScenariosWithFaults(t *testing.T, newSubject NewSubject) {
 		"create deployment web-1 replicas=1 image=nginx:latest\n" +
 		"status web Ready=False Reconciling Creating: Created Deployment \"web-1\". " +
 		"Waiting for the Deployment controller to create its pods\n"
-	WithoutErrorDelays(t)
 	for _, test := range plantedFaults {
 		t.Run(test.name, func(t *testing.T) {
 			got, problems := playInBubble(t, text, player{newSubject: newSubject, onRequest: test.onRequest})

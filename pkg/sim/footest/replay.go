@@ -1,7 +1,6 @@
 package footest
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	_ "unsafe" // For go:linkname.
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,9 +17,9 @@ import (
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-// This file removes from a schedule what would be different when its seed is played again: random numbers of client-go
-// and of the controller, and the order of goroutines that run at one moment. The latency of the faults lets no two
-// requests or events have the same moment, see faults.Schedule.
+// This file removes from a schedule what would be different when its seed is played again: the order in which
+// goroutines run that wake up at one moment. The latency of the faults lets no two requests or events have the same
+// moment, see faults.Schedule.
 
 // refuseSeries refuses the patches of events. client-go sends those that end a series in the order of a map, so they
 // would take the faults of a seed in any order.
@@ -35,7 +33,6 @@ func refuseSeries(r *apiserver.Request, next apiserver.Next) (*http.Response, er
 // ReplaySchedules runs each schedule several times, and checks that the same requests, answers and events follow each
 // other at the same virtual times.
 func ReplaySchedules(t *testing.T, newRunner NewRunner, schedules, replays int) {
-	WithoutErrorDelays(t)
 	for seed := range int64(schedules) {
 		first := replay(t, newRunner, seed)
 		for range replays - 1 {
@@ -71,19 +68,6 @@ func replay(t *testing.T, newRunner NewRunner, seed int64) (lines []string) {
 func traceAll(s *apiserver.Server) {
 	s.KeepTrace(-1)
 	s.TraceEvents(true)
-}
-
-// jitter is the source of the random part of client-go's backoffs.
-//
-//go:linkname jitter k8s.io/apimachinery/pkg/util/wait.jitterRand
-var jitter func() float64
-
-func init() { jitter = random }
-
-// random returns a random number in [0, 1) that depends only on the virtual time. With numbers of a common source,
-// schedules that run in parallel would differ in each run.
-func random() float64 {
-	return rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Float64()
 }
 
 // settle returns an AddAs that queues a key a moment later, when all goroutines of this moment have stopped. One event

@@ -45,7 +45,6 @@ var rivalSteps = []struct {
 // MeasureRivals logs the CPU time that n Foos which name one Deployment cost, for each n, and how it grows: like
 // n^exponent. The time includes that of the simulated API server. Nothing is expected of it.
 func MeasureRivals(t *testing.T, newRunner NewRunner, sizes []int) {
-	WithoutErrorDelays(t)
 	seconds := make([][]float64, 1+len(rivalSteps))
 	for _, foos := range sizes {
 		inNeighbourhood(t, newRunner, func(n *neighbourhood) {

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // RunScenarios plays the files that match pattern and compares the results with the outputs in the files. With rewrite
@@ -25,7 +23,6 @@ func RunScenarios(t *testing.T, pattern string, newSubject NewSubject, rewrite b
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	WithoutErrorDelays(t)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		t.Run(name, func(t *testing.T) {
@@ -71,14 +68,6 @@ func compareBlocks(t *testing.T, when, want, got string) {
 
 // blocksOf returns the blocks of a scenario: empty lines separate them.
 func blocksOf(text string) []string { return strings.Split(strings.TrimSpace(text), "\n\n") }
-
-// WithoutErrorDelays removes, for this test, the error handlers that delay their caller according to the real clock.
-// The clock of a bubble is many years behind the real one, so they would delay the caller for years.
-func WithoutErrorDelays(t *testing.T) {
-	all := utilruntime.ErrorHandlers
-	utilruntime.ErrorHandlers = all[:1]
-	t.Cleanup(func() { utilruntime.ErrorHandlers = all })
-}
 
 // withoutDelays returns a scenario without the lines about delays.
 func withoutDelays(text string) string { return delayLines.ReplaceAllString(text, "") }

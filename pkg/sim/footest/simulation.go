@@ -25,6 +25,7 @@ import (
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/faults"
 )
 
 // A simulation is a simulated cluster in which the controller runs. As in main, the controller has the clients, the
@@ -116,7 +117,7 @@ func (s *simulation) runController(t testing.TB) {
 		Kube: kube, Samples: samples, Recorder: events,
 		Foos:        samplesFactory.Samplecontroller().V1alpha1().Foos(),
 		Deployments: cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer()),
-		Workers:     s.workers, OnSynced: s.onSynced, Random: random, Settle: s.settle,
+		Workers:     s.workers, OnSynced: s.onSynced, Random: faults.Float64, Settle: s.settle,
 	})
 	if err != nil {
 		t.Fatal(err)

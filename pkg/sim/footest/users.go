@@ -78,10 +78,10 @@ func newUsers(s *simulation, foos int) (*users, error) {
 	return u, nil
 }
 
-// choices returns the edits as functions for [apiserver.RunUser].
-func (u *users) choices() []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
+// choices returns edits as functions for [apiserver.RunUser].
+func (u *users) choices(edits []userEdit) []func(ctx context.Context, config *rest.Config, random *rand.Rand) error {
 	var choices []func(context.Context, *rest.Config, *rand.Rand) error
-	for _, what := range weightedEdits {
+	for _, what := range edits {
 		choices = append(choices, func(ctx context.Context, _ *rest.Config, random *rand.Rand) error {
 			u.changed = false
 			err := u.do(ctx, what, fooName(random.Intn(u.foos)), random)

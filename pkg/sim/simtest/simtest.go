@@ -21,17 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
-
-// The handlers of errors delay who calls them, and compare real times with the virtual ones of a test: in a bubble, an
-// informer that is refused would sleep for years.
-func init() { utilruntime.ErrorHandlers = nil }
 
 // Writes are the writes of one user, in the order in which they arrived. They may be used concurrently.
 type Writes struct {
