@@ -12,9 +12,9 @@ import (
 // KindOf returns the kind of a Go type that scheme knows. The scheme of the package kubernetes of client-go knows the
 // kinds of Kubernetes, that of generated clients knows others. KindOf panics if scheme does not know the type.
 //
-// The resource is the plural of the kind, as generated clients have it: ingresses for Ingress. The kind has a status subresource if the type
-// has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom resource, set
-// ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
+// The resource is the plural of the kind, as generated clients have it: ingresses for Ingress. The kind has a status
+// subresource if the type has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom
+// resource, set ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
 //
 // KindOf returns the same as Namespaces, ConfigMaps, Deployments, Leases and Events for these types. All other kinds
 // have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector.
@@ -42,7 +42,7 @@ func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	return kind
 }
 
-// resourceOf returns the resource of a kind, as the generator of clients forms it. client-go guesses gatewaies and meshs.
+// resourceOf returns the resource of a kind as generated clients have it. client-go guesses gatewaies and meshs.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, singular := meta.UnsafeGuessKindToResource(kind)
 	switch {

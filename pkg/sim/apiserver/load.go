@@ -24,7 +24,7 @@ func (s *Server) Load(objects ...runtime.Object) error {
 	for _, obj := range objects {
 		r := s.kindOf(obj)
 		if r == nil {
-			return fmt.Errorf("load %T of kind %q: no such kind is registered", obj, obj.GetObjectKind().GroupVersionKind())
+			return fmt.Errorf("load %T (%s): it is of no registered kind", obj, obj.GetObjectKind().GroupVersionKind())
 		}
 		stored := obj.DeepCopyObject()
 		if isUnstructured(r.Object) {

@@ -30,7 +30,8 @@ func TestEventsCanBeReadAsThoseOfTheCoreGroup(t *testing.T) {
 			config := s.Config("kubectl")
 			config.ContentType = contentType
 			api := kubernetes.NewForConfigOrDie(config).CoreV1().Events("default")
-			const about = "involvedObject.kind=Widget,involvedObject.name=w,source=c" // Without the last as kubectl describe.
+			// kubectl describe asks for the first two.
+			const about = "involvedObject.kind=Widget,involvedObject.name=w,source=c"
 			list, err := api.List(t.Context(), metav1.ListOptions{FieldSelector: about})
 			if err != nil || len(list.Items) != 1 {
 				t.Fatalf("the Events about w: %v, %v", list, err)
