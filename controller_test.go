@@ -751,7 +751,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 		f := newFixture(t, foos, foos)
 		defer f.shutDown()
 		f.fails = map[string]error{"create deployments refused": apierrors.NewForbidden(deploymentsGR, "refused", errBoom)}
-		f.api.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		f.api.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			if describe(r) == "create deployments panics" {
 				panic("planted")
 			}
@@ -1582,7 +1582,7 @@ func (p progressOf) LastStoreSyncResourceVersion() string {
 }
 
 // intercept records a request. It returns the error that the test wants for it, if there is one.
-func (f *fixture) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *fixture) intercept(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	request := describe(r)
 	f.log = append(f.log, request)
 	err := f.fails[request]

@@ -85,7 +85,7 @@ func newWire(t *testing.T, objects ...runtime.Object) *wire {
 	if err := w.Load(objects...); err != nil {
 		t.Fatal(err)
 	}
-	w.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	w.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		w.requests = append(w.requests, strings.TrimSpace(r.Verb+" "+r.Resource.Resource+" "+r.Name))
 		return next()
 	})

@@ -85,7 +85,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func (f *fixture) intercept(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+func (f *fixture) intercept(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 	if r.Resource.Resource != "configmaps" {
 		return next()
 	}

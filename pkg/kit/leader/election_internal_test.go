@@ -81,7 +81,7 @@ func TestAStopFinishesTheWorkThenClosesTheGateThenReleases(t *testing.T) {
 			}
 		})
 		within(t, a.leading)
-		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			response, err := next()
 			if r.User == "a" && isReleased(storedLease(s)) && a.leads() {
 				t.Error("the Lease is released while the gate is open")
@@ -121,7 +121,7 @@ func TestAStandbyIsNotElectedByAStop(t *testing.T) {
 		within(t, a.leading)
 		b := start(t, s, "b", defaultSettings)
 		time.Sleep(time.Minute)
-		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			if r.User == "b" {
 				t.Errorf("a standby sends at its end: %s", r)
 			}

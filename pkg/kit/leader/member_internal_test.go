@@ -134,7 +134,7 @@ func admin(s *apiserver.Server) coordinationv1client.LeaseInterface {
 
 // forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while now is true.
 func forbidLeases(s *apiserver.Server, now *atomic.Bool, verbs ...string) {
-	s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		if r.Resource == leasesResource && now.Load() && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
 			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
 		}
@@ -147,8 +147,8 @@ const betweenRenewals = time.Minute + 100*time.Millisecond
 
 // editBeforeUpdate returns an interceptor that edits the Lease immediately before the next update is executed.
 func editBeforeUpdate(edited *bool, edit func()) func(
-	*apiserver.Request, func() (*http.Response, error)) (*http.Response, error) {
-	return func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	*apiserver.Request, apiserver.Next) (*http.Response, error) {
+	return func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		if r.Resource == leasesResource && r.Verb == "update" && r.User != "admin" && !*edited {
 			*edited = true
 			edit()

@@ -270,7 +270,7 @@ func TestActorsRetryFailedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apiserver.New(kinds()...)
 		broken := 3
-		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			if broken > 0 && r.User != "test" {
 				broken--
 				return nil, errReset
@@ -478,7 +478,7 @@ func TestARolloutWhoseStatusWriteIsLostStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apiserver.New(kinds()...)
 		var lose atomic.Bool
-		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			if r.Subresource == "status" && lose.CompareAndSwap(true, false) {
 				return nil, errReset
 			}

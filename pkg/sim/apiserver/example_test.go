@@ -74,7 +74,7 @@ func Example() {
 func ExampleServer_Intercept() {
 	s := configMapServer()
 	lost := false
-	s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+	s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		response, err := next()
 		if r.Verb == "create" && !lost {
 			lost = true

@@ -21,20 +21,19 @@ import (
 var errReset = errors.New("connection reset by peer")
 
 func TestFaults(t *testing.T) {
-	type next = func() (*http.Response, error)
 	for _, test := range []struct {
 		name  string
-		fault func(r *apiserver.Request, next next) (*http.Response, error)
+		fault func(r *apiserver.Request, next apiserver.Next) (*http.Response, error)
 		want  string // The trace.
 	}{
 		{
 			name:  "before the commit",
-			fault: func(*apiserver.Request, next) (*http.Response, error) { return nil, errReset },
+			fault: func(*apiserver.Request, apiserver.Next) (*http.Response, error) { return nil, errReset },
 			want:  "    0.000s alice: create configmaps -n default: no answer: connection reset by peer\n",
 		},
 		{
 			name: "after the commit",
-			fault: func(_ *apiserver.Request, next next) (*http.Response, error) {
+			fault: func(_ *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 				if _, err := next(); err != nil {
 					return nil, err
 				}
@@ -45,7 +44,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a late request",
-			fault: func(r *apiserver.Request, next next) (*http.Response, error) {
+			fault: func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 				if err := r.Sleep(2 * time.Second); err != nil {
 					return nil, err
 				}
@@ -55,7 +54,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a request that times out",
-			fault: func(r *apiserver.Request, next next) (*http.Response, error) {
+			fault: func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 				if err := r.Sleep(20 * time.Second); err != nil {
 					return nil, err
 				}
@@ -65,7 +64,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a request that is sent twice",
-			fault: func(_ *apiserver.Request, next next) (*http.Response, error) {
+			fault: func(_ *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 				if _, err := next(); err != nil {
 					return nil, err
 				}
@@ -76,7 +75,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a refused request",
-			fault: func(r *apiserver.Request, _ next) (*http.Response, error) {
+			fault: func(r *apiserver.Request, _ apiserver.Next) (*http.Response, error) {
 				return r.Refuse(apierrors.NewServerTimeout(r.Resource.GroupResource(), r.Verb, 0))
 			},
 			want: "    0.000s alice: create configmaps -n default: 500 ServerTimeout: " +
@@ -84,7 +83,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			name: "a broken proxy",
-			fault: func(r *apiserver.Request, _ next) (*http.Response, error) {
+			fault: func(r *apiserver.Request, _ apiserver.Next) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusBadGateway, Body: http.NoBody, Request: r.HTTP}, nil
 			},
 			want: "    0.000s alice: create configmaps -n default: 502\n",
@@ -111,7 +110,7 @@ func TestInterceptorsAreNested(t *testing.T) {
 	s := apiserver.New(kinds()...)
 	var order []string
 	for _, name := range []string{"outer", "inner"} {
-		s.Intercept(func(r *apiserver.Request, next func() (*http.Response, error)) (*http.Response, error) {
+		s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 			order = append(order, name+" "+r.String())
 			return next()
 		})
@@ -269,7 +268,7 @@ func TestTraceOfChanges(t *testing.T) {
 
 func TestARefusalWithoutAnErrorIsAnInternalError(t *testing.T) {
 	s := apiserver.New(kinds()...)
-	s.Intercept(func(r *apiserver.Request, _ func() (*http.Response, error)) (*http.Response, error) {
+	s.Intercept(func(r *apiserver.Request, _ apiserver.Next) (*http.Response, error) {
 		return r.Refuse(nil)
 	})
 	_, err := clientOf(s, "alice").CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
