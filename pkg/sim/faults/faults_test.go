@@ -151,6 +151,45 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
+			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusForbidden, Verb: "create", For: time.Second}, do: create,
+			want: []string{
+				"0.000s fault: for 1s, each create: refused with 403 Forbidden (create configmaps -n default)",
+				"0.000s user: create configmaps -n default: 403 Forbidden: a fault (create configmaps)",
+				"0.000s user: create configmaps -n default: 403 Forbidden: a fault (create configmaps)",
+			},
+		},
+		{
+			fault: faults.Fault{Kind: faults.LostAfter}, do: create,
+			want: []string{
+				"0.000s fault: each request: executed, but the answer is lost (create configmaps -n default)",
+				"0.000s user: create configmaps -n default (a): " + lost + " (the server: 201, version 3)",
+				"0.000s user: create configmaps -n default (b): " + lost + " (the server: 201, version 4)",
+			},
+		},
+		{
+			fault: faults.Fault{Kind: faults.LateAnswer, For: time.Second}, do: func(c *cluster) { create(c); c.create("c") },
+			want: []string{
+				"0.000s fault: each request: executed, but the answer comes 1s later (create configmaps -n default)",
+				"0.000s user: create configmaps -n default (a): 201, version 3",
+				"1.000s user: create configmaps -n default (b): 201, version 4",
+				"2.000s user: create configmaps -n default (c): 201, version 5",
+			},
+		},
+		{
+			fault: faults.Fault{Kind: faults.LateEvent, For: time.Second / 2}, do: func(c *cluster) {
+				create(c)
+				c.watch(metav1.ListOptions{ResourceVersion: "2"})
+			},
+			want: []string{
+				"0.000s user: create configmaps -n default (a): 201, version 3",
+				"0.000s user: create configmaps -n default (b): 201, version 4",
+				"0.000s user: watch configmaps -n default: 200",
+				"0.000s fault: each event: sent 500ms late (ADDED default/a)",
+				"0.500s user: configmaps: sent ADDED default/a, version 3",
+				"1.000s user: configmaps: sent ADDED default/b, version 4",
+			},
+		},
+		{
 			fault: faults.Fault{Kind: faults.LateAnswer, Nth: 1, For: 2 * time.Second}, do: create,
 			want: []string{
 				"0.000s fault: request 1: executed, but the answer comes 2s later (create configmaps -n default)",
@@ -200,11 +239,13 @@ func TestFaults(t *testing.T) {
 			fault: faults.Fault{Kind: faults.Expired, Resource: "configmaps", For: time.Second},
 			do: func(c *cluster) {
 				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
+				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // No client would, without a list between.
 			},
 			want: []string{
 				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 1s",
 				"0.000s user: watch configmaps -n default: " + lost,
 				"1.000s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
+				"1.000s user: watch configmaps -n default: 200",
 			},
 		},
 		{
@@ -239,6 +280,7 @@ func TestFaults(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				c.create("b")
 				c.list("0")
+				c.list("0") // Of this moment.
 			},
 			want: []string{
 				"0.000s user: create configmaps -n default (a): 201, version 3",
@@ -248,6 +290,12 @@ func TestFaults(t *testing.T) {
 					"sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the...",
 				"2.000s user: list configmaps -n default: 200, version 3",
 				"2.000s listed: a",
+				"2.000s user: watch configmaps -n default: 200",
+				"2.000s user: configmaps: sent ADDED default/a, version 3",
+				"2.000s user: configmaps: sent ADDED default/b, version 4",
+				"2.000s user: configmaps: sent BOOKMARK, version 4",
+				"3.000s user: list configmaps -n default: 200, version 4",
+				"3.000s listed: a b",
 			},
 		},
 		{
@@ -392,6 +440,35 @@ func TestFaultsTogether(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHappenedHasTheFaultsThatHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		schedule := faults.Schedule{Faults: []faults.Fault{
+			{Kind: faults.LostBefore, Verb: "create", Resource: "configmaps", Nth: 1},
+			{Kind: faults.LateAnswer, Nth: 2, For: time.Second}, {Kind: faults.LostAfter, Nth: 2},
+			{Kind: faults.LostBefore, Nth: 3},
+			{Kind: faults.Refused, Code: http.StatusForbidden, Resource: "secrets", Nth: 1},
+		}}
+		injected := schedule.Inject(c.server, "user")
+		other := &cluster{t, c.server, kubernetes.NewForConfigOrDie(c.server.Config("other")).CoreV1().ConfigMaps("default")}
+		other.create("o") // Other users notice nothing.
+		c.create("a")
+		c.create("b")
+		if diff := cmp.Diff(schedule.Faults[:3], injected.Happened()); diff != "" {
+			t.Errorf("the faults that happened (-want +got):\n%s", diff)
+		}
+		c.checkTrace([]string{
+			"0.000s other: create configmaps -n default (o): 201, version 3",
+			"0.000s fault: create configmaps 1: lost before the API server gets it (create configmaps -n default)",
+			"0.000s user: create configmaps -n default: no answer: read tcp 10.0.0.1:443: connection reset by peer",
+			"0.000s fault: request 2: executed, but the answer comes 1s later (create configmaps -n default)",
+			"0.000s fault: request 2: executed, but the answer is lost (create configmaps -n default)",
+			"0.000s user: create configmaps -n default (b): no answer: read tcp 10.0.0.1:443: connection reset by peer" +
+				" (the server: 201, version 4)",
+		})
+	})
 }
 
 func TestInjectPanicsForASchedule(t *testing.T) {
