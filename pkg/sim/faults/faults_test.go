@@ -176,7 +176,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			fault: faults.Fault{Kind: faults.LateEvent, For: time.Second / 2}, do: func(c *cluster) {
+			fault: faults.Fault{Kind: faults.LateEvent, For: time.Second / 4}, do: func(c *cluster) {
 				create(c)
 				c.watch(metav1.ListOptions{ResourceVersion: "2"})
 			},
@@ -184,9 +184,9 @@ func TestFaults(t *testing.T) {
 				"0.000s user: create configmaps -n default (a): 201, version 3",
 				"0.000s user: create configmaps -n default (b): 201, version 4",
 				"0.000s user: watch configmaps -n default: 200",
-				"0.000s fault: each event: sent 500ms late (ADDED default/a)",
-				"0.500s user: configmaps: sent ADDED default/a, version 3",
-				"1.000s user: configmaps: sent ADDED default/b, version 4",
+				"0.000s fault: each event: sent 250ms late (ADDED default/a)",
+				"0.250s user: configmaps: sent ADDED default/a, version 3",
+				"0.500s user: configmaps: sent ADDED default/b, version 4",
 			},
 		},
 		{

@@ -59,6 +59,8 @@ func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
 		schedule: s, server: server, user: user, began: time.Now(), seen: make([]int, len(s.Faults)),
 		outages: map[string]*outage{"": {}},
 	}
+	server.Intercept(i.intercept) // First: the client of a watch that breaks comes back at once.
+	server.InterceptEvents(i.interceptEvent)
 	for _, f := range s.Faults {
 		switch {
 		case f.Nth > 0:
@@ -69,8 +71,6 @@ func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
 			i.takeDown(f.Resource, f)
 		}
 	}
-	server.Intercept(i.intercept)
-	server.InterceptEvents(i.interceptEvent)
 	return i
 }
 
