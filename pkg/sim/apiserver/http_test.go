@@ -2,6 +2,9 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -53,6 +56,40 @@ func TestInformersWorkOverHTTP(t *testing.T) {
 	}
 	if !strings.Contains(s.Trace(), "alice: create configmaps -n default (a): 201, version 3") {
 		t.Errorf("the trace lacks the user:\n%s", s.Trace())
+	}
+}
+
+func TestAnAnswerOverHTTPHasItsCodeAndItsType(t *testing.T) {
+	web := httptest.NewServer(apiserver.New(kinds()...))
+	defer web.Close()
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/default/configmaps":   "200 application/json",
+		"/api/v1/namespaces/default/configmaps/a": "404 application/json",
+	} {
+		response, err := http.Get(web.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if got := fmt.Sprint(response.StatusCode, " ", response.Header.Get("Content-Type")); got != want {
+			t.Errorf("GET %s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// A clean end would tell the client that the watch has timed out.
+func TestABrokenWatchBreaksItsConnection(t *testing.T) {
+	s := apiserver.New(kinds()...)
+	web := httptest.NewServer(s)
+	defer web.Close()
+	response, err := http.Get(web.URL + "/api/v1/configmaps?watch=true&resourceVersion=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	s.BreakWatches("Go-http-client", "", errReset)
+	if _, err := io.ReadAll(response.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the watch ends with the error %v", err)
 	}
 }
 
