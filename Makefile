@@ -20,7 +20,7 @@ TOOL := go tool -modfile=hack/tools/tools.mod
 export CLUSTER_DIR ?= .cluster
 
 .PHONY: play
-play: simulated bin/foo-controller bin/play ## the controller on a simulated API server, seconds once built
+play: simulated bin/play ## the controller on a simulated API server, seconds once built
 	@hack/play.sh
 
 .PHONY: simulated
@@ -207,7 +207,7 @@ clean: #- remove bin/
 .PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
-bin/play: #- the simulated API server with Foos
+bin/play: #- the simulated API server with Foos, and bin/foo-controller
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image

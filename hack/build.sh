@@ -17,15 +17,17 @@ export GOGC=${GOGC:-400}
 # figures count until 400 packages are compiled.
 readonly package_ms=$((240 / cores)) link_s=15 known=400
 
-# describe sets the directory of the module, the flags and the file of a binary. Without -buildvcs=false the binary would
-# contain the commit, and each commit would link it again.
+# describe sets the directory of the module, the packages, the flags and the file of a binary. Without -buildvcs=false
+# the binary would contain the commit, and each commit would link it again.
 describe() { # NAME
-	dir=. output=$root/bin/$1 flags=(-buildvcs=false) race=()
+	dir=. packages=(.) output=$root/bin/$1 flags=(-buildvcs=false) race=()
 	case $1 in
 	foo-controller) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	foo-controller-race) race=(-race) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
-	play) dir=pkg/sim/play ;;
+	play) # And the controller that it is for: both are linked at once.
+		packages=(. ./pkg/sim/play) output=$root/bin/ flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}")
+		;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
 	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
@@ -38,7 +40,7 @@ describe() { # NAME
 download() {
 	local line count=0 last=0
 	SECONDS=0
-	go list -C "$dir" -deps -f '{{if and .DepOnly .Stale}}{{.ImportPath}}{{end}}' "${race[@]}" . 2> >(
+	go list -C "$dir" -deps -f '{{if and .DepOnly .Stale}}{{.ImportPath}}{{end}}' "${race[@]}" "${packages[@]}" 2> >(
 		while IFS= read -r line; do
 			[[ $line == "go: downloading "* ]] || { printf '%s\n' "$line" >&2 && continue; }
 			count=$((count + 1))
@@ -83,7 +85,7 @@ for name in "$@"; do
 		SECONDS=0
 		((total < 50)) || echo "Building bin/$name: $total packages have to be compiled," \
 			"$(minutes $((total * package_ms / 1000 + link_s))) where $cores cores have nothing else to do."
-		go build -C "$dir" -v "${race[@]}" "${flags[@]}" -o "$output" . 2>&1 | progress "$total"
+		go build -C "$dir" -v "${race[@]}" "${flags[@]}" -o "$output" "${packages[@]}" 2>&1 | progress "$total"
 		((total < 50)) || echo "  built after $SECONDS s"
 	)
 done

@@ -118,6 +118,17 @@ var faults = []fault{
 			delete(metadata, "remainingItemCount")
 		}
 	}},
+	{name: "describes the columns of a table in other words", object: func(body map[string]any) {
+		if columns, ok := body["columnDefinitions"].([]any); ok {
+			columns[0].(map[string]any)["description"] = "Another text"
+		}
+	}},
+	{name: "leaves the rows of a table without their objects", object: func(body map[string]any) {
+		rows, _ := body["rows"].([]any)
+		for _, row := range rows {
+			row.(map[string]any)["object"] = nil
+		}
+	}},
 	{name: "loses an event", event: func(n int, _ map[string]any) bool { return n != 2 }},
 	{name: "reports every event as a modification", event: func(_ int, event map[string]any) bool {
 		if event["type"] == "ADDED" {
