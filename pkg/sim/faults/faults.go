@@ -188,7 +188,7 @@ func (s Schedule) String() string {
 }
 
 // Random returns the schedule of a seed. One request in four fails, on average, until 20 have; one event in twenty
-// breaks its watch, which is down for seconds, or in one of ten cases for minutes. In a dense schedule up to 60 requests
+// breaks its watch, which is down for seconds, or once in ten times for minutes. In a dense schedule up to 60 requests
 // fail, one event in three breaks its watch, and one outage in three takes minutes. Only the first 240 requests, 400
 // events and 20 lists have faults. Some events are late by seconds, some lists are old, the API server restarts once,
 // and its clock may be wrong.
