@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"slices"
@@ -194,7 +195,9 @@ func (c *call) decodeError(err error, into runtime.Object, expected, kind schema
 	if invalid := c.wrongType(err, into); invalid != nil {
 		return invalid
 	}
-	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected.GroupVersion() {
+	var wrongType *json.UnmarshalTypeError // Of the metadata of an unstructured object, which is decoded first.
+	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected.GroupVersion() &&
+		!errors.As(err, &wrongType) {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the API version in the data (%s) does not match the expected API version (%s)",
 			kind.GroupVersion(), expected.GroupVersion()))

@@ -181,9 +181,14 @@ func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
 		}
 		got, obj, rev = &answer{revision: shown}, shown.Object, shown
 	}
-	_, isStatus := obj.(*metav1.Status)
+	if _, isStatus := obj.(*metav1.Status); isStatus {
+		if err := e.checkTable(); err != nil { // The object is deleted all the same.
+			return nil, err
+		}
+		return e.media.encode(got)
+	}
 	switch {
-	case e.as.Empty(), got.encoded != nil, isStatus:
+	case e.as.Empty(), got.encoded != nil:
 		return e.media.encode(got)
 	case e.as.Kind == partialListKind:
 		return nil, notList(kind, obj)

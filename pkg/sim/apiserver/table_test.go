@@ -20,7 +20,12 @@ import (
 // asTable makes a request for a table, and returns the code and the body of the response.
 func asTable(t *testing.T, s *apiserver.Server, path string) (int, io.ReadCloser) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://apiserver"+path, nil)
+	return sendForTable(t, s, http.MethodGet, path)
+}
+
+func sendForTable(t *testing.T, s *apiserver.Server, method, path string) (int, io.ReadCloser) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://apiserver"+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,4 +219,20 @@ func TestAColumnWithAWrongPathIsNoticed(t *testing.T) {
 	kind := widgetKind
 	kind.Columns = []apiserver.Column{{Name: "X", JSONPath: ".spec["}}
 	apiserver.New(kind)
+}
+
+func TestADeletionThatAsksForAWrongTableIsExecuted(t *testing.T) {
+	s := apiserver.New(kinds()...)
+	(&requester{t, s}).do(aConfigMap)
+	const path = "/api/v1/namespaces/default/configmaps/a"
+	for _, step := range []struct {
+		method string
+		want   int
+	}{{http.MethodDelete, http.StatusBadRequest}, {http.MethodGet, http.StatusNotFound}} {
+		code, body := sendForTable(t, s, step.method, path+"?includeObject=x")
+		body.Close()
+		if code != step.want {
+			t.Errorf("%s: %d, want %d", step.method, code, step.want)
+		}
+	}
 }

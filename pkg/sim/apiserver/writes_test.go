@@ -150,6 +150,12 @@ var writes = []struct {
 			`Go struct field ObjectMeta.labels of type string`,
 	},
 	{
+		name: "a label that is no string, in another version",
+		when: `POST gadgets {"apiVersion":"other/v9","kind":"Gadget","metadata":{"name":"g","labels":{"a":1}}}`,
+		want: `400 BadRequest: Gadget in version "v9" cannot be handled as a Gadget: json: cannot unmarshal number into ` +
+			`Go struct field ObjectMeta.labels of type string`,
+	},
+	{
 		name: "metadata that is no object", when: `POST gadgets {$gadget,"metadata":"g"}`,
 		want: `400 BadRequest: Gadget in version "v1" cannot be handled as a Gadget: json: cannot unmarshal string into ` +
 			`Go value of type v1.ObjectMeta`,
