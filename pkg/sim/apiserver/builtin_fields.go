@@ -12,6 +12,7 @@ import (
 
 // builtInFields are the Fields of the kinds that come with Kubernetes.
 var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Object) string{
+	corev1.SchemeGroupVersion.WithResource("events"): coreEvents().Fields,
 	corev1.SchemeGroupVersion.WithResource("namespaces"): {
 		"status.phase": selectable(func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
 	},

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"regexp"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,12 +13,13 @@ import (
 // KindOf returns the kind of a Go type that scheme knows. The scheme of the package kubernetes of client-go knows the
 // kinds of Kubernetes, that of generated clients knows others. KindOf panics if scheme does not know the type.
 //
-// The resource is the plural of the kind, as generated clients have it: ingresses for Ingress. The kind has a status
-// subresource if the type has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom
+// The resource is the plural of the kind: ingresses for Ingress. Set another one if yours is irregular: shelves for
+// Shelf. The kind has a status subresource if the type has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom
 // resource, set ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
 //
 // KindOf returns the same as Namespaces, ConfigMaps, Deployments, Leases and Events for these types. All other kinds
-// have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector.
+// have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector. But the
+// stringData of a Secret moves to its data. ReplicationControllers have no scale.
 func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	kinds, _, err := scheme.ObjectKinds(obj)
 	if err != nil {
@@ -31,6 +33,9 @@ func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	}
 	empty := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 	kind := Kind{Resource: resource, Kind: kinds[0].Kind, Object: empty, Status: section(empty, "Status").IsValid()}
+	if resource == corev1.SchemeGroupVersion.WithResource("secrets") {
+		kind.Default = moveStringData
+	}
 	if builtIn(kind) {
 		kind.ClusterScoped = clusterScoped[resource.GroupResource()]
 		if scalable[resource.GroupResource()] {
@@ -42,7 +47,19 @@ func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	return kind
 }
 
-// resourceOf returns the resource of a kind as generated clients have it. client-go guesses gatewaies and meshs.
+// moveStringData moves what a client has written as strings to the data of a Secret.
+func moveStringData(obj runtime.Object) {
+	secret := obj.(*corev1.Secret)
+	for key, value := range secret.StringData {
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		secret.Data[key] = []byte(value)
+	}
+	secret.StringData = nil
+}
+
+// resourceOf returns the resource of a kind as most clients have it. Package meta guesses gatewaies and meshs.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, singular := meta.UnsafeGuessKindToResource(kind)
 	switch {

@@ -84,6 +84,24 @@ func TestKindsOfGoTypes(t *testing.T) {
 	apiserver.KindOf(&Widget{}, scheme.Scheme)
 }
 
+func TestSecretsHaveTheirStringsAsData(t *testing.T) {
+	s := apiserver.New(apiserver.KindOf(&corev1.Secret{}, scheme.Scheme))
+	secret := &corev1.Secret{ObjectMeta: objectMeta("a"), StringData: map[string]string{"k": "v"}}
+	got, err := clientOf(s, "alice").CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
+	if err != nil || string(got.Data["k"]) != "v" || got.StringData != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestNodesAreCreatedWithTheirStatus(t *testing.T) {
+	s := apiserver.New(apiserver.KindOf(&corev1.Node{}, scheme.Scheme))
+	node := &corev1.Node{ObjectMeta: objectMeta("a"), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{}}}}
+	got, err := clientOf(s, "alice").CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	if err != nil || len(got.Status.Conditions) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestBuiltInKindsHaveGenerationsAsInACluster(t *testing.T) {
 	server := apiserver.New(apiserver.KindOf(&corev1.Service{}, scheme.Scheme),
 		apiserver.KindOf(&networkingv1.NetworkPolicy{}, scheme.Scheme))

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -34,5 +35,8 @@ func (f flushing) Write(p []byte) (int, error) {
 	if err != nil {
 		return n, err
 	}
-	return n, f.control.Flush()
+	if err := f.control.Flush(); !errors.Is(err, errors.ErrUnsupported) { // As with a writer that buffers everything.
+		return n, err
+	}
+	return n, nil
 }

@@ -77,7 +77,23 @@ func TestAnAnswerOverHTTPHasItsCodeAndItsType(t *testing.T) {
 	}
 }
 
-// A clean end would tell the client that the watch has timed out.
+func TestServingBehindAWriterThatCannotFlush(t *testing.T) {
+	s := apiserver.New(kinds()...)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	}))
+	defer web.Close()
+	response, err := http.Get(web.URL + "/api/v1/configmaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err != nil || len(body) == 0 {
+		t.Errorf("the answer is %q, with the error %v", body, err)
+	}
+}
+
+// After a clean end the client would think that the watch has timed out.
 func TestABrokenWatchBreaksItsConnection(t *testing.T) {
 	s := apiserver.New(kinds()...)
 	web := httptest.NewServer(s)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
@@ -195,6 +196,17 @@ func TestLoad(t *testing.T) {
 	if got.UID != "u" || got.Generation != 7 || got.ResourceVersion != "4" || got.Status.Phase != "" ||
 		old.ResourceVersion != "" {
 		t.Errorf("loaded %v", got)
+	}
+	gadget := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"ready": true}}}
+	gadget.SetGroupVersionKind(gadgets.GroupVersion().WithKind("Gadget"))
+	gadget.SetName("g")
+	if err := s.Load(gadget); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Version()
+	(&requester{t, s}).do(`MERGE gadgets/g/status {"status":{"ready":true}}`)
+	if s.Version() != before {
+		t.Error("the first write of a status that changes nothing is a change")
 	}
 	for _, wrong := range []runtime.Object{
 		&metav1.PartialObjectMetadata{}, // A kind that nobody knows.

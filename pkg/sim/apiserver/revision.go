@@ -107,7 +107,7 @@ func (s *Server) commit(r *resource, key string, have *Revision, obj runtime.Obj
 		return nil, err
 	}
 	rev.Version, rev.Time, rev.User, rev.Request = version, time.Now(), by.User, by.Number
-	rev.missingDefaults = have == nil && r.custom && r.Status && hasStatus(obj)
+	rev.missingDefaults = have == nil && by.Verb != "load" && r.custom && r.Status && hasStatus(obj)
 	s.version = version
 	if kind != watch.Modified {
 		r.order = nil

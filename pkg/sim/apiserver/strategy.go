@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	rules "k8s.io/apimachinery/pkg/api/validate/content"
@@ -98,7 +99,7 @@ func equalOutsideMetadata(a, b runtime.Object) bool {
 func (r *resource) prepareCreate(obj runtime.Object) {
 	if r.isNamespaces() {
 		prepareNamespace(obj)
-	} else if r.Status {
+	} else if r.Status && r.Resource != corev1.SchemeGroupVersion.WithResource("nodes") { // A kubelet creates its Node.
 		clearStatus(obj)
 	}
 	m := accessor(obj)

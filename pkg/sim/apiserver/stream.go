@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,8 @@ type stream struct {
 
 	closing sync.Once
 	closed  chan struct{}
-	reason  error // Of the end. It is set before closed is closed.
+	reason  error  // Why the watch ended. It is set before closed is closed.
+	cancel  func() // It ends the context of the interceptors.
 
 	// Only the reader uses the fields below.
 	watch       Watch
@@ -164,7 +166,7 @@ func (w *stream) Close() error {
 
 // end ends the watch with an error, unless it has ended.
 func (w *stream) end(err error) {
-	w.closing.Do(func() { w.reason = err; close(w.closed) })
+	w.closing.Do(func() { w.reason = err; close(w.closed); w.cancel() })
 }
 
 // wait blocks until there is an event, or the watch ends.
@@ -265,7 +267,7 @@ func (w *stream) sendNext() error {
 	w.server.mu.Unlock()
 	for _, f := range interceptors {
 		if err := f(&w.watch, event); err != nil {
-			return err
+			return cmp.Or(w.endError(), err)
 		}
 	}
 	if err := w.endError(); err != nil {

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,11 +53,14 @@ func (c *call) watch() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(c.request.Context())
+	request := *c.request
+	request.HTTP = request.HTTP.WithContext(ctx) // So that the end of the watch ends an interceptor that sleeps.
 	w := &stream{
-		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}),
+		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}), cancel: cancel,
 		accepts: accepts, bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
 		watch: Watch{
-			Request: c.request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
+			Request: &request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
 		},
 	}
 	w.begin(opts, from)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
@@ -330,4 +331,31 @@ func TestTraceOfEvents(t *testing.T) {
 			t.Errorf("trace written (-want +got):\n%s", diff)
 		}
 	})
+}
+
+func TestTheEndOfAWatchEndsAnInterceptorThatSleeps(t *testing.T) {
+	for name, end := range map[string]func(*apiserver.Server, watch.Interface){
+		"the client stops it":   func(_ *apiserver.Server, w watch.Interface) { w.Stop() },
+		"its connection breaks": func(s *apiserver.Server, _ watch.Interface) { s.BreakWatches("alice", "", errReset) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := apiserver.New(kinds()...)
+				s.InterceptEvents(func(w *apiserver.Watch, _ apiserver.Event) error { return w.Request.Sleep(time.Hour) })
+				w, err := clientOf(s, "alice").CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "2"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				(&requester{t, s}).do(aConfigMap)
+				synctest.Wait()
+				began := time.Now()
+				end(s, w)
+				for range w.ResultChan() { // The client may get an error.
+				}
+				if waited := time.Since(began); waited > 0 {
+					t.Errorf("the watch ends after %v", waited)
+				}
+			})
+		})
+	}
 }

@@ -141,21 +141,20 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusBadGateway, Resource: "configmaps", Nth: 1},
-			do:    func(c *cluster) { c.create("a") },
+			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusBadGateway, Resource: "configmaps", Nth: 1}, do: create,
 			want: []string{
 				"0.000s fault: request configmaps 1: refused with 502 Bad Gateway (create configmaps -n default)",
 				"0.000s user: create configmaps -n default: 502 InternalError: an error on the server (\"a fault\") " +
-					"has prevented the request from succeeding (create configmaps)",
-				"1.000s user: create configmaps -n default (a): 201, version 3", // client-go tries again.
+					"has prevented the request from succeeding (post configmaps)",
+				"0.000s user: create configmaps -n default (b): 201, version 3",
 			},
 		},
 		{
-			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusForbidden, Verb: "create", For: time.Second}, do: create,
+			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusConflict, Verb: "create", For: time.Second}, do: create,
 			want: []string{
-				"0.000s fault: for 1s, each create: refused with 403 Forbidden (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: 403 Forbidden: a fault (create configmaps)",
-				"0.000s user: create configmaps -n default: 403 Forbidden: a fault (create configmaps)",
+				"0.000s fault: for 1s, each create: refused with 409 Conflict (create configmaps -n default)",
+				"0.000s user: create configmaps -n default: 409 AlreadyExists: the server reported a conflict (post configmaps)",
+				"0.000s user: create configmaps -n default: 409 AlreadyExists: the server reported a conflict (post configmaps)",
 			},
 		},
 		{
@@ -225,7 +224,8 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			fault: faults.Fault{Kind: faults.Expired, Nth: 2, For: time.Second}, do: fromNow,
+			fault: faults.Fault{Kind: faults.Expired, Nth: 2, For: time.Second},
+			do:    func(c *cluster) { fromNow(c); c.watch(metav1.ListOptions{ResourceVersion: "2"}) }, // Of another informer.
 			want: []string{
 				"0.000s user: watch configmaps -n default: 200",
 				"0.100s user: create configmaps -n default (a): 201, version 3",
@@ -233,19 +233,25 @@ func TestFaults(t *testing.T) {
 				"0.200s user: create configmaps -n default (b): 201, version 4",
 				"0.200s fault: event 2: the watch breaks before it, and its version is too old after 1s (ADDED default/b)",
 				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
+				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
 			},
 		},
 		{
 			fault: faults.Fault{Kind: faults.Expired, Resource: "configmaps", For: time.Second},
 			do: func(c *cluster) {
 				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
-				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // No client would, without a list between.
+				c.list("")
+				c.watch(metav1.ListOptions{ResourceVersion: "2"})
 			},
 			want: []string{
 				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 1s",
 				"0.000s user: watch configmaps -n default: " + lost,
 				"1.000s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
 				"1.000s user: watch configmaps -n default: 200",
+				"1.000s user: configmaps: sent BOOKMARK, version 2",
+				"2.000s user: list configmaps -n default: 200, version 2",
+				"2.000s listed:",
+				"2.000s user: watch configmaps -n default: 200",
 			},
 		},
 		{
@@ -296,6 +302,20 @@ func TestFaults(t *testing.T) {
 				"2.000s user: configmaps: sent BOOKMARK, version 4",
 				"3.000s user: list configmaps -n default: 200, version 4",
 				"3.000s listed: a b",
+			},
+		},
+		{
+			fault: faults.Fault{Kind: faults.StaleList, Nth: 1, For: time.Second}, // Not of a list of just one version.
+			do: func(c *cluster) {
+				create(c)
+				opts := metav1.ListOptions{ResourceVersion: "3", ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+				_, _ = c.client.List(c.t.Context(), opts) // The trace has its version.
+			},
+			want: []string{
+				"0.000s user: create configmaps -n default (a): 201, version 3",
+				"0.000s user: create configmaps -n default (b): 201, version 4",
+				"0.000s fault: list 1: has the objects of 1s ago (list configmaps -n default)",
+				"0.000s user: list configmaps -n default: 200, version 3",
 			},
 		},
 		{

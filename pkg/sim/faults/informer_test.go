@@ -2,16 +2,21 @@ package faults_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
@@ -41,4 +46,49 @@ func TestAnInformerInABubbleRecoversAfterAnErrorOutside(t *testing.T) {
 			t.Errorf("after an hour, the cache has %d ConfigMaps\n%s", n, server.Trace())
 		}
 	})
+}
+
+// Their requests and events of one moment have no order but that of the seed.
+func TestASeedReplaysWithTwoInformersOfAResource(t *testing.T) {
+	play := func() (seen []string) {
+		synctest.Test(t, func(t *testing.T) {
+			server := apiserver.New(apiserver.ConfigMaps())
+			faults.Random(7, true).Inject(server, "controller")
+			client, began := kubernetes.NewForConfigOrDie(server.Config("controller")), time.Now()
+			var mu sync.Mutex
+			for _, selector := range []string{"app=a", "app in (a,b)"} {
+				factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(
+					func(opts *metav1.ListOptions) { opts.LabelSelector = selector }))
+				_, err := factory.Core().V1().ConfigMaps().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+					AddFunc: func(obj any) {
+						mu.Lock()
+						defer mu.Unlock()
+						seen = append(seen, fmt.Sprint(time.Since(began), selector, obj.(*corev1.ConfigMap).Name))
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				factory.StartWithContext(t.Context())
+				t.Cleanup(factory.Shutdown) // The context ends before.
+			}
+			user := kubernetes.NewForConfigOrDie(server.Config("user")).CoreV1().ConfigMaps("default")
+			for i := range 20 {
+				time.Sleep(time.Second)
+				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Labels: map[string]string{"app": "a"}}}
+				if _, err := user.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Minute)
+		})
+		slices.Sort(seen)
+		return seen
+	}
+	first := play()
+	for range 10 {
+		if diff := cmp.Diff(first, play()); diff != "" {
+			t.Fatalf("(-first +replay):\n%s", diff)
+		}
+	}
 }

@@ -40,7 +40,8 @@ type Injected struct {
 // An outage is what is wrong with the watches of a resource.
 type outage struct {
 	until   time.Time     // Nothing is watched or listed before.
-	expired bool          // The version of the next watch that continues is too old.
+	expires bool          // After it, no watch can continue from a version of before.
+	oldest  int64         // The version from which on a watch can continue.
 	stale   time.Duration // How old the next list is.
 }
 
@@ -59,7 +60,7 @@ func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
 		schedule: s, server: server, user: user, began: time.Now(), seen: make([]int, len(s.Faults)),
 		outages: map[string]*outage{"": {}},
 	}
-	server.Intercept(i.intercept) // First: the client of a watch that breaks comes back at once.
+	server.Intercept(i.intercept) // Before the watches break, because their clients come back at once.
 	server.InterceptEvents(i.interceptEvent)
 	for _, f := range s.Faults {
 		switch {
@@ -157,6 +158,11 @@ func (i *Injected) latency(r *apiserver.Request, what ...any) error {
 	return r.Sleep(time.Duration(i.schedule.source(what...).Int64N(int64(i.schedule.Latency))))
 }
 
+// selects returns what distinguishes two informers of one resource. The rest of a query has random timeouts.
+func selects(r *apiserver.Request) string {
+	return r.Query.Get("labelSelector") + "|" + r.Query.Get("fieldSelector") + "|" + r.HTTP.Header.Get("Accept")
+}
+
 // source returns random numbers that depend on the seed, the time, what is given, and nothing else. In a bubble of
 // testing/synctest they are the same in each run.
 func (s Schedule) source(what ...any) *rand.Rand {
@@ -166,7 +172,7 @@ func (s Schedule) source(what ...any) *rand.Rand {
 }
 
 func (i *Injected) intercept(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-	if err := i.latency(r, r.User, r, string(r.Body)); err != nil {
+	if err := i.latency(r, r.User, r, selects(r), string(r.Body)); err != nil {
 		return nil, err
 	}
 	if r.User != i.user {
@@ -212,9 +218,12 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 	case LostBefore:
 		return nil, errLost
 	case Refused:
-		const retryAfter = 1 // Second, which client-go waits after a 429.
+		retryAfter := 0 // Seconds, after which client-go sends the request again. The controller gets other errors.
+		if f.Code == http.StatusTooManyRequests {
+			retryAfter = 1
+		}
 		return r.Refuse(apierrors.NewGenericServerResponse(
-			f.Code, r.Verb, r.Resource.GroupResource(), r.Name, "a fault", retryAfter, false))
+			f.Code, r.HTTP.Method, r.Resource.GroupResource(), r.Name, "a fault", retryAfter, false))
 	}
 	answer, err := next()
 	switch {
@@ -243,7 +252,7 @@ func (i *Injected) watch(r *apiserver.Request, next apiserver.Next) (*http.Respo
 		i.makeStale(r, age)
 	}
 	if r.Verb == "watch" && i.schedule.Latency > 0 { // client-go chooses the duration at random.
-		seconds := 300 + i.schedule.source(r.User, r).IntN(300)
+		seconds := 300 + i.schedule.source(r.User, r, selects(r)).IntN(300)
 		r.Query.Set("timeoutSeconds", strconv.Itoa(seconds))
 	}
 	return next()
@@ -259,8 +268,13 @@ func (i *Injected) interrupted(r *apiserver.Request) error {
 	switch {
 	case time.Now().Before(o.until):
 		return errLost
-	case isResumed && (o.expired || version < i.oldest):
-		o.expired = false
+	case o.expires:
+		o.expires, o.oldest = false, i.server.Version()+1
+	}
+	if !isResumed { // A list. Its client continues from there, also if nothing has changed since the outage.
+		o.oldest = min(o.oldest, i.server.Version())
+	}
+	if isResumed && version < max(o.oldest, i.oldest) {
 		return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))
 	}
 	return nil
@@ -294,8 +308,8 @@ var noWatchList = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListO
 // makeStale makes a list return the objects of some time ago, if its client accepts them.
 func (i *Injected) makeStale(r *apiserver.Request, age time.Duration) {
 	asked := r.Query.Get("resourceVersion")
-	if asked == "" || r.Query.Get("continue") != "" {
-		return // The client wants the latest version, or more of another list.
+	if asked == "" || r.Query.Get("continue") != "" || r.Query.Get("resourceVersionMatch") == "Exact" {
+		return // The client wants the latest version, more of another list, or just this version.
 	}
 	version, then := i.server.Version(), time.Now().Add(-age)
 	for _, rev := range slices.Backward(i.server.History()) {
@@ -326,7 +340,7 @@ func (i *Injected) takeDown(resource string, f Fault) {
 	for of, o := range i.outages {
 		if resource == "" || resource == of {
 			o.until = later(o.until, time.Now().Add(f.For))
-			o.expired = o.expired || f.Kind == Expired
+			o.expires = o.expires || f.Kind == Expired
 		}
 	}
 	i.server.BreakWatches(i.user, resource, errLost)
@@ -346,7 +360,7 @@ func (i *Injected) interceptEvent(w *apiserver.Watch, e apiserver.Event) error {
 		return nil
 	}
 	resource := w.Resource.Resource
-	if err := i.latency(w.Request, resource, e.Version); err != nil {
+	if err := i.latency(w.Request, resource, w.Namespace, selects(w.Request), e.Version); err != nil {
 		return err
 	}
 	for _, f := range i.due(event, "watch", resource, describe(e)) {

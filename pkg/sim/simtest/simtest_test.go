@@ -2,8 +2,10 @@ package simtest
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -78,9 +80,30 @@ func TestAuthorize(t *testing.T) {
 	if _, err := bob.Create(t.Context(), configMap("a"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
+	discovery := clientOf(server, "alice").Discovery() // Everybody may.
+	if _, err := discovery.ServerPreferredResources(); err != nil {
+		t.Error(err)
+	}
 	if diff := cmp.Diff([]string{"get configmaps", "update deployments.apps/status"}, unused()); diff != "" {
 		t.Errorf("unused (-want +got):\n%s", diff)
 	}
+}
+
+func TestRunInformersWaitsForALateList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := apiserver.New(apiserver.ConfigMaps())
+		server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
+			if err := r.Sleep(time.Second); err != nil {
+				return nil, err
+			}
+			return next()
+		})
+		informer := informers.NewSharedInformerFactory(clientOf(server, "alice"), 0).Core().V1().ConfigMaps().Informer()
+		RunInformers(t, informer)
+		if !informer.HasSynced() {
+			t.Error("the cache is not filled")
+		}
+	})
 }
 
 func TestCachedReturnsWhatWasModified(t *testing.T) {
