@@ -135,6 +135,7 @@ type tally struct {
 	sequences  int
 	operations int
 	repeated   int
+	passing    []string // Differences that did not occur again.
 	byKind     map[string]int
 	byCode     map[string]int
 	byEvent    map[string]int
@@ -208,6 +209,14 @@ func (t *tally) countReplay() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.repeated++
+}
+
+// countPassing counts a difference that did not occur when its sequence was played again. A real server that is busy has
+// a cache that lags, and takes a write that changes nothing although its version is old.
+func (t *tally) countPassing(words string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.passing = append(t.passing, words)
 }
 
 func (t *tally) count(sequence []operation, r record) {
