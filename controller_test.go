@@ -1332,7 +1332,7 @@ func TestSimulate(t *testing.T) {
 	footest.ShowSchedule(t, newRunner, *seed, os.Stdout)
 }
 
-// Sixty requests fail in this schedule. The words of readable and wordsFor have a test of their own.
+// The faults of a dense schedule are shown. The words of readable and wordsFor have a test of their own.
 func TestASimulationShowsItsFaults(t *testing.T) {
 	var b strings.Builder
 	footest.ShowSchedule(t, newRunner, 1, &b)

@@ -102,7 +102,7 @@ func (r *trial) createFoo(namespace, name string) error {
 	return err
 }
 
-// startAt starts the contender. It serves profiles on address, unless that is 0: foo-controller also records its syncs.
+// startAt starts the contender. It serves profiles on address, unless that is 0. foo-controller then also records syncs.
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.kubeconfig, address)
 	if r.contender == ours {
@@ -153,7 +153,7 @@ func (r *trial) usage() (cpu, rss float64, err error) {
 	return stat.CPUTime() * 1000, float64(stat.ResidentMemory()) / (1 << 20), errors.Join(errProc, err)
 }
 
-// check returns an error if foo-controller would still write something for a Foo, or if there are too many Deployments.
+// check returns an error if foo-controller would still write something for a Foo, or if a Foo has not one Deployment.
 func (r *trial) check() error {
 	deployments, err := r.kube.AppsV1().Deployments("").List(r.ctx, metav1.ListOptions{LabelSelector: "app!=unrelated"})
 	foos, errFoos := r.samples.SamplecontrollerV1alpha1().Foos("").List(r.ctx, metav1.ListOptions{})

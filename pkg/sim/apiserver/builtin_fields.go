@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// builtInFields are the Fields of the kinds that come with Kubernetes.
+// builtInFields are the Fields of kinds that come with Kubernetes. The package comment has what is left out.
 var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Object) string{
 	corev1.SchemeGroupVersion.WithResource("events"): coreEvents().Fields,
 	corev1.SchemeGroupVersion.WithResource("namespaces"): {

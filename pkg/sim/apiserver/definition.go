@@ -39,7 +39,7 @@ type definedVersion struct {
 
 // FromCRD returns a kind from the YAML or JSON of its CustomResourceDefinition: its names, its scope, its subresources,
 // the columns of its tables and the fields of its selectors. It does not read the schema: package crd, a module of its
-// own, does. An empty version is the one that is stored.
+// own, does. An empty version is the one that is stored. It must be served, and crd must have no other object.
 //
 // Objects of the kind have any fields, unless Object is set to their Go type.
 func FromCRD(crd []byte, version string) (Kind, error) {

@@ -23,7 +23,11 @@
 // function that returns when its context ends. It watches the server, and acts by requests that can fail like others.
 //
 // A run in a bubble repeats exactly if each request has a moment of its own, and if clients choose nothing at random:
-// informers choose the timeouts of their watches, and backoffs their delays. A Latency of package faults does both.
+// informers choose the timeouts of their watches, and backoffs their delays. Package faults replaces both, and its
+// Latency gives each request a moment.
+//
+// A program with this package has only the first of the two utilruntime.ErrorHandlers: the other one sleeps by real
+// time.
 //
 // # What is simulated
 //
@@ -53,6 +57,8 @@
 //     pruning and types; Default, Validate and ValidateStatus do the rest. Of unstructured objects, only the metadata
 //     has types. A field of a Go type without omitempty is always present, even if no client has set it.
 //   - Defaults and validation of built-in kinds, except of Namespaces, ConfigMaps, Leases and Deployments.
+//   - Field selectors for status.podIPs of Pods, and for fields of ResourceSlices and ClusterTrustBundles.
+//   - Admit is not called for deletions; Review is.
 //   - Most of the inside of pod templates: defaults for probes and volumes, for instance, and most validation.
 //   - Other namespaces than "default" at the beginning. A test that needs kube-system creates it.
 //   - Small things: qualities (q=) in an Accept header, a negative timeoutSeconds, HEAD, which answers as for an

@@ -14,12 +14,13 @@ import (
 // kinds of Kubernetes, that of generated clients knows others. KindOf panics if scheme does not know the type.
 //
 // The resource is the plural of the kind: ingresses for Ingress. Set another one if yours is irregular: shelves for
-// Shelf. The kind has a status subresource if the type has a field Status. Built-in kinds have the scope that they have in a cluster; for a custom
-// resource, set ClusterScoped if its objects have no namespace. Set Scale if a custom resource has that.
+// Shelf. The kind has a status subresource if the type has a field Status. Built-in kinds have the scope that they have
+// in a cluster; for a custom resource, set ClusterScoped if its objects have no namespace. Set Scale if a custom
+// resource has that.
 //
 // KindOf returns the same as Namespaces, ConfigMaps, Deployments, Leases and Events for these types. All other kinds
-// have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector. But the
-// stringData of a Secret moves to its data. ReplicationControllers have no scale.
+// have no defaults and, except for the metadata, no validation: a Service gets no cluster IP, a Job no selector. But
+// the stringData of a Secret moves to its data. ReplicationControllers have no scale.
 func KindOf(obj runtime.Object, scheme *runtime.Scheme) Kind {
 	kinds, _, err := scheme.ObjectKinds(obj)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 // replaces objects with the same names. Uids, generations, timestamps and statuses do not change, and each object gets
 // the next resourceVersion. So a test can begin with objects that no client could create.
 //
-// Load returns an error if an object belongs to no registered Kind, or has no name, or no namespace although its kind
-// has them. The objects before it are stored. An object belongs to the Kind of its Go type, or else to an unstructured
-// one with its own kind and apiVersion.
+// Load returns an error if an object belongs to no registered Kind, or has no name, or has a namespace exactly if its
+// kind has none. The objects before it are stored. An object belongs to the Kind of its Go type, or else to an
+// unstructured one with its own kind and apiVersion.
 func (s *Server) Load(objects ...runtime.Object) error {
 	for _, obj := range objects {
 		r := s.kindOf(obj)

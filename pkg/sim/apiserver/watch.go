@@ -57,8 +57,8 @@ func (c *call) watch() (*answer, error) {
 	request := *c.request
 	request.HTTP = request.HTTP.WithContext(ctx) // So that the end of the watch ends an interceptor that sleeps.
 	w := &stream{
-		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}), cancel: cancel,
-		accepts: accepts, bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
+		server: c.server, kind: c.kind, selected: selected, ctx: c.request.Context(), closed: make(chan struct{}),
+		cancel: cancel, accepts: accepts, bookmarks: opts.AllowWatchBookmarks, sentVersion: from,
 		watch: Watch{
 			Request: &request, User: c.request.User, Resource: c.kind.Resource, Namespace: selected.namespace,
 		},

@@ -8,7 +8,9 @@
 //	injected := schedule.Inject(server, "my-controller")
 //
 // Everything that a schedule adds to a run depends on its seed and on what the clients send, and not on which of two
-// goroutines comes first. So a seed replays exactly if the rest of the test does, see [Schedule.Latency].
+// goroutines comes first, unless both send the same. So a seed replays exactly if the rest of the test does, see
+// [Schedule.Latency]. The backoffs of client-go are random, too: with this package in the program, they depend on the
+// time alone, see [Float64].
 package faults
 
 import (
@@ -28,12 +30,12 @@ const (
 	LostBefore Kind = "LostBefore"
 	// LostAfter: the API server executes the request, and its answer is lost.
 	LostAfter Kind = "LostAfter"
-	// Refused: the request is answered with the error Code.
+	// Refused: the request is answered with the error Code. client-go repeats a request after 429, and no other.
 	Refused Kind = "Refused"
 	// LateAnswer: the API server executes the request, and its answer comes For later. Events may overtake it.
 	LateAnswer Kind = "LateAnswer"
-	// Restart: the API server restarts before the request, which takes For. The user gets no answer meanwhile, and no
-	// events from before afterwards. Other users notice nothing.
+	// Restart: the API server restarts before the request, which takes For. The user gets no answer meanwhile, unless
+	// the answer was late already, and no events from before afterwards. Other users notice nothing.
 	Restart Kind = "Restart"
 	// ClockSkew: from the request on, the clock of the API server is For ahead or, if that is negative, behind.
 	ClockSkew Kind = "ClockSkew"
@@ -43,8 +45,8 @@ const (
 	// WatchBroken: the watch breaks before the event. For the duration For, its resource can be neither watched nor
 	// listed. Then the watch continues at its version.
 	WatchBroken Kind = "WatchBroken"
-	// Expired is WatchBroken, but the version of the watch is too old in the end. The client must list, and gets no
-	// events of what came and went meanwhile.
+	// Expired is WatchBroken, but in the end all older versions of the resource are too old. Clients must list, and get
+	// no events of what came and went meanwhile.
 	Expired Kind = "Expired"
 
 	// StaleList: the list has the objects of For ago, but none older than the version that the client asks for. A client
@@ -58,10 +60,11 @@ type Fault struct {
 	// Verb and Resource select the requests, events or lists that are counted. Without a Verb, these are all requests
 	// except lists and watches. A Resource may have a subresource: "deployments/status".
 	Verb, Resource string
-	// Nth is the number of the request, event or list of these at which the fault happens, from 1. Requests that an API
-	// server that is down does not get are counted only for Restart and ClockSkew. With 0 the fault begins at once: the
-	// watches of the resource break, or of all if there is none. Requests are lost or refused for the duration For, or for
-	// ever if that is 0, and all others are late or stale.
+	// Nth is the number of the request, event or list of these at which the fault happens, from 1. While the API server
+	// is down, requests count only for Restart and ClockSkew.
+	//
+	// With 0 the fault begins at once. The watches of the Resource break, or all if there is none. Requests are lost or
+	// refused for the duration For, or for ever if that is 0. Each answer or event is late, and each list is stale.
 	Nth int
 	// For is a duration. Its meaning depends on the Kind.
 	For time.Duration
@@ -171,9 +174,10 @@ func (f Fault) effect() string {
 // A Schedule has the faults of one run.
 type Schedule struct {
 	Seed int64
-	// Latency is the longest time that a request, its answer or an event takes without a fault. Each one takes a random
-	// part of it, which depends on the seed, the time, and what is sent. So two requests of the same moment are executed
-	// one after the other, in an order that the seed decides. Without it, nothing takes time.
+	// Latency is the longest time that a request, an event, or the answer to neither a list nor a watch takes without
+	// a fault. Each one takes a random part of it, which depends on the seed, the time, and what is sent. So two
+	// requests of the same moment are executed one after the other, in an order that the seed decides. Without it,
+	// nothing takes time.
 	Latency time.Duration
 	Faults  []Fault
 }
@@ -188,10 +192,10 @@ func (s Schedule) String() string {
 }
 
 // Random returns the schedule of a seed. One request in four fails, on average, until 20 have; one event in twenty
-// breaks its watch, which is down for seconds, or once in ten times for minutes. In a dense schedule up to 60 requests
-// fail, one event in three breaks its watch, and one outage in three takes minutes. Only the first 240 requests, 400
-// events and 20 lists have faults. Some events are late by seconds, some lists are old, the API server restarts once,
-// and its clock may be wrong.
+// breaks its watch, which is down for seconds, or once in ten times for up to three minutes. In a dense schedule up to
+// 60 requests fail, one event in three breaks its watch, and one outage in three takes up to three minutes. Only the
+// first 240 requests, 400 events and 20 lists have faults. Some events are late by seconds, some lists are old, the
+// API server restarts once, and its clock may be wrong.
 func Random(seed int64, dense bool) Schedule {
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	failures, breaks, minutes := 20, 20, 10

@@ -34,7 +34,7 @@ type Injected struct {
 	// down is when the API server has restarted, and oldest the version from which on it can continue a watch.
 	down    time.Time
 	oldest  int64
-	outages map[string]*outage // By resource. Those without one begin with that of "".
+	outages map[string]*outage // By resource. A new one is a copy of that of "", which all share.
 }
 
 // An outage is what is wrong with the watches of a resource.
@@ -49,7 +49,7 @@ var errLost = errors.New("read tcp 10.0.0.1:443: connection reset by peer")
 
 // Inject injects the faults into the requests and watches of a user from now on. The requests of all users get the
 // latency; answers and events only those of this user. The trace of the server has a line for each fault that happens.
-// Inject panics if a fault cannot happen.
+// Inject panics if a Kind is unknown, or lacks what it needs.
 func (s Schedule) Inject(server *apiserver.Server, user string) *Injected {
 	for _, f := range s.Faults {
 		if err := f.validate(); err != nil {

@@ -128,9 +128,6 @@ func (n *neighbourhood) editOften(d time.Duration, refused bool) {
 	edits := 0
 	stopped := n.goFor(d, interval, func() error {
 		edits++
-		if edits%2000 == 0 {
-			n.api.Compact() // The history would need much memory.
-		}
 		return n.editFoo(tenant, "web", fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+edits%9))
 	})
 	n.probeFor(d, 3*time.Second, atOnce)

@@ -17,9 +17,9 @@ import (
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-// This file removes from a schedule what would be different when its seed is played again: the order in which
-// goroutines run that wake up at one moment. The latency of the faults lets no two requests or events have the same
-// moment, see faults.Schedule.
+// This file removes from a schedule what would be different when its seed is played again: orders that goroutines of
+// one moment, or a map, decide. The latency of the faults lets no two requests or events have the same moment, see
+// faults.Schedule.
 
 // refuseSeries refuses the patches of events. client-go sends those that end a series in the order of a map, so they
 // would take the faults of a seed in any order.

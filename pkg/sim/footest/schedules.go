@@ -25,8 +25,8 @@ import (
 // SimulateSchedules runs schedules, and logs how many it ran per second.
 //
 // A schedule is a short simulation of three Foos that are edited ten times. Its seed decides which edits happen, and
-// which faults: see [faults.Random]. In every second schedule faults are dense, and edits come minutes later than those
-// of the others, in which the controller is restarted once. The checks at the end are the same as those of SimulateDay,
+// which faults: see [faults.Random]. In every second schedule faults are dense, and ten times as much time is between
+// edits. In the others, the controller is restarted once. The checks at the end are the same as those of SimulateDay,
 // except the number of writes, and ten minutes without changes.
 func SimulateSchedules(t *testing.T, newRunner NewRunner, schedules int) {
 	began := time.Now()
