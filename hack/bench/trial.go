@@ -102,7 +102,7 @@ func (r *trial) createFoo(namespace, name string) error {
 	return err
 }
 
-// startAt starts the contender. It serves profiles on address, unless that is 0. foo-controller then also records syncs.
+// startAt starts the contender. It serves profiles on address, unless that is 0: then foo-controller records no syncs.
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.kubeconfig, address)
 	if r.contender == ours {
