@@ -134,7 +134,7 @@ test: build bin/play bin/foo-controller-race ## the tests for each change, also 
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
 	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours|TestMemory|TestASync.*' . \
-		-foos 1000 -schedules 1000 -pairs 10000
+		-foos 1000 -schedules 500 -pairs 10000
 	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
 	@echo "3 of 4: the starter of make mine"
 	@$(call in,hack/mine/starter) ./...
