@@ -20,13 +20,14 @@ readonly package_ms=$((240 / cores)) link_s=15 known=400
 # describe sets the directory of the module, the packages, the flags and the file of a binary. Without -buildvcs=false
 # the binary would contain the commit, and each commit would link it again.
 describe() { # NAME
+	local version=(-ldflags "-X main.buildVersion=${VERSION:-unknown}")
 	dir=. packages=(.) output=$root/bin/$1 flags=(-buildvcs=false) race=()
 	case $1 in
-	foo-controller) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
-	foo-controller-race) race=(-race) flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}") ;;
+	foo-controller) flags+=("${version[@]}") ;;
+	foo-controller-race) race=(-race) flags+=("${version[@]}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
 	play) # And the controller that it is for: both are linked at once.
-		packages=(. ./pkg/sim/play) output=$root/bin/ flags+=(-ldflags "-X main.buildVersion=${VERSION:-unknown}")
+		packages=(. ./pkg/sim/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;

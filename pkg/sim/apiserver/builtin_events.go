@@ -13,7 +13,7 @@ import (
 func Events() Kind {
 	return Kind{
 		Resource: eventsv1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Object: &eventsv1.Event{},
-		ShortNames: []string{"ev"}, Fields: eventFields("regarding", "reportingController"),
+		ShortNames: []string{"ev"},
 	}
 }
 
@@ -21,12 +21,17 @@ func Events() Kind {
 func coreEvents() Kind {
 	kind := Events()
 	kind.Resource, kind.Object = corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{}
-	kind.Fields = eventFields("involvedObject", "reportingComponent")
-	kind.Fields["source"] = func(obj runtime.Object) string {
+	return kind
+}
+
+// coreEventFields returns the fields that a field selector for Events of v1 may use.
+func coreEventFields() map[string]func(obj runtime.Object) string {
+	fields := eventFields("involvedObject", "reportingComponent")
+	fields["source"] = func(obj runtime.Object) string {
 		e := coreEvent(obj)
 		return cmp.Or(e.Source.Component, e.ReportingController)
 	}
-	return kind
+	return fields
 }
 
 // eventFields returns the fields that a field selector for Events may use. object and controller are the names that

@@ -6,13 +6,15 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // builtInFields are the Fields of kinds that come with Kubernetes. The package comment has what is left out.
 var builtInFields = map[schema.GroupVersionResource]map[string]func(runtime.Object) string{
-	corev1.SchemeGroupVersion.WithResource("events"): coreEvents().Fields,
+	corev1.SchemeGroupVersion.WithResource("events"):   coreEventFields(),
+	eventsv1.SchemeGroupVersion.WithResource("events"): eventFields("regarding", "reportingController"),
 	corev1.SchemeGroupVersion.WithResource("namespaces"): {
 		"status.phase": selectable(func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
 	},

@@ -55,7 +55,8 @@ func FromCRD(crd []byte, version string) (Kind, error) {
 	return Kind{}, fmt.Errorf("the CustomResourceDefinition of a %s serves no version %q", d.Spec.Names.Kind, version)
 }
 
-func readDefinition(crd []byte) (found *definition, err error) {
+func readDefinition(crd []byte) (*definition, error) {
+	var found *definition
 	for documents := yaml.NewYAMLToJSONDecoder(bytes.NewReader(crd)); ; {
 		d := &definition{}
 		err := documents.Decode(d)

@@ -18,8 +18,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer response.Body.Close()
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
-	_ = http.NewResponseController(w).Flush() // The client of a watch waits for the header. Write returns the error.
-	if _, err := io.Copy(flushing{w, http.NewResponseController(w)}, response.Body); err != nil {
+	control := http.NewResponseController(w)
+	_ = control.Flush() // The client of a watch waits for the header. Write returns the error.
+	if _, err := io.Copy(flushing{w, control}, response.Body); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
