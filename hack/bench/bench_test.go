@@ -36,7 +36,7 @@ func TestRatiosAreBetweenRunsOfOneRound(t *testing.T) {
 }
 
 func TestWrongObjectsVoidARun(t *testing.T) {
-	r := &trial{ctx: t.Context(), clients: clients{samples: samplesfake.NewClientset()}}
+	r := &trial{ctx: t.Context(), clients: clients{samples: samplesfake.NewClientset()}, metrics: metrics{}}
 	foo := &v1alpha1.Foo{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "uid", ResourceVersion: "1", Generation: 1},
 		Spec:       v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"},

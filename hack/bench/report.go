@@ -62,9 +62,11 @@ func (b *bench) call(call string) string {
 	switch arguments := strings.Split(rest, "|"); name {
 	case "measured":
 		build, _ := debug.ReadBuildInfo()
+		cpus, _ := os.ReadFile("/proc/cpuinfo")
+		_, processor, _ := strings.Cut(regexp.MustCompile("model name\t: .*").FindString(string(cpus)), ": ")
 		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
 		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, %s; %s, "+
-			"%d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor(),
+			"%d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor,
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
 		return b.goal(arguments[0], arguments[1], arguments[2:]...)
@@ -119,10 +121,8 @@ func (b *bench) table(scenario string) string {
 }
 
 // plotted are the metrics of which there is a picture, in each scenario that measures them.
-var plotted = []string{
-	"seconds", "CPU, ms a Foo", "without Foos: live heap, MiB", "live heap, MiB",
-	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms",
-}
+var plotted = []string{"seconds", "CPU, ms a Foo", "without Foos: live heap, MiB", "live heap, MiB",
+	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms"}
 
 // plot returns a picture of horizontal bars: for each metric a group with a bar for each contender. The longest bar of
 // a group has the whole width. The picture has the colours of the reader's scheme.
@@ -150,12 +150,6 @@ func (b *bench) plot(scenario string) string {
 		}
 	}
 	return strings.NewReplacer("${title}", scenario, "${height}", strconv.Itoa(y+20), "${bars}", bars).Replace(picture)
-}
-
-// processor returns its name, if the kernel has one.
-func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo")
-	return strings.TrimPrefix(regexp.MustCompile("model name\t: .*").FindString(string(text)), "model name\t: ")
 }
 
 // A figure has a value for each round in which it was measured, in ascending order.

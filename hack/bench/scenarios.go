@@ -73,6 +73,7 @@ var scenarios = []scenario{
 
 func start(r *trial) error         { return r.startAt("0") }
 func startProfiled(r *trial) error { return r.startAt(profileAddress) }
+func untilQuiet(r *trial) error    { return r.untilReported(0) }
 
 // until waits until condition is true of the audit log.
 func (r *trial) until(what string, condition func() bool) error {
@@ -90,9 +91,6 @@ func (r *trial) untilReported(foos int) error {
 		return r.audit.reported >= foos && time.Since(r.lastWrite()) > quiet
 	})
 }
-
-// untilQuiet waits until the contender has had time to start, and sends no write.
-func untilQuiet(r *trial) error { return r.untilReported(0) }
 
 func (r *trial) lastWrite() time.Time {
 	if n := len(r.audit.writes); n > 0 {

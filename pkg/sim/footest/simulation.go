@@ -154,8 +154,8 @@ func (s *simulation) count(r *apiserver.Request, next apiserver.Next) (*http.Res
 	return answer, err
 }
 
-// checkEnd resumes all Foos, waits until the longest backoff is over, and checks the final state and all writes. Then
-// it checks that the controller writes nothing for the duration quiet.
+// checkEnd resumes all Foos, waits until the last fault and the longest backoff are over, and checks the final state
+// and all writes. Then it checks that the controller writes nothing for the duration quiet.
 func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 	for i := range u.foos {
 		if err := u.patchFoo(s.ctx, fooName(i), `{"paused":false}`); err != nil {
@@ -163,7 +163,7 @@ func (s *simulation) checkEnd(t *testing.T, u *users, quiet time.Duration) {
 		}
 		u.edits[resume]++
 	}
-	time.Sleep(15 * time.Minute)
+	time.Sleep(time.Hour) // Watches that break again and again for minutes take as long to send all events.
 	s.followAdvice(t, u)
 	for _, problem := range s.notConverged() {
 		t.Error(problem)
