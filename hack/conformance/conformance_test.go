@@ -187,7 +187,7 @@ func (t *tally) report(test *testing.T) {
 	for _, table := range []struct {
 		title  string
 		counts map[string]int
-	}{{"operations", t.byKind}, {"answers", t.byCode}, {"watches", t.byEvent}} {
+	}{{"operations", t.byKind}, {"answers", t.byCode}, {"media types", t.byMedia}, {"watches", t.byEvent}} {
 		var lines []string
 		for _, key := range slices.Sorted(maps.Keys(table.counts)) {
 			lines = append(lines, fmt.Sprintf("%7d %s", table.counts[key], key))

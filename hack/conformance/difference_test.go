@@ -127,6 +127,9 @@ func isBookmark(c comparison, l leaf) bool {
 
 func without(message, part string) string { return strings.Replace(message, part, "", 1) }
 
+// reducedKind finds the kinds of answers that do not have whole objects.
+var reducedKind = regexp.MustCompile("^(Table|PartialObjectMetadata.*)$")
+
 // A tally counts what was compared.
 type tally struct {
 	seed       uint64
@@ -138,6 +141,7 @@ type tally struct {
 	passing    []string // Differences that did not occur again.
 	byKind     map[string]int
 	byCode     map[string]int
+	byMedia    map[string]int
 	byEvent    map[string]int
 	accepted   map[string]int
 }
@@ -145,7 +149,8 @@ type tally struct {
 func newTally() *tally {
 	return &tally{
 		accept: accepted,
-		byKind: map[string]int{}, byCode: map[string]int{}, byEvent: map[string]int{}, accepted: map[string]int{},
+		byKind: map[string]int{}, byCode: map[string]int{}, byMedia: map[string]int{}, byEvent: map[string]int{},
+		accepted: map[string]int{},
 	}
 }
 
@@ -229,6 +234,7 @@ func (t *tally) count(sequence []operation, r record) {
 	}
 	for _, a := range r.answers[r.histories:][:len(sequence)] {
 		t.byCode[fmt.Sprintf("%d %s", a.code, text(a.body, "reason"))]++
+		t.byMedia[strings.TrimSpace(a.media+" "+reducedKind.FindString(text(a.body, "kind")))]++
 		for _, event := range a.events {
 			t.byEvent[text(event, "type")]++
 		}
