@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"mime"
 	"slices"
@@ -194,13 +193,6 @@ func (c *call) decodeError(err error, into runtime.Object, expected, kind schema
 	want := cmp.Or(expected.Kind, c.kind.gvk.Kind)
 	if invalid := c.wrongType(err, into); invalid != nil {
 		return invalid
-	}
-	var wrongType *json.UnmarshalTypeError // Of the metadata of an unstructured object, which is decoded first.
-	if c.kind.custom && want == c.kind.gvk.Kind && kind.Kind == want && kind.GroupVersion() != expected.GroupVersion() &&
-		!errors.As(err, &wrongType) {
-		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the API version in the data (%s) does not match the expected API version (%s)",
-			kind.GroupVersion(), expected.GroupVersion()))
 	}
 	if kind.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",

@@ -156,6 +156,12 @@ var writes = []struct {
 			`Go struct field ObjectMeta.labels of type string`,
 	},
 	{
+		name: "a time that is none, in another version",
+		when: `POST gadgets {"apiVersion":"other/v9","kind":"Gadget","metadata":{"name":"g","creationTimestamp":"x"}}`,
+		want: `400 BadRequest: Gadget in version "v9" cannot be handled as a Gadget: parsing time "x" as ` +
+			`"2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006"`,
+	},
+	{
 		name: "metadata that is no object", when: `POST gadgets {$gadget,"metadata":"g"}`,
 		want: `400 BadRequest: Gadget in version "v1" cannot be handled as a Gadget: json: cannot unmarshal string into ` +
 			`Go value of type v1.ObjectMeta`,
