@@ -81,9 +81,9 @@ func (b *bench) call(call string) string {
 // derive adds what the last 9,000 of 10,000 Foos and their Deployments have added to the heap, for each.
 func (b *bench) derive() {
 	const heap = "live heap, MiB"
-	for _, contender := range contenders {
-		if run := b.runs["unrelated/"+contender+"/1"]; run != nil {
-			small := b.runs["cold-1000-in-50/"+contender+"/1"]
+	for key, run := range b.runs {
+		if which, ok := strings.CutPrefix(key, "unrelated/"); ok {
+			small := b.runs["cold-1000-in-50/"+which]
 			run["live heap, KiB a Foo"] = (run[heap] - small[heap]) * 1024 / 9000
 		}
 	}
