@@ -65,8 +65,8 @@ func (b *bench) call(call string) string {
 		cpus, _ := os.ReadFile("/proc/cpuinfo")
 		_, processor, _ := strings.Cut(regexp.MustCompile("model name\t: .*").FindString(string(cpus)), ": ")
 		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
-		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, %s; %s, "+
-			"%d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor,
+		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds or more, %s; "+
+			"%s, %d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor,
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
 		return b.goal(arguments[0], arguments[1], arguments[2:]...)
@@ -157,7 +157,7 @@ type figure []float64
 
 // figure returns a metric, given as SCENARIO/CONTENDER/METRIC, divided by others of the same round, if any.
 func (b *bench) figure(metrics ...string) (values figure) {
-	for round := 1; round <= b.rounds; round++ {
+	for round := 1; round <= len(b.runs); round++ { // Some runs may have more rounds than others.
 		x := b.value(metrics[0], round)
 		for _, below := range metrics[1:] {
 			x /= b.value(below, round)

@@ -153,8 +153,8 @@ func (r *trial) usage() (cpu, rss float64, err error) {
 	return stat.CPUTime() * 1000, float64(stat.ResidentMemory()) / (1 << 20), errors.Join(errProc, err)
 }
 
-// check returns an error if foo-controller would still write something for a Foo, or if a Foo has not one Deployment. It
-// measures the list of both kinds at the same time, as each start of a controller must do it.
+// check returns an error if foo-controller would still write something for a Foo, or if a Foo has not one Deployment.
+// It measures a list of both kinds at the same time, which each start of a controller needs at least.
 func (r *trial) check() error {
 	listed, begun := make(chan error), time.Now()
 	var foos *v1alpha1.FooList

@@ -2,7 +2,7 @@
 // late, watches that break, lists that are stale, restarts of the API server, and its clock.
 //
 // A [Fault] is plain data, and so is a [Schedule], which has the faults of one run. [Random] makes a Schedule from a
-// seed. A test injects it before its controller starts:
+// seed. A test injects it before its controller starts, or later:
 //
 //	schedule := faults.Random(seed, true)
 //	injected := schedule.Inject(server, "my-controller")
@@ -15,9 +15,11 @@ package faults
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,7 +48,7 @@ const (
 	// listed. Then the watch continues at its version.
 	WatchBroken Kind = "WatchBroken"
 	// Expired is WatchBroken, but in the end all older versions of the resource are too old. Clients must list, and get
-	// no events of what came and went meanwhile.
+	// no events of what came and went meanwhile. The list of an informer is a watch that begins with all objects.
 	Expired Kind = "Expired"
 
 	// StaleList: the list has the objects of For ago, but none older than the version that the client asks for. A client
@@ -58,13 +60,14 @@ const (
 type Fault struct {
 	Kind Kind
 	// Verb and Resource select the requests, events or lists that are counted. Without a Verb, these are all requests
-	// except lists and watches. A Resource may have a subresource: "deployments/status".
+	// except lists and watches. Events have none. A Resource may have a subresource: "deployments/status".
 	Verb, Resource string
 	// Nth is the number of the request, event or list of these at which the fault happens, from 1. While the API server
 	// is down, requests count only for Restart and ClockSkew.
 	//
-	// With 0 the fault begins at once. The watches of the Resource break, or all if there is none. Requests are lost or
-	// refused for the duration For, or for ever if that is 0. Each answer or event is late, and each list is stale.
+	// With 0 the fault begins when it is injected. The watches of the Resource break, or all if there is none. Requests
+	// are lost or refused for the duration For, or for ever if that is 0. Each answer or event is late, and each list
+	// is stale.
 	Nth int
 	// For is a duration. Its meaning depends on the Kind.
 	For time.Duration
@@ -92,6 +95,8 @@ func (k Kind) subject() string {
 	return request
 }
 
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+
 // validate returns an error for a fault that cannot happen.
 func (f Fault) validate() error {
 	switch {
@@ -100,7 +105,9 @@ func (f Fault) validate() error {
 	case f.Nth < 0:
 		return fmt.Errorf("%s: Nth is negative", f)
 	case f.Kind == Refused && f.Code == 0:
-		return fmt.Errorf("%s: no Code", f)
+		return errors.New("a refusal has no Code")
+	case f.Verb != "" && !slices.Contains(verbs, f.Verb):
+		return fmt.Errorf("%s: unknown verb %q", f, f.Verb)
 	case f.Kind.subject() == event && f.Verb != "":
 		return fmt.Errorf("%s: a watch fault has no Verb", f)
 	}

@@ -495,6 +495,7 @@ func TestInjectPanicsForASchedule(t *testing.T) {
 	for name, fault := range map[string]faults.Fault{
 		"with an unknown kind":            {Kind: "Lost", Nth: 1},
 		"with a watch fault and its verb": {Kind: faults.WatchBroken, Verb: "watch", Nth: 1},
+		"with an unknown verb":            {Kind: faults.LostAfter, Verb: "crate", Nth: 1},
 		"with a refusal without a code":   {Kind: faults.Refused, Nth: 1},
 		"with a fault before the first":   {Kind: faults.LostBefore, Nth: -1},
 	} {
