@@ -95,6 +95,12 @@ func TestRename(t *testing.T) {
 		}
 	})
 
+	for image, outcome := range map[string]string{"nginx:1.28": "is good", neverReadyImage: "never becomes ready"} {
+		run("back, with the strategy Recreate and an image that "+outcome, func(t *testing.T, e *env) {
+			e.renameBack(t, image)
+		})
+	}
+
 	run("to the name of a foreign Deployment: the old Deployment stays", func(t *testing.T, e *env) {
 		e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "old", Replicas: new(int32(1))})
 		e.createReady(t, "other", v1alpha1.FooSpec{DeploymentName: "taken", Replicas: new(int32(1))})
@@ -227,6 +233,35 @@ func TestRename(t *testing.T) {
 				t.Error("the old Deployment was deleted")
 			}
 		})
+}
+
+// renameBack renames a Foo from a to b, which a quota permits only in part, and back to a with another image. As soon as
+// the Deployment controller has observed that image, it ends all pods of a, and until then it reports them as available.
+func (e *env) renameBack(t *testing.T, image string) {
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "a", Replicas: new(int32(3)), Image: "nginx:1.29"})
+	e.kubectl(t, "", "patch", "deployment/a", "-n", e.namespace, "-p",
+		`{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`)
+	e.quota(t, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")})
+	e.rename(t, "web", "b")
+	e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return foo.Status.AvailableReplicas == 2 })
+
+	lowest := e.sampleAvailable(t)
+	e.editFoo(t, "web", `{"spec":{"deploymentName":"a","image":"`+image+`"}}`)
+	if image == neverReadyImage {
+		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
+			return foo.Status.AvailableReplicas == 0 &&
+				strings.Contains(readyCondition(foo).Message, `Previous Deployment "b" keeps serving`)
+		})
+		e.settle(t)
+		if !e.hasDeployments(t, "a", "b") {
+			t.Error("the only Deployment that serves was deleted")
+		}
+		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
+	}
+	e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "a") })
+	if n := lowest(); n < 2 {
+		t.Errorf("%d replicas were available at one time, want 2 at all times", n)
+	}
 }
 
 // This test kills the controller at each request of a rename, and checks that another controller completes the rename.

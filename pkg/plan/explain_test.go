@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 				Foo: moving, Deployment: newDeployment(moving, available(0)), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
-				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas available, before a " +
+				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas of its current template available, before a " +
 					"previous one is deleted",
 			},
 		},

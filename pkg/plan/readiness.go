@@ -308,7 +308,11 @@ func (s *State) comingUp(reason, message string) *readiness {
 	if serving.Status.AvailableReplicas > 0 {
 		reason = v1alpha1.ReasonRenaming
 	}
-	return reconciling(reason, fmt.Sprintf("Moving to Deployment %q: %s", s.Deployment.Name, available(s.Deployment)), "")
+	dep, state := s.Deployment, available(s.Deployment)
+	if availableOfCurrentTemplate(dep) < dep.Status.AvailableReplicas {
+		state = progress(dep) // The available ones are about to end.
+	}
+	return reconciling(reason, fmt.Sprintf("Moving to Deployment %q: %s", dep.Name, state), "")
 }
 
 // progress returns how far a rollout is.

@@ -60,7 +60,7 @@ func largestBy(deps []*Observed, size func(*Observed) int32) *Observed {
 	return slices.MaxFunc(deps, func(a, b *Observed) int { return cmp.Compare(size(a), size(b)) })
 }
 
-// neededReplicas returns how many replicas of the Deployment must be available before the previous ones are deleted: as
+// neededReplicas returns how many replicas of the Deployment must serve before the previous ones are deleted: as
 // many as the Foo asks for, or as the largest previous one is set to if that is less, and at least one, unless none are
 // asked for. What previous ones have available does not count: a pod that is not ready now may come back.
 func (s *State) neededReplicas() int32 {
@@ -76,15 +76,23 @@ func (s *State) neededReplicas() int32 {
 }
 
 // canReplace reports whether nobody can miss the previous Deployments: the Deployment is written for the current
-// generation, its status is up to date, and it has the needed replicas available. Nothing is inferred from conditions
-// about the past.
+// generation, its status is up to date, and it has the needed replicas available. Pods of an earlier template are not
+// counted: the Deployment controller is about to end them, all at once if the strategy permits it, and nobody knows
+// whether those of the current template ever become available. Nothing is inferred from conditions about the past.
 func (s *State) canReplace() bool {
 	dep := s.Deployment
 	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil || len(s.previous()) == 0 {
 		return false
 	}
 	isCurrent := dep.WrittenFor == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
-	return isCurrent && dep.Status.AvailableReplicas >= s.neededReplicas()
+	return isCurrent && availableOfCurrentTemplate(dep) >= s.neededReplicas()
+}
+
+// availableOfCurrentTemplate returns how many replicas of dep are surely available and of its current template: any
+// pod of an earlier one may be among those that are available.
+func availableOfCurrentTemplate(dep *Observed) int32 {
+	earlier := max(0, dep.Status.Replicas-dep.Status.UpdatedReplicas)
+	return max(0, dep.Status.AvailableReplicas-earlier)
 }
 
 // describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message

@@ -343,7 +343,7 @@ func TestWhenAPreviousDeploymentIsDeleted(t *testing.T) {
 
 // What else keeps a previous Deployment, or does not keep it, when the numbers are as they should be.
 func TestWhatKeepsAPreviousDeployment(t *testing.T) {
-	foo, unset := renamed(), renamed(unsetReplicas)
+	foo, unset, none := renamed(), renamed(unsetReplicas), renamed(withReplicas(0))
 	old := func(with ...deploymentOption) []*appsv1.Deployment { return all(earlier(foo, "web-1", with...)) }
 	of := func(with ...deploymentOption) *appsv1.Deployment { return newDeployment(foo, with...) }
 	web2 := func(with ...deploymentOption) *appsv1.Deployment { return earlier(foo, "web-2", with...) }
@@ -361,8 +361,20 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 		{name: "nothing", state: world{Deployment: of(), Previous: old()}, want: deleteOld},
 		{name: "foreign data", state: world{Deployment: of(foreignData), Previous: old(foreignData)}, want: deleteOld},
 		{
-			name:  "pods of an earlier template count",
-			state: world{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: deleteOld,
+			name:  "all available pods of the new one are of an earlier template",
+			state: world{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: "nothing",
+		},
+		{
+			name:  "one available pod of the new one is of an earlier template",
+			state: world{Deployment: of(rollout(4, 3, 3)), Previous: old()}, want: "nothing",
+		},
+		{
+			name:  "the new one has enough beside a pod of an earlier template",
+			state: world{Deployment: of(rollout(4, 3, 4)), Previous: old()}, want: deleteOld,
+		},
+		{
+			name:  "the Foo asks for none, and a pod of an earlier template has not ended",
+			state: world{Foo: none, Deployment: newDeployment(none, rollout(1, 0, 0)), Previous: old()}, want: deleteOld,
 		},
 		{
 			name:  "some pods of the new one are refused, and it has enough",

@@ -111,8 +111,8 @@ func (s *State) whyDeleteReplaced([]*Step) string {
 	case len(previous) == 0:
 		return "no other Deployment was made for the Foo"
 	case !s.canReplace():
-		return fmt.Sprintf("Deployment %s must be up to date, with %d replicas available, before a previous one is deleted",
-			s.Deployment.Name, s.neededReplicas())
+		return fmt.Sprintf("Deployment %s must be up to date, with %d replicas of its current template available, before a "+
+			"previous one is deleted", s.Deployment.Name, s.neededReplicas())
 	default:
 		return fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
 			s.Deployment.Name, len(previous))

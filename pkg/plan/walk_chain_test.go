@@ -93,7 +93,7 @@ func (server *walkServer) progress(w *walkWorld) bool {
 			continue
 		}
 		dep := have.DeepCopy()
-		walkRollout(*dep.Spec.Replicas)(dep)
+		walkRollOut(dep)
 		dep.ResourceVersion = server.version()
 		server.store(dep)
 		changed = true

@@ -191,8 +191,8 @@ func deletesWhatNobodyMisses(c *walkTalk, step *Step) bool {
 }
 
 // nobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at the
-// current generation and observed, must have at least one replica available, and at least as many as the smaller of two
-// numbers: what the Foo asks for, and what the previous one is set to; of several the one that is set to most counts. A
+// current generation and observed, must have at least one available pod of its current template, since those of earlier
+// ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what the previous one is set to; of several the one that is set to most counts. A
 // Foo without a number asks for what the previous one is set to. Nothing is needed for a Foo that asks for none.
 func (server *walkServer) nobodyMissesPrevious() bool {
 	foo := server.foo
@@ -209,7 +209,7 @@ func (server *walkServer) nobodyMissesPrevious() bool {
 	}
 	isCurrent := dep.Labels[v1alpha1.LabelFooGeneration] == strconv.FormatInt(foo.Generation, 10) &&
 		dep.Status.ObservedGeneration >= dep.Generation
-	available := dep.Status.AvailableReplicas
+	available, _ := walkPods(dep)
 	return walkControls(foo, dep) && dep.DeletionTimestamp == nil && isCurrent &&
 		(asked == 0 || available >= 1 && available >= min(asked, set))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,11 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// This file has the worlds of the walk: the product of five lists. An option of such a list changes one part of a plain
+// This file has the worlds of the walk: the product of six lists. An option of such a list changes one part of a plain
 // world. The objects of a world are shared by all conversations in it, and nobody changes them.
 
 // walkStart is when every first sync begins.
@@ -80,6 +82,14 @@ func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
 	}
 	return next
 }
+
+// Options that others depend on.
+const (
+	walkAsWanted    = "as wanted"
+	walkOlder       = "older label"
+	walkServing     = "a serving one"
+	walkUndeletable = "an undeletable one"
+)
 
 const (
 	walkName   = "web-3"                // The Deployment that the Foo names.
@@ -189,13 +199,87 @@ func walkPrevious(foo *v1alpha1.Foo, name string, changes ...func(*appsv1.Deploy
 // walkRollout sets how many replicas are updated and available.
 func walkRollout(replicas int32) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) {
-		dep.Status.ObservedGeneration = dep.Generation
-		dep.Status.Replicas, dep.Status.UpdatedReplicas, dep.Status.AvailableReplicas = replicas, replicas, replicas
+		walkRun(dep, replicas, 0)
+		walkObserve(dep)
 	}
 }
 
 func walkAvailable(n int32) func(*appsv1.Deployment) {
-	return func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = n }
+	return func(dep *appsv1.Deployment) {
+		walkRun(dep, n, 0)
+		dep.Status.AvailableReplicas = n
+	}
+}
+
+const walkEarlierImage = "nginx:earlier"
+
+// walkRun sets the available pods of dep: how many are of its current template, and how many of an earlier one. The
+// controller cannot see them, only the numbers of the status. They are in annotations, by their image.
+func walkRun(dep *appsv1.Deployment, current, earlier int32) {
+	dep.Annotations = map[string]string{
+		imageOf(dep): strconv.Itoa(int(current)), walkEarlierImage: strconv.Itoa(int(earlier)),
+	}
+}
+
+// walkPods returns the available pods of dep: those of its current template, and those of earlier ones.
+func walkPods(dep *appsv1.Deployment) (current, earlier int32) {
+	for image, count := range dep.Annotations {
+		n, err := strconv.ParseInt(count, 10, 32)
+		switch {
+		case err != nil:
+			panic(err)
+		case image == imageOf(dep):
+			current += int32(n)
+		default:
+			earlier += int32(n)
+		}
+	}
+	return current, earlier
+}
+
+// walkObserve is the Deployment controller writing the status.
+func walkObserve(dep *appsv1.Deployment) {
+	current, earlier := walkPods(dep)
+	dep.Status.ObservedGeneration, dep.Status.UpdatedReplicas = dep.Generation, current
+	dep.Status.Replicas, dep.Status.AvailableReplicas = current+earlier, current+earlier
+}
+
+// walkRollOut does one step of the Deployment controller.
+func walkRollOut(dep *appsv1.Deployment) {
+	wanted := *dep.Spec.Replicas
+	switch current, earlier := walkPods(dep); {
+	case earlier == 0, current >= wanted:
+		walkRun(dep, wanted, 0)
+	case dep.Status.ObservedGeneration < dep.Generation: // The pods of the earlier template are still there.
+	case walkEndsAllFirst(dep):
+		walkRun(dep, current, 0)
+	default:
+		walkRun(dep, wanted, earlier)
+	}
+	walkObserve(dep)
+}
+
+// walkEndsAllFirst reports whether the pods of an earlier template end before there are new ones.
+func walkEndsAllFirst(dep *appsv1.Deployment) bool {
+	strategy := &dep.Spec.Strategy
+	return strategy.Type == appsv1.RecreateDeploymentStrategyType || strategy.RollingUpdate != nil
+}
+
+func walkRecreate(dep *appsv1.Deployment) {
+	dep.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+}
+
+func walkAllUnavailable(dep *appsv1.Deployment) {
+	dep.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromString("100%"))}
+}
+
+// walkMixed gives dep pods of two templates, as the Deployment controller has just observed them.
+func walkMixed(current, earlier int32) func(*appsv1.Deployment) {
+	return func(dep *appsv1.Deployment) {
+		dep.Generation++
+		walkRun(dep, current, earlier)
+		walkObserve(dep)
+	}
 }
 
 func walkProgressing(value corev1.ConditionStatus, reason string) func(*appsv1.Deployment) {
@@ -228,18 +312,22 @@ func walkScaled(n int32) func(*appsv1.Deployment) {
 	}
 }
 
+// walkNewImage: somebody has changed the image, and the rollout of that is complete.
 func walkNewImage(dep *appsv1.Deployment) {
 	dep.Spec.Template.Spec.Containers = []corev1.Container{{Name: ContainerName, Image: "nginx:other"}}
+	walkRollout(*dep.Spec.Replicas)(dep)
 }
 
 func walkGeneration(label string) func(*appsv1.Deployment) {
 	return func(dep *appsv1.Deployment) { dep.Labels[v1alpha1.LabelFooGeneration] = label }
 }
 
-func walkUnlabelled(dep *appsv1.Deployment)   { dep.Labels = nil }
-func walkUnowned(dep *appsv1.Deployment)      { dep.OwnerReferences = nil }
-func walkTerminating(dep *appsv1.Deployment)  { dep.DeletionTimestamp = &metav1.Time{Time: walkStart} }
-func walkNotObserved(dep *appsv1.Deployment)  { dep.Status = appsv1.DeploymentStatus{} }
+func walkUnlabelled(dep *appsv1.Deployment)  { dep.Labels = nil }
+func walkUnowned(dep *appsv1.Deployment)     { dep.OwnerReferences = nil }
+func walkTerminating(dep *appsv1.Deployment) { dep.DeletionTimestamp = &metav1.Time{Time: walkStart} }
+func walkNotObserved(dep *appsv1.Deployment) {
+	dep.Annotations, dep.Status = nil, appsv1.DeploymentStatus{}
+}
 func walkWithoutUID(dep *appsv1.Deployment)   { dep.UID = "" }
 func walkUnversioned(dep *appsv1.Deployment)  { dep.ResourceVersion = "" }
 func walkUnblocked(dep *appsv1.Deployment)    { dep.OwnerReferences[0].BlockOwnerDeletion = nil }
@@ -264,7 +352,9 @@ func (option walkOption) and(change func(*walkWorld)) walkOption {
 }
 
 // walkLists are the independent parts of a world. The Foo comes first, as all others depend on it.
-var walkLists = [][]walkOption{walkFoos(), walkNamed(), walkEarlier(), walkOwnWrites(), walkLedgers()}
+var walkLists = [][]walkOption{
+	walkFoos(), walkNamed(), walkEarlier(), walkTemplates(), walkOwnWrites(), walkLedgers(),
+}
 
 // walkFoos: the Foo in the cache, and what the API server has instead.
 func walkFoos() []walkOption {
@@ -308,9 +398,11 @@ func walkNamed() []walkOption {
 	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	return []walkOption{
 		{name: "no Deployment", set: func(*walkWorld) {}},
-		named("as wanted"), named("scaled", walkScaled(9)), named("another image", walkNewImage),
+		named(walkAsWanted), named("scaled", walkScaled(9)), named("another image", walkNewImage),
 		named("no labels", walkUnlabelled), named("weak owner reference", walkUnblocked),
-		named("older label", walkGeneration("2")), named("newer label", walkGeneration("4"), walkScaled(9)),
+		named(walkOlder, walkGeneration("2")),
+		named("older label, another image", walkGeneration("2"), walkNewImage, walkRecreate), // Renamed back.
+		named("newer label", walkGeneration("4"), walkScaled(9)),
 		named("foreign", walkUnowned),
 		named("owner of another group", walkOtherGroup), named("owner gone", walkEarlierOwner),
 		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
@@ -350,9 +442,9 @@ func walkEarlier() []walkOption {
 		}}
 	}
 	options := []walkOption{
-		previous("no previous"), previous("a serving one", made("web-1")),
+		previous("no previous"), previous(walkServing, made("web-1")),
 		previous("a copy", made("web-1", walkCopied)), previous("a terminating one", made("web-1", walkTerminating)),
-		previous("an undeletable one", made("web-1")).and(func(w *walkWorld) { w.server.undeletable = true }),
+		previous(walkUndeletable, made("web-1")).and(func(w *walkWorld) { w.server.undeletable = true }),
 		previous("one with a newer label", made("web-1", walkGeneration("9"))),
 		previous("one without resourceVersion", made("web-1", walkUnversioned)),
 	}
@@ -377,6 +469,31 @@ func walkEarlier() []walkOption {
 		options = append(options, option)
 	}
 	return options
+}
+
+// walkTemplates: the pods of the Deployment of the name, while a previous one serves.
+func walkTemplates() []walkOption {
+	mixed := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
+		set := func(w *walkWorld) {
+			dep := w.cached.deployment.DeepCopy()
+			for _, change := range changes {
+				change(dep)
+			}
+			w.cached.deployment = dep
+			w.server.store(dep)
+		}
+		fits := func(w *walkWorld) bool {
+			named, earlier := w.options[1], w.options[2]
+			return (named == walkAsWanted || named == walkOlder) && (earlier == walkServing || earlier == walkUndeletable)
+		}
+		return walkOption{name: name, set: set, fits: fits}
+	}
+	return []walkOption{
+		{name: "one template", set: func(*walkWorld) {}},
+		mixed("pods of an earlier template, Recreate", walkRecreate, walkMixed(0, 3)),
+		mixed("pods of an earlier template, all may be unavailable", walkAllUnavailable, walkMixed(0, 3)),
+		mixed("pods of two templates", walkMixed(1, 3)),
+	}
 }
 
 // walkOwnWrites: writes of earlier syncs. The caches lack them longer than the controller waits.
