@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -339,15 +339,21 @@ func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Ans
 	case plan.UpdateStatus:
 		answer.Foo, answer.Err = foos.UpdateStatus(ctx, step.Foo, metav1.UpdateOptions{FieldManager: controllerName})
 	}
+	if answer.Err == nil && (answer.Foo != nil && answer.Foo.UID == "" || dep != nil && dep.UID == "") {
+		return plan.Answer{Err: errNoUID}
+	}
 	answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(dep)
 	answer.Owner = c.resolveOwner(answer.Deployment)
 	return answer
 }
 
+// errNoUID is the error of an answer that can be decoded and has no object, for example "{}".
+var errNoUID = errors.New("the answer has no uid, so it is not from the API server")
+
 // nilIfNotFound returns nil without an error if the object does not exist.
 func nilIfNotFound[T any](obj *T, err error) (*T, error) {
 	switch {
-	case apierrors.IsNotFound(err):
+	case plan.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -575,6 +575,32 @@ func (f *fixture) queued() string {
 }
 
 // A decision does not depend on where an object comes from: answers are trimmed like the objects in the caches.
+// A proxy may answer with code 200 and a document that can be decoded.
+func TestAnAnswerWithoutAUIDIsNotTakenForAnObject(t *testing.T) {
+	for request, cached := range map[string][]runtime.Object{
+		"create deployments web": objects(newFoo()),
+		"get foos web":           objects(newFoo(upToDate)),
+		"patch deployments web":  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
+		"update foos/status web": objects(newFoo(), newDeployment()),
+	} {
+		t.Run(request, func(t *testing.T) {
+			f := newFixture(t, cached, cached)
+			f.api.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
+				if describe(r) != request {
+					return next()
+				}
+				return &http.Response{
+					StatusCode: http.StatusOK, Request: r.HTTP, Body: io.NopCloser(strings.NewReader("{}")),
+					Header: http.Header{"Content-Type": {"application/json"}},
+				}, nil
+			})
+			if outcome := f.syncHandler(f.ctx, webKey); outcome.Kind != plan.Retry || !errors.Is(outcome.Err, errNoUID) {
+				t.Errorf("outcome = %+v, want a retry because of %q", outcome, errNoUID)
+			}
+		})
+	}
+}
+
 func TestAnswersAreTrimmed(t *testing.T) {
 	foo := newFoo(func(foo *v1alpha1.Foo) { foo.Labels = map[string]string{"team": "blue"} })
 	dep := newDeployment(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} })

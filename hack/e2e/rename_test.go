@@ -250,7 +250,7 @@ func (e *env) renameBack(t *testing.T, image string) {
 	if image == neverReadyImage {
 		e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool {
 			return foo.Status.AvailableReplicas == 0 &&
-				strings.Contains(readyCondition(foo).Message, `Previous Deployment "b" keeps serving`)
+				strings.Contains(readyCondition(foo).Message, `Previous Deployment "b"`)
 		})
 		e.settle(t)
 		if !e.hasDeployments(t, "a", "b") {
@@ -258,6 +258,7 @@ func (e *env) renameBack(t *testing.T, image string) {
 		}
 		e.editFoo(t, "web", `{"spec":{"image":"nginx:1.29"}}`)
 	}
+	e.kubectl(t, "", "delete", "quota", "--all", "-n", e.namespace) // The last pod of b may have taken the place of one of a.
 	e.waitForFoo(t, "web", func(foo *v1alpha1.Foo) bool { return isReady(foo) && e.hasDeployments(t, "a") })
 	if n := lowest(); n < 2 {
 		t.Errorf("%d replicas were available at one time, want 2 at all times", n)

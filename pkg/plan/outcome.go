@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,7 +123,17 @@ func reportOf(err error) ConditionError {
 
 // isConflict reports whether err means that the cache was behind when the write was made. The next sync sees more.
 func isConflict(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || anotherUID(err)
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || IsNotFound(err) || anotherUID(err)
+}
+
+// IsNotFound reports whether err is the API server's answer that something does not exist. A proxy, an ingress or a load
+// balancer may answer with a 404 of its own.
+func IsNotFound(err error) bool { return apierrors.IsNotFound(err) && !isOthersAnswer(err) }
+
+// isOthersAnswer reports whether err is an answer that does not have the form of the API server's: something else may
+// have answered in its place.
+func isOthersAnswer(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's: it takes the uid
@@ -138,17 +149,19 @@ func anotherUID(err error) bool {
 }
 
 // outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
-// answer, or one that means that something broke on the way.
+// answer, one that means that something broke on the way, or one that is not the API server's. A 429 is a refusal,
+// whoever sends it.
 func outcomeUnknown(err error) bool {
 	var status apierrors.APIStatus
-	return !errors.As(err, &status) || status.Status().Code >= 500
+	return !errors.As(err, &status) || status.Status().Code >= 500 ||
+		isOthersAnswer(err) && !apierrors.IsTooManyRequests(err)
 }
 
 // isGone reports whether err is the API server's answer that there is no Deployment of this name. An admission webhook
 // may answer 404 too, but does not name it.
 func isGone(err error, name string) bool {
 	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+	if !IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
 	return status.Status().Details.Name == name
@@ -173,6 +186,9 @@ func causeOf(err error) string {
 	}
 	message := ports.ReplaceAllString(strings.TrimRight(status.Status().Message, ". "), "")
 	switch {
+	case isOthersAnswer(err) && outcomeUnknown(err): // The message is client-go's, and names the API server.
+		cause = fmt.Sprintf("something between the controller and the API server answered with code %d", status.Status().Code)
+		message = ""
 	case apierrors.IsTooManyRequests(err):
 		cause = "the API server has too many requests"
 	case apierrors.IsConflict(err):

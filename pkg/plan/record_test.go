@@ -382,7 +382,7 @@ func withoutCondition(conditions []metav1.Condition, kind string) (rest []metav1
 // A webhook may deny with a 404. The Deployment is there, so the deletion was not done, and backs off.
 func TestADeletionThatIsNotFoundAgainAndAgainBacksOff(t *testing.T) {
 	denied := apierrors.NewGenericServerResponse(404, "delete", deployments, "", "admission webhook denied the request",
-		0, true)
+		0, false)
 	moved := renamed()
 	state := world{Foo: moved, Deployment: newDeployment(moved), Previous: all(earlier(moved, "web-1")), Now: now}
 	sent := 0

@@ -471,11 +471,12 @@ func (c *walkTalk) noteFailure(step *Step, err error) {
 	} else {
 		c.readFoo, c.readDeployment = false, false
 	}
+	isPage := apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 	switch status, answered := err.(apierrors.APIStatus); {
 	case err == walkNamespaceTerminating:
 		c.quiet = true
 	case isRead(step): // It is reported like a refusal of the write.
-	case !answered, status.Status().Code >= 500:
+	case !answered, status.Status().Code >= 500, isPage:
 		c.unknown, c.quiet = true, true
 	case step.Verb == DeleteDeployment && apierrors.IsNotFound(err):
 		return // It is gone.
@@ -483,7 +484,7 @@ func (c *walkTalk) noteFailure(step *Step, err error) {
 		c.quiet = true
 	}
 	message := ""
-	if status, answered := err.(apierrors.APIStatus); answered {
+	if status, answered := err.(apierrors.APIStatus); answered && !isPage {
 		message = status.Status().Message
 	}
 	c.dropFailures(op) // The last one counts.

@@ -300,6 +300,19 @@ func fooDeletedFirst() walkReply {
 	return after("the Foo is gone", func(server *walkServer, _ *Step) { server.foo = nil })
 }
 
+// pageOfAProxy: the answer is not the API server's. client-go adds the name of the request.
+func pageOfAProxy() walkReply {
+	return walkReply{"the 404 of a proxy", func(_ *walkServer, step *Step) Answer {
+		return Answer{Err: apierrors.NewGenericServerResponse(404, "", walkDeploymentResource, step.Name, "<html>", 0, true)}
+	}}
+}
+
+// deletionAnsweredByAPage: client-go takes any answer to a deletion with code 200 for a success, and does not read it. To
+// other requests, such a page is the same as no answer.
+func deletionAnsweredByAPage() walkReply {
+	return walkReply{"a page with code 200", func(*walkServer, *Step) Answer { return Answer{} }}
+}
+
 func namespaceTerminates() walkReply {
 	return walkReply{"namespace terminating", func(server *walkServer, _ *Step) Answer {
 		server.eventDue = true // The Foo will be deleted too.
@@ -312,11 +325,12 @@ var walkFailures = []walkReply{
 	failsWith("conflict", walkConflict), failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany),
 	failsWith("500, not done", walkServerError), doneBut("500, done", walkServerError),
 	failsWith("no answer, not done", errWalkNoAnswer), doneBut("no answer, done", errWalkNoAnswer),
+	pageOfAProxy(),
 }
 
 var walkReadFailures = []walkReply{
 	failsWith("forbidden", walkForbidden), failsWith("429", walkTooMany), failsWith("500", walkServerError),
-	failsWith("no answer", errWalkNoAnswer),
+	failsWith("no answer", errWalkNoAnswer), pageOfAProxy(),
 }
 
 // walkBad has, for each kind of request, every bad answer.
@@ -345,6 +359,7 @@ var walkBad = map[Verb][]walkReply{
 	DeleteDeployment: append([]walkReply{
 		afterDeployment("is changed", func(*appsv1.Deployment) {}),
 		after("the Deployment is gone", func(server *walkServer, step *Step) { server.remove(step.Name) }),
+		deletionAnsweredByAPage(),
 	}, walkFailures...),
 	UpdateStatus: append([]walkReply{
 		failsWith("invalid", walkInvalidSpec), failsWith("no status subresource", walkNoSubresource), statusDropped(),

@@ -15,7 +15,6 @@ package faults
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -34,6 +33,9 @@ const (
 	LostAfter Kind = "LostAfter"
 	// Refused: the request is answered with the error Code. client-go repeats a request after 429, and no other.
 	Refused Kind = "Refused"
+	// Page: a proxy before the API server answers the request with the status Code and an HTML page of its own. With 200,
+	// client-go takes that for the success of a deletion.
+	Page Kind = "Page"
 	// LateAnswer: the API server executes the request, and its answer comes For later. Events may overtake it.
 	LateAnswer Kind = "LateAnswer"
 	// Restart: the API server restarts before the request, which takes For. The user gets no answer meanwhile, unless
@@ -71,7 +73,7 @@ type Fault struct {
 	Nth int
 	// For is a duration. Its meaning depends on the Kind.
 	For time.Duration
-	// Code is the HTTP status of Refused.
+	// Code is the HTTP status of Refused and Page.
 	Code int
 }
 
@@ -104,8 +106,8 @@ func (f Fault) validate() error {
 		return fmt.Errorf("unknown kind %q", f.Kind)
 	case f.Nth < 0:
 		return fmt.Errorf("%s: Nth is negative", f)
-	case f.Kind == Refused && f.Code == 0:
-		return errors.New("a refusal has no Code")
+	case (f.Kind == Refused || f.Kind == Page) && f.Code == 0:
+		return fmt.Errorf("a fault of kind %s has no Code", f.Kind)
 	case f.Verb != "" && !slices.Contains(verbs, f.Verb):
 		return fmt.Errorf("%s: unknown verb %q", f, f.Verb)
 	case f.Kind.subject() == event && f.Verb != "":
@@ -127,7 +129,7 @@ func (f Fault) String() string {
 	switch f.Kind {
 	case Restart, ClockSkew, WatchBroken, Expired:
 		return f.atOnce()
-	case LostBefore, LostAfter, Refused:
+	case LostBefore, LostAfter, Refused, Page:
 		if f.For > 0 {
 			return fmt.Sprintf("for %s, each %s: %s", f.For, subject, f.effect())
 		}
@@ -157,6 +159,8 @@ func (f Fault) effect() string {
 		return "executed, but the answer is lost"
 	case Refused:
 		return fmt.Sprintf("refused with %d %s", f.Code, http.StatusText(f.Code))
+	case Page:
+		return fmt.Sprintf("answered by a proxy with a page, code %d", f.Code)
 	case LateAnswer:
 		return fmt.Sprintf("executed, but the answer comes %s later", d)
 	case Restart:
@@ -223,7 +227,7 @@ func Random(seed int64, dense bool) Schedule {
 	for nth := 1; nth <= requests && failures > 0; nth++ {
 		if random.IntN(4) == 0 {
 			failures--
-			s.Faults = append(s.Faults, failure(random.IntN(5), nth, upTo(3*time.Second)))
+			s.Faults = append(s.Faults, failure(random.IntN(7), nth, upTo(3*time.Second)))
 		}
 	}
 	for nth := 1; nth <= events; nth++ {
@@ -256,5 +260,7 @@ func failure(way, nth int, late time.Duration) Fault {
 		{Kind: Refused, Nth: nth, Code: http.StatusTooManyRequests},
 		{Kind: Refused, Nth: nth, Code: http.StatusInternalServerError},
 		{Kind: LateAnswer, Nth: nth, For: late},
+		{Kind: Page, Nth: nth, Code: http.StatusNotFound},
+		{Kind: Page, Nth: nth, Code: http.StatusOK},
 	}[way]
 }

@@ -158,6 +158,15 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
+			fault: faults.Fault{Kind: faults.Page, Code: http.StatusNotFound, Nth: 1},
+			do:    create,
+			want: []string{
+				"0.000s fault: request 1: answered by a proxy with a page, code 404 (create configmaps -n default)",
+				"0.000s user: create configmaps -n default: 404",
+				"0.000s user: create configmaps -n default (b): 201, version 3",
+			},
+		},
+		{
 			fault: faults.Fault{Kind: faults.LostAfter}, do: create,
 			want: []string{
 				"0.000s fault: each request: executed, but the answer is lost (create configmaps -n default)",
@@ -548,7 +557,8 @@ func TestRandomSchedules(t *testing.T) {
 				t.Errorf("%s is not in the schedule of the same seed", f)
 			}
 		}
-		failures := counts[faults.LostBefore] + counts[faults.LostAfter] + counts[faults.Refused] + counts[faults.LateAnswer]
+		failures := counts[faults.LostBefore] + counts[faults.LostAfter] + counts[faults.Refused] +
+			counts[faults.LateAnswer] + counts[faults.Page]
 		breaks := counts[faults.WatchBroken] + counts[faults.Expired]
 		others := min(counts[faults.LateEvent], counts[faults.StaleList], counts[faults.Restart])
 		if failures < test.failures || breaks < test.breaks || others == 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -142,7 +143,7 @@ func (f Fault) counts(verb string) bool {
 // isRepeated reports whether a fault that happens to each request, event or list still does.
 func (f Fault) isRepeated(since time.Duration) bool {
 	switch f.Kind {
-	case LostBefore, LostAfter, Refused:
+	case LostBefore, LostAfter, Refused, Page:
 		return f.For == 0 || since < f.For
 	case LateAnswer, LateEvent, StaleList:
 		return true
@@ -225,6 +226,9 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 		return r.Refuse(apierrors.NewGenericServerResponse(
 			f.Code, r.HTTP.Method, r.Resource.GroupResource(), r.Name, "a fault", retryAfter, false))
 	}
+	if f.Kind == Page {
+		return f.page(r), nil
+	}
 	answer, err := next()
 	switch {
 	case err != nil:
@@ -235,6 +239,15 @@ func (f Fault) happenTo(r *apiserver.Request, next apiserver.Next) (*http.Respon
 		return unlessLost(answer, r.Sleep(f.For))
 	}
 	return answer, nil
+}
+
+// page returns the answer of a proxy.
+func (f Fault) page(r *apiserver.Request) *http.Response {
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", f.Code, http.StatusText(f.Code)), StatusCode: f.Code,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r.HTTP,
+		Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(strings.NewReader("<html></html>")),
+	}
 }
 
 // watch answers a list or a watch.
