@@ -244,11 +244,11 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Retry},
 		},
 		{
-			name:    "a namespace that is being deleted ends the retries and logs nothing",
+			name:    "a namespace that is being deleted is tried again after a minute, and nothing is logged",
 			cached:  objects(newFoo()),
 			fails:   map[string]error{"create deployments web": namespaceTerminating()},
 			want:    []string{"create deployments web"},
-			outcome: plan.Outcome{Kind: plan.Terminal},
+			outcome: plan.WaitFor(plan.Backoff, time.Minute),
 		},
 		{
 			name:    "a patch that gets a conflict is tried again without a report",
@@ -860,7 +860,14 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		f.fill(f.api.Objects(fooResource))
 		f.queue.Add(webKey)
 		work("another one that failed", 1)
-		f.fails = map[string]error{"create deployments web": namespaceTerminating()}
+		foo := f.api.Objects(fooResource)[0].(*v1alpha1.Foo)
+		foo.Spec.DeploymentName = "Not A Name"
+		foos := f.samples.SamplecontrollerV1alpha1().Foos("default")
+		if _, err := foos.Update(f.ctx, foo, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.fill(f.api.Objects(fooResource))
+		work("one that reported", 1)
 		f.fill(f.api.Objects(fooResource))
 		work("one that is terminal", 0)
 		f.writes.Wrote(webKey, foosResource, newFoo())

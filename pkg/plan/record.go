@@ -49,7 +49,8 @@ func (s *State) recordWrite(step *Step, answer Answer) {
 		delete(s.Memory.Ledger, step.Op)
 		s.recordDone(step, answer)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.end = &Outcome{Kind: Terminal} // The Foo is about to be deleted too.
+		// The Foo is about to be deleted too. Or the namespace exists again, and this API server does not know that yet.
+		s.endEarly(Backoff, longestDelay)
 	default:
 		s.recordFailedWrite(step, err)
 	}
