@@ -23,6 +23,10 @@ import (
 // seriesTime is the time without an event after which client-go ends a series, with a last patch.
 const seriesTime = 6 * time.Minute
 
+// keptFor is the time after which client-go has given up an event: it sends 12 requests, which end after 10 s each,
+// with pauses of up to 12.5 s.
+const keptFor = 5 * time.Minute
+
 // Recorder is an events.EventRecorder that drops events beyond a limit, and counts its unsent ones. It may be used
 // concurrently.
 type Recorder struct {
@@ -65,8 +69,8 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, 
 	r.recorder.Eventf(ref, related, eventType, reason, action, note, args...)
 }
 
-// Flush waits until all recorded events are sent or refused, but not longer than timeout. An event that client-go
-// folds into a series counts as sent: client-go sends the number of them minutes later.
+// Flush waits until all events of the last five minutes are sent or refused, but not longer than timeout. An event that
+// client-go folds into a series counts as sent: client-go sends the number of them minutes later.
 func (r *Recorder) Flush(timeout time.Duration) {
 	allSent := func(context.Context) (bool, error) { return r.sink.allSent(), nil }
 	// The error is ignored: the process ends, and the remaining events are lost.
@@ -80,7 +84,7 @@ type series struct {
 }
 
 // A sink counts the events that are not sent yet. Of a series, client-go creates the first event, and sends the second
-// one as a patch. It folds those that follow.
+// one as a patch. It folds those that follow. It may also drop an event without any request.
 type sink struct {
 	events.EventSink
 
@@ -93,13 +97,23 @@ func newSink(to events.EventSink) *sink {
 	return &sink{EventSink: to, unsent: map[series]int{}, folding: map[series]bool{}}
 }
 
-// recorded counts an event, unless it is folded.
+// recorded counts an event, unless it is folded. It is forgotten when client-go has given it up. Newer events of the
+// series then are forgotten too: that costs only that Flush does not wait for them.
 func (s *sink) recorded(of series) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.folding[of] {
-		s.unsent[of]++
+	if s.folding[of] {
+		return
 	}
+	if s.unsent[of]++; s.unsent[of] == 1 {
+		time.AfterFunc(keptFor, func() { s.forget(of) })
+	}
+}
+
+func (s *sink) forget(of series) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unsent, of)
 }
 
 func (s *sink) allSent() bool {

@@ -126,7 +126,6 @@ func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 	}
 }
 
-// The goroutines of client-go's broadcaster never end, which a bubble does not allow. So the Recorder has none here.
 func TestFlushReturnsAsSoonAsNoEventIsPending(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -205,6 +204,29 @@ func TestSinkCountsEventsThatAreNotSentAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A webhook for events hangs, and client-go gives an event up after 12 requests. If the Recorder kept it, the memory
+// would grow until the webhook answers, and each stop from then on would take the whole timeout of Flush.
+func TestAnEventThatClientGoGivesUpIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder, client := newRecorder(t)
+		var requests int
+		client.PrependReactor("create", "events", func(ktest.Action) (bool, runtime.Object, error) {
+			time.Sleep(10 * time.Second) // The timeout of a request, in virtual time.
+			if requests++; recorder.sink.allSent() {
+				t.Errorf("the event is forgotten before the end of request %d", requests)
+			}
+			return true, nil, context.DeadlineExceeded
+		})
+		recorder.Eventf(pod("web"), nil, corev1.EventTypeWarning, "Stalled", "Sync", "")
+		time.Sleep(keptFor)
+		synctest.Wait()
+		if requests == 0 || !recorder.sink.allSent() {
+			t.Errorf("after %s and %d requests: pending: %v", keptFor, requests, recorder.sink.unsent)
+		}
+		time.Sleep(time.Hour) // A request now would be too late.
+	})
 }
 
 // client-go sends the first event and a patch for the second one. The others are folded into these two.
