@@ -209,13 +209,11 @@ func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcom
 		q.Workqueue.AddAfter(key, outcome.After)
 	case done, terminal:
 		q.Workqueue.Forget(key)
-	default:
-		panic(fmt.Sprintf("there is no outcome of a sync %q", outcome.Kind))
 	}
 }
 
-// syncSafely calls Sync and turns a panic into a failure: one object that the code cannot cope with must not end the
-// service for all others.
+// syncSafely calls Sync and turns a panic, and an outcome of no kind, into a failure: one object that the code cannot
+// cope with must not end the service for all others.
 func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome Outcome) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -224,5 +222,10 @@ func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome O
 			outcome.After = panicDelay
 		}
 	}()
-	return q.config.Sync(ctx, key)
+	outcome = q.config.Sync(ctx, key)
+	switch outcome.Kind {
+	case done, retry, wait, terminal:
+		return outcome
+	}
+	return Retry(fmt.Errorf("Sync returned an outcome of kind %q: use kit.Done, Retry, Wait or Terminal", outcome.Kind))
 }

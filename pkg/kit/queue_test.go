@@ -97,6 +97,7 @@ func TestAnOutcomeDecidesWhenTheKeyComesBack(t *testing.T) {
 			outcomes: []Outcome{Retry(errBoom), Wait(time.Second), Done()}, want: "5ms 1s never",
 		},
 		{name: "a failure with its own delay", outcomes: []Outcome{after(Retry(errBoom), 7*time.Second)}, want: "7s", failures: 1},
+		{name: "kinds that do not exist", outcomes: []Outcome{{}, {Kind: "Wait", After: time.Hour}}, want: "5ms 10ms", failures: 2},
 		{name: "a failure without a delay", outcomes: []Outcome{after(Retry(errBoom), 0)}, want: "0s", failures: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -323,17 +324,17 @@ func TestExpectedFailuresWithoutEndAreLogged(t *testing.T) {
 	})
 }
 
-func TestAnUnknownOutcomeIsAPanic(t *testing.T) {
-	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{Kind: "Retry"} },
-		func(t *testing.T, q *Queue) {
-			defer func() {
-				if recover() == nil {
-					t.Error("it is taken for another one")
-				}
-			}()
-			q.Add(web)
-			next(t, q)
-		})
+// A return path that was forgotten must not end the process for all other keys.
+func TestAnOutcomeWithoutAKindIsAFailure(t *testing.T) {
+	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{} }, func(t *testing.T, q *Queue) {
+		var got Outcome
+		q.OnSynced = func(_ cache.ObjectName, outcome Outcome) { got = outcome }
+		q.Add(web)
+		next(t, q)
+		if got.Kind != retry || !strings.Contains(fmt.Sprint(got.Err), "use kit.Done") {
+			t.Errorf("outcome %+v, want a retry whose error names what to use", got)
+		}
+	})
 }
 
 func TestIsConflict(t *testing.T) {
