@@ -6,6 +6,6 @@
 // all namespaces are in it.
 //
 // A Log is bounded, whatever users do: it has the last 1,000 syncs and the last 20 of each of the 1,000 objects that
-// were synced last, up to 4 MiB of them, and the causes of up to 40,000 syncs to come. A nil Log records nothing, and
-// costs nothing: a program without the endpoint has one.
+// were synced last, up to 4 MiB of them, and the causes of up to 40,000 syncs to come. Only syncs that are running may
+// need more. A nil Log records nothing, and costs nothing: a program without the endpoint has one.
 package syncs

@@ -171,6 +171,23 @@ func TestABusyNamespaceDoesNotDisplaceOthers(t *testing.T) {
 	}
 }
 
+// TestRunningSyncsDisplaceAllOthers: a namespace whose running syncs alone need more than the limit has nothing that can be
+// dropped. What has ended elsewhere is dropped instead.
+func TestRunningSyncsDisplaceAllOthers(t *testing.T) {
+	log := newLog()
+	log.Begin(cache.NewObjectName("quiet", "web"), "").End("done", false, 0, "", nil)
+	long := strings.Repeat("x", maxText)
+	for i := range 3 {
+		s := log.Begin(cache.NewObjectName("busy", fmt.Sprint("job-", i)), "")
+		for range maxRequests {
+			s.Sent(Request{Fields: slices.Repeat([]Field{{Path: long, Have: long, Want: long}}, maxFields)}, nil)
+		}
+	}
+	if state := all(log); len(state.Syncs) != 3 {
+		t.Errorf("%d syncs are kept, want the 3 that run", len(state.Syncs))
+	}
+}
+
 // TestMemoryIsBounded: whatever users write into objects, the Log needs 4 MiB, and keeps the newest syncs.
 func TestMemoryIsBounded(t *testing.T) {
 	heap := func() int64 {
