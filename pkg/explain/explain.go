@@ -77,7 +77,7 @@ func Foo(ctx context.Context, kube kubernetes.Interface, samples clientset.Inter
 	foo = plan.TrimFoo(foo)
 	report := newReport(foo)
 	if foo.DeletionTimestamp != nil {
-		report.Then = "done: the Foo is being deleted, and the garbage collector deletes its Deployments"
+		report.Then = "done: the Foo is being deleted, and the garbage collector deletes or orphans its Deployments"
 		report.NotReady = ""
 		return report, nil
 	}

@@ -219,13 +219,15 @@ func TestFoo(t *testing.T) {
 	}
 }
 
+// What happens to its Deployments depends on how it was deleted: kubectl delete has --cascade=orphan.
 func TestAFooThatIsBeingDeleted(t *testing.T) {
 	w := newWire(t, newFoo(deleting), newDeployment(newFoo()))
 	report, err := w.explain(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.WouldSend || !strings.Contains(report.Then, "is being deleted") {
+	const want = "done: the Foo is being deleted, and the garbage collector deletes or orphans its Deployments"
+	if report.WouldSend || report.Then != want {
 		t.Errorf("would send: %t, then %q", report.WouldSend, report.Then)
 	}
 }
