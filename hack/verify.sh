@@ -78,6 +78,21 @@ lint() {
 			-exclude pkg/generated/... -exclude pkg/sim/... . ./pkg/...
 }
 
+# commits: each commit since the one in .ci/base has a subject of at most 72 characters, without a semicolon, and a body.
+# Merges are left out.
+commits() {
+	local base commit subject bad=0
+	base=$(<.ci/base)
+	git cat-file -e "$base^{commit}" 2>/dev/null || { echo "commits: skipped: this clone lacks ${base:0:9}" && return; }
+	for commit in $(git rev-list --abbrev-commit --no-merges "$base..HEAD"); do
+		subject=$(git log -1 --format=%s "$commit")
+		((${#subject} <= 72)) || { echo "commit $commit: its subject has ${#subject} characters, limit 72" >&2 && bad=1; }
+		[[ $subject != *";"* ]] || { echo "commit $commit: its subject has a semicolon: make it two commits" >&2 && bad=1; }
+		[[ $(git log -1 --format=%b "$commit") ]] || { echo "commit $commit: it has no body that says why" >&2 && bad=1; }
+	done
+	return $bad
+}
+
 check "generated code" generated
 check format format
 check vet vet
@@ -88,6 +103,7 @@ check versions hack/versions.sh
 check "root files" root_files
 check scripts scripts
 check lint lint
+check commits commits
 
 if ((${#failed[@]})); then
 	printf 'verify: failed: %s\n' "${failed[*]}" >&2
