@@ -106,9 +106,10 @@ func endOf(outcome plan.Outcome) string {
 // Print writes r in the given format. Characters of users' texts that could control a terminal are escaped.
 func (r *Report) Print(w io.Writer, format Format) error {
 	p := &printer{}
-	if format == JSON {
+	switch format {
+	case JSON:
 		p.json("", r)
-	} else {
+	default:
 		r.text(p)
 	}
 	if p.err != nil {

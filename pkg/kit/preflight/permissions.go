@@ -36,11 +36,11 @@ func (p Permission) canI(user string) string {
 	if p.Subresource != "" {
 		command = append(command, "--subresource="+p.Subresource)
 	}
+	namespace := "--namespace=" + p.Namespace
 	if p.Namespace == "" {
-		command = append(command, "--all-namespaces")
-	} else {
-		command = append(command, "--namespace="+p.Namespace)
+		namespace = "--all-namespaces"
 	}
+	command = append(command, namespace)
 	if user != "" {
 		command = append(command, "--as="+user)
 	}
