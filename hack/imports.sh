@@ -4,9 +4,9 @@
 #   main.go -> controller.go -> pkg/explain -> pkg/plan -> pkg/apis
 #              controller.go -> pkg/report -> pkg/apis
 #
-# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan its pure packages. The packages
-# of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do not import each
-# other. Only the root of the kit joins them.
+# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its conditions. The
+# packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do not import
+# each other. Only the root of the kit joins them.
 # pkg/sim is for tests, and so the program does not contain it; the simulated API server in it is for tests of any
 # controller. pkg/plan decides and does nothing else, so it must not import a client, a clock or a logger.
 set -o errexit -o nounset -o pipefail
@@ -32,7 +32,7 @@ while read -r package import; do
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
-	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/drift | /pkg/plan:/pkg/kit/conditions) ;;
+	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/conditions) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;
 	/pkg/explain:/pkg/apis/* | /pkg/explain:/pkg/generated/* | /pkg/explain:/pkg/plan | /pkg/explain:/pkg/kit/*) ;;
 	/pkg/explain:*) complain "$from imports $to: it only reads, and asks the plan" ;;
