@@ -1,4 +1,4 @@
-// Command be-told prints the containers of each new ReplicaSet as soon as it exists. It is step 2 of the tutorial: an
+// Command informer prints the containers of each new ReplicaSet as soon as it exists. It is step 2 of the tutorial: an
 // informer in place of a loop.
 package main
 
