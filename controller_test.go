@@ -121,9 +121,9 @@ func TestSync(t *testing.T) {
 			outcome: plan.Outcome{Kind: plan.Done},
 		},
 		{
-			name:    "drift is corrected by one patch",
+			name:    "drift is corrected by one patch, after a live read of the Foo",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
-			want:    []string{"patch deployments web", "update foos/status web"},
+			want:    []string{"get foos web", "patch deployments web", "update foos/status web"},
 			ready:   "False/Progressing",
 			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was 9, must be 3`},
 			outcome: held,
@@ -254,7 +254,7 @@ func TestSync(t *testing.T) {
 			name:    "a patch that gets a conflict is tried again without a report",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
 			fails:   map[string]error{"patch deployments web": apierrors.NewConflict(deploymentsGR, "web", errBoom)},
-			want:    []string{"patch deployments web"},
+			want:    []string{"get foos web", "patch deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
@@ -263,7 +263,7 @@ func TestSync(t *testing.T) {
 			fails: map[string]error{"patch deployments web": apierrors.NewInvalid(schema.GroupKind{Group: "apps",
 				Kind: "Deployment"}, "web",
 				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")})},
-			want:    []string{"patch deployments web"},
+			want:    []string{"get foos web", "patch deployments web"},
 			outcome: plan.Outcome{Kind: plan.Retry, Expected: true},
 		},
 		{
@@ -1049,6 +1049,7 @@ func TestASyncIsShown(t *testing.T) {
 	}
 	got = append(got, state.Syncs[0].Observed, state.Syncs[0].StatusBefore, state.Syncs[0].StatusAfter)
 	if diff := cmp.Diff([]string{
+		"patch drift: spec.replicas was 9, must be 3: get Foo web [] ok",
 		"patch drift: spec.replicas was 9, must be 3: patch Deployment web [{spec.replicas 9 3}] ok",
 		"update status: the status differs, and its reason must be Progressing: update status of Foo web [{status " + before + " " + after + "}] ok",
 		"then done in this sync",

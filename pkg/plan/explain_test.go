@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 		{
 			name: "drift", state: world{Foo: three, Deployment: newDeployment(three, scaled(9))},
 			want: []string{
-				"patch drift: sends patch Deployment web-1: spec.replicas was 9, must be 3",
+				"patch drift: sends get Foo web first, and then patch Deployment web-1: spec.replicas was 9, must be 3",
 			},
 		},
 		{
@@ -105,8 +105,8 @@ func TestExplain(t *testing.T) {
 				Foo: moving, Deployment: newDeployment(moving, available(0)), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
-				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas of its current template available, before a " +
-					"previous one is deleted",
+				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas of its current template " +
+					"available, before a previous one is deleted",
 			},
 		},
 		{

@@ -381,7 +381,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 		},
 		{
 			name: "a patch", state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5))},
-			free: "patch spec.replicas", held: held{plan.PatchDeployment: "nothing"},
+			free: "get Foo, patch spec.replicas", held: held{plan.PatchDeployment: "nothing"},
 		},
 		{
 			name: "a read before a patch", state: world{Foo: foo, Deployment: newDeployment(foo, withFence("3"))},
@@ -395,8 +395,8 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 		{
 			name:  "a patch and a delete",
 			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(2), rollout(3, 3, 3)), Previous: old()},
-			free:  "patch spec.replicas, get Foo, get web-1, delete web-0", held: held{
-				plan.PatchDeployment: "get Foo, get web-1, delete web-0", plan.DeleteDeployment: "patch spec.replicas",
+			free:  "get Foo, patch spec.replicas, get Foo, get web-1, delete web-0", held: held{
+				plan.PatchDeployment: "get Foo, get web-1, delete web-0", plan.DeleteDeployment: "get Foo, patch spec.replicas",
 			},
 		},
 		{

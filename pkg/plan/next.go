@@ -212,8 +212,9 @@ func (s *State) liveReadsNeeded(step *Step) (foo, deployment bool) {
 		return s.hadDeployment(), failed
 	case PatchDeployment:
 		// If the Deployment was written for a newer spec than the cached one, a patch would undo that. If the live Foo has
-		// no newer spec, the label with the generation is wrong, and is patched.
-		return s.newestWrittenGeneration() > s.Foo.Generation, failed
+		// no newer spec, the label with the generation is wrong, and is patched. A correction undoes what somebody has
+		// done by hand, perhaps after he has paused or changed the Foo, whose event may be late.
+		return !step.Update || s.newestWrittenGeneration() > s.Foo.Generation, failed
 	case DeleteDeployment:
 		return true, true // The new Deployment may have lost replicas since it was cached.
 	}

@@ -52,7 +52,7 @@ func TestNext(t *testing.T) {
 		},
 		{
 			name:  "a Deployment that differs is patched",
-			state: world{Foo: three, Deployment: newDeployment(foo)}, want: "patch spec.replicas",
+			state: world{Foo: three, Deployment: newDeployment(foo)}, want: "get Foo, patch spec.replicas",
 		},
 		{
 			name:  "a Deployment that has no uid is not patched",
@@ -85,12 +85,13 @@ func TestNext(t *testing.T) {
 		},
 		{
 			name:  "a generation that is no number is corrected at once",
-			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("9x"))}, want: stampGeneration,
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("9x"))},
+			want:  "get Foo, " + stampGeneration,
 		},
 		{
 			name:  "a generation too large for a number is corrected at once",
 			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("99999999999999999999"))},
-			want:  stampGeneration,
+			want:  "get Foo, " + stampGeneration,
 		},
 		{
 			name:  "a generation of several digits is read as a number",
@@ -583,13 +584,13 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 		},
 		{
 			name: "a patch", state: differs, verb: plan.PatchDeployment,
-			first: "patch spec.replicas", again: "get web-1, patch spec.replicas",
-			found: findsDeployment(newDeployment(three)), done: "get web-1; Available; done",
+			first: "get Foo, patch spec.replicas", again: "get Foo, get web-1, patch spec.replicas",
+			found: findsDeployment(newDeployment(three)), done: "get Foo, get web-1; Available; done",
 		},
 		{
 			name: "a patch, and the Deployment is gone", state: differs, verb: plan.PatchDeployment,
-			first: "patch spec.replicas", again: "get web-1, patch spec.replicas",
-			found: findsDeployment(nil), done: "get web-1, get Foo, create web-1; Creating; done",
+			first: "get Foo, patch spec.replicas", again: "get Foo, get web-1, patch spec.replicas",
+			found: findsDeployment(nil), done: "get Foo, get web-1, create web-1; Creating; done",
 		},
 		{
 			name:  "a deletion, which needs both reads in any case",
@@ -656,7 +657,7 @@ func TestAReadThatFails(t *testing.T) {
 				Foo: foo, Deployment: newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x")), Previous: old,
 				Memory: failed(foo, plan.PatchDeployment, "web-3"),
 			},
-			verb: plan.ReadDeployment, want: "get web-3; Refused", fails: []plan.Op{remove, patch},
+			verb: plan.ReadDeployment, want: "get Foo, get web-3; Refused", fails: []plan.Op{remove, patch},
 		},
 		{
 			name: "of the Foo before a deletion: the patch before it was done",
@@ -682,7 +683,7 @@ func TestAReadThatFails(t *testing.T) {
 		},
 		{
 			name: "of the Deployment before a patch, and the status needs a read too", verb: plan.ReadDeployment,
-			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: both},
+			state: world{Foo: foo, Deployment: newDeployment(foo, withFence("2")), Memory: both},
 			want:  "get web-3; no report", fails: []plan.Op{patch, status},
 		},
 	} {

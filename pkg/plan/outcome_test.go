@@ -273,7 +273,7 @@ func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
 			op(plan.DeleteDeployment, "web-1"): expectedUntil(5 * time.Millisecond),
 		}},
 	}, fails(plan.PatchDeployment, forbidden))
-	if diff := cmp.Diff("patch spec.replicas; no report; retry in 5ms", c.line()); diff != "" {
+	if diff := cmp.Diff("get Foo, patch spec.replicas; no report; retry in 5ms", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	if c.outcome.Expected || !errors.Is(c.outcome.Err, forbidden) {

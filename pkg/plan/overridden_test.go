@@ -217,7 +217,7 @@ func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
 	state := world{
 		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo), Now: now.Add(seconds(1)),
 	}
-	if diff := cmp.Diff("patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
+	if diff := cmp.Diff("get Foo, patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	state.Deployment = newDeployment(foo)
@@ -294,12 +294,12 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 		state = c.nextSync(c.outcome.After)
 	}
 	checkLines(t, []string{
-		"patch spec.replicas; Available; done; Normal Synced",
-		"patch spec.replicas; no report; done",
-		"patch spec.replicas; no report; done",
-		"patch spec.replicas; FieldsOverridden; wait in 8s; Warning FieldsOverridden",
-		"patch spec.replicas; no report; wait in 16s",
-		"patch spec.replicas; no report; wait in 32s",
+		"get Foo, patch spec.replicas; Available; done; Normal Synced",
+		"get Foo, patch spec.replicas; no report; done",
+		"get Foo, patch spec.replicas; no report; done",
+		"get Foo, patch spec.replicas; FieldsOverridden; wait in 8s; Warning FieldsOverridden",
+		"get Foo, patch spec.replicas; no report; wait in 16s",
+		"get Foo, patch spec.replicas; no report; wait in 32s",
 	}, got)
 }
 
@@ -333,7 +333,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "it is there, and differs",
-			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "patch spec.replicas; Available; done",
+			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "get Foo, patch spec.replicas; Available; done",
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",

@@ -27,7 +27,7 @@ func TestConflictsInARow(t *testing.T) {
 			strings.Replace(again, "no report", report, 1) + "; retry in 8s",
 		}
 	}
-	patches := rows("patch spec.replicas; no report", "get web-1, patch spec.replicas; no report", "Refused")
+	patches := rows("get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report", "Refused")
 	for _, tc := range []struct {
 		name  string
 		state world
@@ -45,7 +45,7 @@ func TestConflictsInARow(t *testing.T) {
 		},
 		{
 			name: "patch", state: patch, verb: plan.PatchDeployment, err: conflict,
-			want: rows("patch spec.replicas; no report", "get web-1, patch spec.replicas; no report", "RequestFailed"),
+			want: rows("get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report", "RequestFailed"),
 		},
 		{name: "patch of what is gone", state: patch, verb: plan.PatchDeployment, err: notFound, want: patches},
 		{
@@ -87,7 +87,7 @@ func TestWhatFollowsAFailedWrite(t *testing.T) {
 	foo := renamed()
 	differs := newDeployment(foo, withLabel("app.kubernetes.io/managed-by", "x"))
 	state := world{Foo: foo, Deployment: differs, Previous: all(earlier(foo, "web-1"))}
-	const patch = "patch " + inManagedBy
+	const patch = "get Foo, patch " + inManagedBy
 	for _, tc := range []struct {
 		name    string
 		replies []reply
@@ -296,13 +296,15 @@ func TestTheStatusIsWrittenForTheFooThatWasRead(t *testing.T) {
 // The Foo has changed after a patch of this sync was refused. The refusal is no success: it is logged and retried.
 func TestARefusalBeforeTheFooHasChangedIsRetried(t *testing.T) {
 	foo := renamed()
-	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Previous: all(earlier(foo, "web-1"))}
+	state := world{
+		Foo: foo, Deployment: newDeployment(foo, withFence("2")), Memory: failed(foo, plan.UpdateStatus, "web"),
+	}
 	for name, live := range map[string]*v1alpha1.Foo{
 		"it is gone":                nil,
 		"it has a newer generation": renamed(withGeneration(4)),
 	} {
 		c := play(t, state, fails(plan.PatchDeployment, forbidden), finds(live))
-		if diff := cmp.Diff("patch spec.replicas, get Foo, no report", c.result()); diff != "" {
+		if diff := cmp.Diff(stampGeneration+", get Foo, no report", c.result()); diff != "" {
 			t.Errorf("%s: wrong requests (-want +got):\n%s", name, diff)
 		}
 		got := c.outcome

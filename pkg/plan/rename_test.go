@@ -417,7 +417,7 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 		},
 		{
 			name:  "the new one differs: it is patched first, and its status is not up to date then",
-			state: world{Deployment: of(scaled(2), rollout(2, 2, 2)), Previous: old()}, want: "patch spec.replicas",
+			state: world{Deployment: of(scaled(2), rollout(2, 2, 2)), Previous: old()}, want: "get Foo, patch spec.replicas",
 		},
 		{
 			name: "the new one has no uid, so it is not patched", want: deleteOld,
@@ -629,11 +629,11 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 		return earlier(foo, "web-"+fence, append([]deploymentOption{withFence(fence), available(5)}, with...)...)
 	}
 	stamped := func(fence string) *appsv1.Deployment { return newDeployment(foo, withFence(fence), available(0)) }
-	edited := newDeployment(foo, scaled(5), available(0))
+	edited := newDeployment(foo, scaled(5), withFence("2"), available(0))
 	live := func(with ...fooOption) []reply {
 		return []reply{finds(newFoo(append([]fooOption{withGeneration(3)}, with...)...))}
 	}
-	const patch, read, end = "patch spec.replicas", "get Foo, ", "get Foo, no report"
+	const patch, read, end = stampGeneration + " spec.replicas", "get Foo, ", "get Foo, no report"
 
 	for _, tc := range []struct {
 		name    string
@@ -1031,7 +1031,7 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		{
 			name:  "the new one differs",
 			state: world{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
-			want:  "patch spec.replicas; Renaming; done",
+			want:  "get Foo, patch spec.replicas; Renaming; done",
 		},
 		{
 			name:  "the new one can take over",

@@ -61,7 +61,7 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 		{
 			name: "the status alone", unread: []string{"status.conditions[0].lastTransitionTime"},
 			have: newDeployment(foo, scaled(9), available(3)),
-			want: "patch spec.replicas", report: available3,
+			want: "get Foo, patch spec.replicas", report: available3,
 		},
 		{
 			name: "the whole status", unread: []string{"status"},

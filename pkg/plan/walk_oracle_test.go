@@ -32,7 +32,7 @@ var walkStepOracles = []walkStepOracle{
 	{"nothing is written after a write with an unknown outcome", stopsWhenUnknown},
 	{"a create for a Foo that may have had a Deployment comes after a live read of the Foo", createsForLiveFoo},
 	{"a write that has failed is repeated only after a live read of what it writes", readsBeforeRepeating},
-	{"a patch changes a Deployment of the Foo that was not written for a newer spec", patchesItsOwn},
+	{"a patch changes a Deployment of the Foo, for a new spec or after a live read of the Foo", patchesItsOwn},
 	{"a patch mentions only fields that the Foo owns", mentionsOwnFields},
 	{"a delete comes after live reads of the Foo and of the replacement", deletesAfterReads},
 	{"a delete removes a previous Deployment that was made for the Foo", deletesItsOwn},
@@ -114,14 +114,16 @@ func readsBeforeRepeating(c *walkTalk, step *Step) bool {
 	return c.readDeployment
 }
 
+// patchesItsOwn: what undoes a change of somebody else, or was written for a newer spec than the cached one, needs a live
+// read of the Foo. What its spec asks for needs none: a Deployment of an older spec, or one without our labels.
 func patchesItsOwn(c *walkTalk, step *Step) bool {
 	if step.Verb != PatchDeployment {
 		return true
 	}
 	dep := step.Deployment
-	label, _ := strconv.ParseInt(dep.FooGeneration, 10, 64)
-	newer := label > c.world.cached.foo.Generation
-	return walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && (!newer || c.readFoo)
+	label, err := strconv.ParseInt(dep.FooGeneration, 10, 64)
+	isUpdate := err == nil && label < c.world.cached.foo.Generation || dep.FooGeneration == "" && dep.MadeFor == ""
+	return walkControls(c.world.cached.foo, dep) && dep.DeletionTimestamp == nil && (isUpdate || c.readFoo)
 }
 
 // isNoCopy reports whether dep was made for the Foo under the name that it has.
