@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -58,8 +59,8 @@ func Terminal() Outcome { return Outcome{Kind: terminal} }
 // comesBack reports whether the key comes back after a delay.
 func (o *Outcome) comesBack() bool { return o.Kind == retry || o.Kind == wait }
 
-// IsConflict reports whether err shows only that a cache lagged behind the API server: a conflict, or a name that is
-// taken or not there. If err joins several errors, all of them must show that.
+// IsConflict reports whether err shows only that a cache lagged behind the API server: its own answer that there is a
+// conflict, or that a name is taken or not there. If err joins several errors, all of them must show that.
 func IsConflict(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
@@ -68,6 +69,9 @@ func IsConflict(err error) bool {
 	var status apierrors.APIStatus // A webhook may refuse with such a code, too, but names no object.
 	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
 		return false
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return false // A page of a proxy. client-go adds the name, from the request.
 	}
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

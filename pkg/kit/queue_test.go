@@ -352,6 +352,7 @@ func TestIsConflict(t *testing.T) {
 		{name: "a webhook's refusal with 404", err: &apierrors.StatusError{
 			ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "admission webhook denied it"},
 		}},
+		{name: "a proxy's page", err: apierrors.NewGenericServerResponse(404, "PATCH", widgets, "web", "404 page", 0, true)},
 		{name: "a conflict with an explanation", err: fmt.Errorf("patch: %w", conflict), want: true},
 		{name: "two conflicts", err: errors.Join(conflict, conflict), want: true},
 		{name: "a conflict and a failure", err: fmt.Errorf("both: %w", errors.Join(conflict, errBoom))},
