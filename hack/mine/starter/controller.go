@@ -137,9 +137,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 	if widget.DeletionTimestamp != nil {
 		return kit.Done() // The garbage collector deletes the children, and would race with a write.
 	}
-	configMapErr := c.syncConfigMap(ctx, widget)
-	deployment, deploymentErr := c.syncDeployment(ctx, widget)
-	status := plan.Status(widget, deployment, time.Now(), configMapErr, deploymentErr)
+	configMap, configMapErr := c.syncConfigMap(ctx, widget)
+	deployment, deploymentErr := c.syncDeployment(ctx, widget, configMap)
+	status := plan.Status(widget, configMap, deployment, time.Now(), configMapErr, deploymentErr)
 	statusErr := c.updateStatus(ctx, widget, status)
 	if err := plan.Retriable(configMapErr, deploymentErr, statusErr); err != nil {
 		return kit.Retry(err)
@@ -150,17 +150,25 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 	return kit.Done()
 }
 
-func (c *Controller) syncConfigMap(ctx context.Context, widget *v1alpha1.Widget) error {
+// syncConfigMap returns the ConfigMap, nil unless it is known to be the Widget's.
+func (c *Controller) syncConfigMap(ctx context.Context, widget *v1alpha1.Widget) (*corev1.ConfigMap, error) {
 	have, _ := c.configMapCache.Lister().ConfigMaps(widget.Namespace).Get(widget.Name) // Nil if there is none.
 	client := c.kube.CoreV1().ConfigMaps(widget.Namespace)
-	_, err := ensure(ctx, c, widget, child{"ConfigMap", configMapsResource}, client, have, plan.ConfigMap(widget))
-	return err
+	child := child{"ConfigMap", configMapsResource}
+	configMap, err := ensure(ctx, c, widget, child, client, have, plan.ConfigMap(widget))
+	if kit.IsConflict(err) { // The cache lags: somebody else may have replaced it.
+		return nil, err
+	}
+	return configMap, err
 }
 
-func (c *Controller) syncDeployment(ctx context.Context, widget *v1alpha1.Widget) (*appsv1.Deployment, error) {
+// syncDeployment leaves the Deployment as it is while there is no ConfigMap that its pods may mount.
+func (c *Controller) syncDeployment(ctx context.Context, widget *v1alpha1.Widget,
+	configMap *corev1.ConfigMap) (*appsv1.Deployment, error) {
 	have, _ := c.deploymentCache.Lister().Deployments(widget.Namespace).Get(widget.Name) // Nil if there is none.
 	client := c.kube.AppsV1().Deployments(widget.Namespace)
-	return ensure(ctx, c, widget, child{"Deployment", deploymentsResource}, client, have, plan.Deployment(widget))
+	child := child{"Deployment", deploymentsResource}
+	return ensure(ctx, c, widget, child, client, have, plan.Deployment(widget, configMap))
 }
 
 // A child is a kind of children, and its resource.
@@ -173,11 +181,19 @@ type writer[T any] interface {
 		subresources ...string) (T, error)
 }
 
-// ensure creates a child if have, from the cache, is nil, and corrects the fields of want that it lacks. It returns the
-// child as it is then, nil if it is not the Widget's or could not be created.
+// ensure creates a child if have, from the cache, is nil, and corrects the fields of want that it lacks. It writes
+// nothing if want is nil. It returns the child as it is then, nil if it is not the Widget's or could not be created.
 func ensure[T kit.Object](ctx context.Context, c *Controller, widget *v1alpha1.Widget, child child, client writer[T],
 	have, want T) (T, error) {
 	var none T
+	if have != none {
+		if err := plan.Taken(widget, child.kind, have); err != nil {
+			return none, err
+		}
+	}
+	if want == none {
+		return have, nil
+	}
 	c.queue.Progress(cache.MetaObjectToName(widget)) // A slow API server is not a sync that is stuck.
 	if have == none {
 		created, err := client.Create(ctx, want, metav1.CreateOptions{FieldManager: controllerName})
@@ -186,9 +202,6 @@ func ensure[T kit.Object](ctx context.Context, c *Controller, widget *v1alpha1.W
 		}
 		klog.FromContext(ctx).Info("Created child", "kind", child.kind)
 		return created, nil
-	}
-	if err := plan.Taken(widget, child.kind, have); err != nil {
-		return none, err
 	}
 	patch, err := drift.Find(have, want)
 	if err != nil || patch == nil {

@@ -39,6 +39,7 @@ var (
 // not fail is synced once more: that sync must write nothing. No sync may change a cached object.
 func TestSync(t *testing.T) {
 	const status, available = "update widgets/status web", "Normal Available 3 of 3 replicas available"
+	const waits = ". The Deployment waits for its ConfigMap"
 	for _, test := range []struct {
 		name   string
 		stored []runtime.Object
@@ -84,8 +85,8 @@ func TestSync(t *testing.T) {
 				"delete it, or give the Widget another name"},
 		},
 		{
-			name:   "the ConfigMap of a deleted Widget of this name will be deleted",
-			stored: objects{widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences[0].UID = "old" })},
+			name:   "the ConfigMap of a deleted Widget of this name will be deleted, and is not mounted",
+			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences[0].UID = "old" })},
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
@@ -94,10 +95,30 @@ func TestSync(t *testing.T) {
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
-			name: "a refused child is reported, and retried", stored: objects{widget(), deployment()},
+			name:   "a ConfigMap of somebody else is not mounted",
+			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = nil })},
+			writes: []string{status}, ready: "False/NotOwned",
+			events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody: ` +
+				"delete it, or give the Widget another name" + waits},
+		},
+		{
+			name:   "a ConfigMap that is being deleted is not mounted",
+			stored: objects{widget(), configMap(deleting[*corev1.ConfigMap])},
+			writes: []string{status}, ready: "False/Waiting",
+		},
+		{
+			name: "a refused ConfigMap is reported, and not mounted", stored: objects{widget()},
 			fails:  map[string]error{"create configmaps web": quota},
 			writes: []string{"create configmaps web", status}, ready: "False/Refused",
-			events: []string{`Warning Refused create ConfigMap web: configmaps "web" is forbidden: exceeded quota`},
+			events: []string{`Warning Refused create ConfigMap web: configmaps "web" is forbidden: exceeded quota` + waits},
+			err:    "exceeded quota",
+		},
+		{
+			name:   "a Deployment follows its Widget while a correction of the ConfigMap is refused",
+			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
+			fails:  map[string]error{"patch configmaps web": quota},
+			writes: []string{"patch configmaps web", created[1], status}, ready: "False/Refused",
+			events: []string{`Warning Refused patch ConfigMap web: configmaps "web" is forbidden: exceeded quota`},
 			err:    "exceeded quota",
 		},
 		{
@@ -109,10 +130,10 @@ func TestSync(t *testing.T) {
 			err: "a webhook or a policy",
 		},
 		{
-			name:   "after a conflict the status stays as it is",
+			name:   "after a conflict the status stays as it is, and the ConfigMap may be that of somebody else",
 			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
 			fails:  map[string]error{"patch configmaps web": conflict},
-			writes: []string{"patch configmaps web", "create deployments web"}, err: "it has changed",
+			writes: []string{"patch configmaps web"}, err: "it has changed",
 		},
 		{
 			name: "a status that is not written is retried", stored: objects{widget(), configMap(), deployment()},
@@ -244,7 +265,7 @@ func configMap(edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 
 // deployment returns the Deployment that the Widget asks for, with all pods available.
 func deployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
-	d := plan.Deployment(widget())
+	d := plan.Deployment(widget(), configMap())
 	d.Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
 	return edited(d, edits)
 }

@@ -32,6 +32,11 @@ func TestRun(t *testing.T) {
 		running.Go(func() { apiserver.RunGarbageCollector(ctx, f.server, time.Second) })
 		u := f.clientsOf("user")
 		configMaps, widgets := u.kube.CoreV1().ConfigMaps("default"), u.widgets.AcmeV1alpha1().Widgets("default")
+		edit := func(patch string) error {
+			_, err := configMaps.Patch(ctx, "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		}
+		const status = "update widgets/status web"
 		for _, step := range []struct {
 			name   string
 			do     func() error
@@ -54,10 +59,31 @@ func TestRun(t *testing.T) {
 			{
 				name: "edit a child", writes: []string{"patch configmaps web"}, ready: "True/Available",
 				events: []string{`Normal Corrected Corrected ConfigMap "web": data.message`},
+				do:     func() error { return edit(`{"data":null}`) },
+			},
+			{
+				name: "take the ConfigMap", writes: []string{status}, ready: "False/NotOwned",
+				events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody: ` +
+					"delete it, or give the Widget another name. The Deployment waits for its ConfigMap"},
+				do: func() error { return edit(`{"metadata":{"ownerReferences":null}}`) },
+			},
+			{
+				name: "change the Widget", writes: []string{status}, ready: "False/NotOwned",
 				do: func() error {
-					_, err := configMaps.Patch(ctx, "web", types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
+					patch := []byte(`{"spec":{"replicas":2}}`)
+					w, err := widgets.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{})
+					if err == nil && w.Status.AvailableReplicas != 3 {
+						t.Errorf("the status has %d pods, want those that run", w.Status.AvailableReplicas)
+					}
 					return err
 				},
+			},
+			{
+				name: "return the name", ready: "True/Available",
+				writes: []string{"create configmaps web", "patch deployments web", status, status},
+				events: []string{`Normal Corrected Corrected Deployment "web": spec.replicas`,
+					"Normal Available 2 of 2 replicas available"},
+				do: func() error { return configMaps.Delete(ctx, "web", metav1.DeleteOptions{}) },
 			},
 			{name: "delete", do: func() error { return widgets.Delete(ctx, "web", metav1.DeleteOptions{}) }},
 		} {
@@ -72,7 +98,7 @@ func TestRun(t *testing.T) {
 		running.Wait()
 		want := []string{ // The informers got their lists by watches. The events were not sent, and there was no admission.
 			"create events.events.k8s.io", "list configmaps", "list deployments.apps", "list widgets.acme.example.com",
-			"patch deployments.apps", "patch events.events.k8s.io", "update widgets.acme.example.com/finalizers",
+			"patch events.events.k8s.io", "update widgets.acme.example.com/finalizers",
 		}
 		slices.Sort(want)
 		if diff := cmp.Diff(want, f.unused()); diff != "" {

@@ -22,9 +22,15 @@ func ConfigMap(w *v1alpha1.Widget) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: childMeta(w), Data: map[string]string{"message": w.Spec.Message}}
 }
 
-// Deployment returns the Deployment that w asks for. Fields that it leaves out belong to others. A new message reaches
-// the pods within about a minute, without a restart: the kubelet updates mounted ConfigMaps.
-func Deployment(w *v1alpha1.Widget) *appsv1.Deployment {
+// Deployment returns the Deployment that w asks for, whose pods mount configMap, a ConfigMap of w. Without one it is
+// nil: with the name alone, a user who may create Widgets could read any ConfigMap of the namespace. Fields that it
+// leaves out belong to others. A new message reaches the pods within about a minute, without a restart: the kubelet
+// updates mounted ConfigMaps.
+func Deployment(w *v1alpha1.Widget, configMap *corev1.ConfigMap) *appsv1.Deployment {
+	if configMap == nil {
+		return nil
+	}
+	message := corev1.LocalObjectReference{Name: configMap.Name}
 	labels := map[string]string{labelWidget: w.Name}
 	return &appsv1.Deployment{
 		ObjectMeta: childMeta(w),
@@ -40,7 +46,7 @@ func Deployment(w *v1alpha1.Widget) *appsv1.Deployment {
 						VolumeMounts: []corev1.VolumeMount{{Name: "message", MountPath: "/etc/widget"}},
 					}},
 					Volumes: []corev1.Volume{{Name: "message", VolumeSource: corev1.VolumeSource{
-						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: w.Name}},
+						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: message},
 					}}},
 				},
 			},

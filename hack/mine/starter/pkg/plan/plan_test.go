@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,7 +17,10 @@ import (
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
 )
 
-var web = &v1alpha1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", Generation: 7}}
+var (
+	web       = &v1alpha1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", Generation: 7}}
+	configMap = ConfigMap(web)
+)
 
 // TestStatus has a rollout of 3 replicas, in the order in which it proceeds.
 func TestStatus(t *testing.T) {
@@ -45,9 +49,9 @@ func TestStatus(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dep := Deployment(web)
+			dep := Deployment(web, configMap)
 			dep.Generation, dep.Spec.Replicas, dep.Status = 2, new(int32(3)), test.status
-			got := Status(web, dep, time.Time{})
+			got := Status(web, configMap, dep, time.Time{})
 			if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.Reason+": "+ready.Message != test.want {
 				t.Errorf("%s: %s, want %s", ready.Reason, ready.Message, test.want)
 			}
@@ -75,7 +79,7 @@ func TestOneFailureHidesNoOther(t *testing.T) {
 	if err := Retriable(notOwned, lost, nil); !errors.Is(err, lost) || errors.Is(err, notOwned) {
 		t.Errorf("retried because of %v, want %v", err, lost)
 	}
-	status := Status(web, nil, time.Time{}, lost, notOwned)
+	status := Status(web, configMap, nil, time.Time{}, lost, notOwned)
 	if stalled := meta.FindStatusCondition(status.Conditions, "Stalled"); stalled == nil || stalled.Reason != "NotOwned" {
 		t.Errorf("the status is %+v, want NotOwned", status)
 	}
@@ -97,16 +101,33 @@ func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
 		{"RequestFailed", errors.Join(errors.New("port 40001")), conflict},
 	} {
 		widget := web.DeepCopy()
-		widget.Status = Status(widget, nil, time.Time{}, test.first)
+		widget.Status = Status(widget, configMap, nil, time.Time{}, test.first)
 		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Reason != test.reason {
 			t.Errorf("%v is reported as %s, want %s", test.first, ready.Reason, test.reason)
 		}
-		if diff := cmp.Diff(widget.Status, Status(widget, nil, time.Time{}, test.second)); diff != "" {
+		if diff := cmp.Diff(widget.Status, Status(widget, configMap, nil, time.Time{}, test.second)); diff != "" {
 			t.Errorf("the second status differs (-first +second):\n%s", diff)
 		}
 		widget.Generation++
-		if Status(widget, nil, time.Time{}, test.first).ObservedGeneration != widget.Generation {
+		if Status(widget, configMap, nil, time.Time{}, test.first).ObservedGeneration != widget.Generation {
 			t.Error("the status is not about the new generation")
+		}
+	}
+}
+
+func TestTheMessageIsAboutTheRequestThatFails(t *testing.T) {
+	widget := web.DeepCopy()
+	for _, test := range []struct {
+		have          *corev1.ConfigMap
+		request, want string
+	}{
+		{nil, "create ConfigMap web", "create ConfigMap web: forbidden: no. The Deployment waits for its ConfigMap"},
+		{configMap, "create Deployment web", "create Deployment web: forbidden: no"},
+	} {
+		err := fmt.Errorf("%s: %w", test.request, apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New("no")))
+		widget.Status = Status(widget, test.have, nil, time.Time{}, err)
+		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Message != test.want {
+			t.Errorf("%s, want %s", ready.Message, test.want)
 		}
 	}
 }
@@ -120,11 +141,11 @@ func TestTrimKeepsOnlyTheNameAndTheOwnerOfOthers(t *testing.T) {
 	annotated := others
 	annotated.Annotations = map[string]string{"a": "b"}
 	for _, test := range []struct{ obj, want any }{
-		{obj: ConfigMap(web), want: ConfigMap(web)},
-		{obj: Deployment(web), want: Deployment(web)},
+		{obj: ConfigMap(web), want: configMap},
+		{obj: Deployment(web, configMap), want: Deployment(web, configMap)},
 		{obj: &corev1.ConfigMap{ObjectMeta: annotated, Data: map[string]string{"a": "b"}},
 			want: &corev1.ConfigMap{ObjectMeta: others}},
-		{obj: &appsv1.Deployment{ObjectMeta: annotated, Spec: Deployment(web).Spec},
+		{obj: &appsv1.Deployment{ObjectMeta: annotated, Spec: Deployment(web, configMap).Spec},
 			want: &appsv1.Deployment{ObjectMeta: others}},
 		{obj: web, want: web},
 	} {

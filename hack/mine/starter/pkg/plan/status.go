@@ -60,9 +60,10 @@ func Retriable(failures ...error) error {
 	return errors.Join(list...)
 }
 
-// Status returns the status of w after a sync. dep is its Deployment, nil if there is none. failures are why the sync
-// could not do everything; nil ones do not count.
-func Status(w *v1alpha1.Widget, dep *appsv1.Deployment, now time.Time, failures ...error) v1alpha1.WidgetStatus {
+// Status returns the status of w after a sync. configMap and dep are its children, nil if there are none. failures are
+// why the sync could not do everything; nil ones do not count.
+func Status(w *v1alpha1.Widget, configMap *corev1.ConfigMap, dep *appsv1.Deployment, now time.Time,
+	failures ...error) v1alpha1.WidgetStatus {
 	r := failure(failures)
 	if errors.Join(failures...) == nil {
 		r = rollout(dep)
@@ -70,9 +71,12 @@ func Status(w *v1alpha1.Widget, dep *appsv1.Deployment, now time.Time, failures 
 	if r.Reason == "" {
 		return w.Status // After a conflict: the sync is retried soon.
 	}
+	if configMap == nil {
+		r.Message += ". The Deployment waits for its ConfigMap"
+	}
 	had := meta.FindStatusCondition(w.Status.Conditions, conditions.Ready)
 	isSame := had != nil && had.Reason == r.Reason && had.ObservedGeneration == w.Generation
-	if isSame && r.Reason == v1alpha1.ReasonRefused {
+	if isSame && r.Reason == v1alpha1.ReasonRefused && requestOf(had.Message) == requestOf(r.Message) {
 		r.Message = had.Message // Its text may differ each time: each write would bring the key back at once.
 	}
 	status := v1alpha1.WidgetStatus{
@@ -104,6 +108,12 @@ func failure(failures []error) (passing conditions.Report) {
 		}
 	}
 	return passing
+}
+
+// requestOf returns the request in a message about a refusal.
+func requestOf(message string) string {
+	request, _, _ := strings.Cut(message, ": ")
+	return request
 }
 
 // isRefusal reports whether err is one of a quota, a policy, a webhook or a missing permission.
