@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -162,6 +165,35 @@ func TestSync(t *testing.T) {
 				if objects := changed(); len(objects) > 0 {
 					t.Errorf("cached objects were changed: %q", objects)
 				}
+			})
+		})
+	}
+}
+
+// TestTheAnswerOfAnotherServer has pages of a proxy. After each, the outcome of the write is unknown: the API server has
+// not refused it, and the cache may be right.
+func TestTheAnswerOfAnotherServer(t *testing.T) {
+	for _, answer := range []struct {
+		code        int
+		contentType string
+	}{{200, "text/html"}, {200, "application/json"}, {403, "text/html"}, {404, "text/html"}, {409, "text/html"},
+		{422, "application/json"}, {503, "text/html"}} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, nil, widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.Data = nil }))
+				f.server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
+					if r.Verb != "patch" {
+						return next()
+					}
+					return &http.Response{
+						StatusCode: answer.code, Header: http.Header{"Content-Type": {answer.contentType}},
+						Body: io.NopCloser(strings.NewReader("<html>default backend")),
+					}, nil
+				})
+				if outcome := f.syncHandler(t.Context(), web); outcome.Err == nil || outcome.Expected {
+					t.Errorf("the outcome is %+v, want a failure", outcome)
+				}
+				f.check(t, []string{"patch configmaps web", created[2]}, "False/RequestFailed", nil)
 			})
 		})
 	}

@@ -116,16 +116,23 @@ func requestOf(message string) string {
 	return request
 }
 
+// isAnswer reports whether err is an answer of the API server itself. The page of a proxy is not: client-go marks it.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
 // isRefusal reports whether err is one of a quota, a policy, a webhook or a missing permission.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+	return isAnswer(err) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err))
 }
 
 // isConflict reports whether err means that a cache lags.
 func isConflict(err error) bool {
 	var status apierrors.APIStatus // A webhook that refuses with such a code names no object.
 	named := errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
-	return named && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
+	return named && isAnswer(err) &&
+		(apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // rollout reports on a Deployment that is as wanted, with the rules of `kubectl rollout status`.
