@@ -258,7 +258,7 @@ func (c *Controller) updateStatus(ctx context.Context, widget *v1alpha1.Widget, 
 	case had != nil && had.Reason == ready.Reason:
 	case ready.Status == metav1.ConditionTrue:
 		c.recorder.Eventf(widget, nil, corev1.EventTypeNormal, ready.Reason, "Sync", "%s", ready.Message)
-	case meta.IsStatusConditionTrue(status.Conditions, conditions.Stalled):
+	case ready.Reason != v1alpha1.ReasonProgressing && ready.Reason != v1alpha1.ReasonWaiting:
 		c.recorder.Eventf(widget, nil, corev1.EventTypeWarning, ready.Reason, "Sync", "%s", ready.Message)
 	}
 	return nil

@@ -193,7 +193,8 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 				if outcome := f.syncHandler(t.Context(), web); outcome.Err == nil || outcome.Expected {
 					t.Errorf("the outcome is %+v, want a failure", outcome)
 				}
-				f.check(t, []string{"patch configmaps web", created[2]}, "False/RequestFailed", nil)
+				f.check(t, []string{"patch configmaps web", created[2]}, "False/RequestFailed", []string{
+					"Warning RequestFailed The API server fails or does not answer. The log of the controller has the error"})
 			})
 		})
 	}

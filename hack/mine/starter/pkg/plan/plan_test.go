@@ -85,8 +85,8 @@ func TestOneFailureHidesNoOther(t *testing.T) {
 	}
 }
 
-// The text of an error may differ each time. As each write of the status brings the key back at once, the message must
-// not.
+// Each of these failures is retried. Its text may differ each time: as each write of the status brings the key back at
+// once, the message must not.
 func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
 	refusedWith := func(text string) error {
 		return apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New(text))
@@ -97,13 +97,18 @@ func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
 		first, second error
 	}{
 		{"Refused", refusedWith("port 40001"), refusedWith("port 40002")},
-		{"RequestFailed", errors.New("port 40001"), apierrors.NewInternalError(errors.New("port 40002"))},
+		{"RequestFailed", errors.New("port 40001"), errors.New("port 40002")},
+		{"RequestFailed", apierrors.NewInternalError(errors.New("a")), apierrors.NewInternalError(errors.New("b"))},
 		{"RequestFailed", errors.Join(errors.New("port 40001")), conflict},
+		{"Overridden", Overridden("Deployment", "web", []string{"a"}), Overridden("Deployment", "web", []string{"a"})},
 	} {
 		widget := web.DeepCopy()
 		widget.Status = Status(widget, configMap, nil, time.Time{}, test.first)
 		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Reason != test.reason {
 			t.Errorf("%v is reported as %s, want %s", test.first, ready.Reason, test.reason)
+		}
+		if !meta.IsStatusConditionTrue(widget.Status.Conditions, "Reconciling") {
+			t.Errorf("%v is not reported as Reconciling", test.first)
 		}
 		if diff := cmp.Diff(widget.Status, Status(widget, configMap, nil, time.Time{}, test.second)); diff != "" {
 			t.Errorf("the second status differs (-first +second):\n%s", diff)

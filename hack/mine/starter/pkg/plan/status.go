@@ -76,7 +76,8 @@ func Status(w *v1alpha1.Widget, configMap *corev1.ConfigMap, dep *appsv1.Deploym
 	}
 	had := meta.FindStatusCondition(w.Status.Conditions, conditions.Ready)
 	isSame := had != nil && had.Reason == r.Reason && had.ObservedGeneration == w.Generation
-	if isSame && r.Reason == v1alpha1.ReasonRefused && requestOf(had.Message) == requestOf(r.Message) {
+	isOfRequest := r.Reason == v1alpha1.ReasonRefused || r.Reason == v1alpha1.ReasonRequestFailed
+	if isSame && isOfRequest && requestOf(had.Message) == requestOf(r.Message) {
 		r.Message = had.Message // Its text may differ each time: each write would bring the key back at once.
 	}
 	status := v1alpha1.WidgetStatus{
@@ -95,22 +96,31 @@ func failure(failures []error) (passing conditions.Report) {
 	for _, err := range failures {
 		var p *Problem
 		switch {
-		case errors.As(err, &p) && p.Reason == v1alpha1.ReasonWaiting:
-			return conditions.Report{True: conditions.Reconciling, Reason: p.Reason, Message: p.Message}
-		case p != nil:
+		case errors.As(err, &p) && p.Reason == v1alpha1.ReasonNotOwned: // No retry can end it.
 			return conditions.Report{True: conditions.Stalled, Reason: p.Reason, Message: p.Message}
+		case p != nil:
+			return conditions.Report{True: conditions.Reconciling, Reason: p.Reason, Message: p.Message}
 		case isRefusal(err):
-			return conditions.Report{True: conditions.Stalled, Reason: v1alpha1.ReasonRefused,
-				Message: fmt.Sprintf("%.4096s", err)}
+			return conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonRefused, Message: causeOf(err)}
 		case err != nil && !isConflict(err):
-			passing = conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonRequestFailed,
-				Message: "The API server fails or does not answer. The log of the controller has the error"}
+			passing = conditions.Report{
+				True: conditions.Reconciling, Reason: v1alpha1.ReasonRequestFailed, Message: causeOf(err),
+			}
 		}
 	}
 	return passing
 }
 
-// requestOf returns the request in a message about a refusal.
+// causeOf returns what the status reports about a request that failed: the request and the answer of the API server.
+// Without one, err has addresses, which are for the log.
+func causeOf(err error) string {
+	if !isAnswer(err) {
+		return "The API server fails or does not answer. The log of the controller has the error"
+	}
+	return fmt.Sprintf("%.4096s", err)
+}
+
+// requestOf returns the request in a message of causeOf.
 func requestOf(message string) string {
 	request, _, _ := strings.Cut(message, ": ")
 	return request
