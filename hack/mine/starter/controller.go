@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,7 +142,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 	deployment, deploymentErr := c.syncDeployment(ctx, widget, configMap)
 	status := plan.Status(widget, configMap, deployment, time.Now(), configMapErr, deploymentErr)
 	statusErr := c.updateStatus(ctx, widget, status)
-	if err := plan.Retriable(configMapErr, deploymentErr, statusErr); err != nil {
+	switch err := plan.Retriable(configMapErr, deploymentErr, statusErr); {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return kit.Wait(time.Minute) // The Widget is deleted soon, or that API server lags and the namespace is a new one.
+	case err != nil:
 		return kit.Retry(err)
 	}
 	if delay := c.writes.HoldDelay(key); delay > 0 { // Not done before the caches show what was written.

@@ -200,6 +200,27 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 	}
 }
 
+// TestANamespaceThatIsBeingDeleted has the answer of an API server that may be behind: the namespace may exist again.
+func TestANamespaceThatIsBeingDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		terminating := apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("it is terminating"))
+		terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		fails := map[string]error{created[0]: terminating}
+		f := newFixture(t, fails, widget())
+		outcome := f.syncHandler(t.Context(), web)
+		if want := kit.Wait(time.Minute); !reflect.DeepEqual(outcome, want) {
+			t.Errorf("the outcome is %+v, want %+v", outcome, want)
+		}
+		f.check(t, []string{created[0], created[2]}, "False/Refused", []string{
+			`Warning Refused create ConfigMap web: configmaps "web" is forbidden: it is terminating. ` +
+				"The Deployment waits for its ConfigMap"})
+		clear(fails)
+		time.Sleep(outcome.After)
+		f.syncHandler(t.Context(), web)
+		f.check(t, created, "False/Progressing", nil)
+	})
+}
+
 // TestASyncWaitsForItsOwnWrites delays the watches by a second, so that the caches lack what the first sync created.
 func TestASyncWaitsForItsOwnWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
