@@ -494,13 +494,17 @@ func (c *Controller) handleObject(dep *plan.Observed) {
 	c.names.AddAfter(cache.MetaObjectToName(dep), after)
 }
 
-// enqueueNaming queues the Foos that name a Deployment.
+// enqueueNaming queues the Foos that name a Deployment and do not control it.
 func (c *Controller) enqueueNaming(_ context.Context, name cache.ObjectName) kit.Outcome {
 	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, name.String()) // Fails only without the index.
 	if foo, err := c.fooLister.Foos(name.Namespace).Get(name.Name); err == nil && foo.Spec.DeploymentName == foo.Name {
 		foos = append(foos, foo)
 	}
+	dep := c.deployment(name.Namespace, name.Name)
 	for _, foo := range foos {
+		if dep != nil && plan.Owns(foo, dep) {
+			continue // handleObject has queued it at once.
+		}
 		c.enqueueFoo(foo, "the Deployment that it names was created or deleted, or its owner has changed")
 	}
 	return kit.Done()

@@ -469,6 +469,9 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		// web is the Foo that the cache has, or nil.
 		web     *v1alpha1.Foo
 		happens func(*Controller)
+		// gone means that the cache has no Deployment after that, edit makes the one that it has.
+		gone bool
+		edit func(*appsv1.Deployment)
 		// want are the Foos that are queued at once, later those that are queued within a second.
 		want, later string
 	}{
@@ -504,13 +507,13 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		{name: "a Deployment is in the first list", web: newFoo(), happens: func(c *Controller) {
 			c.deploymentAdded(cachedDeployment(), true)
 		}},
-		{name: "a Deployment comes", web: newFoo(), want: "web", later: "duplicate web", happens: func(c *Controller) {
+		{name: "a Deployment comes", web: newFoo(), want: "web", later: "duplicate", happens: func(c *Controller) {
 			c.deploymentAdded(cachedDeployment(), false)
 		}},
-		{name: "a Deployment comes that no Foo controls", web: newFoo(), want: "duplicate web", happens: func(c *Controller) {
-			c.deploymentAdded(cachedDeployment(foreign), false)
-		}},
+		{name: "a Deployment comes that no Foo controls", web: newFoo(), want: "duplicate web", edit: foreign,
+			happens: func(c *Controller) { c.deploymentAdded(cachedDeployment(foreign), false) }},
 		{name: "a Deployment comes that a former Foo of the name controls", web: newFoo(), want: "duplicate web",
+			edit:    ownedBy("former-uid"),
 			happens: func(c *Controller) { c.deploymentAdded(cachedDeployment(ownedBy("former-uid")), false) }},
 		{name: "a Deployment is resynced", web: newFoo(), happens: func(c *Controller) {
 			c.deploymentChanged(cachedDeployment(), cachedDeployment())
@@ -519,17 +522,18 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 			happens: depChanged(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 1 })},
 		{name: "the status of a Deployment changes that its Foo does not name any more", web: newFoo(moved), want: "web",
 			happens: depChanged(func(dep *appsv1.Deployment) { dep.Status.AvailableReplicas = 1 })},
-		{name: "a Deployment begins to be deleted", web: newFoo(), want: "web", later: "duplicate web",
+		{name: "a Deployment begins to be deleted", web: newFoo(), want: "web", later: "duplicate",
 			happens: depChanged(deletingDeployment)},
-		{name: "a Deployment has another made-for label", web: newFoo(), want: "web", later: "duplicate web",
+		{name: "a Deployment has another made-for label", web: newFoo(), want: "web", later: "duplicate",
 			happens: depChanged(func(dep *appsv1.Deployment) { dep.Labels = nil })},
 		{name: "a Deployment loses its controller", web: newFoo(), want: "duplicate web", later: "duplicate web",
-			happens: depChanged(foreign)},
-		{name: "a Deployment is deleted", web: newFoo(), want: "web", later: "duplicate web", happens: depDeleted},
-		{name: "a Deployment is deleted that its Foo does not name any more", web: newFoo(moved), want: "duplicate web",
+			edit: foreign, happens: depChanged(foreign)},
+		{name: "a Deployment is deleted", web: newFoo(), want: "web", later: "duplicate web", gone: true,
 			happens: depDeleted},
-		{name: "a Deployment is deleted whose Foo is gone", want: "duplicate", happens: depDeleted},
-		{name: "a Deployment is deleted, and only its name is known", web: newFoo(), want: "duplicate web",
+		{name: "a Deployment is deleted that its Foo does not name any more", web: newFoo(moved), want: "duplicate web",
+			gone: true, happens: depDeleted},
+		{name: "a Deployment is deleted whose Foo is gone", want: "duplicate", gone: true, happens: depDeleted},
+		{name: "a Deployment is deleted, and only its name is known", web: newFoo(), want: "duplicate web", gone: true,
 			happens: func(c *Controller) {
 				tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
 				c.deploymentDeleted(cache.DeletedObject[*plan.Observed]{FinalStateUnknown: &tombstone})
@@ -537,7 +541,13 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cached := objects(duplicate, bystander, newDeployment())
+				cached := objects(duplicate, bystander)
+				switch {
+				case test.edit != nil:
+					cached = append(cached, newDeployment(test.edit))
+				case !test.gone:
+					cached = append(cached, newDeployment())
+				}
 				if test.web != nil {
 					cached = append(cached, test.web)
 				}
