@@ -18,7 +18,7 @@ const (
 	// firstDelay is the backoff after a first failure. It doubles up to longestDelay.
 	firstDelay = 5 * time.Millisecond
 	// firstLongDelay takes its place where a retry helps only after somebody else has acted: after a refusal, and for what
-	// something else keeps undoing, where the free repeats count too.
+	// something else keeps undoing.
 	firstLongDelay = time.Second
 	longestDelay   = time.Minute
 	// jitter is the part of a delay that is random, so that keys which failed together do not come back together.
@@ -110,7 +110,7 @@ func (s *State) repeat(op Op, limited bool, report ConditionError) {
 	attempt.Count++
 	attempt.Until, attempt.Report = s.Now, report
 	if limited {
-		attempt.Until = s.latest().Add(delayAfter(firstLongDelay, attempt.Count, s.Jitter))
+		attempt.Until = s.latest().Add(delayAfter(firstLongDelay, max(attempt.Count-freeRepeats, 1), s.Jitter))
 	}
 	s.enter(op, attempt)
 }

@@ -92,7 +92,7 @@ func TestTheDelayOfRepetitions(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			want := milliseconds(0, 0, 0, 8000, 16000, 32000, 60000, 60000)
+			want := milliseconds(0, 0, 0, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000)
 			if diff := cmp.Diff(want, delays(t, len(want), tc.state, tc.verb)); diff != "" {
 				t.Errorf("wrong delays (-want +got):\n%s", diff)
 			}
@@ -139,7 +139,7 @@ func TestAStatusThatIsStoredDifferentlyIsWrittenAgainWithADelay(t *testing.T) {
 				}
 				state.Memory, state.Now = c.end.Memory, state.Now.Add(100*time.Millisecond)
 			}
-			if diff := cmp.Diff(milliseconds(0, 100, 200, 300, 400, 8400, 24400), written); diff != "" {
+			if diff := cmp.Diff(milliseconds(0, 100, 200, 300, 400, 1400, 3400, 7400, 15400), written); diff != "" {
 				t.Errorf("wrong times of writes (-want +got):\n%s", diff)
 			}
 		})

@@ -297,9 +297,9 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 		"get Foo, patch spec.replicas; Available; done; Normal Synced",
 		"get Foo, patch spec.replicas; no report; done",
 		"get Foo, patch spec.replicas; no report; done",
-		"get Foo, patch spec.replicas; FieldsOverridden; wait in 8s; Warning FieldsOverridden",
-		"get Foo, patch spec.replicas; no report; wait in 16s",
-		"get Foo, patch spec.replicas; no report; wait in 32s",
+		"get Foo, patch spec.replicas; FieldsOverridden; wait in 1s; Warning FieldsOverridden",
+		"get Foo, patch spec.replicas; no report; wait in 2s",
+		"get Foo, patch spec.replicas; no report; wait in 4s",
 	}, got)
 }
 
@@ -319,7 +319,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		state.Memory = c.end.Memory
 	}
 	memory := memories[3]
-	const gone = "nothing; Creating; wait in 8s"
+	const gone = "nothing; Creating; wait in 1s"
 
 	for _, tc := range []struct {
 		name  string
@@ -337,12 +337,12 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",
-			state: world{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 8s",
+			state: world{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 1s",
 		},
 		{
 			name:  "it is there, not seen yet, and being deleted again",
 			state: world{Deployment: newDeployment(foo, unobserved, deleted)},
-			want:  "nothing; WaitingForDeletion; wait in 8s",
+			want:  "nothing; WaitingForDeletion; wait in 1s",
 		},
 		{
 			name:  "the Foo is paused",
@@ -368,7 +368,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		op(plan.CreateDeployment, "web-1"):    until(seconds(1)),
 		again(plan.CreateDeployment, "web-1"): memory.Ledger[again(plan.CreateDeployment, "web-1")],
 	}}})
-	if diff := cmp.Diff("nothing; Refused; wait in 8s", refused.line()); diff != "" {
+	if diff := cmp.Diff("nothing; Refused; wait in 1s", refused.line()); diff != "" {
 		t.Errorf("a create that is refused too (-want +got):\n%s", diff)
 	}
 

@@ -50,6 +50,10 @@ func SimulateNeighbours(t *testing.T, newRunner NewRunner, edited time.Duration)
 	run("a cold start", func(n *neighbourhood) { n.startCold(1, scale(10000, 1000)) })
 	run("a cold start with many namespaces", func(n *neighbourhood) { n.startCold(scale(1000, 100), scale(10000, 1000)) })
 	run("nothing", (*neighbourhood).countWrites)
+	run("nothing, and a burst of edits", func(n *neighbourhood) {
+		n.runController(n.t)
+		n.burst()
+	})
 }
 
 // refuseMany is about Foos whose Deployments a quota does not allow.
@@ -67,6 +71,7 @@ func (n *neighbourhood) refuseMany(foos int, d time.Duration) {
 		}
 		time.Sleep(13 * time.Second)
 	}
+	n.burst()
 	// The longest backoff is a minute, and has a random part.
 	longest := max(time.Minute, time.Duration(foos)*time.Second/rate)*11/10 + time.Second
 	gap, tried := attempts.longestGap()
@@ -139,6 +144,19 @@ func (n *neighbourhood) editOften(d time.Duration, refused bool) {
 	if requests > 4*edits {
 		n.t.Errorf("%d edits led to %d requests, want at most 4 for each", edits, requests)
 	}
+}
+
+// burst is a script next door that edits a Deployment forty times in a second. Nobody knows that it has ended, so the
+// last edit is corrected after the delay of what is undone again and again.
+func (n *neighbourhood) burst() {
+	n.t.Helper()
+	n.createFoo(nextDoor, "burst", "burst")
+	time.Sleep(time.Minute)
+	for edit := range 40 {
+		n.editDeployment(nextDoor, "burst", fmt.Sprintf(`{"spec":{"replicas":%d}}`, edit+2))
+		time.Sleep(25 * time.Millisecond)
+	}
+	n.expect("the last of forty edits is corrected", "burst", 1, 2*time.Second)
 }
 
 // goFor calls f in each interval, and closes the channel after the duration.
