@@ -27,7 +27,8 @@ import (
 
 // A Program is what --help and --version print about a controller.
 type Program struct {
-	// Name is that of the controller: its user agent, and the beginning of the name of its Lease.
+	// Name is that of the controller: its user agent, and the beginning of the name of its Lease. With _ instead of -,
+	// it begins the name of the metric NAME_build_info.
 	Name string
 	// Does completes the sentence that begins with the name, without a full stop.
 	Does string

@@ -24,6 +24,7 @@ import (
 
 	"example.com/foo-controller/pkg/kit/leader"
 	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/kit/syncs"
@@ -165,6 +166,8 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	if err != nil {
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
+	// The error is that another Process of this program, as in tests, has registered the same.
+	_ = metrics.BuildInfo(strings.ReplaceAll(o.program.Name, "-", "_"), o.versionOf(), legacyregistry.Register)
 	scrapes, err := serving.NewMetrics(ctx, serving.MetricsConfig{
 		Address: o.metricsAddress, Plain: o.plainMetrics(), API: p.noticed, Handler: legacyregistry.Handler(),
 		CertFile: o.metricsCert, KeyFile: o.metricsKey,

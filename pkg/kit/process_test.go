@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -115,11 +116,13 @@ func (f *fixture) serve(ctx context.Context) (stop func()) {
 	return stop
 }
 
-// get returns the status and the body of a page.
-func (f *fixture) get(path string) string {
+// get returns the status and the body of a page of the address for probes.
+func (f *fixture) get(path string) string { return f.getFrom(f.health, path) }
+
+func (f *fixture) getFrom(address, path string) string {
 	f.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + f.health + path)
+	response, err := client.Get("http://" + address + path)
 	if err != nil {
 		return "no answer"
 	}
@@ -356,6 +359,17 @@ func TestPermissionsDependOnTheFlags(t *testing.T) {
 				t.Errorf("permissions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A controller needs no line of its own for it.
+func TestMetricsHaveTheVersionOfTheProgram(t *testing.T) {
+	address := freeAddress(t)
+	f := newFixture(t, "--metrics-bind-address="+address)
+	f.serve(t.Context())
+	want := fmt.Sprintf("widget_controller_build_info{go_version=%q,version=%q} 1", runtime.Version(), widgets.Version)
+	if got := f.getFrom(address, "/metrics"); !strings.Contains(got, want) {
+		t.Errorf("/metrics lacks %s:\n%s", want, got)
 	}
 }
 

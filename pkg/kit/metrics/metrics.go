@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -48,6 +49,20 @@ func New(prefix string, register func(...metrics.Registerable)) *Metrics {
 	}
 	register(m.syncs, m.duration, m.requests, m.panics)
 	return m
+}
+
+// BuildInfo registers the gauge whose labels have the version of the program and that of Go, and whose name begins with
+// prefix. The error is that of register, which may be legacyregistry.Register.
+func BuildInfo(prefix, version string, register func(metrics.Registerable) error) error {
+	build := metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           prefix + "_build_info",
+		Help:           "Always 1. The labels have the version of the program, and that of Go which has built it.",
+		ConstLabels:    map[string]string{"version": version, "go_version": runtime.Version()},
+		StabilityLevel: metrics.ALPHA,
+	})
+	err := register(build)
+	build.Set(1) // It has a value only from the registration on.
+	return err
 }
 
 // Problems returns the gauge of the problems that an administrator has to solve, whose name begins with prefix. count
