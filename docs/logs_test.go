@@ -1,16 +1,22 @@
 package docs_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"k8s.io/component-base/logs/json"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 )
 
 // messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
@@ -38,6 +44,45 @@ func TestOperationsHasTheLinesOfTheDefaultLog(t *testing.T) {
 		if !slices.ContainsFunc(documented, func(line string) bool { return strings.HasPrefix(message, line) }) {
 			t.Errorf("operations.md lacks the log line %q", message)
 		}
+	}
+}
+
+// The runbooks begin with a command that leaves out what is no failure, in both formats of the log.
+func TestTheRunbooksSelectFailures(t *testing.T) {
+	text, err := os.ReadFile("monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^kubectl logs .* --prefix \| (grep .*)$`).FindSubmatch(text)
+	if command == nil {
+		t.Fatal("monitoring.md has no command for the log any more")
+	}
+	for format, logger := range map[string]func(*os.File) klog.Logger{
+		"text": func(f *os.File) klog.Logger { return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(f))) },
+		"json": func(f *os.File) klog.Logger { l, _ := json.NewJSONLogger(0, f, nil, nil); return l },
+	} {
+		t.Run(format, func(t *testing.T) {
+			file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			logger(file).Info("Created Deployment", "image", `"v":`)
+			logger(file).Error(errors.New(`no "v":0`), "Sync failed")
+			logger(file).Error(nil, "Check failed")
+			log, err := os.ReadFile(file.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, prefix := range []string{"", "[pod/foo-controller-a/foo-controller] "} {
+				grep := exec.Command("sh", "-c", string(command[1]))
+				grep.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^.`).ReplaceAllString(string(log), prefix+"$0"))
+				found, err := grep.Output()
+				if err != nil || strings.Count(string(found), "\n") != 2 || strings.Contains(string(found), "Created") {
+					t.Errorf("%s: %v, want the two failures of\n%s, not\n%s", command[1], err, log, found)
+				}
+			}
+		})
 	}
 }
 
