@@ -69,7 +69,8 @@ var healthy = timeline{
 	strings.Replace(upA, "foo-", "other-", 1): "0x120",
 }
 
-// Most situations begin at minute 30. Next to the one in which an alert has to fire is one in which it must not.
+// Most situations begin at minute 30. Next to the one in which an alert has to fire is one in which it must not. Each is
+// that of one Prometheus, and then that of the cluster east in a ruler which also has the healthy cluster west.
 func TestAlerts(t *testing.T) {
 	tests := []struct {
 		name string
@@ -90,7 +91,13 @@ func TestAlerts(t *testing.T) {
 			name:   "no pod exists",
 			series: timeline{upA: "1x29 stale _x90", upB: "1x29 stale _x90"},
 			first:  35,
-			fires:  []string{"FooControllerDown critical"},
+			fires:  []string{"FooControllerDown foo-system critical"},
+		},
+		{
+			name: "other pods replace all of them",
+			series: timeline{
+				upA: "1x29 stale _x90", upB: "1x29 stale _x90", strings.Replace(upA, `"a"`, `"c"`, 1): "_x29 1x90",
+			},
 		},
 		{
 			name:   "no copy can be read for 4 minutes, while a node fails",
@@ -299,30 +306,89 @@ func TestAlerts(t *testing.T) {
 	seen := map[string]bool{}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			first, fires := 0, []string{}
-			for minute, names := range firing(t, healthy.with(test.series)) {
-				if len(names) > 0 && len(fires) == 0 {
-					first = minute
-				}
-				fires = append(fires, names...)
-			}
-			slices.Sort(fires)
-			fires = slices.Compact(fires)
-			if diff := cmp.Diff(append([]string{}, test.fires...), fires); diff != "" {
-				t.Errorf("the alerts that fire, - wanted, + do:\n%s", diff)
-			}
-			if first != test.first {
-				t.Errorf("the first one fires at minute %d, want %d", first, test.first)
-			}
-			for _, alert := range fires {
-				name, _, _ := strings.Cut(alert, " ")
+			changed := healthy.with(test.series)
+			checkAlerts(t, changed, test.first, test.fires)
+			for i, alert := range test.fires {
+				name, labels, _ := strings.Cut(alert, " ")
 				seen[name] = true
+				test.fires[i] = name + " east " + labels
 			}
+			checkAlerts(t, changed.in("east").with(healthy.in("west")), test.first, test.fires)
 		})
 	}
 	for _, rule := range alerts(t) {
 		if !seen[rule.Alert] {
 			t.Errorf("no situation here makes %s fire", rule.Alert)
 		}
+	}
+}
+
+// checkAlerts checks which alerts fire at some time on the series, and in which minute the first one does.
+func checkAlerts(t *testing.T, series timeline, first int, fires []string) {
+	t.Helper()
+	all := []string{}
+	got := 0
+	for minute, names := range firing(t, series, 120) {
+		if len(names) > 0 && len(all) == 0 {
+			got = minute
+		}
+		all = append(all, names...)
+	}
+	slices.Sort(all)
+	if diff := cmp.Diff(append([]string{}, fires...), slices.Compact(all)); diff != "" {
+		t.Errorf("the alerts that fire, - wanted, + do:\n%s", diff)
+	}
+	if got != first {
+		t.Errorf("the first one fires at minute %d, want %d", got, first)
+	}
+}
+
+// Prometheus has no list of clusters. What it has not seen for a day, it cannot miss. Only if it has seen no copy of any
+// cluster, nothing is there to be compared.
+func TestWhatIsSilentForADayIsForgotten(t *testing.T) {
+	silent := timeline{upA: "1x29 stale"}
+	tests := []struct {
+		name   string
+		series timeline
+		want   map[string]string // The first and the last minute of each alert.
+	}{
+		{
+			name:   "one of two clusters",
+			series: silent.in("east").with(timeline{upA: "1x1500"}.in("west")),
+			want:   map[string]string{"FooControllerDown east foo-system critical": "35-1468"},
+		},
+		{
+			name:   "one of two installations",
+			series: silent.with(timeline{strings.Replace(upA, "foo-system", "second", 1): "1x1500"}),
+			want:   map[string]string{"FooControllerDown foo-system critical": "35-1468"},
+		},
+		{
+			name:   "the only installation",
+			series: silent,
+			want: map[string]string{
+				"FooControllerDown foo-system critical": "35-1468", "FooControllerDown critical": "1474-1500",
+			},
+		},
+		{
+			name:   "nothing was ever installed",
+			series: timeline{`up{job="other"}`: "1x1500"},
+			want:   map[string]string{"FooControllerDown critical": "5-1500"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			first, got := map[string]int{}, map[string]string{}
+			for minute, names := range firing(t, test.series, 1501) {
+				for _, name := range names {
+					if got[name] == "" {
+						first[name] = minute
+					}
+					got[name] = fmt.Sprintf("%d-%d", first[name], minute)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("the alerts that fire, - wanted, + do:\n%s", diff)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,8 +23,6 @@ const (
 	artifacts = "../../artifacts/monitoring"
 	// step is the time between two scrapes, and between two evaluations of the rules.
 	step = time.Minute
-	// steps is how many samples each series has.
-	steps = 120
 )
 
 // read reads a file of artifacts/monitoring. A field that into does not have is an error.
@@ -85,9 +84,18 @@ func (l timeline) with(changes timeline) timeline {
 	return all
 }
 
+// in returns the timeline of a cluster, as a ruler receives it that evaluates many.
+func (l timeline) in(cluster string) timeline {
+	all := timeline{}
+	for series, values := range l {
+		all[strings.Replace(series, "{", fmt.Sprintf("{cluster=%q,", cluster), 1)] = values
+	}
+	return all
+}
+
 // firing evaluates the alerts on the series, minute by minute, and returns for each minute the alerts that fire: their
 // name and severity, and the labels that distinguish them.
-func firing(t *testing.T, series timeline) [][]string {
+func firing(t *testing.T, series timeline, steps int) [][]string {
 	t.Helper()
 	load := "load 1m\n"
 	for _, name := range slices.Sorted(maps.Keys(series)) {
@@ -131,11 +139,27 @@ func firingIn(t *testing.T, group *rules.Group) (names []string) {
 		}
 		for _, alert := range alerting.ActiveAlerts() {
 			if alert.State == rules.StateFiring {
+				checkAnnotations(t, alert)
 				names = append(names, describe(alert))
 			}
 		}
 	}
 	return names
+}
+
+// checkAnnotations checks that the texts of an alert begin with its cluster, if it has one.
+func checkAnnotations(t *testing.T, alert *rules.Alert) {
+	t.Helper()
+	begin, cluster := "", alert.Labels.Get("cluster")
+	if cluster != "" {
+		begin = "Cluster " + cluster + ": "
+	}
+	for _, name := range []string{"summary", "description"} {
+		text, found := strings.CutPrefix(alert.Annotations.Get(name), begin)
+		if !found || text == "" || text[0] == ' ' || strings.Contains(text, "Cluster") {
+			t.Errorf("%s %s of the cluster %q: %s", describe(alert), name, cluster, alert.Annotations.Get(name))
+		}
+	}
 }
 
 // describe returns the name of an alert and the values of its labels, sorted by the names of the labels.
