@@ -50,7 +50,7 @@ func TestEachMetricIsThatOfTheController(t *testing.T) {
 		var metrics, found []string
 		for _, metric := range metricsOf(t, expr) {
 			metrics = append(metrics, metric.Name)
-			if !slices.ContainsFunc(metric.LabelMatchers, isOurJob) {
+			if !selects(metric, "job", "foo-controller") {
 				t.Errorf("%s: %s is not limited to the job foo-controller", rule.Alert, metric)
 			}
 		}
@@ -81,8 +81,11 @@ func metricsOf(t *testing.T, expr string) (metrics []*parser.VectorSelector) {
 	return metrics
 }
 
-func isOurJob(matcher *labels.Matcher) bool {
-	return matcher.Type == labels.MatchEqual && matcher.Name == "job" && matcher.Value == "foo-controller"
+// selects reports whether only series with this label are selected.
+func selects(metric *parser.VectorSelector, label, value string) bool {
+	return slices.ContainsFunc(metric.LabelMatchers, func(m *labels.Matcher) bool {
+		return m.Type == labels.MatchEqual && m.Name == label && m.Value == value
+	})
 }
 
 // The labels of the target, and the token. The fields are those of prometheus-operator: read refuses all others.

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
@@ -29,13 +28,15 @@ const (
 )
 
 // variables replaces those of Grafana. Its $__rate_interval is four times the scrape interval.
-var variables = strings.NewReplacer("$namespace", "foo-system", "$__rate_interval", "1m")
+func variables(cluster string) *strings.Replacer {
+	return strings.NewReplacer("$cluster", cluster, "$namespace", "foo-system", "$__rate_interval", "1m")
+}
 
 // A dashboard is what the tests read of dashboard.json.
 type dashboard struct {
 	Panels     []panel
 	Templating struct {
-		List []struct{ Name, Type string }
+		List []struct{ Name, Type, Definition string }
 	}
 }
 
@@ -116,15 +117,34 @@ func TestTheDashboardNamesNoDatasource(t *testing.T) {
 	if uses <= maxPanels {
 		t.Errorf("%d panels and queries have a datasource: are they still found?", uses)
 	}
-	var settings dashboard
-	readDashboard(t, &settings)
-	if first := settings.Templating.List[0]; first.Name != "datasource" || first.Type != "datasource" {
-		t.Errorf("the first variable is %+v, want datasource: the others depend on it", first)
+}
+
+// Each variable depends on those before it: a namespace is one of the cluster, and both are asked of the Prometheus.
+func TestTheDashboardAsksForTheClusterBeforeTheNamespace(t *testing.T) {
+	var read dashboard
+	readDashboard(t, &read)
+	var names []string
+	for _, variable := range read.Templating.List {
+		names = append(names, variable.Name)
+	}
+	if want := []string{"datasource", "cluster", "namespace"}; !slices.Equal(names, want) {
+		t.Fatalf("the variables are %q, want %q", names, want)
+	}
+	if query := read.Templating.List[2].Definition; !strings.Contains(query, `cluster="$cluster"`) {
+		t.Errorf("the namespaces are those of %s, want those of the cluster", query)
 	}
 }
 
+// Without the label cluster, the variable is empty.
 func TestEachQueryOfTheDashboardHasSamples(t *testing.T) {
 	text := readRecording(t)
+	t.Run("one cluster", func(t *testing.T) { checkQueries(t, text, "") })
+	text = strings.ReplaceAll(text, "{job=", `{cluster="east",job=`)
+	t.Run("many clusters", func(t *testing.T) { checkQueries(t, text, "east") })
+}
+
+func checkQueries(t *testing.T, text, cluster string) {
+	t.Helper()
 	storage := promqltest.LoadedStorage(t, text)
 	t.Cleanup(func() { _ = storage.Close() }) // It is in a temporary directory.
 	engine := promqltest.NewTestEngine(t, false, 0, 100_000)
@@ -132,14 +152,17 @@ func TestEachQueryOfTheDashboardHasSamples(t *testing.T) {
 	readDashboard(t, &read)
 	for _, p := range read.Panels {
 		for _, target := range p.Targets {
-			expr := variables.Replace(target.Expr)
+			expr := variables(cluster).Replace(target.Expr)
 			for _, metric := range metricsOf(t, expr) {
 				if !strings.Contains(text, "\n  "+metric.Name+"{") {
 					t.Errorf("%s: the controller does not serve %s", p.Title, metric.Name)
 				}
-				if !slices.ContainsFunc(metric.LabelMatchers, isOurJob) ||
-					!slices.ContainsFunc(metric.LabelMatchers, isOurNamespace) {
-					t.Errorf("%s: %s is not limited to the job and the namespace", p.Title, metric)
+				for label, value := range map[string]string{
+					"job": "foo-controller", "cluster": cluster, "namespace": "foo-system",
+				} {
+					if !selects(metric, label, value) {
+						t.Errorf("%s: %s is not limited to the %s %q", p.Title, metric, label, value)
+					}
 				}
 			}
 			query, err := engine.NewRangeQuery(t.Context(), storage, nil, expr, time.Unix(0, 0),
@@ -157,10 +180,6 @@ func TestEachQueryOfTheDashboardHasSamples(t *testing.T) {
 			query.Close()
 		}
 	}
-}
-
-func isOurNamespace(matcher *labels.Matcher) bool {
-	return matcher.Type == labels.MatchEqual && matcher.Name == "namespace" && matcher.Value == "foo-system"
 }
 
 // hasNumber reports whether a result has a sample. A quantile of nothing is NaN.
