@@ -431,9 +431,8 @@ const (
 	noAnswer = "no answer from the API server"
 	// triesAgain ends the messages about what is refused.
 	triesAgain = ". The controller tries again at least once a minute"
-	// lasts ends those about a refusal, passes those about a failure of the API server.
-	lasts = ". Change the quota, the policy or the permission of the controller, or ask an administrator of the cluster to " +
-		"do it" + triesAgain
+	// lasts ends those about a quota, passes those about a failure of the API server.
+	lasts  = ". Raise the quota or delete what uses it, or ask an administrator of the cluster to do it" + triesAgain
 	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
 

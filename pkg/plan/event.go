@@ -54,13 +54,7 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	if !found {
 		return nil
 	}
-	note := is.Message
-	for _, shorter := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		if condition := meta.FindStatusCondition(after.Conditions, shorter); condition != nil {
-			note = condition.Message
-		}
-	}
-	note = clip(note, noteLimit)
+	note := clip(is.Message, noteLimit)
 	return &Event{Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note}
 }
 

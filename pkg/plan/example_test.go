@@ -3,6 +3,7 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -133,7 +134,8 @@ func ExampleReadyReason() {
 		state := plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Unix(0, 0)}
 		foo = state.Next().Foo
 		reason, message := plan.ReadyReason(foo)
-		fmt.Printf("%s: %s: %s\n", what, reason, message)
+		first, _, _ := strings.Cut(message, ". ")
+		fmt.Printf("%s: %s: %s\n", what, reason, first)
 	}
 
 	report("just created")
@@ -142,7 +144,7 @@ func ExampleReadyReason() {
 	dep.Status.AvailableReplicas = 3
 	report("up")
 	// Output:
-	// just created: Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
+	// just created: Creating: Created Deployment "example"
 	// coming up: Progressing: 2 of 3 replicas available
 	// up: Available: 3 of 3 replicas available
 }

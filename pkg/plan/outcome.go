@@ -212,8 +212,22 @@ func adviceOn(err error) string {
 	case mayPass(err):
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return "Change the quota, the policy or the permission of the controller, or ask an administrator of the " +
-			"cluster to do it. " + triesAgain
+		return adviceOnForbidden(err.Error()) + ". " + triesAgain
 	}
 	return "Change this Foo, or ask an administrator of the cluster to change the policy. " + triesAgain
+}
+
+// adviceOnForbidden returns what to do about a 403. Three things cause it, and only the text of the API server shows which
+// one. Nothing but the words of the advice depends on that text.
+func adviceOnForbidden(text string) string {
+	const orAsk = ", or ask an administrator of the cluster to do it"
+	switch {
+	case strings.Contains(text, "exceeded quota"):
+		return "Raise the quota or delete what uses it" + orAsk
+	case strings.Contains(text, " cannot ") && strings.Contains(text, " resource "):
+		return `Ask an administrator of the cluster to give the controller this permission. Its log has the command, as "fix"`
+	case strings.Contains(text, "denied "):
+		return "Change this Foo or the policy" + orAsk
+	}
+	return "Change the quota, the policy or the permission of the controller" + orAsk
 }

@@ -110,19 +110,38 @@ func TestAdviceOn(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
-		acts bool
+		acts string // "" if a retry can help.
 	}{
-		{name: "a policy or quota refuses", err: forbidden, acts: true},
-		{name: "a field is invalid", err: invalidFields("spec.selector"), acts: true},
-		{name: "the credentials are wrong", err: apierrors.NewUnauthorized("expired"), acts: true},
+		{name: "a quota refuses", err: forbidden, acts: "Raise the quota"},
+		{
+			name: "a permission is missing", acts: "Ask an administrator of the cluster to give the controller this permission",
+			err: apierrors.NewForbidden(resource, "web-1", errors.New(`User "system:serviceaccount:x:foo-controller" cannot `+
+				`create resource "deployments" in API group "apps" in the namespace "default"`)),
+		},
+		{
+			name: "a policy refuses", acts: "Change this Foo or the policy",
+			err: apierrors.NewForbidden(resource, "web-1", errors.New(
+				`ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no latest`)),
+		},
+		{
+			name: "a webhook refuses", acts: "Change this Foo or the policy",
+			err: apierrors.NewForbidden(resource, "web-1", errors.New(
+				`admission webhook "images.example.com" denied the request: no latest`)),
+		},
+		{
+			name: "who refuses cannot be known", acts: "Change the quota, the policy or the permission of the controller",
+			err: apierrors.NewForbidden(resource, "web-1", errors.New("not today")),
+		},
+		{name: "a field is invalid", err: invalidFields("spec.selector"), acts: "Change this Foo"},
+		{name: "the credentials are wrong", err: apierrors.NewUnauthorized("expired"), acts: "Change the quota"},
 		{name: "the server is busy", err: apierrors.NewTooManyRequests("slow down", 1)},
 		{name: "another client was faster", err: apierrors.NewConflict(resource, "web-1", errors.New("modified"))},
 		{name: "the server fails", err: withCode(500)},
 		{name: "no connection", err: dial},
 	} {
-		acts := strings.HasPrefix(adviceOn(tc.err), "Change ")
 		reason := reportOf(tc.err).Reason
-		if acts != tc.acts || (reason == v1alpha1.ReasonRefused) != tc.acts {
+		if !strings.HasPrefix(adviceOn(tc.err), tc.acts) || (reason == v1alpha1.ReasonRefused) != (tc.acts != "") ||
+			strings.HasPrefix(adviceOn(tc.err), triesAgain) != (tc.acts == "") {
 			t.Errorf("%s: %s: %s", tc.name, reason, adviceOn(tc.err))
 		}
 	}

@@ -381,7 +381,10 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 	}{
 		{name: "gone", want: reconciling + "Creating: " + keepsDeleting},
 		{name: "created again", dep: newDeployment(foo, unobserved), want: reconciling + "Creating: " + keepsDeleting},
-		{name: "seen", dep: newDeployment(foo, available(1)), want: reconciling + "Progressing: 1 of 3 replicas available"},
+		{
+			name: "seen", dep: newDeployment(foo, available(1)),
+			want: reconciling + "Progressing: 1 of 3 replicas available" + ifItLasts,
+		},
 		{
 			name: "created again, and the delay has ended", dep: newDeployment(foo, unobserved), after: seconds(8),
 			want: reconciling + `Creating: Created Deployment "web-1". Waiting for the Deployment controller to create ` +

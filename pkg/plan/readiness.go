@@ -252,7 +252,12 @@ func readyDeadlineExceeded(s *State) *readiness {
 	}
 	return stalled(v1alpha1.ReasonProgressDeadlineExceeded,
 		fmt.Sprintf("Deployment %q has exceeded its progress deadline: %s", dep.Name, progress(dep)),
-		"To see why its pods do not become available: "+s.kubectl("describe pods -l '%s'", dep.Selector))
+		"To see why its pods do not become available: "+s.describePods())
+}
+
+// describePods returns the command that shows why pods of the Deployment do not become available.
+func (s *State) describePods() string {
+	return s.kubectl("describe pods -l '%s'", s.Deployment.Selector)
 }
 
 func readyUpdating(s *State) *readiness {
@@ -260,7 +265,9 @@ func readyUpdating(s *State) *readiness {
 	if status.UpdatedReplicas >= wanted && status.AvailableReplicas >= wanted {
 		return nil
 	}
-	return s.comingUp(v1alpha1.ReasonProgressing, progress(s.Deployment))
+	r := s.comingUp(v1alpha1.ReasonProgressing, progress(s.Deployment))
+	r.Advice = "If this lasts: " + s.describePods()
+	return r
 }
 
 // readySurplus: replicas of an earlier spec have not ended yet.

@@ -43,7 +43,9 @@ const (
 	noSet         = stalled + `ReplicaFailure: Deployment "web-1" cannot create its ReplicaSet `
 	noPods        = stalled + `ReplicaFailure: Deployment "web-1" cannot create pods `
 	tooLate       = stalled + `ProgressDeadlineExceeded: Deployment "web-1" has exceeded its progress deadline: `
-	seePods       = ". To see why its pods do not become available: kubectl -n default describe pods " +
+	ifItLasts     = ". If this lasts: " + describePods
+	seePods       = ". To see why its pods do not become available: " + describePods
+	describePods  = "kubectl -n default describe pods " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1'"
 	negativeReplicas = "spec.replicas is -1. Set 0 or more, or remove it" + editWeb
 	editWeb          = ". To change it: kubectl -n default edit foo web"
@@ -94,15 +96,15 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "no replica updated", foo: foo, dep: dep(rollout(3, 0, 3)),
-			want: reconciling + "Progressing: 0 of 3 replicas updated",
+			want: reconciling + "Progressing: 0 of 3 replicas updated" + ifItLasts,
 		},
 		{
 			name: "one replica short of updated", foo: foo, dep: dep(rollout(3, 2, 3)),
-			want: reconciling + "Progressing: 2 of 3 replicas updated",
+			want: reconciling + "Progressing: 2 of 3 replicas updated" + ifItLasts,
 		},
 		{
 			name: "one replica short of available", foo: foo, dep: dep(available(2)),
-			want: reconciling + "Progressing: 2 of 3 replicas available",
+			want: reconciling + "Progressing: 2 of 3 replicas available" + ifItLasts,
 		},
 		{
 			name: "an old replica still there", foo: foo, dep: dep(rollout(4, 3, 3)),
@@ -110,7 +112,7 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "too many replicas, and too few available", foo: foo, dep: dep(rollout(4, 3, 1)),
-			want: reconciling + "Progressing: 1 of 3 replicas available",
+			want: reconciling + "Progressing: 1 of 3 replicas available" + ifItLasts,
 		},
 		{name: "all replicas available", foo: foo, dep: dep(), want: available3},
 		{
@@ -393,9 +395,13 @@ func TestTheCauseOfAReplicaFailure(t *testing.T) {
 					want = report + ". See its conditions: kubectl -n default get deployment " + name + " -o yaml"
 					second = want
 				}
+				note := want
+				if len(note) > 1024 {
+					note = note[:1021] + "..."
+				}
 				c := play(t, world{Foo: foo, Deployment: dep})
 				got := []string{c.message(), meta.FindStatusCondition(c.conditions(), "Stalled").Message, c.event().Note}
-				if diff := cmp.Diff([]string{want, second, second}, got); diff != "" {
+				if diff := cmp.Diff([]string{want, second, note}, got); diff != "" {
 					t.Errorf("%s: wrong messages of Ready, Stalled and the event (-want +got):\n%s", condition, diff)
 				}
 			}

@@ -24,9 +24,11 @@ const (
 		"kubectl -n default delete deployment web-2"
 	notMade = `. Deployment "web-1-copy" has an owner reference to this Foo, but the controller did not create it ` +
 		"under this name (it may be a copy), so it is neither changed nor deleted"
-	taken3   = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
-	tooLate3 = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
-	seePods3 = ". To see why its pods do not become available: kubectl -n default describe pods " +
+	taken3        = stalled + `NameTaken: Deployment "web-3" is controlled by Foo "api"`
+	tooLate3      = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
+	seePods3      = ". To see why its pods do not become available: " + describePods3
+	ifItLasts3    = ". If this lasts: " + describePods3
+	describePods3 = "kubectl -n default describe pods " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3'"
 	readBoth  = "get Foo, get web-3, "
 	deleteOld = readBoth + "delete web-1"
@@ -76,7 +78,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the new one comes up",
 			state: world{Deployment: now3(available(2)), Previous: all(old)},
-			sent:  "nothing", report: movingTo3 + "2 of 3 replicas available" + serves,
+			sent:  "nothing", report: movingTo3 + "2 of 3 replicas available" + serves + ifItLasts3,
 		},
 		{
 			name:  "the new one has been changed, and what it has available may be of before",
@@ -87,7 +89,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			name:   "the previous one loses replicas meanwhile",
 			state:  world{Deployment: now3(available(1)), Previous: all(earlier(foo, "web-1", available(2)))},
 			sent:   "nothing",
-			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(serves, "3", "2"),
+			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(serves, "3", "2") + ifItLasts3,
 		},
 		{
 			name:  "the new one does as well as the previous one",
@@ -96,13 +98,13 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		{
 			name:  "the new one does as well as the previous one, which had fewer",
 			state: world{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
-			sent:  deleteOld, report: reconciling + "Progressing: 2 of 3 replicas available",
+			sent:  deleteOld, report: reconciling + "Progressing: 2 of 3 replicas available" + ifItLasts3,
 		},
 		{
 			name:    "the new one does as well as the previous one, which had fewer and must not be deleted",
 			state:   world{Deployment: now3(available(2)), Previous: all(earlier(foo, "web-1", scaled(2)))},
 			replies: refusedDelete, sent: deleteOld,
-			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + lasts,
+			report: reconciling + "Progressing: 2 of 3 replicas available" + undeleted + overQuota + lasts + ifItLasts3,
 		},
 		{
 			name:  "the previous one must not be deleted",
@@ -190,7 +192,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			state: world{Deployment: now3(available(0)), Previous: all(earlier(foo, "web-1", available(1)))},
 			sent:  "nothing",
 			report: movingTo3 + "0 of 3 replicas available" +
-				`. Previous Deployment "web-1" keeps serving with 1 until then`,
+				`. Previous Deployment "web-1" keeps serving with 1 until then` + ifItLasts3,
 		},
 		{
 			name: "the name was changed twice, and both previous ones serve",
@@ -200,7 +202,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			},
 			sent: "nothing",
 			report: movingTo3 + "1 of 3 replicas available" + strings.ReplaceAll(kept, "(3", "(2") +
-				strings.ReplaceAll(serves, "web-1", "web-2"),
+				strings.ReplaceAll(serves, "web-1", "web-2") + ifItLasts3,
 		},
 		{
 			name:  "the new one does as well as both previous ones",
@@ -227,7 +229,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 			},
 			sent: stampGeneration + " spec.replicas",
 			report: movingTo3 + "1 of 3 replicas available" +
-				`. Previous Deployment "web-2" keeps serving with 2 until then`,
+				`. Previous Deployment "web-2" keeps serving with 2 until then` + ifItLasts3,
 		},
 
 		{
@@ -599,7 +601,7 @@ func TestADeploymentThatIsTooSmall(t *testing.T) {
 		{
 			name:  "it is not complete: then it comes up",
 			state: world{Deployment: newDeployment(unset, scaled(2), rollout(2, 2, 1)), Previous: old(9)},
-			want:  movingTo3 + "1 of 2 replicas available" + serves(9),
+			want:  movingTo3 + "1 of 2 replicas available" + serves(9) + ifItLasts3,
 		},
 		{
 			name:  "a previous one that is being deleted needs no replacement",
@@ -873,7 +875,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 			name:  "it waits for a name",
 			state: world{Foo: foo, Deployment: earlier(api, "web-3"), Owner: api},
 			want: reconciling + `WaitingForName: Waiting for Foo "api" to move from Deployment "web-3" to "api-2"` +
-				kept + ". See: kubectl -n default describe foo api",
+				kept + describeAPI,
 		},
 		{
 			name:  "something is refused",
@@ -1107,7 +1109,7 @@ func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 		{name: "not needed", named: newDeployment(foo), want: available3 + undeleted + overQuota + triesAgain},
 		{
 			name: "needed again", named: newDeployment(foo, available(2)),
-			want: movingTo3 + "2 of 3 replicas available" + serves,
+			want: movingTo3 + "2 of 3 replicas available" + serves + ifItLasts3,
 		},
 		{name: "not needed any more", named: newDeployment(foo), want: available3 + undeleted + overQuota + triesAgain},
 	} {

@@ -39,7 +39,7 @@ func (s *State) nameConflictReport() *ConditionError {
 	return s.waitingForName(
 		fmt.Sprintf("Waiting for Foo %q to move from Deployment %q to %q",
 			owner.Name, dep.Name, owner.Spec.DeploymentName),
-		"See: "+s.kubectl("describe foo %s", owner.Name))
+		"If it does not move, this shows why: "+s.kubectl("describe foo %s", owner.Name))
 }
 
 // isPrevious reports whether the Foo itself has the Deployment of this name, and releases it only when it has moved.

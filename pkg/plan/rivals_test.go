@@ -23,7 +23,7 @@ const (
 	stillExists1 = `. If Deployment "web-1" still exists after some minutes, check its finalizers: kubectl -n default ` +
 		"get deployment web-1 -o yaml"
 	movingAway  = `Waiting for Foo "api" to move from Deployment "web-1" to "api-2"`
-	describeAPI = ". See: kubectl -n default describe foo api"
+	describeAPI = ". If it does not move, this shows why: kubectl -n default describe foo api"
 	nameCycle   = `This Foo waits for Deployment "web-1" of Foo "api", which waits for Deployment "api-2" of this ` +
 		"Foo, so neither can move"
 	endCycle = ". Set spec.deploymentName of one of them to a name that no Deployment has, and the other follows: " +
