@@ -159,10 +159,13 @@ func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	synced, err := c.watch(logger)
+	if err != nil && ctx.Err() == nil { // Informers that have ended refuse handlers, too.
+		logger.Error(err, "Cannot watch")
+	}
 	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", synced...) {
 		c.names.ShutDown()
 		c.queue.ShutDown()
-		return // Asked to stop before the caches were filled. Informers that have ended refuse handlers.
+		return // Asked to stop before the caches were filled.
 	}
 	logger.Info("Started")
 	c.work(ctx)

@@ -46,7 +46,8 @@ type Outcome struct {
 	Kind Kind
 	// After is the delay of Wait and Retry. A limit that all Foos share may make that of Retry longer.
 	After time.Duration
-	// Reason is what the key waits for. Done has one when the sync ended early: a watch event brings the key back.
+	// Reason is what the key waits for. Done has one if a live read of the Foo ended the sync: the caller waits until the
+	// caches have what was read, unless the Foo was not found.
 	Reason WaitReason
 	// Err is why the key comes back, if that is known.
 	Err error
@@ -126,8 +127,8 @@ func isConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || IsNotFound(err) || anotherUID(err)
 }
 
-// IsNotFound reports whether err is the API server's answer that something does not exist. A proxy, an ingress or a load
-// balancer may answer with a 404 of its own.
+// IsNotFound reports whether err is the API server's answer that something does not exist. A proxy, an ingress or a
+// load balancer may answer with a 404 of its own.
 func IsNotFound(err error) bool { return apierrors.IsNotFound(err) && !isOthersAnswer(err) }
 
 // isOthersAnswer reports whether err is an answer that does not have the form of the API server's: something else may
@@ -217,8 +218,8 @@ func adviceOn(err error) string {
 	return "Change this Foo, or ask an administrator of the cluster to change the policy. " + triesAgain
 }
 
-// adviceOnForbidden returns what to do about a 403. Three things cause it, and only the text of the API server shows which
-// one. Nothing but the words of the advice depends on that text.
+// adviceOnForbidden returns what to do about a 403. Three things cause it, and only the text of the API server shows
+// which one. Nothing but the words of the advice depends on that text.
 func adviceOnForbidden(text string) string {
 	const orAsk = ", or ask an administrator of the cluster to do it"
 	switch {

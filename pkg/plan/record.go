@@ -29,7 +29,7 @@ func (s *State) Record(step *Step, answer Answer, now time.Time) {
 }
 
 // recordFoo: a live Foo with the same spec replaces the cached one. With any other the sync ends: the cache lags, and
-// the event that it lacks brings the key back.
+// the key comes back when it has caught up. If the Foo is gone, nothing is left to do.
 func (s *State) recordFoo(live *v1alpha1.Foo) {
 	if live == nil || live.UID != s.Foo.UID || live.DeletionTimestamp != nil || live.Generation != s.Foo.Generation {
 		s.end = &Outcome{Kind: Done, Reason: CacheStale}
