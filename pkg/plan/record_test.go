@@ -27,7 +27,8 @@ func TestConflictsInARow(t *testing.T) {
 			strings.Replace(again, "no report", report, 1) + "; retry in 8s",
 		}
 	}
-	patches := rows("get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report", "Refused")
+	const first, again = "get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report"
+	patches := rows(first, again, "Refused")
 	for _, tc := range []struct {
 		name  string
 		state world
@@ -45,7 +46,7 @@ func TestConflictsInARow(t *testing.T) {
 		},
 		{
 			name: "patch", state: patch, verb: plan.PatchDeployment, err: conflict,
-			want: rows("get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report", "RequestFailed"),
+			want: rows(first, again, "RequestFailed"),
 		},
 		{name: "patch of what is gone", state: patch, verb: plan.PatchDeployment, err: notFound, want: patches},
 		{

@@ -114,8 +114,8 @@ func readsBeforeRepeating(c *walkTalk, step *Step) bool {
 	return c.readDeployment
 }
 
-// patchesItsOwn: what undoes a change of somebody else, or was written for a newer spec than the cached one, needs a live
-// read of the Foo. What its spec asks for needs none: a Deployment of an older spec, or one without our labels.
+// patchesItsOwn: what undoes a change of somebody else, or was written for a newer spec than the cached one, needs a
+// live read of the Foo. What its spec asks for needs none: a Deployment of an older spec, or one without our labels.
 func patchesItsOwn(c *walkTalk, step *Step) bool {
 	if step.Verb != PatchDeployment {
 		return true
@@ -194,8 +194,9 @@ func deletesWhatNobodyMisses(c *walkTalk, step *Step) bool {
 
 // nobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at the
 // current generation and observed, must have at least one available pod of its current template, since those of earlier
-// ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what the previous one is set to; of several the one that is set to most counts. A
-// Foo without a number asks for what the previous one is set to. Nothing is needed for a Foo that asks for none.
+// ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what the previous
+// one is set to; of several the one that is set to most counts. A Foo without a number asks for what the previous one is
+// set to. Nothing is needed for a Foo that asks for none.
 func (server *walkServer) nobodyMissesPrevious() bool {
 	foo := server.foo
 	if foo == nil || server.find(foo.Spec.DeploymentName) == nil {
