@@ -27,7 +27,7 @@ const (
 	fadeTime = 10 * time.Minute
 
 	// freeConflicts is how many conflicts in a row are normal work: a cache may lag, users may edit. One more
-	// counts as a refusal.
+	// counts as a refusal, the first one.
 	freeConflicts = 3
 	// freeRepeats is how often an operation that another client has undone is repeated without a delay: people try things
 	// out.
@@ -95,7 +95,11 @@ func (s *State) fail(op Op, err error, expected bool) Attempt {
 	s.failures = append(s.failures, failure{op: op, err: err, expected: expected})
 	attempt := s.attempt(op)
 	attempt.Count++
-	attempt.Until = s.latest().Add(delayAfter(firstDelayOf(err, expected), attempt.Count, s.Jitter))
+	attempts := attempt.Count
+	if isConflict(err) && !expected {
+		attempts = max(attempts-freeConflicts, 1)
+	}
+	attempt.Until = s.latest().Add(delayAfter(firstDelayOf(err, expected), attempts, s.Jitter))
 	attempt.Expected = expected
 	attempt.Report = reportOf(err)
 	s.enter(op, attempt)

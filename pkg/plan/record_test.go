@@ -24,7 +24,7 @@ func TestConflictsInARow(t *testing.T) {
 	rows := func(first, again, report string) []string {
 		return []string{
 			first + "; retry in 5ms as expected", again + "; retry in 10ms as expected", again + "; retry in 20ms as expected",
-			strings.Replace(again, "no report", report, 1) + "; retry in 8s",
+			strings.Replace(again, "no report", report, 1) + "; retry in 1s",
 		}
 	}
 	const first, again = "get Foo, patch spec.replicas; no report", "get Foo, get web-1, patch spec.replicas; no report"

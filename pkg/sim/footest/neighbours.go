@@ -146,17 +146,22 @@ func (n *neighbourhood) editOften(d time.Duration, refused bool) {
 	}
 }
 
-// burst is a script next door that edits a Deployment forty times in a second. Nobody knows that it has ended, so the
-// last edit is corrected after the delay of what is undone again and again.
+// burst is a script next door that edits a Deployment forty times, so fast that each edit is corrected, or that each
+// correction meets a conflict. Nobody knows when it ends, so the last edit is corrected after the delay of what is
+// undone, or refused, again and again.
 func (n *neighbourhood) burst() {
 	n.t.Helper()
-	n.createFoo(nextDoor, "burst", "burst")
-	time.Sleep(time.Minute)
-	for edit := range 40 {
-		n.editDeployment(nextDoor, "burst", fmt.Sprintf(`{"spec":{"replicas":%d}}`, edit+2))
-		time.Sleep(25 * time.Millisecond)
+	for name, interval := range map[string]time.Duration{
+		"corrected": 25 * time.Millisecond, "conflicts": answerTime - time.Millisecond,
+	} {
+		n.createFoo(nextDoor, name, name)
+		time.Sleep(time.Minute)
+		for edit := range 40 {
+			n.editDeployment(nextDoor, name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, edit+2))
+			time.Sleep(interval)
+		}
+		n.expect("the last of forty edits is corrected: "+name, name, 1, 2*time.Second)
 	}
-	n.expect("the last of forty edits is corrected", "burst", 1, 2*time.Second)
 }
 
 // goFor calls f in each interval, and closes the channel after the duration.
