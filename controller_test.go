@@ -584,7 +584,6 @@ func (f *fixture) queued() string {
 	return strings.Join(all, " ")
 }
 
-// A decision does not depend on where an object comes from: answers are trimmed like the objects in the caches.
 // A proxy may answer with code 200 and a document that can be decoded.
 func TestAnAnswerWithoutAUIDIsNotTakenForAnObject(t *testing.T) {
 	for request, cached := range map[string][]runtime.Object{
@@ -611,6 +610,7 @@ func TestAnAnswerWithoutAUIDIsNotTakenForAnObject(t *testing.T) {
 	}
 }
 
+// A decision does not depend on where an object comes from: answers are trimmed like the objects in the caches.
 func TestAnswersAreTrimmed(t *testing.T) {
 	foo := newFoo(func(foo *v1alpha1.Foo) { foo.Labels = map[string]string{"team": "blue"} })
 	dep := newDeployment(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} })

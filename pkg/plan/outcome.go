@@ -124,17 +124,20 @@ func reportOf(err error) ConditionError {
 
 // isConflict reports whether err means that the cache was behind when the write was made. The next sync sees more.
 func isConflict(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || IsNotFound(err) || anotherUID(err)
+	is := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+	return is && !isForeignAnswer(err) || anotherUID(err)
 }
 
 // IsNotFound reports whether err is the API server's answer that something does not exist. A proxy, an ingress or a
 // load balancer may answer with a 404 of its own.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) && !isOthersAnswer(err) }
+func IsNotFound(err error) bool { return apierrors.IsNotFound(err) && !isForeignAnswer(err) }
 
-// isOthersAnswer reports whether err is an answer that does not have the form of the API server's: something else may
-// have answered in its place.
-func isOthersAnswer(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+// isForeignAnswer reports whether err is an answer that does not have the form of the API server's: something else may
+// have answered in its place. The API server's own 429 is plain text too, and with 5xx it does not matter who failed.
+func isForeignAnswer(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+		!apierrors.IsTooManyRequests(err) && errors.As(err, &status) && status.Status().Code < 500
 }
 
 // anotherUID reports whether err is the API server's answer to a patch whose uid is not the object's: it takes the uid
@@ -150,12 +153,10 @@ func anotherUID(err error) bool {
 }
 
 // outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
-// answer, one that means that something broke on the way, or one that is not the API server's. A 429 is a refusal,
-// whoever sends it.
+// answer, one that means that something broke on the way, or one that is not the API server's.
 func outcomeUnknown(err error) bool {
 	var status apierrors.APIStatus
-	return !errors.As(err, &status) || status.Status().Code >= 500 ||
-		isOthersAnswer(err) && !apierrors.IsTooManyRequests(err)
+	return !errors.As(err, &status) || status.Status().Code >= 500 || isForeignAnswer(err)
 }
 
 // isGone reports whether err is the API server's answer that there is no Deployment of this name. An admission webhook
@@ -187,11 +188,11 @@ func causeOf(err error) string {
 	}
 	message := ports.ReplaceAllString(strings.TrimRight(status.Status().Message, ". "), "")
 	switch {
-	case isOthersAnswer(err) && outcomeUnknown(err): // The message is client-go's, and names the API server.
-		cause = fmt.Sprintf("something between the controller and the API server answered with code %d", status.Status().Code)
-		message = ""
 	case apierrors.IsTooManyRequests(err):
 		cause = "the API server has too many requests"
+	case isForeignAnswer(err): // The message is client-go's, and names the API server.
+		cause = fmt.Sprintf("an answer that does not seem to be the API server's, with code %d", status.Status().Code)
+		message = ""
 	case apierrors.IsConflict(err):
 		cause = "the API server reports a conflict"
 		message = versions.ReplaceAllString(message, "")
@@ -210,9 +211,13 @@ func mayPass(err error) bool {
 // adviceOn returns what to do about err, the answer to a write.
 func adviceOn(err error) string {
 	switch {
+	case isForeignAnswer(err):
+		return triesAgain + ". If the failure lasts, check what is between the controller and the API server, such as a proxy"
 	case mayPass(err):
 		return triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err):
+		return "Ask an administrator of the cluster to renew the credentials of the controller. " + triesAgain
+	case apierrors.IsForbidden(err):
 		return adviceOnForbidden(err.Error()) + ". " + triesAgain
 	}
 	return "Change this Foo, or ask an administrator of the cluster to change the policy. " + triesAgain
@@ -225,10 +230,10 @@ func adviceOnForbidden(text string) string {
 	switch {
 	case strings.Contains(text, "exceeded quota"):
 		return "Raise the quota or delete what uses it" + orAsk
+	case strings.Contains(text, "denied "): // Before the next: a policy has words of its own.
+		return "Change this Foo or the policy" + orAsk
 	case strings.Contains(text, " cannot ") && strings.Contains(text, " resource "):
 		return `Ask an administrator of the cluster to give the controller this permission. Its log has the command, as "fix"`
-	case strings.Contains(text, "denied "):
-		return "Change this Foo or the policy" + orAsk
 	}
 	return "Change the quota, the policy or the permission of the controller" + orAsk
 }

@@ -50,6 +50,11 @@ func terminating() error {
 	return err
 }
 
+// pageOfAProxy is an answer that is not in the form of the API server's. client-go adds the name from the request.
+func proxyPage(code int) error {
+	return apierrors.NewGenericServerResponse(code, "patch", resource, "web-1", "<html>", 0, true)
+}
+
 // withCode is an answer that has a code and nothing else.
 func withCode(code int32) error { return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code}} }
 
@@ -86,6 +91,9 @@ func TestErrorsAreSorted(t *testing.T) {
 			err:     apierrors.NewGenericServerResponse(503, "patch", resource, "web-1", "", 1, true),
 			unknown: true,
 		},
+		{name: "a proxy in between answers 404 itself", err: proxyPage(404), unknown: true},
+		{name: "a proxy in between answers 409 itself", err: proxyPage(409), unknown: true},
+		{name: "a 429 that is plain text", err: proxyPage(429)},
 		{name: "time is up", err: context.DeadlineExceeded, unknown: true},
 		{name: "the connection is gone", err: errors.New("connection reset by peer"), unknown: true},
 		{name: "there is no connection", err: dial, unknown: true},
@@ -124,6 +132,11 @@ func TestAdviceOn(t *testing.T) {
 				`ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no latest`)),
 		},
 		{
+			name: "a policy refuses with the words of a missing permission", acts: "Change this Foo or the policy",
+			err: apierrors.NewForbidden(resource, "web-1", errors.New(
+				`admission webhook "x" denied the request: container nginx cannot run without resource limits`)),
+		},
+		{
 			name: "a webhook refuses", acts: "Change this Foo or the policy",
 			err: apierrors.NewForbidden(resource, "web-1", errors.New(
 				`admission webhook "images.example.com" denied the request: no latest`)),
@@ -133,7 +146,7 @@ func TestAdviceOn(t *testing.T) {
 			err: apierrors.NewForbidden(resource, "web-1", errors.New("not today")),
 		},
 		{name: "a field is invalid", err: invalidFields("spec.selector"), acts: "Change this Foo"},
-		{name: "the credentials are wrong", err: apierrors.NewUnauthorized("expired"), acts: "Change the quota"},
+		{name: "the credentials are wrong", err: apierrors.NewUnauthorized("expired"), acts: "Ask an administrator"},
 		{name: "the server is busy", err: apierrors.NewTooManyRequests("slow down", 1)},
 		{name: "another client was faster", err: apierrors.NewConflict(resource, "web-1", errors.New("modified"))},
 		{name: "the server fails", err: withCode(500)},
@@ -162,6 +175,10 @@ func TestCauseOf(t *testing.T) {
 		{
 			name: "a server that failed has refused nothing", err: apierrors.NewInternalError(errors.New("etcd is full.")),
 			want: "the API server failed: Internal error occurred: etcd is full",
+		},
+		{
+			name: "the page of a proxy", err: proxyPage(404),
+			want: "an answer that does not seem to be the API server's, with code 404",
 		},
 		{
 			name: "an answer without a message", err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422}},

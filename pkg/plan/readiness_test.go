@@ -525,7 +525,7 @@ func checkMessage(t *testing.T, c conversation) {
 	if event == nil || event.Type != corev1.EventTypeWarning {
 		return
 	}
-	note := strings.TrimSuffix(strings.TrimSuffix(event.Note, "..."), ". The condition Ready has the cause")
+	note := strings.TrimSuffix(event.Note, "...")
 	if !strings.HasPrefix(message, note) {
 		t.Errorf("the note of the event is %q, the message %q", event.Note, message)
 	}

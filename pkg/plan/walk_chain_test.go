@@ -93,7 +93,7 @@ func (server *walkServer) progress(w *walkWorld) bool {
 			continue
 		}
 		dep := have.DeepCopy()
-		walkRollOut(dep)
+		walkDeploymentController(dep)
 		dep.ResourceVersion = server.version()
 		server.store(dep)
 		changed = true

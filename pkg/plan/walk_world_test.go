@@ -244,8 +244,8 @@ func walkObserve(dep *appsv1.Deployment) {
 	dep.Status.Replicas, dep.Status.AvailableReplicas = current+earlier, current+earlier
 }
 
-// walkRollOut does one step of the Deployment controller.
-func walkRollOut(dep *appsv1.Deployment) {
+// walkDeploymentController is one step of that controller.
+func walkDeploymentController(dep *appsv1.Deployment) {
 	wanted := *dep.Spec.Replicas
 	switch current, earlier := walkPods(dep); {
 	case earlier == 0, current >= wanted:
