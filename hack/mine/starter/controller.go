@@ -143,7 +143,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 	status := plan.Status(widget, configMap, deployment, time.Now(), configMapErr, deploymentErr)
 	statusErr := c.updateStatus(ctx, widget, status)
 	switch err := plan.Retriable(configMapErr, deploymentErr, statusErr); {
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case statusErr == nil && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return kit.Wait(time.Minute) // The Widget is deleted soon, or that API server lags and the namespace is a new one.
 	case err != nil:
 		return kit.Retry(err)

@@ -194,7 +194,8 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 					t.Errorf("the outcome is %+v, want a failure", outcome)
 				}
 				f.check(t, []string{"patch configmaps web", created[2]}, "False/RequestFailed", []string{
-					"Warning RequestFailed The API server fails or does not answer. The log of the controller has the error"})
+					"Warning RequestFailed patch ConfigMap web: the API server fails or does not answer. " +
+						"The log of the controller has the error"})
 			})
 		})
 	}

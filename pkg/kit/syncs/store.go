@@ -90,7 +90,7 @@ func (st *store) resized(s *Sync) {
 	st.account(s, s.record.size())
 	st.dropUnkept(s)
 	for st.bytes > maxBytes {
-		oldest := st.largest((*namespace).droppable).oldest()
+		oldest := st.largest((*namespace).droppableBytes).oldest()
 		if oldest == nil {
 			return // All of them are running, and they are as few as the workers.
 		}
@@ -112,8 +112,8 @@ func (n *namespace) oldest() *Sync {
 	return nil
 }
 
-// droppable returns the size of a namespace, 0 if all its Syncs are running.
-func (n *namespace) droppable() int {
+// droppableBytes returns the size of a namespace, 0 if all its Syncs are running.
+func (n *namespace) droppableBytes() int {
 	if n.oldest() == nil {
 		return 0
 	}

@@ -97,9 +97,13 @@ func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
 		first, second error
 	}{
 		{"Refused", refusedWith("port 40001"), refusedWith("port 40002")},
-		{"RequestFailed", errors.New("port 40001"), errors.New("port 40002")},
+		{"RequestFailed", errors.New("create x: port 40001"), errors.New("create x: port 40002")},
+		{
+			"RequestFailed", errors.New("create x: port 40001"),
+			fmt.Errorf("create x: %w", apierrors.NewInternalError(errors.New("a"))),
+		},
 		{"RequestFailed", apierrors.NewInternalError(errors.New("a")), apierrors.NewInternalError(errors.New("b"))},
-		{"RequestFailed", errors.Join(errors.New("port 40001")), conflict},
+		{"RequestFailed", errors.Join(errors.New("create x: port 40001")), conflict},
 		{"Overridden", Overridden("Deployment", "web", []string{"a"}), Overridden("Deployment", "web", []string{"a"})},
 	} {
 		widget := web.DeepCopy()

@@ -115,7 +115,7 @@ func failure(failures []error) (passing conditions.Report) {
 // Without one, err has addresses, which are for the log.
 func causeOf(err error) string {
 	if !isAnswer(err) {
-		return "The API server fails or does not answer. The log of the controller has the error"
+		return requestOf(err.Error()) + ": the API server fails or does not answer. The log of the controller has the error"
 	}
 	return fmt.Sprintf("%.4096s", err)
 }
