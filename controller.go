@@ -395,8 +395,8 @@ func (c *Controller) forget(key cache.ObjectName) {
 //	  or names another Deployment                  also the Foos that name a Deployment which it controls
 //	a Deployment is added, changed or deleted      the Foo that controls it
 //	  it is new, gone or being deleted, or its
-//	  controller or made-for label changes         also the Foos that name it, a second later if the Foo that
-//	                                               controls it still names it
+//	  controller or made-for label changes         also the other Foos that name it (if it is gone, all of them), a
+//	                                               second later if the Foo that controls it still names it
 //
 // Events are hints: a sync finds out what to do, and finds nothing after an event that our own write has caused. The
 // initial list queues each Foo once. A resync queues each Foo again, at the rank of the initial list, in case a hint

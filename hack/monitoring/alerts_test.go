@@ -343,8 +343,8 @@ func checkAlerts(t *testing.T, series timeline, first int, fires []string) {
 	}
 }
 
-// Prometheus has no list of clusters. What it has not seen for a day, it cannot miss. Only if it has seen no copy of any
-// cluster, nothing is there to be compared.
+// Prometheus has no list of clusters. What it has not seen for a day, it cannot notice as gone. Only if it has seen no
+// copy of any cluster, nothing is there to be compared.
 func TestWhatIsSilentForADayIsForgotten(t *testing.T) {
 	silent := timeline{upA: "1x29 stale"}
 	tests := []struct {

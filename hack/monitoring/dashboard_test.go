@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// recording has the scrapes of two copies in ten minutes with trouble. doc.go has how to make a new one.
+	// recording has the scrapes of two copies in ten minutes in which requests fail. doc.go has how to make a new one.
 	recording = "testdata/recording.txt.gz"
 	// scrapeInterval and recorded are the time between two of its scrapes, and between the first and the last one.
 	scrapeInterval = 15 * time.Second

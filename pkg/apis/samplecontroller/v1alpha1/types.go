@@ -56,9 +56,9 @@ type FooSpec struct {
 	//
 	// You may change the name. The Deployment of the new name is created first.
 	// The previous one keeps serving, and is deleted when the new one has at
-	// least one replica available, and as many as replicas asks for, or as the
-	// previous one is set to if that is less or replicas is absent. None are
-	// needed if replicas is 0.
+	// least one replica of its current pod template available, and as many as
+	// replicas asks for, or as the previous one is set to if that is less or
+	// replicas is absent. None are needed if replicas is 0.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="deploymentName must be a name that a Deployment can have: lowercase letters, digits, '-' and '.', beginning and ending with a letter or digit, for example \"web-1\""

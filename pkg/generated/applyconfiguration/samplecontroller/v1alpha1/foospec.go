@@ -17,9 +17,9 @@ type FooSpecApplyConfiguration struct {
 	//
 	// You may change the name. The Deployment of the new name is created first.
 	// The previous one keeps serving, and is deleted when the new one has at
-	// least one replica available, and as many as replicas asks for, or as the
-	// previous one is set to if that is less or replicas is absent. None are
-	// needed if replicas is 0.
+	// least one replica of its current pod template available, and as many as
+	// replicas asks for, or as the previous one is set to if that is less or
+	// replicas is absent. None are needed if replicas is 0.
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the number of pods that the Deployment is kept at, 0 or more.
 	//
