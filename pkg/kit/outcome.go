@@ -60,7 +60,8 @@ func Terminal() Outcome { return Outcome{Kind: terminal} }
 func (o *Outcome) comesBack() bool { return o.Kind == retry || o.Kind == wait }
 
 // IsConflict reports whether err shows only that a cache lagged behind the API server: an answer of the API server
-// itself that there is a conflict, or that a name is taken or not there. If err joins several errors, all of them must show that.
+// itself that there is a conflict, or that a name is taken or not there. If err joins several errors, all of them must
+// show that.
 func IsConflict(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
