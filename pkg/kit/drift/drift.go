@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -47,6 +48,9 @@ type Patch struct {
 func Find[T metav1.Object](have, want T) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
+	}
+	if covers(reflect.ValueOf(have), reflect.ValueOf(want), listKind{}) {
+		return nil, nil
 	}
 	body, err := changes(have, want, *new(T))
 	if err != nil {
