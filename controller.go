@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -19,15 +15,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/explain"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/ratelimit"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -65,13 +60,10 @@ type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Fo
 //
 // Events of both kinds become keys of Foos on one queue. A worker takes a key and reads from the caches what its sync
 // depends on: the Foo, the Deployments that it names or controls, and the Foo that controls the named one. From then on
-// package plan decides: it returns the next request, the Controller sends it, and passes the answer to the plan, until
-// nothing is left to do. Between syncs the Controller remembers, for each Foo, a plan.Memory and the versions that the
-// caches must reach. Everything else is read again.
+// the rules of plan.Foos decide, see package reconcile.
 type Controller struct {
-	kube     kubernetes.Interface
-	samples  clientset.Interface
-	recorder events.EventRecorder
+	// Reconciler sends the requests of syncs, and remembers what plan needs of each Foo.
+	*kit.Reconciler
 
 	fooLister         listers.FooLister
 	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
@@ -85,17 +77,9 @@ type Controller struct {
 	// names has Deployments. The Foos that name one of them are to be queued. There may be thousands of these Foos, and
 	// the events of all namespaces are handled one after another, so a handler queues only the name of the Deployment.
 	names *kit.Queue
-	// writes has the versions, written or read live, and the deletions that the caches do not have yet.
-	writes *consistency.Writes
-
-	mu sync.Mutex
-	// memories has what plan remembers of each Foo. Only the worker that has a key changes its entry.
-	memories map[cache.ObjectName]plan.Memory
 
 	// Reports logs what happens to Foos, and observes it in a metric.
 	Reports *report.Foos
-	// random returns the random part of the delays of a sync, in [0, 1).
-	random func() float64
 }
 
 // Clients are what a Controller sends its requests through.
@@ -116,20 +100,15 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
 	c := &Controller{
-		kube: clients.Kube, samples: clients.Samples, recorder: recorder,
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentIndexer: deployments.GetTypedIndexer(), fooInformer: fooInformer, deploymentInformer: deployments,
-		writes: consistency.New(map[string]consistency.Store{
-			foosResource: fooInformer.GetIndexer(), deploymentsResource: deployments.GetIndexer(),
-		}),
-		Reports:  report.New(ratelimit.New().Allow),
-		memories: map[cache.ObjectName]plan.Memory{},
-		random:   rand.Float64,
+		Reports: report.New(ratelimit.New().Allow),
 	}
-	c.queue = kit.NewQueue(ctx, kit.QueueConfig{
-		Name: controllerName, Kind: "foo", Workers: workers,
-		Sync: func(ctx context.Context, key cache.ObjectName) kit.Outcome { return queued(c.syncHandler(ctx, key)) },
+	c.queue = kit.NewQueue(ctx, kit.QueueConfig{Name: controllerName, Kind: "foo", Workers: workers, Sync: c.syncHandler})
+	c.queue.Writes = consistency.New(map[string]consistency.Store{
+		foosResource: fooInformer.GetIndexer(), deploymentsResource: deployments.GetIndexer(),
 	})
+	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Kinds: c.kinds(clients)}
 	c.names = kit.NewQueue(ctx, kit.QueueConfig{Kind: "deployment", Workers: nameWorkers, Sync: c.enqueueNaming})
 	return c, nil
 }
@@ -163,12 +142,17 @@ func (c *Controller) Run(ctx context.Context) {
 		logger.Error(err, "Cannot watch")
 	}
 	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", synced...) {
-		c.names.ShutDown()
-		c.queue.ShutDown()
+		c.shutDown()
 		return // Asked to stop before the caches were filled.
 	}
 	logger.Info("Started")
 	c.work(ctx)
+}
+
+// shutDown ends the goroutines of queues that do not run.
+func (c *Controller) shutDown() {
+	c.names.ShutDown()
+	c.queue.ShutDown()
 }
 
 // work runs the queues until ctx ends.
@@ -179,69 +163,28 @@ func (c *Controller) work(ctx context.Context) {
 	running.Wait()
 }
 
-// queued returns what the queue does with the key of a sync that ended like this. After a backoff the key comes back
-// for the failure before.
-func queued(o plan.Outcome) kit.Outcome {
-	return kit.Outcome{
-		Kind: string(o.Kind), After: o.After, For: string(o.Reason), Err: o.Err, Expected: o.Expected,
-		AfterFailure: o.Reason == plan.Backoff,
-	}
-}
-
 // syncHandler brings one Foo's Deployment and status in line with its spec. The queue never runs it twice at once for
 // one key, and running it again changes nothing.
-func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) plan.Outcome {
-	if delay := c.writes.CatchUpDelay(key); delay > 0 { // Before the caches are read: they may catch up at any moment.
-		return plan.WaitFor(plan.CacheStale, delay)
+func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.Outcome {
+	sync := c.syncOf(key)
+	if sync == nil {
+		return c.Gone(ctx, key) // The garbage collector removes the Deployment.
 	}
-	state := c.observe(key)
-	if state == nil { // The garbage collector removes the Deployment.
-		explain.Gone(ctx)
-		return plan.Outcome{Kind: plan.Done}
-	}
-	c.Reports.Read(klog.FromContext(ctx), state.Foo)
-	explain.Observed(ctx, state)
-	for step := state.Next(); step != nil; step = state.Next() {
-		sent := time.Now()
-		answer := c.perform(ctx, state.Foo, step)
-		explain.Sent(ctx, state, step, answer, sent)
-		state.Record(step, answer, time.Now())
-	}
-	explain.Concluded(ctx, state)
-	outcome := state.Outcome() // Also drops from the memory what is no longer wanted, so it comes before remember.
-	c.remember(key, state.Memory)
-	return c.hold(key, outcome)
+	c.Reports.Read(klog.FromContext(ctx), sync.Object().(*v1alpha1.Foo))
+	return c.Reconcile(ctx, sync)
 }
 
-// hold returns outcome. If no delay brings the key back, and the caches may lack what this sync wrote or read live, it
-// returns a wait instead: events are only hints, so the key comes back until a sync has read caches that have it.
-func (c *Controller) hold(key cache.ObjectName, outcome plan.Outcome) plan.Outcome {
-	delay := c.writes.HoldDelay(key)
-	if delay == 0 || outcome.Kind == plan.Retry || outcome.Kind == plan.Wait {
-		return outcome
-	}
-	return plan.WaitFor(plan.CacheStale, delay)
-}
-
-// observe returns what the caches have of a Foo, and what is remembered of it. It returns nil for a Foo that does not
-// exist, and forgets it. It also returns nil for a Foo that is being deleted: a write now would race with the garbage
-// collector.
-func (c *Controller) observe(key cache.ObjectName) *plan.State {
+// syncOf returns a sync of what the caches have of a Foo. It returns nil for a Foo that does not exist, or is being
+// deleted: a write now would race with the garbage collector.
+func (c *Controller) syncOf(key cache.ObjectName) *reconcile.Sync {
 	foo, err := c.fooLister.Foos(key.Namespace).Get(key.Name)
-	if err != nil { // Only NotFound is possible.
-		c.forget(key)
+	if err != nil || foo.DeletionTimestamp != nil { // Only NotFound is possible.
 		return nil
 	}
-	if foo.DeletionTimestamp != nil {
-		return nil
-	}
-	now := time.Now()
-	state := &plan.State{
-		Foo: foo, Previous: c.previousOf(foo), Now: now, Jitter: c.random(), Memory: c.recall(key).For(foo, now),
-	}
-	state.Deployment = c.deployment(key.Namespace, foo.Spec.DeploymentName)
-	state.Owner = c.resolveOwner(state.Deployment)
-	return state
+	return plan.Foos.Sync(&plan.Input{
+		Foo: foo, Deployment: c.deployment(foo.Namespace, foo.Spec.DeploymentName), Previous: c.previousOf(foo),
+		Owner: c.resolveOwner,
+	})
 }
 
 // deployment returns the cached Deployment of this name, or nil.
@@ -251,139 +194,20 @@ func (c *Controller) deployment(namespace, name string) *plan.Observed {
 	return dep
 }
 
-// perform sends the request of step, logs it, and sends the event that belongs to it. foo is the Foo that the step
-// was decided on; for a status, step.Foo is a copy of it. perform also remembers the version that a write or a live
-// read returned, and deletions: the caches must show them before the next sync.
-func (c *Controller) perform(ctx context.Context, foo *v1alpha1.Foo, step *plan.Step) plan.Answer {
-	key := cache.MetaObjectToName(foo)
-	c.queue.Progress(key)
-	answer := c.send(ctx, step)
-	logRequest(klog.FromContext(ctx), step, answer)
-	c.queue.Metrics.Requested(step.Rule, string(step.Verb), answer.Err)
-	if answer.Err != nil {
-		return answer
-	}
-	switch step.Verb {
-	case plan.ReadFoo:
-		if answer.Foo != nil {
-			c.writes.Read(key, foosResource, answer.Foo)
+// kinds returns how requests about Foos and Deployments are sent. Answers are as the caches have objects.
+func (c *Controller) kinds(clients Clients) map[string]kit.Kind {
+	foos := kit.KindOf(foosResource, clients.Samples.SamplecontrollerV1alpha1().Foos, plan.Trim)
+	send := foos.Send
+	foos.Send = func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
+		answer, err := send(ctx, manager, step)
+		if err == nil && step.Verb == reconcile.Update {
+			c.Reports.Written(klog.FromContext(ctx), step.Have().(*v1alpha1.Foo), answer.(*v1alpha1.Foo))
 		}
-	case plan.ReadDeployment:
-		if answer.Deployment != nil {
-			c.writes.Read(key, deploymentsResource, answer.Deployment)
-		}
-	case plan.CreateDeployment, plan.PatchDeployment:
-		c.writes.Wrote(key, deploymentsResource, answer.Deployment)
-	case plan.DeleteDeployment:
-		c.writes.Deleted(key, deploymentsResource, step.Deployment)
-	case plan.UpdateStatus:
-		c.writes.Wrote(key, foosResource, answer.Foo)
-		c.Reports.Written(klog.FromContext(ctx), foo, answer.Foo)
+		return answer, err
 	}
-	if event := step.EventAfter(answer); event != nil {
-		c.recorder.Eventf(step.Foo, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+	return map[string]kit.Kind{
+		"Foo": foos, "Deployment": kit.KindOf(deploymentsResource, clients.Kube.AppsV1().Deployments, plan.Trim),
 	}
-	return answer
-}
-
-// logRequest logs a request and the rule that asked for it: at level 0 when it has changed a Deployment, otherwise at
-// V(2).
-func logRequest(logger klog.Logger, step *plan.Step, answer plan.Answer) {
-	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
-	deployment := klog.KRef(step.Foo.Namespace, step.Name)
-	switch {
-	case answer.Err != nil:
-		logger.V(2).Info("Request failed", "request", step.Verb, "name", step.Name, "err", answer.Err)
-	case step.Verb == plan.ReadFoo:
-		logger.V(2).Info("Read Foo")
-	case step.Verb == plan.ReadDeployment:
-		logger.V(2).Info("Read Deployment", "deployment", deployment)
-	case step.Verb == plan.CreateDeployment:
-		logger.Info("Created Deployment", "deployment", deployment)
-	case step.Verb == plan.PatchDeployment && step.Update:
-		logger.Info("Updated Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
-	case step.Verb == plan.PatchDeployment:
-		logger.Info("Corrected Deployment", "deployment", deployment, "fields", logging.List(step.Patch.Fields))
-	case step.Verb == plan.DeleteDeployment:
-		logger.Info("Deleted Deployment", "deployment", deployment)
-	case step.Verb == plan.UpdateStatus:
-		reason, _ := plan.ReadyReason(answer.Foo)
-		logger.V(2).Info("Updated status", "availableReplicas", answer.Foo.Status.AvailableReplicas, "reason", reason)
-	}
-	if step.Patch != nil {
-		logger.V(5).Info("Sent patch", "deployment", deployment, "body", string(step.Patch.Body))
-	}
-}
-
-// send is the part of perform that talks to the API server.
-func (c *Controller) send(ctx context.Context, step *plan.Step) (answer plan.Answer) {
-	foos := c.samples.SamplecontrollerV1alpha1().Foos(step.Foo.Namespace)
-	deployments := c.kube.AppsV1().Deployments(step.Foo.Namespace)
-	var dep *appsv1.Deployment
-	switch step.Verb {
-	case plan.ReadFoo:
-		answer.Foo, answer.Err = nilIfNotFound(foos.Get(ctx, step.Name, metav1.GetOptions{}))
-	case plan.ReadDeployment:
-		dep, answer.Err = nilIfNotFound(deployments.Get(ctx, step.Name, metav1.GetOptions{}))
-	case plan.CreateDeployment:
-		dep, answer.Err = deployments.Create(ctx, step.Create, metav1.CreateOptions{FieldManager: controllerName})
-	case plan.PatchDeployment:
-		dep, answer.Err = deployments.Patch(ctx, step.Name, types.StrategicMergePatchType, step.Patch.Body,
-			metav1.PatchOptions{FieldManager: controllerName})
-	case plan.DeleteDeployment:
-		// Delete only the version that was read: after an edit, or when it has become available, the Deployment may be
-		// needed. The garbage collector deletes its pods in the background.
-		answer.Err = deployments.Delete(ctx, step.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{
-				UID: &step.Deployment.UID, ResourceVersion: &step.Deployment.ResourceVersion,
-			},
-			PropagationPolicy: new(metav1.DeletePropagationBackground),
-		})
-	case plan.UpdateStatus:
-		answer.Foo, answer.Err = foos.UpdateStatus(ctx, step.Foo, metav1.UpdateOptions{FieldManager: controllerName})
-	}
-	if answer.Err == nil && (answer.Foo != nil && answer.Foo.UID == "" || dep != nil && dep.UID == "") {
-		return plan.Answer{Err: errNoUID}
-	}
-	answer.Foo, answer.Deployment = plan.TrimFoo(answer.Foo), plan.TrimDeployment(dep)
-	answer.Owner = c.resolveOwner(answer.Deployment)
-	return answer
-}
-
-// errNoUID is the error of an answer that can be decoded and has no object, for example "{}".
-var errNoUID = errors.New("the answer has no uid, so it is not from the API server")
-
-// nilIfNotFound returns nil without an error if the object does not exist.
-func nilIfNotFound[T any](obj *T, err error) (*T, error) {
-	switch {
-	case plan.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	return obj, nil
-}
-
-// recall returns what is remembered of a Foo.
-func (c *Controller) recall(key cache.ObjectName) plan.Memory {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.memories[key]
-}
-
-// remember keeps memory for the next sync of key.
-func (c *Controller) remember(key cache.ObjectName, memory plan.Memory) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.memories[key] = memory
-}
-
-// forget drops what is remembered of a Foo that is gone.
-func (c *Controller) forget(key cache.ObjectName) {
-	c.writes.Forget(key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.memories, key)
 }
 
 // A sync depends on one Foo: it reads the Foo, the Deployments that the Foo names or controls, and the spec of the Foo

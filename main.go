@@ -27,7 +27,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/explain"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
@@ -47,13 +46,10 @@ const flushTimeout = 2 * time.Second
 // buildVersion is set by the linker, see hack/build.sh.
 var buildVersion string
 
-// errWouldWrite is what --explain returns if the controller would send a write.
-var errWouldWrite = errors.New("the controller would send a write")
-
 func main() {
 	switch err := run(os.Args[1:], os.Stdout); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errWouldWrite):
+	case errors.Is(err, kit.ErrWouldWrite):
 		os.Exit(2)
 	default:
 		logging.LastLine(controllerName, err)
@@ -62,7 +58,7 @@ func main() {
 }
 
 func run(args []string, stdout io.Writer) error {
-	var question explain.Question
+	question := &kit.Question{Kind: "Foo"}
 	options, err := kit.Parse(kit.Program{
 		Name: controllerName, Does: "maintains one Deployment for each object of the kind Foo",
 		Kind: "Foo", Kinds: "Foos", Version: buildVersion, Flags: question.AddFlags,
@@ -70,12 +66,12 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	asked, err := question.Check(options.Namespace)
+	asked, err := question.Check(options)
 	if err != nil {
 		return err
 	}
 	if asked {
-		return explainFoo(question, options, stdout)
+		return explain(question, options, stdout)
 	}
 	ctx := kit.UntilSignal(context.Background())
 	process, err := kit.NewProcess(ctx, options, hints(options.Namespace))
@@ -122,9 +118,8 @@ func run(args []string, stdout io.Writer) error {
 	})
 }
 
-// explainFoo prints what the controller would do with a Foo. Nothing else is started, and the connection refuses
-// writes.
-func explainFoo(question explain.Question, options *kit.Options, stdout io.Writer) error {
+// explain prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
+func explain(question *kit.Question, options *kit.Options, stdout io.Writer) error {
 	connection, err := options.ReadOnly()
 	if err != nil {
 		return err
@@ -133,19 +128,18 @@ func explainFoo(question explain.Question, options *kit.Options, stdout io.Write
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	report, err := explain.Foo(ctx, clients.Kube, clients.Samples, question.Foo)
+	caches, err := newCaches(clients, options)
 	if err != nil {
 		return err
 	}
-	if err := report.Print(stdout, question.Format); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	controller, err := New(ctx, clients, nil, caches.foos, caches.deployments, 1)
+	if err != nil {
 		return err
 	}
-	if report.WouldSend {
-		return errWouldWrite
-	}
-	return nil
+	defer controller.shutDown()
+	return controller.Explain(ctx, question, caches.informers, controller.syncOf, stdout)
 }
 
 // newClients returns the clients for a connection.

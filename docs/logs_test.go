@@ -145,7 +145,11 @@ func messageOf(call *ast.CallExpr) []string {
 	if !logs || at >= len(call.Args) || isVerbose(function.X) {
 		return nil
 	}
-	literal, ok := call.Args[at].(*ast.BasicLit)
+	kind, argument := "", call.Args[at]
+	if sum, ok := argument.(*ast.BinaryExpr); ok { // "Created " and a kind: its lines are about Deployments.
+		kind, argument = "Deployment", sum.X
+	}
+	literal, ok := argument.(*ast.BasicLit)
 	if !ok || literal.Kind != token.STRING {
 		return nil
 	}
@@ -153,7 +157,7 @@ func messageOf(call *ast.CallExpr) []string {
 	if err != nil {
 		return nil
 	}
-	return []string{message}
+	return []string{message + kind}
 }
 
 // messageOfProblem returns the message of a preflight.Problem, which is logged.

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Imports point one way:
 #
-#   main.go -> controller.go -> pkg/explain -> pkg/plan -> pkg/apis
+#   main.go -> controller.go -> pkg/plan -> pkg/apis
 #              controller.go -> pkg/report -> pkg/apis
 #
-# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its conditions. The
-# packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do not import
-# each other. Only the root of the kit joins them.
+# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its reconcile, trim and
+# conditions. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so
+# they do not import each other, but reconcile, which uses drift and conditions. Only the root of the kit joins them.
 # pkg/sim is for tests, and so the program does not contain it; the simulated API server in it is for tests of any
-# controller. pkg/plan decides and does nothing else, so it must not import a client, a clock or a logger.
+# controller. pkg/plan and pkg/kit/reconcile decide and do nothing else, so they must not import a client, a clock or a
+# logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -28,31 +29,32 @@ while read -r package import; do
 	/pkg/sim/simtest:/pkg/sim/apiserver | /pkg/sim/faults:/pkg/sim/apiserver) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
+	/pkg/kit/reconcile:/pkg/kit/drift | /pkg/kit/reconcile:/pkg/kit/conditions) ;; # A report, and what Keep compares.
 	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
-	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/conditions) ;;
+	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/reconcile | /pkg/plan:/pkg/kit/trim | /pkg/plan:/pkg/kit/conditions) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;
-	/pkg/explain:/pkg/apis/* | /pkg/explain:/pkg/generated/* | /pkg/explain:/pkg/plan | /pkg/explain:/pkg/kit/*) ;;
-	/pkg/explain:*) complain "$from imports $to: it only reads, and asks the plan" ;;
 	/pkg/report:/pkg/apis/* | /pkg/report:/pkg/kit/*) ;;
 	/pkg/report:*) complain "$from imports $to: it only reports" ;;
 	esac
 done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep " $module/")
 
-while read -r import; do
-	case $import in
-	k8s.io/api/* | k8s.io/apimachinery/* | "$module"/pkg/apis/* | "$module"/pkg/kit/*) ;;
-	context | log | log/* | math/rand* | net | net/* | os | os/* | runtime | runtime/* | sync | sync/* | syscall | *.*/*)
-		complain "pkg/plan imports $import: no client, clock, logger or goroutine"
-		;;
-	esac
-done < <(go list -f '{{range .Imports}}{{.}}{{"\n"}}{{end}}' ./pkg/plan | grep .)
-
-if grep -nE '\btime\.(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTimer|NewTicker)\b' $(ls pkg/plan/*.go | grep -v _test.go); then
-	complain "pkg/plan reads a clock: let the caller pass the time in"
-fi
+for pure in pkg/plan pkg/kit/reconcile; do
+	while read -r import; do
+		case $import in
+		k8s.io/api/* | k8s.io/apimachinery/* | "$module"/pkg/apis/* | "$module"/pkg/kit/*) ;;
+		context | log | log/* | math/rand* | net | net/* | os | os/* | runtime | runtime/* | sync | sync/* | syscall | *.*/*)
+			complain "$pure imports $import: no client, clock, logger or goroutine"
+			;;
+		esac
+	done < <(go list -f '{{range .Imports}}{{.}}{{"\n"}}{{end}}' "./$pure" | grep .)
+	if grep -nE '\btime\.(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTimer|NewTicker)\b' \
+		$(ls $pure/*.go | grep -v _test.go); then
+		complain "$pure reads a clock: let the caller pass the time in"
+	fi
+done
 
 while read -r dir; do
 	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/kit/leader/leak_internal_test.go"

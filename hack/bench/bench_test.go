@@ -43,7 +43,7 @@ func TestWrongObjectsVoidARun(t *testing.T) {
 	}
 	dep := plan.Deployment(foo)
 	dep.UID, dep.ResourceVersion, dep.Generation = "dep", "1", 1
-	foo = nextStep(foo, dep).Foo
+	foo = nextStep(foo, dep).Body.(*v1alpha1.Foo)
 	drifted, second, unrelated := dep.DeepCopy(), dep.DeepCopy(), dep.DeepCopy()
 	*drifted.Spec.Replicas++
 	second.Name, unrelated.Name, unrelated.Labels = "second", "other", map[string]string{"app": "unrelated"}
@@ -58,9 +58,9 @@ func TestWrongObjectsVoidARun(t *testing.T) {
 		err         string
 	}{
 		{deployments: []runtime.Object{dep, unrelated}, err: "<nil>"},
-		{err: still + string(plan.ReadFoo)},
-		{deployments: []runtime.Object{drifted}, err: still + string(plan.PatchDeployment)},
-		{deployments: []runtime.Object{available}, err: still + string(plan.UpdateStatus)},
+		{err: still + "get Foo"},
+		{deployments: []runtime.Object{drifted}, err: still + "patch Deployment"},
+		{deployments: []runtime.Object{available}, err: still + "update status of Foo"},
 		{deployments: []runtime.Object{dep, second}, err: "1 Foos have 2 Deployments"},
 	} {
 		r.kube = kubefake.NewClientset(test.deployments...)

@@ -21,6 +21,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -64,8 +65,8 @@ func (c clients) write(ctx context.Context, foo *v1alpha1.Foo) error {
 
 // writeStatus writes the status of foo as its Deployment is now, also if it is the same as before.
 func (c clients) writeStatus(ctx context.Context, foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
-	if step := nextStep(foo, dep); step != nil && step.Verb == plan.UpdateStatus {
-		foo = step.Foo
+	if step := nextStep(foo, dep); step != nil && step.Verb == reconcile.Update {
+		foo = step.Body.(*v1alpha1.Foo)
 	}
 	_, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
 	return err
@@ -73,12 +74,10 @@ func (c clients) writeStatus(ctx context.Context, foo *v1alpha1.Foo, dep *appsv1
 
 // nextStep returns the request that foo-controller would send for foo when dep, or nil, has the name. It is nil if all
 // is right.
-func nextStep(foo *v1alpha1.Foo, dep *appsv1.Deployment) *plan.Step {
-	state := &plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Now()}
-	if dep != nil && metav1.IsControlledBy(dep, foo) {
-		state.Owner = foo
-	}
-	return state.Next()
+func nextStep(foo *v1alpha1.Foo, dep *appsv1.Deployment) *reconcile.Step {
+	sync := plan.Foos.Sync(&plan.Input{Foo: foo, Deployment: plan.TrimDeployment(dep)})
+	sync.Begin(reconcile.Memory{}, time.Now(), 0)
+	return sync.Next()
 }
 
 // runRaw lists the Foos once, and sends the writes for them. It is what the API server can do.

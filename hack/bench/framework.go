@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -76,8 +77,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done 
 	if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {
 		return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
 	}
-	if step := nextStep(foo, have); step != nil && step.Verb == plan.UpdateStatus {
-		return done, r.Status().Update(ctx, step.Foo)
+	if step := nextStep(foo, have); step != nil && step.Verb == reconcile.Update {
+		return done, r.Status().Update(ctx, step.Body.(*v1alpha1.Foo))
 	}
 	return done, nil
 }

@@ -174,7 +174,7 @@ func (r *trial) check() error {
 	}
 	for _, foo := range foos.Items {
 		if step := nextStep(&foo, byName[cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName)]); step != nil {
-			return fmt.Errorf("foo %s/%s: foo-controller would still %s", foo.Namespace, foo.Name, step.Verb)
+			return fmt.Errorf("foo %s/%s: foo-controller would still %s", foo.Namespace, foo.Name, step.Request())
 		}
 	}
 	if have, want := len(deployments.Items), len(foos.Items); have != want {

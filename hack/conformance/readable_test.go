@@ -24,6 +24,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/generated/clientset/versioned/scheme"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -331,10 +332,14 @@ func (w *writer) read(ctx context.Context, stored []byte) string {
 
 // reportOn writes the status that the controller reports of a Foo. It returns why that fails, or "".
 func (w *writer) reportOn(ctx context.Context, foo *v1alpha1.Foo) string {
-	state := &plan.State{Foo: foo, Now: time.Unix(1700000000, 0)}
-	step := state.Next()
-	for ; step != nil && step.Verb != plan.UpdateStatus; step = state.Next() {
-		state.Record(step, plan.Answer{Foo: foo, Deployment: plan.TrimDeployment(step.Create)}, state.Now)
+	at := time.Unix(1700000000, 0)
+	sync := plan.Foos.Sync(&plan.Input{Foo: foo})
+	sync.Begin(reconcile.Memory{}, at, 0)
+	step := sync.Next()
+	for ; step != nil && step.Verb != reconcile.Update; step = sync.Next() {
+		answer, _ := plan.Trim(step.Body)
+		obj, _ := answer.(metav1.Object)
+		sync.Record(step, reconcile.Reply{Object: obj}, at)
 	}
 	if step == nil {
 		return ""
@@ -343,7 +348,7 @@ func (w *writer) reportOn(ctx context.Context, foo *v1alpha1.Foo) string {
 	w.statuses++
 	w.mu.Unlock()
 	path := foos.path(foo.Namespace) + "/" + foo.Name + "/status?dryRun=All"
-	if body, code := w.send(ctx, http.MethodPut, path, "", encode(step.Foo)); code != http.StatusOK &&
+	if body, code := w.send(ctx, http.MethodPut, path, "", encode(step.Body)); code != http.StatusOK &&
 		code != http.StatusConflict {
 		var status metav1.Status
 		_ = json.Unmarshal(body, &status) // Then the message is empty.

@@ -25,6 +25,7 @@ import (
 	applyv1alpha1 "example.com/foo-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	typedv1alpha1 "example.com/foo-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -1096,12 +1097,14 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 	report := func(t *testing.T, foos *fooClient, name string) {
 		t.Helper()
 		foo := foos.get(t, name)
-		state := &plan.State{Foo: foo, Now: time.Now()}
-		step := state.Next()
-		for ; step.Verb != plan.UpdateStatus; step = state.Next() {
-			state.Record(step, plan.Answer{Foo: foo, Deployment: plan.TrimDeployment(step.Create)}, time.Now())
+		sync := plan.Foos.Sync(&plan.Input{Foo: foo})
+		sync.Begin(reconcile.Memory{}, time.Now(), 0)
+		step := sync.Next()
+		for ; step.Verb != reconcile.Update; step = sync.Next() {
+			answer, _ := plan.Trim(step.Body)
+			sync.Record(step, reconcile.Reply{Object: answer.(metav1.Object)}, time.Now())
 		}
-		foo.Status = step.Foo.Status
+		foo.Status = step.Body.(*v1alpha1.Foo).Status
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
 		if err != nil {
 			t.Fatalf("update the status: %v", err)

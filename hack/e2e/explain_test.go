@@ -15,7 +15,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// reader returns the kubeconfig of a ServiceAccount that may only get Foos and list Deployments of the namespace.
+// reader returns the kubeconfig of a ServiceAccount that may only list Foos, and list and get Deployments of the namespace.
 func (e *env) reader(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	ctx, create, meta := t.Context(), metav1.CreateOptions{}, metav1.ObjectMeta{Name: controllerName}
@@ -24,8 +24,8 @@ func (e *env) reader(t *testing.T) (kubeconfig string) {
 		t.Fatal(err)
 	}
 	if _, err := e.kube.RbacV1().Roles(e.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{sampleGroup}, Resources: []string{"foos"}, Verbs: []string{"get"}},
-		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"list"}},
+		{APIGroups: []string{sampleGroup}, Resources: []string{"foos"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, Verbs: []string{"list", "get"}},
 	}}, create); err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func explain(t *testing.T, flags ...string) (stdout, stderr string, code int) {
 	return out.String(), complaint.String(), cmd.ProcessState.ExitCode()
 }
 
-// The binary explains a Foo with two permissions to read, and its exit code is for scripts. A write would be refused,
+// The binary explains a Foo with three permissions to read, and its exit code is for scripts. A write would be refused,
 // and the exit code would be that of an error.
 func TestExplain(t *testing.T) {
 	e := newEnv(t, apiCluster)
 	flags := []string{"--kubeconfig", e.reader(t), "--explain=" + e.namespace + "/web"}
 
 	out, problem, code := explain(t, flags...)
-	if code != 1 || out != "" || strings.Count(problem, "\n") != 1 || !strings.Contains(problem, `"web" not found`) {
+	if code != 1 || out != "" || strings.Count(problem, "\n") != 1 || !strings.Contains(problem, "/web does not exist") {
 		t.Errorf("no such Foo: exit code %d, output %q and %q", code, out, problem)
 	}
 

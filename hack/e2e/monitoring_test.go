@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
 )
 
 const (
@@ -125,7 +124,7 @@ func (s selector) check(t *testing.T, scrape string) {
 func knownValues(label string) []string {
 	switch label {
 	case "outcome":
-		return []string{string(plan.Done), string(plan.Retry), string(plan.Wait), string(plan.Terminal)}
+		return []string{"done", "retry", "wait", "terminal"}
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ import (
 const survivorsFile = "hack/mutants/survivors.txt"
 
 // defaultDirs are the packages that decide, and whose tests are fast.
-var defaultDirs = []string{"pkg/kit/ratelimit", "pkg/kit/consistency", "pkg/plan"}
+var defaultDirs = []string{"pkg/kit/ratelimit", "pkg/kit/consistency", "pkg/kit/reconcile", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
 hack/mutants, as "go run . [flags] [DIRECTORY...]"; directories begin at the root. It does not change the sources.

@@ -15,10 +15,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
@@ -111,15 +113,28 @@ type Informer struct {
 	resource string
 	informer cache.SharedIndexInformer
 	list     func(context.Context) error
+	// each calls do with each object, in small pages, so that large ones need little memory.
+	each func(ctx context.Context, do func(runtime.Object) error) error
 }
 
 // NewInformer returns the Informer of a resource, such as foos. list is the method List of a client of Process.Watch.
 func NewInformer[L any](resource string, informer cache.SharedIndexInformer,
 	list func(context.Context, metav1.ListOptions) (L, error)) Informer {
-	return Informer{resource: resource, informer: informer, list: func(ctx context.Context) error {
-		_, err := list(ctx, metav1.ListOptions{Limit: 1})
-		return err
-	}}
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page, err := list(ctx, options)
+		return any(page).(runtime.Object), err
+	})
+	pages.PageSize, pages.PageBufferSize = 100, 1
+	return Informer{
+		resource: resource, informer: informer,
+		list: func(ctx context.Context) error {
+			_, err := list(ctx, metav1.ListOptions{Limit: 1})
+			return err
+		},
+		each: func(ctx context.Context, do func(runtime.Object) error) error {
+			return pages.EachListItem(ctx, metav1.ListOptions{}, do)
+		},
+	}
 }
 
 // Needs are what a controller needs of the cluster, apart from what its informers list.

@@ -14,8 +14,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/kit/syncs"
 )
@@ -67,6 +69,9 @@ type Queue struct {
 	AddAs func(key cache.ObjectName, class fairqueue.Class)
 	// Metrics counts syncs and panics. Nil counts nothing.
 	Metrics *metrics.Metrics
+	// Writes, unless nil, has the versions that the caches must reach. Sync is not called before they have, and after a
+	// sync that recorded one the key is not done: events are only hints, so it comes back until the caches have it.
+	Writes *consistency.Writes
 	// Syncs records each sync, for /debug/syncs. Nil records nothing. Process.Show sets it.
 	Syncs *syncs.Log
 	// OnSynced, unless nil, is called with the outcome of every sync, by the goroutine of the sync. It is for tests.
@@ -186,7 +191,7 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 	}
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)
 	q.Metrics.Synced(outcome.Kind, time.Since(start))
-	recorded.End(outcome.Kind, outcome.comesBack(), outcome.After, outcome.For, outcome.Err)
+	recorded.End(outcome.Kind, outcome.ComesBack(), outcome.After, outcome.For, outcome.Err)
 	if q.OnSynced != nil {
 		q.OnSynced(key, outcome)
 	}
@@ -222,10 +227,26 @@ func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome O
 			outcome.After = panicDelay
 		}
 	}()
-	outcome = q.config.Sync(ctx, key)
+	outcome = q.Sync(ctx, key)
 	switch outcome.Kind {
 	case done, retry, wait, terminal:
 		return outcome
 	}
 	return Retry(fmt.Errorf("Sync returned an outcome of kind %q: use kit.Done, Retry, Wait or Terminal", outcome.Kind))
+}
+
+// Sync syncs key: once the caches have what was recorded for it, and with a wait until they have what this sync
+// recorded. Run calls it; a test may call it instead.
+func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
+	if q.Writes == nil {
+		return q.config.Sync(ctx, key)
+	}
+	if delay := q.Writes.CatchUpDelay(key); delay > 0 { // Before Sync reads the caches: they may catch up at any moment.
+		return reconcile.WaitFor(reconcile.CacheStale, delay)
+	}
+	outcome := q.config.Sync(ctx, key)
+	if delay := q.Writes.HoldDelay(key); delay > 0 && !outcome.ComesBack() {
+		return reconcile.WaitFor(reconcile.CacheStale, delay)
+	}
+	return outcome
 }

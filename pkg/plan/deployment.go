@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 const (
@@ -80,29 +81,19 @@ type Patch struct {
 	// Body is a strategic merge patch, with the uid and resourceVersion that it applies to.
 	Body []byte
 	// Fields are what Body changes, in the order of their paths.
-	Fields []Field
+	Fields []reconcile.Field
 }
-
-// A Field of a Deployment that differs from what a Foo sets.
-type Field struct {
-	// Path is where the field is, Have its value and Want the Foo's; an absent value is "none".
-	Path string `json:"path"`
-	Have string `json:"have"`
-	Want string `json:"want"`
-}
-
-func (f Field) String() string { return fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want) }
 
 // Drift returns the patch that gives have the values that foo asks for, or nil when have has them. It reads only the
 // fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets them. All
 // other fields are neither compared nor mentioned in the patch.
 //
-// The patch carries the uid and resourceVersion of have: send it only when CheckPreconditions finds both.
+// The patch carries the uid and resourceVersion of have.
 func Drift(have *Observed, foo *v1alpha1.Foo) *Patch {
 	metadata, spec := map[string]any{"uid": have.UID, "resourceVersion": have.ResourceVersion}, map[string]any{}
-	var fields []Field
+	var fields []reconcile.Field
 	differs := func(path, have, want string) {
-		fields = append(fields, Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
+		fields = append(fields, reconcile.Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
 	}
 
 	labels, haveLabels := map[string]string{}, have.ownLabels()
@@ -138,22 +129,8 @@ func Drift(have *Observed, foo *v1alpha1.Foo) *Patch {
 	if err != nil {
 		panic(err) // Strings, numbers and bools can always be encoded.
 	}
-	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(fields, func(a, b reconcile.Field) int { return cmp.Compare(a.Path, b.Path) })
 	return &Patch{Body: encoded, Fields: fields}
-}
-
-// CheckPreconditions returns an error unless obj, which is of the given kind, has the uid and resourceVersion that a
-// write to it must carry: the API server takes an empty one as no precondition at all.
-func CheckPreconditions(kind string, obj metav1.Object) error {
-	if obj.GetUID() != "" && obj.GetResourceVersion() != "" {
-		return nil
-	}
-	return &ConditionError{
-		Reason: v1alpha1.ReasonRefused,
-		Message: fmt.Sprintf("%s %q has no uid or no resourceVersion, and no write is sent without both",
-			kind, obj.GetName()),
-		Advice: triesAgain,
-	}
 }
 
 // Owns reports whether foo is the controller of obj, a Deployment. Group, kind, uid and namespace decide. A reference

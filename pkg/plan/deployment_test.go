@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -477,27 +476,6 @@ func TestDriftReturnsWhatItFoundAndWhatItWants(t *testing.T) {
 }
 
 const noPreconditions = `Deployment "web-1" has no uid or no resourceVersion, and no write is sent without both`
-
-// The API server takes an empty uid or resourceVersion as no precondition at all.
-func TestCheckPreconditions(t *testing.T) {
-	foo := newFoo()
-	if err := plan.CheckPreconditions("Deployment", newDeployment(foo)); err != nil {
-		t.Errorf("a Deployment that has both: %v", err)
-	}
-	for name, missing := range map[string]deploymentOption{"uid": withoutUID, "resourceVersion": withoutResourceVersion} {
-		var report *plan.ConditionError
-		if err := plan.CheckPreconditions("Deployment", newDeployment(foo, missing)); !errors.As(err, &report) {
-			t.Fatalf("without %s: %v is not for the status", name, err)
-		}
-		want := &plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: noPreconditions, Advice: triesAgain[2:]}
-		if diff := cmp.Diff(want, report); diff != "" {
-			t.Errorf("without %s (-want +got):\n%s", name, diff)
-		}
-	}
-	if err := plan.CheckPreconditions("Foo", newFoo(withUID(""))); err == nil {
-		t.Error("a Foo without a uid may be written")
-	}
-}
 
 // Such an object is never written; the sync fails as if the API server had refused, and the status has the reason.
 func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {

@@ -9,24 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // noteLimit is how many bytes of a note the API server takes.
 const noteLimit = 1024
-
-// An Event is a change of a Foo that a person acts on. A creation has no event, since EventSynced follows it, and
-// neither has a sync that changes nothing.
-type Event struct {
-	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
-	Type string
-	// Reason is a v1alpha1.Event... constant.
-	Reason string
-	// Action is what the controller did. client-go counts events with the same reason and action in one object, whose
-	// note is that of the first: events have the same action if their notes are the same for a reader.
-	Action string
-	// Note is for people, at most 1 kB.
-	Note string
-}
 
 // statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
 var statusEvents = map[string]struct{ kind, reason string }{
@@ -44,7 +31,7 @@ var statusEvents = map[string]struct{ kind, reason string }{
 
 // eventOf returns the event that the change from one status to the next is worth, or nil. The same reason
 // twice in a row, also after a restart of the controller, gives nil.
-func eventOf(before, after *v1alpha1.FooStatus) *Event {
+func eventOf(before, after *v1alpha1.FooStatus) *reconcile.Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
 	if is == nil || was != nil && was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration {
@@ -54,33 +41,31 @@ func eventOf(before, after *v1alpha1.FooStatus) *Event {
 	if !found {
 		return nil
 	}
-	note := clip(is.Message, noteLimit)
-	return &Event{Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note}
+	note := reconcile.Clip(is.Message, noteLimit)
+	return &reconcile.Event{
+		Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note,
+	}
 }
 
 // isUpdate reports whether a new generation of the Foo asks for the patch of the Deployment.
-func (s *State) isUpdate() bool {
-	written := s.Deployment.WrittenFor
-	unlabelled := written == 0 && isMadeFor(s.Foo, s.Deployment) // Somebody has removed the label with the generation.
-	return written < s.Foo.Generation && !unlabelled
+func (in *Input) isUpdate() bool {
+	written := in.Deployment.WrittenFor
+	unlabelled := written == 0 && isMadeFor(in.Foo, in.Deployment) // Somebody has removed the label with the generation.
+	return written < in.Foo.Generation && !unlabelled
 }
 
-// corrected returns the event of a patch that undoes what somebody has changed, or nil when somebody changes the
-// Deployment again and again: the status reports that.
-func (s *State) corrected(patch *Patch) *Event {
-	op := Op{Verb: PatchDeployment, Name: s.Deployment.Name}
-	if s.repeats(op) >= freeRepeats || s.attempt(op.again()).Report.Reason != "" {
-		return nil
-	}
-	return &Event{
+// corrected returns the event of a patch that undoes what somebody has changed.
+func (in *Input) corrected(patch *Patch) *reconcile.Event {
+	return &reconcile.Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
-		Note:   clip(fmt.Sprintf("Corrected Deployment %q: %s", op.Name, describeFields(patch.Fields)), noteLimit),
+		Note: reconcile.Clip(
+			fmt.Sprintf("Corrected Deployment %q: %s", in.Deployment.Name, describeFields(patch.Fields)), noteLimit),
 	}
 }
 
 // shortNames returns what fields are, each once.
-func shortNames(fields []Field) []string {
+func shortNames(fields []reconcile.Field) []string {
 	var names []string
 	for _, field := range fields {
 		name := ""
@@ -100,21 +85,10 @@ func shortNames(fields []Field) []string {
 }
 
 // moved returns the event of the deletion of a previous Deployment.
-func (s *State) moved(previous *Observed) *Event {
-	return &Event{
+func (in *Input) moved(previous *Observed) *reconcile.Event {
+	return &reconcile.Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
-			s.Deployment.Name, available(s.Deployment), previous.Name),
+			in.Deployment.Name, available(in.Deployment), previous.Name),
 	}
-}
-
-// clip shortens text to at most limit bytes of valid UTF-8. Other bytes, such as those of a proxy, would be stored as
-// something else, and so differ for ever.
-func clip(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= limit {
-		return text
-	}
-	const dots = "..."
-	return strings.ToValidUTF8(text[:limit-len(dots)], "") + dots // The cut may be inside a character.
 }

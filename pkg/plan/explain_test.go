@@ -64,11 +64,11 @@ func TestExplain(t *testing.T) {
 		{
 			name: "a complete Deployment", state: world{Foo: foo, Deployment: newDeployment(foo)},
 			want: []string{
-				"create: not needed: Deployment web-1 exists and is the Foo's",
+				"create: does not apply: Deployment web-1 exists and is the Foo's",
 				"name conflict: does not apply: Deployment web-1 is the Foo's",
 				"wait for deletion: does not apply: Deployment web-1 is not being deleted",
-				"patch drift: not needed: all fields that the Foo sets have its values",
-				"delete replaced: not needed: no other Deployment was made for the Foo",
+				"patch drift: does not apply: all fields that the Foo sets have its values",
+				"delete replaced: does not apply: no other Deployment was made for the Foo",
 				"update status: sends update status of Foo web: the status differs, and its reason must be Available",
 			},
 		},
@@ -91,7 +91,7 @@ func TestExplain(t *testing.T) {
 				Foo: foo, Deployment: newDeployment(foo, ownedBy()),
 			},
 			want: []string{
-				"create: not needed: Deployment web-1 exists",
+				"create: does not apply: Deployment web-1 exists",
 				`name conflict: applies: Deployment "web-1" exists, but this Foo does not control it (it has no controller), ` +
 					"so it is not changed",
 			},
@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 				Foo: moving, Deployment: newDeployment(moving, available(0)), Previous: all(earlier(moving, "web-0")),
 			},
 			want: []string{
-				"delete replaced: not needed: Deployment web-3 must be up to date, with 3 replicas of its current template " +
+				"delete replaced: does not apply: Deployment web-3 must be up to date, with 3 replicas of its current template " +
 					"available, before a previous one is deleted",
 			},
 		},
@@ -139,7 +139,7 @@ func TestExplainAfterASync(t *testing.T) {
 			name: "all is done", foo: newFoo(),
 			want: []string{
 				"create: done in this sync",
-				"patch drift: not needed: all fields that the Foo sets have its values",
+				"patch drift: does not apply: all fields that the Foo sets have its values",
 				"update status: done in this sync",
 			},
 		},

@@ -290,7 +290,7 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			name:   "a deletion of what is still owned stays, also while it is not wanted",
 			state:  world{Foo: foo, Deployment: newDeployment(foo, available(1)), Previous: all(earlier(foo, "web-1"))},
 			ledger: ledger{remove: until(1), op(plan.DeleteDeployment, "web-2"): until(1)},
-			want:   []plan.Op{remove},
+			want:   []plan.Op{remove, op(plan.DeleteDeployment, "web-2")},
 		},
 		{
 			name: "a deletion of the second of two",
@@ -306,9 +306,9 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
 		},
 		{
-			name:   "a deletion of what is not owned any more",
+			name:   "a deletion of what is not owned any more fades with time",
 			state:  world{Foo: foo, Deployment: ready},
-			ledger: ledger{remove: until(1)},
+			ledger: ledger{remove: until(1)}, want: []plan.Op{remove},
 		},
 		{
 			name:  "repetitions fade with time only",

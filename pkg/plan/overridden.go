@@ -5,52 +5,55 @@ import (
 	"strings"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // This file is about other clients that work against a Foo: they set fields that the Foo sets, or delete its
 // Deployment.
 
-// undone returns the attempt that delays the next repetition of verb, a patch or creation of the Deployment, because
-// something else keeps undoing it. It returns nil when verb may be repeated now, or nothing needs to be repeated.
-func (s *State) undone(verb Verb) *Attempt {
-	dep, attempt := s.Deployment, s.attempt(Op{Verb: verb, Name: s.Foo.Spec.DeploymentName}.again())
-	switch {
-	case attempt.Report.Reason == "", !attempt.Until.After(s.Now):
+// overridden returns what the status reports while another client keeps changing the Deployment, or nil.
+func (r *reporter) overridden() *reconcile.Problem {
+	dep := r.Deployment
+	if dep == nil || !Owns(r.Foo, dep) || dep.DeletionTimestamp != nil {
 		return nil
-	case s.Foo.Spec.Paused, dep != nil && !Owns(s.Foo, dep):
-		return nil
-	case verb == PatchDeployment && (dep == nil || dep.DeletionTimestamp != nil):
-		return nil
-	case verb == CreateDeployment && dep != nil && dep.Status.ObservedGeneration != 0:
-		return nil // The Deployment controller has reported on the last one: it was not deleted at once.
 	}
-	return &attempt
+	return r.Undone(reconcile.Op{Verb: reconcile.Patch, Kind: deploymentKind, Name: dep.Name})
 }
 
-// overriddenReport returns what the status reports after a write to the Deployment when something else decides about
-// fields of the Foo; nothing otherwise. patched are the fields that the write corrected; a create has none.
-func (s *State) overriddenReport(patched []Field) ConditionError {
-	name := s.Deployment.Name
-	// If the answer has other values than were sent, admission has changed them.
-	if drift := Drift(s.Deployment, s.Foo); drift != nil {
-		return fieldsOverridden(drift.Fields,
-			fmt.Sprintf("An admission webhook or policy changes Deployment %q when the controller writes it: %s. %s",
-				name, describeFields(drift.Fields), triesAgain),
-			"Change that webhook or policy", "See: kubectl get mutatingwebhookconfigurations -o yaml")
+// keepsBeingDeleted returns what the status reports while another client keeps deleting the Deployment, or nil.
+func (r *reporter) keepsBeingDeleted() *reconcile.Problem {
+	if dep := r.Deployment; dep != nil && (!Owns(r.Foo, dep) || dep.Status.ObservedGeneration != 0) {
+		return nil // The Deployment controller has reported on the last one: it was not deleted at once.
 	}
-	if len(patched) == 0 || s.repeats(Op{Verb: PatchDeployment, Name: name}) < freeRepeats {
-		return ConditionError{}
+	return r.Undone(reconcile.Op{Verb: reconcile.Create, Kind: deploymentKind, Name: r.Foo.Spec.DeploymentName})
+}
+
+// changedByAdmission returns what the status reports after a write if the stored Deployment has other values than were
+// sent, or nil.
+func (in *Input) changedByAdmission() *reconcile.Problem {
+	drift := Drift(in.Deployment, in.Foo)
+	if drift == nil {
+		return nil
 	}
+	return fieldsOverridden(drift.Fields,
+		fmt.Sprintf("An admission webhook or policy changes Deployment %q when the controller writes it: %s. %s",
+			in.Deployment.Name, describeFields(drift.Fields), reconcile.TriesAgain),
+		"Change that webhook or policy", "See: kubectl get mutatingwebhookconfigurations -o yaml")
+}
+
+// changedByOthers returns what the status reports after fields were patched again and again.
+func (in *Input) changedByOthers(patched []reconcile.Field) *reconcile.Problem {
+	name := in.Foo.Spec.DeploymentName
 	return fieldsOverridden(patched,
 		fmt.Sprintf("Another client keeps changing Deployment %q: %s. The controller corrects it at least once a minute",
 			name, describeFields(patched)),
 		"Stop that client, for example an autoscaler or a GitOps tool",
-		"To find it: "+s.kubectl("get deployment %s -o yaml --show-managed-fields", name))
+		"To find it: "+in.kubectl("get deployment %s -o yaml --show-managed-fields", name))
 }
 
 // fieldsOverridden returns the report that something else sets fields. The user may stop that, or remove from the Foo
 // those of fields that it sets.
-func fieldsOverridden(fields []Field, message, stop, find string) ConditionError {
+func fieldsOverridden(fields []reconcile.Field, message, stop, find string) *reconcile.Problem {
 	var removable []string
 	for _, field := range fields {
 		switch field.Path {
@@ -63,20 +66,20 @@ func fieldsOverridden(fields []Field, message, stop, find string) ConditionError
 	if len(removable) > 0 {
 		stop = fmt.Sprintf("%s, or remove %s from this Foo", stop, strings.Join(removable, " and "))
 	}
-	return ConditionError{Reason: v1alpha1.ReasonFieldsOverridden, Message: message, Advice: stop + ". " + find}
+	return &reconcile.Problem{Reason: v1alpha1.ReasonFieldsOverridden, Message: message, Advice: stop + ". " + find}
 }
 
 // describeFields describes fields that others have changed, with both values of each.
-func describeFields(fields []Field) string {
+func describeFields(fields []reconcile.Field) string {
 	var texts []string
 	for _, field := range fields {
-		texts = append(texts, field.describe())
+		texts = append(texts, describeField(field))
 	}
 	return strings.Join(texts, "; ")
 }
 
-// describe describes a field that another client has changed, with both values.
-func (f Field) describe() string {
+// describeField describes a field that another client has changed, with both values.
+func describeField(f reconcile.Field) string {
 	switch {
 	case f.Path == pathOwner:
 		return fmt.Sprintf("%s lacked %s", f.Path, f.Want)
@@ -89,8 +92,8 @@ func (f Field) describe() string {
 }
 
 // recreatedReport returns what the status reports about a Deployment that is deleted again and again.
-func recreatedReport(deployment string) ConditionError {
-	return ConditionError{
+func recreatedReport(deployment string) *reconcile.Problem {
+	return &reconcile.Problem{
 		Reason: v1alpha1.ReasonCreating,
 		Message: fmt.Sprintf("Another client keeps deleting Deployment %q. "+
 			"The controller creates it again at least once a minute", deployment),

@@ -172,11 +172,11 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 		},
 		{
 			name:  "a Deployment that is being deleted is waited for",
-			state: world{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; done",
+			state: world{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; wait in 1s",
 		},
 		{
 			name:  "a Deployment that is another owner's is left alone",
-			state: world{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; terminal",
+			state: world{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; wait in 1s",
 		},
 		{
 			name:  "a patch that cannot be sent is not needed yet",
@@ -188,7 +188,7 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 		},
 		{
 			name:  "a paused Foo patches nothing anyway",
-			state: world{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; done",
+			state: world{Foo: newFoo(withPaused), Deployment: newDeployment(foo)}, want: "nothing; Paused; wait in 1s",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -329,11 +329,11 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		{name: "it is gone", want: gone},
 		{
 			name:  "it is there",
-			state: world{Deployment: newDeployment(foo)}, want: "nothing; Available; done",
+			state: world{Deployment: newDeployment(foo)}, want: "nothing; Available; wait in 1s",
 		},
 		{
 			name:  "it is there, and differs",
-			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "get Foo, patch spec.replicas; Available; done",
+			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "get Foo, patch spec.replicas; Available; wait in 1s",
 		},
 		{
 			name:  "it is there, and the Deployment controller has not seen it yet",
@@ -346,7 +346,7 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		},
 		{
 			name:  "the Foo is paused",
-			state: world{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; done",
+			state: world{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; wait in 1s",
 		},
 		{
 			name:  "a previous one serves",

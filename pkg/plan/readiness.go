@@ -4,29 +4,23 @@ import (
 	"fmt"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// A ConditionError is why a Foo is not Ready, in the terms of its conditions. When Stalled is set a person must act;
-// otherwise the Foo is Reconciling.
-type ConditionError struct {
-	Reason string
-	// Message is the present state and its cause. Advice is what to do, with commands that name the namespace.
-	Message, Advice string
-	// Cause is the message of a condition of the Deployment. Since it may be long, only the condition Ready has it, after
-	// Message.
-	Cause   string
-	Stalled bool
+// A reporter is what the conditions of a Foo depend on: what was observed, and what the sync has found.
+type reporter struct {
+	*Input
+	*reconcile.Sync
 }
-
-func (e *ConditionError) Error() string { return e.Reason + ": " + e.Message }
-
-func (e *ConditionError) readiness() *readiness { return &readiness{ConditionError: *e} }
 
 // readiness is what the conditions of a Foo report. A report on previous Deployments follows its message, and then the
 // advice.
 type readiness struct {
 	ready bool
-	ConditionError
+	reconcile.Problem
+	// Cause is the message of a condition of the Deployment. Since it may be long, only the condition Ready has it, after
+	// Message.
+	Cause string
 }
 
 // condition returns the type of the condition that is True, or "".
@@ -43,7 +37,7 @@ func (r *readiness) condition() string {
 }
 
 func reconciling(reason, message, advice string) *readiness {
-	return &readiness{ConditionError: ConditionError{Reason: reason, Message: message, Advice: advice}}
+	return &readiness{Problem: reconcile.Problem{Reason: reason, Message: message, Advice: advice}}
 }
 
 func stalled(reason, message, advice string) *readiness {
@@ -53,16 +47,12 @@ func stalled(reason, message, advice string) *readiness {
 }
 
 // kubectl returns a command about objects in the namespace of the Foo.
-func (s *State) kubectl(format string, args ...any) string {
-	return "kubectl -n " + s.Foo.Namespace + " " + fmt.Sprintf(format, args...)
+func (in *Input) kubectl(format string, args ...any) string {
+	return "kubectl -n " + in.Foo.Namespace + " " + fmt.Sprintf(format, args...)
 }
 
-// triesAgain is the end of messages about what the controller retries. The longest backoff is a minute. When
-// thousands of Foos fail, it takes longer.
-const triesAgain = "The controller tries again at least once a minute"
-
 // A readyRule returns what the conditions report, nil when it does not apply.
-type readyRule func(*State) *readiness
+type readyRule func(*reporter) *readiness
 
 // readyRules are read from top to bottom; the first that applies counts. Messages repeat byte for byte as long as
 // nothing changes: no times, no names of pods, nothing in the order of a map.
@@ -81,7 +71,7 @@ var rolloutRules = []readyRule{
 }
 
 // firstReady returns the answer of the first rule that applies. The last one always does.
-func firstReady(s *State, rules []readyRule) *readiness {
+func firstReady(s *reporter, rules []readyRule) *readiness {
 	for _, rule := range rules {
 		if r := rule(s); r != nil {
 			return r
@@ -90,10 +80,10 @@ func firstReady(s *State, rules []readyRule) *readiness {
 	return nil
 }
 
-func rollout(s *State) *readiness { return firstReady(s, rolloutRules) }
+func rollout(s *reporter) *readiness { return firstReady(s, rolloutRules) }
 
 // readyPaused: the controller reports the state of the Deployment and does not change it.
-func readyPaused(s *State) *readiness {
+func readyPaused(s *reporter) *readiness {
 	if !s.Foo.Spec.Paused {
 		return nil
 	}
@@ -116,7 +106,7 @@ func readyPaused(s *State) *readiness {
 	return r
 }
 
-func readyInvalid(s *State) *readiness {
+func readyInvalid(s *reporter) *readiness {
 	if reason := invalidReason(s.Foo); reason != "" {
 		return stalled(v1alpha1.ReasonInvalid, reason, "To change it: "+s.kubectl("edit foo %s", s.Foo.Name))
 	}
@@ -124,45 +114,43 @@ func readyInvalid(s *State) *readiness {
 }
 
 // readyNameConflict: the Deployment belongs to somebody else.
-func readyNameConflict(s *State) *readiness {
+func readyNameConflict(s *reporter) *readiness {
 	if s.Deployment == nil || Owns(s.Foo, s.Deployment) {
 		return nil
 	}
-	return s.nameConflictReport().readiness()
+	return &readiness{Problem: *s.nameConflictReport()}
 }
 
 // readyOverridden: another client keeps changing fields that the Foo sets. Ready follows the rollout all the same.
-func readyOverridden(s *State) *readiness {
-	attempt := s.undone(PatchDeployment)
-	if attempt == nil {
+func readyOverridden(s *reporter) *readiness {
+	problem := s.overridden()
+	if problem == nil {
 		return nil
 	}
 	r := rollout(s)
-	r.Reason, r.Message, r.Advice = attempt.Report.Reason, attempt.Report.Message, attempt.Report.Advice
+	r.Reason, r.Message, r.Advice = problem.Reason, problem.Message, problem.Advice
 	return r
 }
 
 // readyRefused: the API server refused to create or patch the Deployment, or failed.
-func readyRefused(s *State) *readiness {
-	for _, op := range s.blocked {
-		attempt := s.attempt(op)
+func readyRefused(s *reporter) *readiness {
+	for op, problem := range s.Blocked {
 		switch {
-		case op.Verb != CreateDeployment && op.Verb != PatchDeployment, attempt.Report.Reason == "":
+		case op.Verb != reconcile.Create && op.Verb != reconcile.Patch:
 			continue
-		case attempt.Report.Reason != v1alpha1.ReasonRefused && attempt.Report.Reason != v1alpha1.ReasonRequestFailed:
-			return attempt.Report.readiness()
+		case !problem.Failed:
+			return &readiness{Problem: *problem}
 		}
 		target := fmt.Sprintf("create Deployment %q", op.Name)
-		if op.Verb == PatchDeployment {
+		if op.Verb == reconcile.Patch {
 			target = fmt.Sprintf("patch Deployment %q (%s)", op.Name, available(s.Deployment))
 		}
-		return reconciling(attempt.Report.Reason,
-			fmt.Sprintf("Cannot %s: %s", target, attempt.Report.Message), attempt.Report.Advice)
+		return reconciling(problem.Reason, fmt.Sprintf("Cannot %s: %s", target, problem.Message), problem.Advice)
 	}
 	return nil
 }
 
-func readyBeingDeleted(s *State) *readiness {
+func readyBeingDeleted(s *reporter) *readiness {
 	if s.Deployment == nil || s.Deployment.DeletionTimestamp == nil {
 		return nil
 	}
@@ -172,16 +160,16 @@ func readyBeingDeleted(s *State) *readiness {
 }
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
-func readyKeepsBeingDeleted(s *State) *readiness {
-	if attempt := s.undone(CreateDeployment); attempt != nil {
-		return attempt.Report.readiness()
+func readyKeepsBeingDeleted(s *reporter) *readiness {
+	if problem := s.keepsBeingDeleted(); problem != nil {
+		return &readiness{Problem: *problem}
 	}
 	return nil
 }
 
 // readyCreating: the Deployment controller has not reported on the Deployment yet. There is one: a create that was not
 // sent, or failed, is reported by the rules before.
-func readyCreating(s *State) *readiness {
+func readyCreating(s *reporter) *readiness {
 	dep := s.Deployment
 	if dep.Status.ObservedGeneration != 0 || dep.ReplicaSetRefused != nil {
 		return nil
@@ -191,7 +179,7 @@ func readyCreating(s *State) *readiness {
 }
 
 // readyReplicaSetRefused: the Deployment controller then leaves observedGeneration behind.
-func readyReplicaSetRefused(s *State) *readiness {
+func readyReplicaSetRefused(s *reporter) *readiness {
 	if s.Deployment.ReplicaSetRefused == nil {
 		return nil
 	}
@@ -199,7 +187,7 @@ func readyReplicaSetRefused(s *State) *readiness {
 }
 
 // cannotCreate returns that the Deployment cannot create objects, for a cause that may be "".
-func (s *State) cannotCreate(objects, cause string) *readiness {
+func (s *reporter) cannotCreate(objects, cause string) *readiness {
 	dep := s.Deployment
 	r := stalled(v1alpha1.ReasonReplicaFailure,
 		fmt.Sprintf("Deployment %q cannot create %s (%s)", dep.Name, objects, available(dep)),
@@ -212,7 +200,7 @@ func (s *State) cannotCreate(objects, cause string) *readiness {
 	return r
 }
 
-func readyNotObserved(s *State) *readiness {
+func readyNotObserved(s *reporter) *readiness {
 	dep := s.Deployment
 	if dep.Status.ObservedGeneration >= dep.Generation {
 		return nil
@@ -221,7 +209,7 @@ func readyNotObserved(s *State) *readiness {
 		fmt.Sprintf("Waiting for the Deployment controller to apply the last change (%s)", available(dep)))
 }
 
-func readyDeploymentPaused(s *State) *readiness {
+func readyDeploymentPaused(s *reporter) *readiness {
 	dep := s.Deployment
 	if !dep.Paused {
 		return nil
@@ -233,7 +221,7 @@ func readyDeploymentPaused(s *State) *readiness {
 
 // readyReplicaFailure: pods are refused. During a rename the quota may be too small for both Deployments. A person may
 // raise it, so the Foo is Reconciling until the progress deadline.
-func readyReplicaFailure(s *State) *readiness {
+func readyReplicaFailure(s *reporter) *readiness {
 	dep := s.Deployment
 	if dep.PodsRefused == nil {
 		return nil
@@ -245,7 +233,7 @@ func readyReplicaFailure(s *State) *readiness {
 	return r
 }
 
-func readyDeadlineExceeded(s *State) *readiness {
+func readyDeadlineExceeded(s *reporter) *readiness {
 	dep := s.Deployment
 	if !dep.DeadlineExceeded {
 		return nil
@@ -256,11 +244,11 @@ func readyDeadlineExceeded(s *State) *readiness {
 }
 
 // describePods returns the command that shows why pods of the Deployment do not become available.
-func (s *State) describePods() string {
+func (s *reporter) describePods() string {
 	return s.kubectl("describe pods -l '%s'", s.Deployment.Selector)
 }
 
-func readyUpdating(s *State) *readiness {
+func readyUpdating(s *reporter) *readiness {
 	wanted, status := s.Deployment.Replicas, &s.Deployment.Status
 	if status.UpdatedReplicas >= wanted && status.AvailableReplicas >= wanted {
 		return nil
@@ -271,7 +259,7 @@ func readyUpdating(s *State) *readiness {
 }
 
 // readySurplus: replicas of an earlier spec have not ended yet.
-func readySurplus(s *State) *readiness {
+func readySurplus(s *reporter) *readiness {
 	surplus := s.Deployment.Status.Replicas - s.Deployment.Replicas
 	if surplus <= 0 {
 		return nil
@@ -285,7 +273,7 @@ func readySurplus(s *State) *readiness {
 
 // readyTooSmall: the Deployment is complete, but a previous one is set to more replicas than it has, and the Foo sets
 // no number. Only a person knows how many are needed.
-func readyTooSmall(s *State) *readiness {
+func readyTooSmall(s *reporter) *readiness {
 	largest := s.largestPrevious()
 	if largest == nil || s.Deployment.Status.AvailableReplicas >= s.neededReplicas() {
 		return nil
@@ -299,7 +287,7 @@ func readyTooSmall(s *State) *readiness {
 			s.kubectl("scale foo %s --replicas=N", s.Foo.Name)))
 }
 
-func readyAvailable(s *State) *readiness {
+func readyAvailable(s *reporter) *readiness {
 	r := reconciling(v1alpha1.ReasonAvailable, available(s.Deployment), "")
 	r.ready = true
 	return r
@@ -307,7 +295,7 @@ func readyAvailable(s *State) *readiness {
 
 // comingUp returns that the Deployment comes up. After a change of the name the message names it. While a previous one
 // serves, that is no outage, and has a reason of its own.
-func (s *State) comingUp(reason, message string) *readiness {
+func (s *reporter) comingUp(reason, message string) *readiness {
 	serving := s.servingPrevious()
 	if serving == nil || s.canReplace() {
 		return reconciling(reason, message, "")

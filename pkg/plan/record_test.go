@@ -399,7 +399,7 @@ func TestADeletionThatIsNotFoundAgainAndAgainBacksOff(t *testing.T) {
 		}
 		state.Memory, state.Now = c.end.Memory, state.Now.Add(time.Second)
 	}
-	if sent > 8 {
+	if sent > 14 {
 		t.Errorf("the deletion was sent %d times in 20 syncs", sent)
 	}
 }

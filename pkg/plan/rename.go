@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // This file is about a Foo whose deploymentName has changed. The Deployment of the new name is created first; the
@@ -15,15 +16,17 @@ import (
 // hash of the name too.
 
 // previous returns the Deployments of earlier names that were made for the Foo and are not being deleted, by name.
-func (s *State) previous() []*Observed {
-	return slices.DeleteFunc(byName(s.Previous), func(dep *Observed) bool {
-		return dep.DeletionTimestamp != nil || !isMadeFor(s.Foo, dep)
+func (in *Input) previous() []*Observed {
+	return slices.DeleteFunc(byName(in.Previous), func(dep *Observed) bool {
+		return dep.DeletionTimestamp != nil || !isMadeFor(in.Foo, dep)
 	})
 }
 
 // byName returns deps in the order of their names, so that messages do not depend on the order of a cache.
 func byName(deps []*Observed) []*Observed {
-	return slices.SortedFunc(slices.Values(deps), func(a, b *Observed) int { return cmp.Compare(a.Name, b.Name) })
+	deps = slices.DeleteFunc(slices.Clone(deps), func(dep *Observed) bool { return dep == nil }) // It was deleted.
+	slices.SortStableFunc(deps, func(a, b *Observed) int { return cmp.Compare(a.Name, b.Name) })
+	return deps
 }
 
 // isMadeFor reports whether dep was made for foo under its present name, and is no copy.
@@ -33,9 +36,9 @@ func isMadeFor(foo *v1alpha1.Foo, dep *Observed) bool {
 
 // newestWrittenGeneration returns the newest generation of the Foo that its Deployment, or a previous one, was written
 // for.
-func (s *State) newestWrittenGeneration() int64 {
-	newest := s.Deployment.WrittenFor
-	for _, dep := range s.previous() {
+func (in *Input) newestWrittenGeneration() int64 {
+	newest := in.Deployment.WrittenFor
+	for _, dep := range in.previous() {
 		newest = max(newest, dep.WrittenFor)
 	}
 	return newest
@@ -43,13 +46,13 @@ func (s *State) newestWrittenGeneration() int64 {
 
 // servingPrevious returns the previous Deployment with the most available replicas, which serves until the new one can.
 // It is nil for a Foo without previous Deployments.
-func (s *State) servingPrevious() *Observed {
-	return largestBy(s.previous(), func(dep *Observed) int32 { return dep.Status.AvailableReplicas })
+func (in *Input) servingPrevious() *Observed {
+	return largestBy(in.previous(), func(dep *Observed) int32 { return dep.Status.AvailableReplicas })
 }
 
 // largestPrevious returns the previous Deployment that is set to the most replicas, or nil.
-func (s *State) largestPrevious() *Observed {
-	return largestBy(s.previous(), func(dep *Observed) int32 { return dep.Replicas })
+func (in *Input) largestPrevious() *Observed {
+	return largestBy(in.previous(), func(dep *Observed) int32 { return dep.Replicas })
 }
 
 // largestBy returns the first of deps with the largest size, nil for none.
@@ -63,11 +66,11 @@ func largestBy(deps []*Observed, size func(*Observed) int32) *Observed {
 // neededReplicas returns how many replicas of the Deployment must serve before the previous ones are deleted: as
 // many as the Foo asks for, or as the largest previous one is set to if that is less, and at least one, unless none are
 // asked for. What previous ones have available does not count: a pod that is not ready now may come back.
-func (s *State) neededReplicas() int32 {
-	set := s.largestPrevious().Replicas
+func (in *Input) neededReplicas() int32 {
+	set := in.largestPrevious().Replicas
 	asked := set
-	if s.Foo.Spec.Replicas != nil {
-		asked = *s.Foo.Spec.Replicas
+	if in.Foo.Spec.Replicas != nil {
+		asked = *in.Foo.Spec.Replicas
 	}
 	if asked == 0 {
 		return 0
@@ -79,13 +82,13 @@ func (s *State) neededReplicas() int32 {
 // generation, its status is up to date, and it has the needed replicas available. Pods of an earlier template are not
 // counted: the Deployment controller is about to end them, all at once if the strategy permits it, and nobody knows
 // whether those of the current template ever become available. Nothing is inferred from conditions about the past.
-func (s *State) canReplace() bool {
-	dep := s.Deployment
-	if dep == nil || !Owns(s.Foo, dep) || dep.DeletionTimestamp != nil || len(s.previous()) == 0 {
+func (in *Input) canReplace() bool {
+	dep := in.Deployment
+	if dep == nil || !Owns(in.Foo, dep) || dep.DeletionTimestamp != nil || len(in.previous()) == 0 {
 		return false
 	}
-	isCurrent := dep.WrittenFor == s.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
-	return isCurrent && availableOfCurrentTemplate(dep) >= s.neededReplicas()
+	isCurrent := dep.WrittenFor == in.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
+	return isCurrent && availableOfCurrentTemplate(dep) >= in.neededReplicas()
 }
 
 // availableOfCurrentTemplate returns how many replicas of dep are surely available and of its current template: any
@@ -97,7 +100,7 @@ func availableOfCurrentTemplate(dep *Observed) int32 {
 
 // describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message
 // of r.
-func (s *State) describePrevious(r *readiness) string {
+func (s *reporter) describePrevious(r *readiness) string {
 	var text strings.Builder
 	serving, replaced := s.servingPrevious(), s.canReplace()
 	for _, dep := range byName(s.Previous) {
@@ -110,26 +113,26 @@ func (s *State) describePrevious(r *readiness) string {
 
 // describeOther returns what there is to report of another Deployment of a Foo with this reason. serving is the
 // previous Deployment that serves, or nil; replaced is what canReplace returns, which costs too much to ask for each.
-func (s *State) describeOther(dep, serving *Observed, replaced bool, reason string) string {
+func (r *reporter) describeOther(dep, serving *Observed, replaced bool, reason string) string {
 	switch {
 	case dep.DeletionTimestamp != nil:
 		return fmt.Sprintf("Previous Deployment %q is being deleted", dep.Name)
-	case !isMadeFor(s.Foo, dep):
+	case !isMadeFor(r.Foo, dep):
 		return fmt.Sprintf("Deployment %q has an owner reference to this Foo, but the controller did not create it under "+
 			"this name (it may be a copy), so it is neither changed nor deleted", dep.Name)
-	case s.Foo.Spec.Paused:
+	case r.Foo.Spec.Paused:
 		return fmt.Sprintf("Previous Deployment %q (%d available) is kept while this Foo is paused",
 			dep.Name, dep.Status.AvailableReplicas)
 	case reason == v1alpha1.ReasonInvalid:
 		return fmt.Sprintf("Deployment %q (%d available) is kept while this Foo is invalid",
 			dep.Name, dep.Status.AvailableReplicas)
 	case replaced:
-		return s.describeRefusedDeletion(dep)
+		return r.describeRefusedDeletion(dep)
 	case reason == v1alpha1.ReasonRenaming && dep == serving && dep.Status.AvailableReplicas > 0:
 		return fmt.Sprintf("Previous Deployment %q keeps serving with %d until then", dep.Name, dep.Status.AvailableReplicas)
 	case dep.Status.AvailableReplicas == 0 && serving.Status.AvailableReplicas > 0:
 		return fmt.Sprintf("Previous Deployment %q has nothing available. If it takes up a quota, you may delete it: %s",
-			dep.Name, s.kubectl("delete deployment %s", dep.Name))
+			dep.Name, r.kubectl("delete deployment %s", dep.Name))
 	}
 	return fmt.Sprintf("Previous Deployment %q (%d available) is kept until its replacement is available",
 		dep.Name, dep.Status.AvailableReplicas)
@@ -137,21 +140,25 @@ func (s *State) describeOther(dep, serving *Observed, replaced bool, reason stri
 
 // failedDeletion returns the reason for which a previous Deployment could not be deleted, or "". The event has the same
 // reason as the condition of another request would have.
-func (s *State) failedDeletion() string {
-	for _, dep := range s.previous() {
-		if reason := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report.Reason; reason != "" {
-			return reason
+func (r *reporter) failedDeletion() string {
+	for _, dep := range r.previous() {
+		if problem := r.Problem(deletionOf(dep)); problem != nil {
+			return problem.Reason
 		}
 	}
 	return ""
 }
 
+func deletionOf(dep *Observed) reconcile.Op {
+	return reconcile.Op{Verb: reconcile.Delete, Kind: deploymentKind, Name: dep.Name}
+}
+
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.
-func (s *State) describeRefusedDeletion(dep *Observed) string {
-	refused := s.attempt(Op{Verb: DeleteDeployment, Name: dep.Name}).Report
-	if refused.Message == "" {
+func (r *reporter) describeRefusedDeletion(dep *Observed) string {
+	refused := r.Problem(deletionOf(dep))
+	if refused == nil {
 		return ""
 	}
-	advice := cmp.Or(refused.Advice, triesAgain)
+	advice := cmp.Or(refused.Advice, reconcile.TriesAgain)
 	return fmt.Sprintf("Cannot delete previous Deployment %q: %s. %s", dep.Name, refused.Message, advice)
 }

@@ -3,21 +3,39 @@ package plan
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// ownConditions are the types of the conditions that the controller writes.
-var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}
-
-// messageLimit is how many bytes a condition's message has at most; its field would take eight times as many.
-const messageLimit = 4096
+// status returns the step that writes the status, nil if it is as it must be.
+func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
+	r := &reporter{in, s}
+	want := r.status()
+	if equality.Semantic.DeepEqual(in.Foo.Status, want) && !hasUnreadStatus(in.Foo) {
+		return nil
+	}
+	foo := in.Foo.DeepCopy()
+	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
+	step := reconcile.StatusStep(fooKind, &in.Foo, foo, in.Foo.Status.Conditions, want.Conditions)
+	step.Event = eventOf(&in.Foo.Status, &want)
+	if step.Event != nil && step.Event.Reason == v1alpha1.EventSynced {
+		if failed, found := statusEvents[r.failedDeletion()]; found {
+			step.Event.Type, step.Event.Reason = failed.kind, failed.reason
+		}
+	}
+	reason, _ := ReadyReason(foo)
+	step.Why = "the status differs, and its reason must be " + reason
+	step.Log = []any{"availableReplicas", want.AvailableReplicas, "reason", reason}
+	return step
+}
 
 // status returns what the status of the Foo should be, given what is known now.
-func (s *State) status() v1alpha1.FooStatus {
+func (s *reporter) status() v1alpha1.FooStatus {
 	foo, dep := s.Foo, s.Deployment
 	status := *foo.Status.DeepCopy()
 	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool {
@@ -36,19 +54,20 @@ func (s *State) status() v1alpha1.FooStatus {
 	if r.Cause != "" {
 		report.Brief = r.Message + ". The condition Ready has the cause"
 	}
-	status.Conditions = conditions.Set(status.Conditions, report, foo.Generation, s.latest())
+	status.Conditions = conditions.Set(status.Conditions, report, foo.Generation, s.Now())
 	return status
 }
 
 // fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
 // to do. The server's message and names may be of any length.
-func (s *State) fullMessage(r *readiness) string {
+func (s *reporter) fullMessage(r *readiness) string {
 	message := r.Message + r.Cause + s.describePrevious(r)
 	if r.Advice == "" {
-		return clip(message, messageLimit)
+		return reconcile.Clip(message, reconcile.MessageLimit)
 	}
+	const limit = reconcile.MessageLimit
 	advice := ". " + r.Advice
-	return clip(message, max(messageLimit-len(advice), messageLimit/2)) + clip(advice, messageLimit/2)
+	return reconcile.Clip(message, max(limit-len(advice), limit/2)) + reconcile.Clip(advice, limit/2)
 }
 
 // ReadyReason returns the reason and the message of foo's Ready condition; both are empty when it has none.

@@ -10,14 +10,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/trim"
 )
 
 const (
-	// maxReference is how many bytes are kept of each text in an owner reference. Names and uids are shorter.
-	maxReference = 256
 	// maxImage is how many characters an image of a Foo may have.
 	maxImage = 1024
 	// maxSelector is how many bytes a selector may have. That of a Deployment that we made has less than 250.
@@ -89,7 +88,7 @@ func TrimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 		return nil
 	}
 	return &v1alpha1.Foo{
-		ObjectMeta: identity(&foo.ObjectMeta), Spec: foo.Spec, Status: foo.Status, Unread: foo.Unread,
+		ObjectMeta: trim.Identity(foo), Spec: foo.Spec, Status: foo.Status, Unread: foo.Unread,
 	}
 }
 
@@ -98,21 +97,11 @@ func TrimDeployment(dep *appsv1.Deployment) *Observed {
 	if dep == nil {
 		return nil
 	}
-	trimmed := &Observed{ObjectMeta: metav1.ObjectMeta{
-		Name:            dep.Name,
-		Namespace:       dep.Namespace,
-		UID:             dep.UID,
-		ResourceVersion: dep.ResourceVersion,
-	}}
-	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {
-		trimmed.OwnerReferences = []metav1.OwnerReference{trimReference(ref)}
-	}
+	trimmed := &Observed{ObjectMeta: trim.Child(dep)}
 	if FooReference(trimmed) == nil {
+		trimmed.Generation, trimmed.CreationTimestamp, trimmed.DeletionTimestamp = 0, metav1.Time{}, nil
 		return trimmed
 	}
-	references := trimmed.OwnerReferences
-	trimmed.ObjectMeta = identity(&dep.ObjectMeta)
-	trimmed.OwnerReferences = references
 
 	trimmed.ManagedBy, trimmed.MadeFor = dep.Labels[labelManagedBy], dep.Labels[v1alpha1.LabelMadeFor]
 	trimmed.FooGeneration = dep.Labels[v1alpha1.LabelFooGeneration]
@@ -125,29 +114,6 @@ func TrimDeployment(dep *appsv1.Deployment) *Observed {
 	}
 	trimmed.Image, trimmed.Selector = trimImage(imageOf(dep)), selectorOf(dep)
 	trimmed.setStatus(dep)
-	return trimmed
-}
-
-// identity returns the metadata that every object has. It leaves out what users write: labels, annotations, finalizers,
-// and owners.
-func identity(meta *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Name:              meta.Name,
-		Namespace:         meta.Namespace,
-		UID:               meta.UID,
-		ResourceVersion:   meta.ResourceVersion,
-		Generation:        meta.Generation,
-		CreationTimestamp: meta.CreationTimestamp,
-		DeletionTimestamp: meta.DeletionTimestamp,
-	}
-}
-
-// trimReference returns ref with each text shortened. A text that is too long is then no name or uid that exists.
-func trimReference(ref *metav1.OwnerReference) metav1.OwnerReference {
-	trimmed := *ref
-	trimmed.APIVersion, trimmed.Kind = clip(ref.APIVersion, maxReference), clip(ref.Kind, maxReference)
-	trimmed.Name = clip(ref.Name, maxReference)
-	trimmed.UID = types.UID(clip(string(ref.UID), maxReference))
 	return trimmed
 }
 
@@ -221,7 +187,7 @@ var (
 
 // stableCause returns the message of a condition of the Deployment as it is reported.
 func stableCause(message, deployment string) *string {
-	return new(strings.TrimRight(clip(withoutPodNames(message, deployment), causeLimit), ". "))
+	return new(strings.TrimRight(reconcile.Clip(withoutPodNames(message, deployment), causeLimit), ". "))
 }
 
 // withoutPodNames returns message without the names of pods of the Deployment.

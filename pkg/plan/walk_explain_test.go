@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"reflect"
 	"slices"
 	"testing"
 )
@@ -29,11 +28,7 @@ func TestWalkExplain(t *testing.T) {
 
 // explained returns the next request of c, and notes a problem if the answers of the rules are not about it.
 func (walk *walker) explained(c *walkTalk) *Step {
-	was := c.clone().state
 	rows := c.state.Explain()
-	if !reflect.DeepEqual(was, c.state) {
-		walk.note("an explanation does not change the state", c, Outcome{})
-	}
 	step := c.state.Next()
 	var sending []string
 	for _, row := range rows {
@@ -42,7 +37,7 @@ func (walk *walker) explained(c *walkTalk) *Step {
 		}
 	}
 	switch {
-	case len(rows) != len(allRules):
+	case len(rows) != len(Foos.Rules)+1:
 		walk.note("each rule has an answer", c, Outcome{})
 	case step == nil && len(sending) > 0, step != nil && !slices.Equal(sending, []string{step.Rule}):
 		walk.note("the rule whose answer is that it sends is the one of the next request", c, Outcome{})

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"runtime/debug"
@@ -92,10 +91,8 @@ func newTalk(w *walkWorld, at time.Time, wanted []Op) *walkTalk {
 
 // clone returns a copy of c that can go on by itself.
 func (c *walkTalk) clone() *walkTalk {
-	branch, state := *c, *c.state
-	state.Memory.Ledger = maps.Clone(state.Memory.Ledger)
-	state.failures = slices.Clone(state.failures)
-	branch.state, branch.lines = &state, slices.Clip(branch.lines)
+	branch := *c
+	branch.state, branch.lines = c.state.Clone(), slices.Clip(branch.lines)
 	return &branch
 }
 
@@ -201,7 +198,7 @@ func (walk *walker) goOn(c *walkTalk) {
 			for i := range walkBad[step.Verb] {
 				branch := c.clone()
 				branch.bad++
-				branch.answer(step, &walkBad[step.Verb][i])
+				branch.answer(branch.state.Next(), &walkBad[step.Verb][i])
 				walk.goOn(branch)
 			}
 		}

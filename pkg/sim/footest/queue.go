@@ -12,7 +12,7 @@ import (
 
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // A queue is the queue of a controller. It also records when keys are requeued.
@@ -139,7 +139,7 @@ func (q *queue) nextDue() (next time.Time, found bool) {
 // recordDelay records when the key of the last sync is requeued, and why.
 func (c *controllerUnderTest) recordDelay() {
 	key := c.queue.key
-	if c.outcome.Kind != string(plan.Wait) {
+	if c.outcome.Kind != "wait" {
 		delete(c.queue.delays, key)
 	}
 	if c.queue.delayed == nil {
@@ -147,11 +147,11 @@ func (c *controllerUnderTest) recordDelay() {
 	}
 	after := *c.queue.delayed
 	until, line := time.Now().Add(after), fmt.Sprintf("%s is tried again within %v", key.Name, after)
-	switch plan.WaitReason(c.outcome.For) {
-	case plan.NextStep: // The sync continues at once. A user does not notice this delay.
+	switch c.outcome.For {
+	case reconcile.NextStep: // The sync continues at once. A user does not notice this delay.
 		c.env.resumeAt = until
 		return
-	case plan.CacheStale:
+	case reconcile.CacheStale:
 		if !c.behind() { // The key comes back after a write. The next sync finds nothing to do.
 			return
 		}

@@ -1,4 +1,4 @@
-package plan
+package reconcile
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // What the API server, or nothing, may answer to a write.
@@ -101,7 +99,7 @@ func TestErrorsAreSorted(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for wrapped, err := range map[string]error{"": tc.err, " when wrapped": fmt.Errorf("patch: %w", tc.err)} {
 				for name, got := range map[string][2]bool{
-					"isConflict":     {isConflict(err), tc.conflict},
+					"IsConflict":     {IsConflict(err), tc.conflict},
 					"outcomeUnknown": {outcomeUnknown(err), tc.unknown},
 				} {
 					if got[0] != got[1] {
@@ -152,10 +150,10 @@ func TestAdviceOn(t *testing.T) {
 		{name: "the server fails", err: withCode(500)},
 		{name: "no connection", err: dial},
 	} {
-		reason := reportOf(tc.err).Reason
-		if !strings.HasPrefix(adviceOn(tc.err), tc.acts) || (reason == v1alpha1.ReasonRefused) != (tc.acts != "") ||
-			strings.HasPrefix(adviceOn(tc.err), triesAgain) != (tc.acts == "") {
-			t.Errorf("%s: %s: %s", tc.name, reason, adviceOn(tc.err))
+		reason := problemOf(tc.err, "Foo").Reason
+		if !strings.HasPrefix(adviceOn(tc.err, "Foo"), tc.acts) || (reason == Refused) != (tc.acts != "") ||
+			strings.HasPrefix(adviceOn(tc.err, "Foo"), TriesAgain) != (tc.acts == "") {
+			t.Errorf("%s: %s: %s", tc.name, reason, adviceOn(tc.err, "Foo"))
 		}
 	}
 }
@@ -169,7 +167,7 @@ func TestCauseOf(t *testing.T) {
 		want string
 	}{
 		{name: "the server's own message", err: forbidden, want: quota},
-		{name: "the server's own message when wrapped", err: withContext(Op{Verb: ReadFoo}, forbidden), want: quota},
+		{name: "the server's own message when wrapped", err: withContext(Op{Verb: Get}, forbidden), want: quota},
 		{name: "no connection", err: dial, want: "no answer from the API server"},
 		{name: "time is up", err: context.DeadlineExceeded, want: "no answer from the API server"},
 		{
@@ -190,14 +188,14 @@ func TestCauseOf(t *testing.T) {
 			if diff := cmp.Diff(tc.want, causeOf(tc.err)); diff != "" {
 				t.Errorf("wrong cause (-want +got):\n%s", diff)
 			}
-			report := ConditionError{Reason: reportOf(tc.err).Reason, Message: tc.want, Advice: adviceOn(tc.err)}
-			if diff := cmp.Diff(report, reportOf(tc.err)); diff != "" {
+			report := Problem{Reason: problemOf(tc.err, "Foo").Reason, Message: tc.want, Advice: adviceOn(tc.err, "Foo"), Failed: true}
+			if diff := cmp.Diff(&report, problemOf(tc.err, "Foo")); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})
 	}
-	own := ConditionError{Reason: "NotOwned", Message: "not ours", Stalled: true}
-	if diff := cmp.Diff(own, reportOf(fmt.Errorf("create: %w", &own))); diff != "" {
+	own := Problem{Reason: "NotOwned", Message: "not ours", Stalled: true}
+	if diff := cmp.Diff(&own, problemOf(fmt.Errorf("create: %w", &own), "Foo")); diff != "" {
 		t.Errorf("an error that is for the status (-want +got):\n%s", diff)
 	}
 }
@@ -205,10 +203,10 @@ func TestCauseOf(t *testing.T) {
 // A proxy may answer 404 with nothing but the code. It is not known what was not found then.
 func TestANotFoundWithoutDetailsIsNotAboutTheDeployment(t *testing.T) {
 	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}}
-	if isGone(bare, "web-1") {
+	if IsGone(bare, "web-1") {
 		t.Error("the Deployment counts as gone")
 	}
-	if !isGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
+	if !IsGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
 		t.Error("the Deployment does not count as gone")
 	}
 }

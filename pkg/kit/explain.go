@@ -1,0 +1,324 @@
+package kit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/syncs"
+)
+
+// ErrWouldWrite is what Explain returns if the controller would send a write.
+var ErrWouldWrite = errors.New("the controller would send a write")
+
+// A Question is what the flags --explain and --explain-format ask for.
+type Question struct {
+	// Kind is that of the object. Object is empty if nothing is asked.
+	Kind   string
+	Object cache.ObjectName
+	json   bool
+}
+
+// AddFlags adds the flags that set q.
+func (q *Question) AddFlags(fs *flag.FlagSet) {
+	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `namespace/name` now, and why; nothing is "+
+		"written, and the exit code is 2 if the controller would write something, else 0", func(value string) (err error) {
+		q.Object.Namespace, q.Object.Name, err = cache.SplitMetaNamespaceKey(value)
+		if err != nil || q.Object.Namespace == "" || q.Object.Name == "" {
+			return errors.New("give NAMESPACE/NAME of a " + q.Kind)
+		}
+		return nil
+	})
+	fs.Func("explain-format", "`format` of what --explain prints: text or json", func(value string) error {
+		if q.json = value == "json"; !q.json && value != "text" {
+			return errors.New("give text or json")
+		}
+		return nil
+	})
+}
+
+// Check returns whether something is asked of a controller, and limits the options to the namespace of the object. An
+// error is a mistake in the flags.
+func (q *Question) Check(options *Options) (asked bool, err error) {
+	switch {
+	case q.Object.Name == "" && q.json:
+		return false, fmt.Errorf("--explain-format needs --explain=NAMESPACE/NAME")
+	case q.Object.Name != "" && options.Namespace != "" && options.Namespace != q.Object.Namespace:
+		return false, fmt.Errorf("--namespace=%s: this controller does not see the %s %s",
+			options.Namespace, q.Kind, q.Object)
+	case q.Object.Name != "":
+		options.Namespace = q.Object.Namespace
+	}
+	return q.Object.Name != "", nil
+}
+
+// A Report is what a controller would do with an object.
+type Report struct {
+	// Object is its kind and namespace/name.
+	Object     string `json:"object"`
+	Generation int64  `json:"generation"`
+	// Desired is the spec of the object.
+	Desired map[string]any `json:"desired,omitempty"`
+	// WouldSend means that the controller would send a write. Write is the first one, such as "patch Deployment web",
+	// Body what it would send, and Fields what it would change. A status is in Status.
+	WouldSend bool              `json:"wouldSend"`
+	Write     string            `json:"write,omitempty"`
+	Body      any               `json:"body,omitempty"`
+	Fields    []reconcile.Field `json:"fields,omitempty"`
+	// Rules are the answers of all rules. An object that is being deleted has none.
+	Rules []reconcile.Explanation `json:"rules,omitempty"`
+	// Status is what the controller would write when all requests before are done, nil if it would write none.
+	Status map[string]any `json:"status,omitempty"`
+	// Then is how the sync would end, Reported the stored status in one line if it would stay, and Unknown what could not
+	// be taken into account.
+	Then     string `json:"then"`
+	Reported string `json:"reported,omitempty"`
+	Unknown  string `json:"unknown"`
+}
+
+// newReport returns the Report of an object without its sync.
+func newReport(kind string, obj metav1.Object) *Report {
+	return &Report{
+		Object: kind + " " + cache.MetaObjectToName(obj).String(), Generation: obj.GetGeneration(),
+		Desired: member(obj, "spec"),
+		Unknown: "backoffs and recent writes: only the running controller has them, see its /debug/syncs",
+	}
+}
+
+// member returns a field of an object.
+func member(obj any, name string) map[string]any {
+	var fields map[string]any
+	encoded, err := json.Marshal(obj)
+	if err != nil || json.Unmarshal(encoded, &fields) != nil {
+		return nil // All objects of the API can be encoded.
+	}
+	value, _ := fields[name].(map[string]any)
+	return value
+}
+
+// Explain answers q: it lists what the informers, which do not run, would have, plays the sync that begin returns for
+// the object, nil if there is nothing to do for it, and prints a Report. The connection should be that of
+// Options.ReadOnly. The writes get the answers that are expected of the API server, so nothing is written. It returns
+// ErrWouldWrite if there would be a write.
+func (r *Reconciler) Explain(ctx context.Context, q *Question, informers []Informer,
+	begin func(cache.ObjectName) *reconcile.Sync, out io.Writer) error {
+	for _, i := range informers {
+		if err := r.fill(ctx, i); err != nil {
+			return fmt.Errorf("list %s: %w", i.resource, err)
+		}
+	}
+	obj, err := r.find(q, informers)
+	if err != nil {
+		return err
+	}
+	report := newReport(q.Kind, obj)
+	report.Then = "done: the " + q.Kind + " is being deleted, and the garbage collector deletes or orphans its children"
+	if sync := begin(q.Object); sync != nil {
+		if report, err = r.Report(ctx, q.Kind, sync); err != nil {
+			return err
+		}
+	}
+	if err := report.print(out, q.json); err != nil {
+		return err
+	}
+	if report.WouldSend {
+		return ErrWouldWrite
+	}
+	return nil
+}
+
+// find returns the object that is asked for.
+func (r *Reconciler) find(q *Question, informers []Informer) (metav1.Object, error) {
+	for _, i := range informers {
+		if i.resource != r.Kinds[q.Kind].Resource {
+			continue
+		}
+		if obj, found, err := i.informer.GetIndexer().GetByKey(q.Object.String()); found || err != nil {
+			return meta.Accessor(obj)
+		}
+	}
+	return nil, fmt.Errorf("the %s %s does not exist", q.Kind, q.Object)
+}
+
+// fill puts what an informer lists into its cache.
+func (r *Reconciler) fill(ctx context.Context, i Informer) error {
+	trim := func(obj any) (any, error) { return obj, nil }
+	for _, kind := range r.Kinds {
+		if kind.Resource == i.resource {
+			trim = kind.Trim
+		}
+	}
+	return i.each(ctx, func(obj runtime.Object) error {
+		trimmed, err := trim(obj.DeepCopyObject()) // A copy lets the page be freed.
+		if err != nil {
+			return err
+		}
+		return i.informer.GetIndexer().Add(trimmed)
+	})
+}
+
+// Report plays a sync of an object of this kind, which has not begun, with the answers that are expected.
+func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sync) (*Report, error) {
+	report, now := newReport(kind, sync.Object()), time.Now()
+	_, report.Reported = sync.Describe()
+	sync.Begin(reconcile.Memory{}, now, 0)
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		if !step.IsRead() && report.Write == "" {
+			report.WouldSend, report.Write, report.Rules = true, step.Op.String(), sync.Explain()
+			switch step.Verb {
+			case reconcile.Create:
+				report.Body = step.Body
+			case reconcile.Patch:
+				report.Body, report.Fields = json.RawMessage(step.Patch), step.Fields
+			case reconcile.Delete:
+				report.Body = map[string]any{"uid": step.UID, "resourceVersion": step.ResourceVersion}
+			}
+		}
+		if step.Verb == reconcile.Update {
+			report.Status, report.Reported = member(step.Body, "status"), ""
+		}
+		obj := step.Body
+		if expect := r.Kinds[step.Kind].Expect; expect != nil {
+			var err error
+			if obj, err = expect(ctx, step); err != nil {
+				return nil, fmt.Errorf("%s: %w", step.Op, err)
+			}
+		}
+		sync.Record(step, reconcile.Reply{Object: obj}, now)
+	}
+	if !report.WouldSend {
+		report.Rules = sync.Explain()
+	}
+	outcome, _ := sync.End()
+	report.Then = endOf(outcome, kind)
+	return report, nil
+}
+
+func endOf(outcome Outcome, kind string) string {
+	switch outcome.Kind {
+	case done:
+		return "done: the next event of an object brings the " + kind + " back"
+	case terminal:
+		return "terminal: only a change of an object can help"
+	}
+	return fmt.Sprintf("%s: the %s comes back in %v and waits for %s",
+		outcome.Kind, kind, outcome.After.Round(time.Millisecond), outcome.For)
+}
+
+// print prints r. Characters of users' texts that could control a terminal are escaped.
+func (r *Report) print(w io.Writer, asJSON bool) error {
+	p := &printer{}
+	if asJSON {
+		p.json("", r)
+		return p.write(w)
+	}
+	p.line("%s, generation %d: the controller would send %s", r.Object, r.Generation, cmp.Or(r.Write, "nothing"))
+	p.title("Desired")
+	p.rows(r.Desired)
+	if len(r.Fields) > 0 {
+		p.title("Fields that it would change")
+	}
+	for _, field := range r.Fields {
+		values := "have " + field.Have + ", want " + field.Want
+		if field.Have == "" && field.Want == "" {
+			values = "see the patch"
+		}
+		p.row(field.Path, values)
+	}
+	if len(r.Rules) > 0 {
+		p.title("Rules")
+	}
+	for _, rule := range r.Rules {
+		p.row(rule.Rule, rule.Answer)
+	}
+	if r.Body != nil {
+		p.title("First write: " + r.Write)
+		p.json("  ", r.Body)
+	}
+	if r.Status != nil {
+		p.title("Status that it would write")
+		p.rows(r.Status)
+	}
+	p.title("Then")
+	p.row("sync", r.Then)
+	if r.Reported != "" {
+		p.row("status", r.Reported)
+	}
+	p.row("not known", r.Unknown)
+	return p.write(w)
+}
+
+// A printer collects lines.
+type printer struct {
+	strings.Builder
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	p.WriteString(syncs.Printable(fmt.Sprintf(format, args...)) + "\n")
+}
+
+func (p *printer) title(title string) {
+	p.WriteByte('\n')
+	p.line("%s", title)
+}
+
+func (p *printer) row(name, text string) { p.line("  %-17s  %s", name, text) }
+
+// rows prints fields in the order of their names, and of conditions each.
+func (p *printer) rows(fields map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		conditions, found := fields[name].([]any)
+		if name != "conditions" || !found {
+			p.row(name, short(fields[name]))
+			continue
+		}
+		for _, one := range conditions {
+			if c, ok := one.(map[string]any); ok {
+				p.row(fmt.Sprint(c["type"]), fmt.Sprintf("%v %v: %v", c["status"], c["reason"], c["message"]))
+			}
+		}
+	}
+}
+
+// short returns a value in one line.
+func short(value any) string {
+	if text, ok := value.(string); ok {
+		return text
+	}
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(encoded)
+}
+
+func (p *printer) json(indent string, value any) {
+	encoded, err := json.MarshalIndent(value, indent, "  ")
+	p.err = errors.Join(p.err, err)
+	for line := range strings.Lines(indent + string(encoded)) {
+		p.line("%s", strings.TrimSuffix(line, "\n"))
+	}
+}
+
+func (p *printer) write(w io.Writer) error {
+	if p.err != nil {
+		return p.err
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}

@@ -1,0 +1,73 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/foo-controller/pkg/kit/reconcile"
+)
+
+// An input is a Namespace, which is to have a ConfigMap.
+type input struct {
+	Namespace *corev1.Namespace
+	ConfigMap *corev1.ConfigMap
+}
+
+var plan = &reconcile.Plan[input]{
+	Kind:     "Namespace",
+	Object:   func(in *input) reconcile.Slot { return reconcile.ObjectAt(&in.Namespace) },
+	Observed: func(in *input) int64 { return 0 },
+	Rules: []reconcile.Rule[input]{
+		{Name: "being deleted", Ask: func(in *input) reconcile.Answer {
+			return reconcile.Answer{
+				Final: in.Namespace.Status.Phase == corev1.NamespaceTerminating, Why: "the phase is " + string(in.Namespace.Status.Phase),
+			}
+		}},
+		{Name: "keep ConfigMap", Ask: func(in *input) reconcile.Answer {
+			return reconcile.Keep("ConfigMap", &in.ConfigMap, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Name:            "welcome",
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Namespace, corev1.SchemeGroupVersion.WithKind("Namespace"))},
+				},
+				Data: map[string]string{"text": "Hello"},
+			})
+		}},
+	},
+}
+
+// A sync is a conversation: Next returns a request, and Record takes its answer. Here somebody has edited a ConfigMap.
+func Example() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	in := &input{
+		Namespace: &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e", ResourceVersion: "3"},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		},
+	}
+	in.ConfigMap = plan.Rules[1].Ask(in).Steps[0].Body.(*corev1.ConfigMap)
+	in.ConfigMap.UID, in.ConfigMap.ResourceVersion = "04cc", "7"
+	in.ConfigMap.Data = map[string]string{"text": "Hi", "more": "is of others"}
+
+	sync := plan.Sync(in)
+	sync.Begin(reconcile.Memory{}, now, 0)
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		for _, e := range sync.Explain() {
+			fmt.Printf("%s: %s\n", e.Rule, e.Answer)
+		}
+		fmt.Printf("%s\n", step.Patch)
+		answer := in.ConfigMap.DeepCopy() // What the API server returns.
+		answer.Data["text"], answer.ResourceVersion = "Hello", "8"
+		sync.Record(step, step.Answered(answer, nil), now)
+	}
+	outcome, _ := sync.End()
+	fmt.Println(outcome.Kind)
+	// Output:
+	// being deleted: does not apply: the phase is Active
+	// keep ConfigMap: sends patch ConfigMap welcome: ConfigMap "welcome" differs: data.text
+	// update status: not reached: keep ConfigMap comes first
+	// {"data":{"text":"Hello"},"metadata":{"resourceVersion":"7","uid":"04cc"}}
+	// done
+}

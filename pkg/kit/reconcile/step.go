@@ -1,0 +1,254 @@
+package reconcile
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Verb is a kind of request. Logs and error messages use the same words.
+type Verb string
+
+const (
+	Get    Verb = "get" // A live read: from the API server, and not from a cache.
+	Create Verb = "create"
+	Patch  Verb = "patch"
+	Delete Verb = "delete"
+	Update Verb = "update status of"
+)
+
+// An Op is an operation on one object in the namespace of the sync: what backs off after a failure.
+type Op struct {
+	Verb       Verb
+	Kind, Name string
+}
+
+// Request is the operation without the name, such as "create Deployment".
+func (op Op) Request() string { return string(op.Verb) + " " + op.Kind }
+
+func (op Op) String() string { return op.Request() + " " + op.Name }
+
+// An Object is a pointer to an object of the API, or to what is kept of one.
+type Object interface {
+	comparable
+	metav1.Object
+}
+
+// A Slot is a field of an Input that has an object as a cache, or as the last answer, has it. It is nil if there is
+// none. Its steps take from it the version that they are about, and put their answers into it.
+type Slot interface {
+	get() metav1.Object
+	set(obj metav1.Object)
+}
+
+type slot[T Object] struct{ field *T }
+
+func (s slot[T]) get() metav1.Object {
+	var none T
+	if *s.field == none {
+		return nil
+	}
+	return *s.field
+}
+
+func (s slot[T]) set(obj metav1.Object) { *s.field, _ = obj.(T) }
+
+// A Ref is an object that a step reads live before it is sent.
+type Ref struct {
+	Kind, Name string
+	slot       Slot
+}
+
+// Live is a Ref to the object in a field of an Input, which is not nil.
+func Live[T Object](kind string, field *T) Ref {
+	return Ref{Kind: kind, Name: (*field).GetName(), slot: slot[T]{field}}
+}
+
+func (r Ref) get() Op { return Op{Verb: Get, Kind: r.Kind, Name: r.Name} }
+
+// A Field of an object is what a step changes, for people. Have and Want may be "".
+type Field struct {
+	Path string `json:"path"`
+	Have string `json:"have"`
+	Want string `json:"want"`
+}
+
+// A Step is one request to the API server. CreateStep, PatchStep, DeleteStep and StatusStep make one. What follows Body
+// is optional, and may be set by the rule that returns it.
+type Step struct {
+	Op
+	Namespace string
+	// Rule is the name of the rule that asked for the request, and Why the facts for which it did.
+	Rule, Why string
+	// For is the write that a live read comes before. When the read fails, that write has failed.
+	For Op
+	// UID and ResourceVersion are those of the version that the step is about. A patch has them in its body, too.
+	UID, ResourceVersion string
+	// Body is the object to create, or with the status to write. Patch is a strategic merge patch or, for the kind of the
+	// plan, a JSON merge patch: custom resources take no other.
+	Body  metav1.Object
+	Patch []byte
+	Merge bool
+
+	// Fields are what the request changes, for people.
+	Fields []Field
+	// Spec means that a new spec asks for the patch. Otherwise it corrects what somebody has changed.
+	Spec bool
+	// guess sets Spec if the status is not about the spec of the object yet.
+	guess bool
+	// Event, unless nil, is sent when the write has had its effect.
+	Event *Event
+	// Confirm are the objects of which a stale version would do harm: they are read live before.
+	Confirm []Ref
+	// Idempotent means that the write may be repeated without a live read, such as a PUT to something outside of the
+	// cluster.
+	Idempotent bool
+	// Differs, unless nil, is called after the write. It returns what is wrong if the object is not stored as it was
+	// written, because admission has changed it.
+	Differs func() *Problem
+	// Undone, unless nil, is called after the fourth write that something has undone. It returns what to report.
+	Undone func() *Problem
+	// Log has keys and values for the line of the log.
+	Log []any
+
+	slot Slot
+}
+
+// IsRead reports whether the step is a live read.
+func (step *Step) IsRead() bool { return step.Verb == Get }
+
+// CreateStep creates an object, and puts it into a field of the Input, which is nil.
+func CreateStep[T Object](kind string, field *T, body metav1.Object) *Step {
+	return &Step{Op: Op{Verb: Create, Kind: kind, Name: body.GetName()}, Body: body, slot: slot[T]{field}}
+}
+
+// PatchStep patches the object in a field of the Input. Body is a strategic merge patch that has the uid and the
+// resourceVersion of the object, so that it cannot hit another version.
+func PatchStep[T Object](kind string, field *T, body []byte, fields []Field) *Step {
+	step := about(Patch, kind, field)
+	step.Patch, step.Fields = body, fields
+	return step
+}
+
+// FinalizersStep sets the finalizers of the object in a field of the Input.
+func FinalizersStep[T Object](kind string, field *T, finalizers []string) *Step {
+	step := about(Patch, kind, field)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": step.UID, "resourceVersion": step.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		panic(err) // Strings can always be encoded.
+	}
+	step.Patch, step.Merge, step.Spec = body, true, true
+	step.Fields = []Field{{Path: "metadata.finalizers"}}
+	return step
+}
+
+// DeleteStep deletes the object in a field of the Input, in this version.
+func DeleteStep[T Object](kind string, field *T) *Step { return about(Delete, kind, field) }
+
+// StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. Its event is
+// ReadyEvent(was, is).
+func StatusStep[T Object](kind string, field *T, body T, was, is []metav1.Condition) *Step {
+	step := about(Update, kind, field)
+	step.Body = body
+	step.Fields = []Field{{Path: "status", Have: Summary(was), Want: Summary(is)}}
+	step.Event, step.Why, step.Log = ReadyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}
+	return step
+}
+
+func about[T Object](verb Verb, kind string, field *T) *Step {
+	have := *field
+	return &Step{
+		Op:  Op{Verb: verb, Kind: kind, Name: have.GetName()},
+		UID: string(have.GetUID()), ResourceVersion: have.GetResourceVersion(), slot: slot[T]{field},
+	}
+}
+
+// A Reply is what the API server returned for a Step. Its object is nil after a live read that found nothing, which is
+// a success, and after a deletion.
+type Reply struct {
+	Object metav1.Object
+	Err    error
+}
+
+// Answered returns the Reply of a request that has returned obj and err.
+func (step *Step) Answered(obj metav1.Object, err error) Reply {
+	switch {
+	case step.IsRead() && IsGone(err, step.Name):
+		return Reply{}
+	case err != nil:
+		return Reply{Err: err}
+	}
+	return Reply{Object: obj}
+}
+
+// An Event is a change that a person acts on.
+type Event struct {
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning. Reason is in CamelCase.
+	Type, Reason string
+	// Action is what the controller did. client-go counts events with the same reason and action in one object, whose
+	// note is that of the first: events have the same action if their notes are the same for a reader.
+	Action string
+	// Note is for people, at most 1 kB.
+	Note string
+}
+
+// Summary returns the conditions Ready, Reconciling and Stalled in one line. All of them have the same message.
+func Summary(conditions []metav1.Condition) string {
+	ready, other := "no conditions", ""
+	for i := range conditions {
+		switch c := &conditions[i]; c.Type {
+		case "Ready":
+			ready = "Ready=" + string(c.Status) + " " + c.Reason + ": " + c.Message
+		case "Reconciling", "Stalled":
+			other = c.Type + ", "
+		}
+	}
+	return other + ready
+}
+
+// ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled or a request
+// has failed, a normal one if it is Ready, and nil otherwise.
+func ReadyEvent(was, is []metav1.Condition) *Event {
+	find := func(all []metav1.Condition, kind string) *metav1.Condition {
+		if i := slices.IndexFunc(all, func(c metav1.Condition) bool { return c.Type == kind }); i >= 0 {
+			return &all[i]
+		}
+		return nil
+	}
+	had, ready := find(was, "Ready"), find(is, "Ready")
+	event := &Event{Type: corev1.EventTypeNormal}
+	switch {
+	case ready == nil, had != nil && had.Reason == ready.Reason:
+		return nil
+	case find(is, "Stalled") != nil, ready.Reason == Refused, ready.Reason == RequestFailed:
+		event.Type = corev1.EventTypeWarning
+	case ready.Status != metav1.ConditionTrue:
+		return nil
+	}
+	event.Reason, event.Action, event.Note = ready.Reason, "Report "+ready.Reason, Clip(ready.Message, noteLimit)
+	return event
+}
+
+// Have is the version of the object that the step is about, nil if there is none.
+func (step *Step) Have() metav1.Object { return step.slot.get() }
+
+// FieldList returns what the step changes in one line, with the values if they are known.
+func (step *Step) FieldList() string {
+	var fields []string
+	for _, field := range step.Fields {
+		fields = append(fields, field.String())
+	}
+	return strings.Join(fields, ", ")
+}
+
+func (f Field) String() string {
+	if f.Have == "" && f.Want == "" {
+		return f.Path
+	}
+	return f.Path + " " + f.Have + " -> " + f.Want
+}

@@ -1,0 +1,356 @@
+package reconcile
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Plan is how the objects of a kind are reconciled. In, the Input, is a struct of what was observed of one object:
+// the object, its children, and what else its rules read. The objects in it are shared with caches and never changed;
+// its fields are replaced by answers.
+type Plan[In any] struct {
+	// Kind is that of the object, such as "Foo".
+	Kind string
+	// Object returns the field of the object, which is not nil.
+	Object func(*In) Slot
+	// Observed returns the observedGeneration in the status of the object: 0 means that nothing was written for it yet.
+	Observed func(*In) int64
+	// Clone, unless nil, copies the slices and maps of an Input, for those that play what may follow.
+	Clone func(In) In
+	// Describe, unless nil, returns what was observed and the status in one line each, for /debug/syncs.
+	Describe func(*In) (observed, status string)
+	// Rules are read from top to bottom, up to the first final answer. A step that backs off is skipped.
+	Rules []Rule[In]
+	// Status comes last, also after a final answer, unless the sync ends early. It returns nil if the status is as it must
+	// be. It may be nil, such as in a plan for an object that is being deleted.
+	Status func(*In, *Sync) *Step
+}
+
+// ObjectAt is the Slot of a field.
+func ObjectAt[T Object](field *T) Slot { return slot[T]{field} }
+
+// A Rule is a decision, named after what it does or, when it sends nothing, after the situation. It reads the Input and
+// nothing else, and changes nothing.
+type Rule[In any] struct {
+	Name string
+	Ask  func(*In) Answer
+	// Terminal means that only a change of an object, not a retry, can take the object beyond a final answer.
+	Terminal bool
+}
+
+// An Answer of a rule is the steps that it wants, in order, and why. Its zero value wants nothing.
+type Answer struct {
+	Steps []*Step
+	// One means that a sync sends one of the steps at most. Those that were refused come last.
+	One bool
+	// Final means that the rules behind it do not count.
+	Final bool
+	// Why has the facts, for people.
+	Why string
+	// Problem, unless nil, is what the rule has for the status.
+	Problem *Problem
+}
+
+// statusRule is the name of the last rule.
+const statusRule = "update status"
+
+// Sync returns a sync, which Begin begins.
+func (p *Plan[In]) Sync(in *In) *Sync {
+	bound := &planned[In]{Plan: p, in: in}
+	object := p.Object(in).get()
+	return &Sync{plan: bound, object: object, had: p.Observed(in) != 0}
+}
+
+// A Sync is a conversation about one object: Next returns the next request, and Record takes its answer, until Next
+// returns nil. End ends it. A Sync is for one goroutine.
+type Sync struct {
+	plan planner
+	// object is the object as the cache or the last live read has it.
+	object metav1.Object
+	// had means that children may have been created for the object before this sync.
+	had bool
+
+	// now is when this sync began, answeredAt when the last answer came. jitter is the random part of its delays.
+	now, answeredAt time.Time
+	jitter          float64
+	memory          Memory
+
+	// fresh has what was read live after the last write.
+	fresh []Op
+	// problems are those of the rules, and of the operations that are needed but must wait for the end of their backoff.
+	// terminal means that only a change of an object can help. The last call of Next has set both.
+	problems []found
+	terminal bool
+	// done are the writes that succeeded, failures the operations that failed.
+	done     []doneWrite
+	failures []failure
+	// readErr is the error of a live read. Nothing else is read then: each read may hang.
+	readErr error
+	// reported means that the status was written.
+	reported bool
+	// end is set when the sync ends early, before all rules were considered.
+	end *Outcome
+}
+
+// A planner is a Plan with an Input.
+type planner interface {
+	kind() string
+	describe() (observed, status string)
+	slot() Slot
+	observed() int64
+	rules() int
+	name(rule int) (name string, terminal bool)
+	ask(rule int) Answer
+	status(s *Sync) *Step
+	clone() planner
+}
+
+type planned[In any] struct {
+	*Plan[In]
+	in *In
+}
+
+func (p *planned[In]) kind() string    { return p.Kind }
+func (p *planned[In]) slot() Slot      { return p.Object(p.in) }
+func (p *planned[In]) observed() int64 { return p.Observed(p.in) }
+func (p *planned[In]) rules() int      { return len(p.Rules) }
+func (p *planned[In]) name(rule int) (string, bool) {
+	return p.Rules[rule].Name, p.Rules[rule].Terminal
+}
+func (p *planned[In]) ask(rule int) Answer { return p.Rules[rule].Ask(p.in) }
+func (p *planned[In]) status(s *Sync) *Step {
+	if p.Status == nil {
+		return nil
+	}
+	return p.Status(p.in, s)
+}
+func (p *planned[In]) clone() planner {
+	in := *p.in
+	if p.Clone != nil {
+		in = p.Clone(in)
+	}
+	return &planned[In]{Plan: p.Plan, in: &in}
+}
+
+func (p *planned[In]) describe() (observed, status string) {
+	if p.Describe == nil {
+		return "", ""
+	}
+	return p.Describe(p.in)
+}
+
+// A doneWrite is a write that has succeeded, and its rule.
+type doneWrite struct {
+	op   Op
+	rule string
+}
+
+// found is a problem of a rule. If it is of an operation that backs off, until is when that ends.
+type found struct {
+	op    Op
+	until time.Time
+	*Problem
+}
+
+// Begin begins the sync. memory is what the last sync of the object has left, random is in [0, 1).
+func (s *Sync) Begin(memory Memory, now time.Time, random float64) {
+	s.memory, s.now, s.jitter = memory.Of(s.object, now), now, random
+	s.had = s.had || s.memory.Wrote
+}
+
+// Object is the object as the cache or the last live read has it.
+func (s *Sync) Object() metav1.Object { return s.object }
+
+// Describe returns what was observed and the status in one line each.
+func (s *Sync) Describe() (observed, status string) { return s.plan.describe() }
+
+// Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
+// Next again. Each call begins with the first rule, and decides on the answers so far: after a live read the same write
+// is wanted again, or no longer. Next also notes what it finds about backoffs.
+func (s *Sync) Next() *Step {
+	if s.end != nil || s.reported {
+		return nil
+	}
+	return s.decide(nil)
+}
+
+// decide asks the rules and returns the first request, or nil. If asked is not nil, it is called after each rule, with
+// its answer, and with its request or nil.
+func (s *Sync) decide(asked func(rule string, a Answer, request *Step)) *Step {
+	s.problems, s.terminal = s.problems[:0], false
+	for i := range s.plan.rules() {
+		name, terminal := s.plan.name(i)
+		a := s.plan.ask(i)
+		request := s.firstRequest(name, &a)
+		if asked != nil {
+			asked(name, a, request)
+		}
+		if request != nil || s.end != nil {
+			return request
+		}
+		if a.Final {
+			s.terminal = terminal
+			break
+		}
+	}
+	a := Answer{Why: "the status is as it must be"}
+	if step := s.plan.status(s); step != nil {
+		a = Answer{Steps: []*Step{step}, Why: step.Why}
+	}
+	request := s.firstRequest(statusRule, &a)
+	if asked != nil {
+		asked(statusRule, a, request)
+	}
+	return request
+}
+
+// firstRequest returns the request for the first of the steps that does not back off, or nil. It is nil too when the
+// sync has ended, see requestFor.
+func (s *Sync) firstRequest(rule string, a *Answer) *Step {
+	if a.Problem != nil {
+		s.problems = append(s.problems, found{Problem: a.Problem})
+	}
+	steps := a.Steps
+	if a.One && len(steps) > 1 {
+		steps = slices.SortedStableFunc(slices.Values(steps), func(a, b *Step) int { // Those that were refused come last.
+			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
+		})
+	}
+	if a.One && s.tried(rule) {
+		return nil
+	}
+	for _, step := range steps {
+		step.Rule, step.Why, step.Namespace = rule, a.Why, s.object.GetNamespace()
+		if request := s.requestFor(step); request != nil || s.end != nil {
+			return request
+		}
+	}
+	return nil
+}
+
+// tried reports whether a step of the rule was done in this sync, or has failed in it.
+func (s *Sync) tried(rule string) bool {
+	return slices.ContainsFunc(s.done, func(d doneWrite) bool { return d.rule == rule }) ||
+		slices.ContainsFunc(s.failures, func(f failure) bool { return f.rule == rule })
+}
+
+// requestFor returns the request to send for step: step itself, or a live read that it needs first. It returns nil and
+// notes the problem when step backs off.
+//
+// It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
+// status that is written now could be wrong. The status itself may wait for its backoff.
+func (s *Sync) requestFor(step *Step) *Step {
+	read := s.nextLiveRead(step)
+	if attempt, backsOff := s.obstacle(step, read); backsOff {
+		s.problems = append(s.problems, found{op: step.Op, until: attempt.Until, Problem: attempt.Report})
+		if attempt.Expected && step.Verb != Update {
+			s.endEarly(Backoff, s.left(attempt.Until))
+		}
+		return nil
+	}
+	if slices.ContainsFunc(s.done, func(d doneWrite) bool { return d.op == step.Op }) {
+		s.endEarly(NextStep, firstDelay)
+		return nil
+	}
+	if read != nil {
+		return read
+	}
+	if step.guess && s.plan.observed() != s.object.GetGeneration() {
+		step.Spec, step.Event = true, nil
+	}
+	again := s.memory.Ledger[step.Op].Repeated
+	if step.Verb == Patch && (again.Report != nil || again.Count >= freeRepeats) {
+		step.Event = nil // The status reports it.
+	}
+	return step
+}
+
+// obstacle returns the failed attempt that keeps step from being sent now, if there is one. read is the live read that
+// step needs first, or nil. A step that cannot be sent at all fails here.
+func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
+	if attempt, backsOff := s.backingOff(step); backsOff {
+		return attempt, true
+	}
+	err := step.missingPrecondition()
+	if err == nil && read != nil {
+		err = s.readErr
+	}
+	if err == nil {
+		return Attempt{}, false
+	}
+	return s.fail(step.Op, step.Rule, err, false), true
+}
+
+// nextLiveRead returns the live read that must come before step, or nil: of the objects that it names, of those of
+// which a stale version would do harm, and, if the write has failed before, of what it writes. It may have been done,
+// or the cache lags, or admission has answered before the API server has checked the name. Everything else rests on uid
+// and resourceVersion, and may be repeated.
+func (s *Sync) nextLiveRead(step *Step) *Step {
+	if step.Verb == Create && s.had && metav1.GetControllerOfNoCopy(step.Body) != nil {
+		// If the object is gone, the garbage collector would delete what we create, and we would create it again, in a loop.
+		if read := s.readUnlessFresh(step, Ref{s.plan.kind(), s.object.GetName(), s.plan.slot()}); read != nil {
+			return read
+		}
+	}
+	for _, ref := range step.Confirm {
+		if read := s.readUnlessFresh(step, ref); read != nil {
+			return read
+		}
+	}
+	failed := s.memory.Ledger[step.Op].Failed.Count > 0
+	if failed && step.Verb != Delete && !step.Idempotent { // What is gone counts as deleted.
+		return s.readUnlessFresh(step, Ref{step.Kind, step.Name, step.slot})
+	}
+	return nil
+}
+
+func (s *Sync) readUnlessFresh(step *Step, ref Ref) *Step {
+	if slices.Contains(s.fresh, ref.get()) {
+		return nil
+	}
+	return &Step{
+		Op: ref.get(), Namespace: step.Namespace, Rule: step.Rule, Why: step.Why, For: step.Op, slot: ref.slot,
+	}
+}
+
+// missingPrecondition returns an error unless the object that step writes to has the uid and resourceVersion that the
+// request must carry: the API server takes an empty one as no precondition at all.
+func (step *Step) missingPrecondition() error {
+	if step.Verb == Create || step.UID != "" && step.ResourceVersion != "" {
+		return nil
+	}
+	return &Problem{
+		Reason:  Refused,
+		Message: step.Kind + ` "` + step.Name + `" has no uid or no resourceVersion, and no write is sent without both`,
+		Advice:  TriesAgain, Failed: true,
+	}
+}
+
+// Now returns the time of the last answer, or of the beginning of the sync.
+func (s *Sync) Now() time.Time {
+	if s.answeredAt.After(s.now) {
+		return s.answeredAt
+	}
+	return s.now
+}
+
+// Clone returns a copy of s that can go on by itself. The Input is copied too; what its fields point to is shared.
+func (s *Sync) Clone() *Sync { return s.with(s.plan.clone()) }
+
+// CloneWith is Clone with a copy of the Input, or another Input.
+func CloneWith[In any](s *Sync, p *Plan[In], in *In) *Sync {
+	return s.with(&planned[In]{Plan: p, in: in})
+}
+
+func (s *Sync) with(plan planner) *Sync {
+	c := *s
+	c.plan = plan
+	c.memory.Ledger = maps.Clone(s.memory.Ledger)
+	c.fresh, c.problems = slices.Clone(s.fresh), slices.Clone(s.problems)
+	c.done, c.failures = slices.Clip(s.done), slices.Clip(s.failures)
+	return &c
+}

@@ -1,0 +1,321 @@
+package kit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/syncs"
+)
+
+// A Reconciler plays the syncs of a plan: it sends their requests, logs and counts them, sends their events, records
+// the versions that the caches must reach, shows all that to /debug/syncs, and keeps what is remembered between the
+// syncs of an object. It may be used concurrently.
+type Reconciler struct {
+	// Name is the field manager of the writes.
+	Name string
+	// Queue has the metrics and the expected versions, Recorder takes the events.
+	Queue    *Queue
+	Recorder events.EventRecorder
+	// Kinds are those of the steps.
+	Kinds map[string]Kind
+	// Random returns the random part of the delays, in [0, 1). Nil is that of math/rand.
+	Random func() float64
+
+	mu sync.Mutex
+	// memories has what is remembered of each object. Only the worker that has a key changes its entry.
+	memories map[cache.ObjectName]reconcile.Memory
+}
+
+// A Kind is how the steps about objects of a kind are sent.
+type Kind struct {
+	// Resource is that of the kind in Queue.Writes, "" for what is outside of the cluster and in no cache.
+	Resource string
+	// Send returns the object that was read or written, nil after a deletion.
+	Send func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error)
+	// Trim is the transform of the informer.
+	Trim cache.TransformFunc
+	// Expect returns the answer that Send would probably get, and sends nothing but reads. Nil is an answer with the body
+	// of the step.
+	Expect func(ctx context.Context, step *reconcile.Step) (metav1.Object, error)
+}
+
+// A Client is what a Kind uses of a typed client of client-go.
+type Client[T any] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// KindOf returns the Kind of a resource whose requests go through a client of client-go, such as
+// kubernetes.Interface.CoreV1().ConfigMaps. trim is the transform of the informer: it makes of an answer what the cache
+// would have.
+func KindOf[T metav1.Object, C Client[T]](resource string, client func(namespace string) C,
+	trim cache.TransformFunc) Kind {
+	trimmed := func(obj any, err error) (metav1.Object, error) {
+		if err == nil {
+			obj, err = trim(obj)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return obj.(metav1.Object), nil
+	}
+	return Kind{
+		Resource: resource, Trim: trim,
+		Send: func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
+			obj, err := send[T](ctx, client(step.Namespace), manager, step)
+			switch {
+			case err != nil, step.Verb == reconcile.Delete:
+				return nil, err
+			case obj.GetUID() == "":
+				return nil, errNoUID
+			}
+			return trimmed(obj, nil)
+		},
+		Expect: func(ctx context.Context, step *reconcile.Step) (metav1.Object, error) {
+			switch step.Verb {
+			case reconcile.Delete:
+				return nil, nil
+			case reconcile.Update:
+				return step.Body, nil
+			case reconcile.Get:
+				return step.Have(), nil // All was read live.
+			case reconcile.Create:
+				return trimmed(created(step.Body), nil)
+			}
+			live, err := client(step.Namespace).Get(ctx, step.Name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return trimmed(patched(live, step))
+		},
+	}
+}
+
+// send sends the request of step.
+func send[T metav1.Object](ctx context.Context, client Client[T], manager string, step *reconcile.Step) (obj T,
+	err error) {
+	switch step.Verb {
+	case reconcile.Get:
+		return client.Get(ctx, step.Name, metav1.GetOptions{})
+	case reconcile.Create:
+		return client.Create(ctx, step.Body.(T), metav1.CreateOptions{FieldManager: manager})
+	case reconcile.Patch:
+		kind := types.StrategicMergePatchType
+		if step.Merge {
+			kind = types.MergePatchType
+		}
+		return client.Patch(ctx, step.Name, kind, step.Patch, metav1.PatchOptions{FieldManager: manager})
+	case reconcile.Delete:
+		// Delete only the version that the rule has seen: after an edit, or when it has become available, the object may be
+		// needed. The garbage collector deletes its children in the background.
+		return obj, client.Delete(ctx, step.Name, metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: new(types.UID(step.UID)), ResourceVersion: &step.ResourceVersion},
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
+		})
+	case reconcile.Update:
+		status := client.(interface {
+			UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+		})
+		return status.UpdateStatus(ctx, step.Body.(T), metav1.UpdateOptions{FieldManager: manager})
+	}
+	panic("there is no request " + step.Request())
+}
+
+// errNoUID is the error of an answer that can be decoded and has no object, for example "{}".
+var errNoUID = errors.New("the answer has no uid, so it is not from the API server")
+
+// created returns obj as an API server would store it.
+func created(obj metav1.Object) metav1.Object {
+	stored := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
+	stored.SetUID("new")
+	stored.SetResourceVersion("new")
+	stored.SetGeneration(1)
+	return stored
+}
+
+// patched returns obj after a patch. A change of its spec is a new generation.
+func patched(obj metav1.Object, step *reconcile.Step) (any, error) {
+	before, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	apply := func() ([]byte, error) { return strategicpatch.StrategicMergePatch(before, step.Patch, obj) }
+	if step.Merge {
+		apply = func() ([]byte, error) { return jsonpatch.MergePatch(before, step.Patch) }
+	}
+	after, err := apply()
+	if err != nil {
+		return nil, err
+	}
+	result := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(metav1.Object)
+	if err := json.Unmarshal(after, result); err != nil {
+		return nil, err
+	}
+	again, err := json.Marshal(result)
+	var was, is struct{ Spec any }
+	if err = errors.Join(err, json.Unmarshal(before, &was), json.Unmarshal(again, &is)); err != nil {
+		return nil, err
+	}
+	if !reflect.DeepEqual(was, is) {
+		result.SetGeneration(result.GetGeneration() + 1)
+	}
+	return result, nil
+}
+
+// Reconcile plays a sync, which has not begun, to its end.
+func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcome {
+	key := cache.MetaObjectToName(sync.Object())
+	random := r.Random
+	if random == nil {
+		random = rand.Float64
+	}
+	sync.Begin(r.recall(key), time.Now(), random())
+	shown := syncs.From(ctx)
+	if shown != nil {
+		shown.Observed(sync.Describe())
+	}
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		sent := time.Now()
+		reply := r.send(ctx, key, step)
+		if shown != nil {
+			show(shown, step, sent, reply)
+		}
+		if event := sync.Record(step, reply, time.Now()); event != nil {
+			// client-go takes the object only for its names.
+			r.Recorder.Eventf(sync.Object().(object), nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+		}
+	}
+	if shown != nil {
+		var answers []syncs.Rule
+		for _, answer := range sync.Explain() {
+			answers = append(answers, syncs.Rule(answer))
+		}
+		shown.Concluded(answers)
+	}
+	outcome, memory := sync.End()
+	r.Remember(key, memory)
+	return outcome
+}
+
+// send sends a request, logs and counts it, and records the version that the caches must show.
+func (r *Reconciler) send(ctx context.Context, key cache.ObjectName, step *reconcile.Step) reconcile.Reply {
+	kind, found := r.Kinds[step.Kind]
+	if !found {
+		panic("there is no Kind " + step.Kind)
+	}
+	r.Queue.Progress(key)
+	reply := step.Answered(kind.Send(ctx, r.Name, step))
+	logRequest(klog.FromContext(ctx), step, reply.Err)
+	r.Queue.Metrics.Requested(step.Rule, step.Request(), reply.Err)
+	writes, obj := r.Queue.Writes, reply.Object
+	switch {
+	case reply.Err != nil, kind.Resource == "":
+	case step.Verb == reconcile.Delete:
+		writes.Deleted(key, kind.Resource, step.Have())
+	case !step.IsRead():
+		writes.Wrote(key, kind.Resource, obj)
+	case obj != nil:
+		writes.Read(key, kind.Resource, obj)
+	}
+	return reply
+}
+
+// logRequest logs a request and the rule that asked for it: at level 0 when it has changed another object, otherwise at
+// V(2).
+func logRequest(logger klog.Logger, step *reconcile.Step, err error) {
+	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
+	child := []any{strings.ToLower(step.Kind), klog.KRef(step.Namespace, step.Name)}
+	switch {
+	case err != nil:
+		logger.V(2).Info("Request failed", "request", step.Request(), "name", step.Name, "err", err)
+	case step.IsRead():
+		logger.V(2).Info("Read "+step.Kind, child...)
+	case step.Verb == reconcile.Create:
+		logger.Info("Created "+step.Kind, child...)
+	case step.Verb == reconcile.Patch && step.Spec:
+		logger.Info("Updated "+step.Kind, append(child, "fields", step.FieldList())...)
+	case step.Verb == reconcile.Patch:
+		logger.Info("Corrected "+step.Kind, append(child, "fields", step.FieldList())...)
+	case step.Verb == reconcile.Delete:
+		logger.Info("Deleted "+step.Kind, child...)
+	case step.Verb == reconcile.Update:
+		logger.V(2).Info("Updated status", step.Log...)
+	}
+	if step.Patch != nil {
+		logger.V(5).Info("Sent patch", append(child, "body", string(step.Patch))...)
+	}
+}
+
+// show shows a request to /debug/syncs.
+func show(shown *syncs.Sync, step *reconcile.Step, sent time.Time, reply reconcile.Reply) {
+	request := syncs.Request{At: sent, Rule: step.Rule, Why: step.Why, Request: step.Request(), Name: step.Name}
+	if step.IsRead() && reply.Object == nil {
+		request.Answer = "not found"
+	}
+	for _, field := range step.Fields {
+		request.Fields = append(request.Fields, syncs.Field(field))
+	}
+	shown.Sent(request, reply.Err)
+	if step.Verb == reconcile.Update && reply.Err == nil {
+		shown.Reported(step.Fields[0].Want)
+	}
+}
+
+// Gone is the outcome for an object that does not exist, or for which nothing is to be done because it is being
+// deleted. It is forgotten.
+func (r *Reconciler) Gone(ctx context.Context, key cache.ObjectName) Outcome {
+	syncs.From(ctx).Observed("the object is gone or being deleted, so nothing is written", "")
+	r.Queue.Writes.Forget(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memories, key)
+	return Done()
+}
+
+func (r *Reconciler) recall(key cache.ObjectName) reconcile.Memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memories[key]
+}
+
+// Len returns of how many objects something is remembered.
+func (r *Reconciler) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.memories)
+}
+
+// Remember keeps memory for the next sync of key.
+func (r *Reconciler) Remember(key cache.ObjectName, memory reconcile.Memory) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memories == nil {
+		r.memories = map[cache.ObjectName]reconcile.Memory{}
+	}
+	r.memories[key] = memory
+}
+
+// An object is what client-go needs of the object of an event.
+type object interface {
+	metav1.Object
+	runtime.Object
+}

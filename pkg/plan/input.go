@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
+)
+
+// The kinds of the steps.
+const (
+	fooKind        = "Foo"
+	deploymentKind = "Deployment"
+)
+
+// An Input is what the caches have of a Foo. Live reads and writes of a sync replace it.
+type Input struct {
+	// Foo is the Foo, which has no deletionTimestamp.
+	Foo *v1alpha1.Foo
+	// Deployment is the one that Foo names, or nil.
+	Deployment *Observed
+	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
+	// its Deployment. The sync sets one that it has deleted to nil.
+	Previous []*Observed
+	// Owner returns the cached Foo that controls a Deployment, nil if no Foo does, or if the cache does not have it.
+	Owner func(*Observed) *v1alpha1.Foo
+}
+
+// Foos is the plan for Foos.
+var Foos = &reconcile.Plan[Input]{
+	Kind:     fooKind,
+	Object:   func(in *Input) reconcile.Slot { return reconcile.ObjectAt(&in.Foo) },
+	Observed: (*Input).observed,
+	Describe: (*Input).describe,
+	Clone: func(in Input) Input {
+		in.Previous = slices.Clone(in.Previous)
+		return in
+	},
+	Rules: []reconcile.Rule[Input]{
+		{Name: "paused", Ask: (*Input).paused},
+		{Name: "invalid", Ask: (*Input).invalid, Terminal: true},
+
+		// No Deployment has the name.
+		{Name: "create", Ask: (*Input).create},
+		// One has it that is not the Foo's, or that is about to be gone.
+		{Name: "name conflict", Ask: (*Input).nameConflict, Terminal: true},
+		{Name: "wait for deletion", Ask: (*Input).waitForDeletion},
+		// It is the Foo's.
+		{Name: "patch drift", Ask: (*Input).patchDrift},
+		{Name: "delete replaced", Ask: (*Input).deleteReplaced},
+	},
+	Status: (*Input).status,
+}
+
+// observed returns the generation that the status is about, and another number than 0 if a Deployment may have been
+// created for the Foo before.
+func (in *Input) observed() int64 {
+	if hasUnreadStatus(in.Foo) || len(in.Previous) > 0 {
+		return -1
+	}
+	return in.Foo.Status.ObservedGeneration
+}
+
+// describe returns the Input and the status in one line each.
+func (in *Input) describe() (observed, status string) {
+	text := fmt.Sprintf("Foo at generation %d; ", in.Foo.Generation)
+	switch dep := in.Deployment; {
+	case dep == nil:
+		text += "no Deployment " + in.Foo.Spec.DeploymentName
+	case !Owns(in.Foo, dep):
+		text += fmt.Sprintf("Deployment %s, which is not the Foo's", dep.Name)
+	default:
+		text += fmt.Sprintf("its Deployment %s, written for generation %s, with %d replicas available",
+			dep.Name, dep.FooGeneration, dep.Status.AvailableReplicas)
+	}
+	if others := len(in.Previous); others > 0 { // Their names may be many.
+		text += fmt.Sprintf("; other Deployments of the Foo: %d", others)
+	}
+	return text, reconcile.Summary(in.Foo.Status.Conditions)
+}
