@@ -3,8 +3,10 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,6 +343,44 @@ func TestALostAnswerDoesNotCostTheLease(t *testing.T) {
 		}
 		finish(m)
 	})
+}
+
+// A proxy may answer for a few seconds, less than the renew deadline. The Lease still exists.
+func TestAnswersOfAProxyDoNotEndTheLeadership(t *testing.T) {
+	for _, page := range []struct {
+		code              int
+		contentType, body string
+	}{
+		{503, "text/html", "<html>"}, {404, "text/plain", "default backend - 404"}, {200, "text/html", "<html>"},
+		{404, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
+		{200, "application/json", "{}"},
+	} {
+		t.Run(fmt.Sprint(page.code, " ", page.body), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, on := newServer(t), newSwitch(false)
+				s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
+					if r.Resource != leasesResource || r.Verb == "watch" || !on.Load() {
+						return next()
+					}
+					return &http.Response{
+						StatusCode: page.code, Request: r.HTTP, Header: http.Header{"Content-Type": {page.contentType}},
+						Body: io.NopCloser(strings.NewReader(page.body)),
+					}, nil
+				})
+				a := start(t, s, "a", defaultSettings)
+				within(t, a.leading)
+				time.Sleep(betweenRenewals)
+				on.Store(true)
+				time.Sleep(3 * time.Second)
+				on.Store(false)
+				time.Sleep(10 * time.Second)
+				if !a.leads() {
+					t.Errorf("the leadership was lost: %v", a.elector.gate.why())
+				}
+				finish(a)
+			})
+		})
+	}
 }
 
 // A renewal that was cancelled by the stop may have been executed, and the release must not fail because of it.

@@ -55,7 +55,10 @@ type term struct {
 // Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	lease, err := l.leases.Get(l.log.context(ctx), l.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if err == nil && lease.Name != l.name {
+		err = errNoLease
+	}
+	if isMissing(err, l.name) {
 		l.log.succeeded(reading)
 		l.observe(nil)
 		return nil, nil, err
@@ -116,6 +119,9 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return l.log.failed(ctx, writing, err)
 	}
 	l.log.succeeded(writing)
+	if lease.Name != l.name {
+		return errNoLease
+	}
 	if lease.ResourceVersion == l.lease.ResourceVersion {
 		return errUnchanged
 	}
@@ -135,7 +141,7 @@ func (l *lock) release(ctx context.Context) error {
 	}
 	for {
 		lease, err := l.leases.Get(ctx, l.name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !l.ours(lease) {
+		if isMissing(err, l.name) || err == nil && !l.ours(lease) {
 			return nil
 		}
 		if err != nil {
@@ -230,6 +236,16 @@ func acquired(lease *coordinationv1.Lease) time.Time {
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
+
+// errNoLease is the error of an answer that has no Lease, such as "{}".
+var errNoLease = errors.New("the answer has no Lease, so it is not from the API server")
+
+// isMissing reports whether err is the API server's own answer that there is no object of this name.
+func isMissing(err error, name string) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+		errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
 // value returns the value of an optional field, zero if it is absent.

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 )
@@ -35,6 +38,24 @@ func take(t *testing.T, l *lock) error {
 	return l.Update(t.Context(), resourcelock.LeaderElectionRecord{
 		HolderIdentity: l.identity, LeaseDurationSeconds: 15, LeaderTransitions: 8,
 	})
+}
+
+// An answer that can be decoded and has no Lease is not the API server's: nothing may have been written.
+func TestAnEmptyAnswerDoesNotOpenTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, released(7))
+		l.leases = emptyAnswers{l.leases}
+		if err := take(t, l); err == nil || l.gate.open() {
+			t.Errorf("the gate is open: %t, error %v", l.gate.open(), err)
+		}
+		l.gate.close(errStopped)
+	})
+}
+
+type emptyAnswers struct{ typed.LeaseInterface }
+
+func (emptyAnswers) Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return &coordinationv1.Lease{}, nil
 }
 
 // The elector has the same rules for an ordinary Lease. The lock does not rely on it.
