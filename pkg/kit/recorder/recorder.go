@@ -89,12 +89,12 @@ type sink struct {
 	events.EventSink
 
 	mu      sync.Mutex
-	unsent  map[series]int
+	unsent  map[series]*pending
 	folding map[series]bool
 }
 
 func newSink(to events.EventSink) *sink {
-	return &sink{EventSink: to, unsent: map[series]int{}, folding: map[series]bool{}}
+	return &sink{EventSink: to, unsent: map[series]*pending{}, folding: map[series]bool{}}
 }
 
 // recorded counts an event, unless it is folded. It is forgotten when client-go has given it up. Newer events of the
@@ -105,15 +105,27 @@ func (s *sink) recorded(of series) {
 	if s.folding[of] {
 		return
 	}
-	if s.unsent[of]++; s.unsent[of] == 1 {
-		time.AfterFunc(keptFor, func() { s.forget(of) })
+	p := s.unsent[of]
+	if p == nil {
+		p = &pending{}
+		p.forget = time.AfterFunc(keptFor, func() { s.forget(of, p) })
+		s.unsent[of] = p
 	}
+	p.n++
 }
 
-func (s *sink) forget(of series) {
+// pending is how many events of a series are not sent yet. When client-go has given them up, forget drops them.
+type pending struct {
+	n      int
+	forget *time.Timer
+}
+
+func (s *sink) forget(of series, p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.unsent, of)
+	if s.unsent[of] == p {
+		delete(s.unsent, of)
+	}
 }
 
 func (s *sink) allSent() bool {
@@ -145,8 +157,11 @@ func (s *sink) sent(event *eventsv1.Event, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := series{event.Regarding, event.Type, event.Reason, event.Action}
-	if s.unsent[of]--; s.unsent[of] <= 0 || event.Series != nil {
-		delete(s.unsent, of)
+	if p := s.unsent[of]; p != nil {
+		if p.n--; p.n <= 0 || event.Series != nil {
+			p.forget.Stop()
+			delete(s.unsent, of)
+		}
 	}
 	switch {
 	case event.Series == nil: // The first event. Its answer may come after that to the patch.

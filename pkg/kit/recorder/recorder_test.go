@@ -192,14 +192,14 @@ func TestSinkCountsEventsThatAreNotSentAgain(t *testing.T) {
 			if _, err := sink.Create(t.Context(), event); !errors.Is(err, tc.err) {
 				t.Errorf("error %v, want %v", err, tc.err)
 			}
-			if n := sink.unsent[series{reason: "Synced"}]; n != tc.created {
+			if n := sink.pending(); n != tc.created {
 				t.Errorf("after a create: %d events pending, want %d", n, tc.created)
 			}
 			event.Series = &eventsv1.EventSeries{Count: 2}
 			if _, err := sink.Patch(t.Context(), event, nil); !errors.Is(err, tc.err) {
 				t.Errorf("error %v, want %v", err, tc.err)
 			}
-			if n := sink.unsent[series{reason: "Synced"}]; n != tc.patched {
+			if n := sink.pending(); n != tc.patched {
 				t.Errorf("after a patch: %d events pending, want %d", n, tc.patched)
 			}
 		})
@@ -226,6 +226,23 @@ func TestAnEventThatClientGoGivesUpIsForgotten(t *testing.T) {
 			t.Errorf("after %s and %d requests: pending: %v", keptFor, requests, recorder.sink.unsent)
 		}
 		time.Sleep(time.Hour) // A request now would be too late.
+	})
+}
+
+// The time in which client-go tries to send an event begins with the event, also when another one of the series was sent
+// a while ago.
+func TestFlushWaitsForAYoungEventOfAnOldSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, synced := newSink(nil), series{reason: "Synced"}
+		sink.recorded(synced)
+		sink.sent(&eventsv1.Event{Reason: "Synced"}, nil)
+		time.Sleep(keptFor - time.Second) // Virtual time.
+		sink.recorded(synced)
+		time.Sleep(2 * time.Second)
+		if sink.allSent() {
+			t.Error("an event is forgotten two seconds after it was recorded")
+		}
+		time.Sleep(keptFor)
 	})
 }
 
@@ -304,3 +321,11 @@ func TestAnEventThatCannotBeSentIsNotWaitedFor(t *testing.T) {
 type unknownKind struct{ corev1.Pod }
 
 func (u *unknownKind) DeepCopyObject() runtime.Object { return &unknownKind{} }
+
+// pending returns how many events of the series are pending.
+func (s *sink) pending() int {
+	if p := s.unsent[series{reason: "Synced"}]; p != nil {
+		return p.n
+	}
+	return 0
+}
