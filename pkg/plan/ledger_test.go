@@ -394,7 +394,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 		},
 		{
 			name:  "a patch and a delete",
-			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(2), rollout(3, 3, 3)), Previous: old()},
+			state: world{Foo: foo, Deployment: newDeployment(foo, scaled(5), rollout(3, 3, 3)), Previous: old()},
 			free:  "get Foo, patch spec.replicas, get Foo, get web-1, delete web-0", held: held{
 				plan.PatchDeployment: "get Foo, get web-1, delete web-0", plan.DeleteDeployment: "get Foo, patch spec.replicas",
 			},

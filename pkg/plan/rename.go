@@ -81,14 +81,15 @@ func (in *Input) neededReplicas() int32 {
 // canReplace reports whether nobody can miss the previous Deployments: the Deployment is written for the current
 // generation, its status is up to date, and it has the needed replicas available. Pods of an earlier template are not
 // counted: the Deployment controller is about to end them, all at once if the strategy permits it, and nobody knows
-// whether those of the current template ever become available. Nothing is inferred from conditions about the past.
+// whether those of the current template ever become available. Neither are pods above the number that the Deployment is
+// set to now. Nothing is inferred from conditions about the past.
 func (in *Input) canReplace() bool {
 	dep := in.Deployment
 	if dep == nil || !Owns(in.Foo, dep) || dep.DeletionTimestamp != nil || len(in.previous()) == 0 {
 		return false
 	}
 	isCurrent := dep.WrittenFor == in.Foo.Generation && dep.Status.ObservedGeneration >= dep.Generation
-	return isCurrent && availableOfCurrentTemplate(dep) >= in.neededReplicas()
+	return isCurrent && min(availableOfCurrentTemplate(dep), dep.Replicas) >= in.neededReplicas()
 }
 
 // availableOfCurrentTemplate returns how many replicas of dep are surely available and of its current template: any

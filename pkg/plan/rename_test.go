@@ -332,6 +332,9 @@ func TestWhenAPreviousDeploymentIsDeleted(t *testing.T) {
 					old := earlier(foo, "web-1", with, rollout(9, 4, serving))
 					old.Spec.Replicas = tc.set
 					next := newDeployment(foo, rollout(9, 9, tc.have))
+					if tc.asked == nil {
+						next.Spec.Replicas = new(int32(9))
+					}
 					want := "nothing"
 					if tc.deleted {
 						want = deleteOld
@@ -362,6 +365,10 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 	}{
 		{name: "nothing", state: world{Deployment: of(), Previous: old()}, want: deleteOld},
 		{name: "foreign data", state: world{Deployment: of(foreignData), Previous: old(foreignData)}, want: deleteOld},
+		{
+			name: "the new one is set to fewer than it still has", want: "nothing",
+			state: world{Foo: unset, Deployment: newDeployment(unset, scaled(1), rollout(3, 3, 3)), Previous: old()},
+		},
 		{
 			name:  "all available pods of the new one are of an earlier template",
 			state: world{Deployment: of(rollout(3, 0, 3)), Previous: old()}, want: "nothing",
@@ -423,7 +430,7 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 		},
 		{
 			name: "the new one has no uid, so it is not patched", want: deleteOld,
-			state: world{Deployment: of(scaled(2), withoutUID), Previous: old()},
+			state: world{Deployment: of(scaled(5), withoutUID), Previous: old()},
 		},
 		{name: "the new one does not exist", state: world{Previous: old(edited...)}, want: "get Foo, create web-3"},
 		{name: "the new one is being deleted", state: world{Deployment: of(deleted), Previous: old()}, want: "nothing"},

@@ -212,7 +212,8 @@ func (server *walkServer) nobodyMissesPrevious() bool {
 	}
 	isCurrent := dep.Labels[v1alpha1.LabelFooGeneration] == strconv.FormatInt(foo.Generation, 10) &&
 		dep.Status.ObservedGeneration >= dep.Generation
-	available, _ := walkPods(dep)
+	current, _ := walkPods(dep)
+	available := min(current, *dep.Spec.Replicas) // Others are about to end.
 	return walkControls(foo, dep) && dep.DeletionTimestamp == nil && isCurrent &&
 		(asked == 0 || available >= 1 && available >= min(asked, set))
 }
