@@ -141,28 +141,28 @@ func TestSync(t *testing.T) {
 			cached:  objects(newFoo()),
 			live:    []runtime.Object{},
 			want:    []string{"get foos web"},
-			outcome: kit.Outcome{Kind: "done"},
+			outcome: kit.Outcome{Kind: "wait", For: reconcile.CacheStale},
 		},
 		{
 			name:    "no Deployment is created for a Foo that exists only in the cache",
 			cached:  objects(newFoo(upToDate)),
 			live:    []runtime.Object{},
 			want:    []string{"get foos web"},
-			outcome: kit.Outcome{Kind: "done"},
+			outcome: kit.Outcome{Kind: "wait", For: reconcile.CacheStale},
 		},
 		{
 			name:    "no Deployment is created for a Foo whose deletion the cache does not show yet",
 			cached:  objects(newFoo(upToDate)),
 			live:    objects(newFoo(upToDate, deleting)),
 			want:    []string{"get foos web"},
-			outcome: kit.Outcome{Kind: "done"},
+			outcome: kit.Outcome{Kind: "wait", For: reconcile.CacheStale},
 		},
 		{
 			name:    "no Deployment is created if the live Foo has another uid than the cached one",
 			cached:  objects(newFoo(upToDate)),
 			live:    objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.UID = "another" })),
 			want:    []string{"get foos web"},
-			outcome: kit.Outcome{Kind: "done"},
+			outcome: kit.Outcome{Kind: "wait", For: reconcile.CacheStale},
 		},
 		{
 			name:    "a live read that fails is reported and tried again, and nothing is created",
@@ -179,7 +179,7 @@ func TestSync(t *testing.T) {
 			live: objects(newFoo(upToDate, func(foo *v1alpha1.Foo) { foo.Generation = 8 }),
 				newDeployment(scaledTo(9), writtenFor(8))),
 			want:    []string{"get foos web"},
-			outcome: kit.Outcome{Kind: "done"},
+			outcome: kit.Outcome{Kind: "wait", For: reconcile.CacheStale},
 		},
 		{
 			name:    "a wrong generation label is overwritten",
@@ -603,7 +603,7 @@ func TestAnAnswerWithoutAUIDIsNotTakenForAnObject(t *testing.T) {
 					Header: http.Header{"Content-Type": {"application/json"}},
 				}, nil
 			})
-			if outcome := f.syncHandler(f.ctx, webKey); outcome.Kind != "retry" || !strings.Contains(outcome.Err.Error(), "has no uid") {
+			if outcome := f.syncHandler(f.ctx, webKey); outcome.Kind != "retry" || !strings.Contains(outcome.Err.Error(), "does not have the object") {
 				t.Errorf("outcome = %+v, want a retry because of the uid", outcome)
 			}
 		})

@@ -245,7 +245,8 @@ func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}
 	outcome := q.config.Sync(ctx, key)
-	if delay := q.Writes.HoldDelay(key); delay > 0 && !outcome.ComesBack() {
+	lags := outcome.Kind == wait && outcome.For == reconcile.CacheStale
+	if delay := q.Writes.HoldDelay(key); delay > 0 && (lags || !outcome.ComesBack()) {
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}
 	return outcome

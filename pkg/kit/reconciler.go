@@ -85,8 +85,8 @@ func KindOf[T metav1.Object, C Client[T]](resource string, client func(namespace
 			switch {
 			case err != nil, step.Verb == reconcile.Delete:
 				return nil, err
-			case obj.GetUID() == "":
-				return nil, errNoUID
+			case obj.GetUID() == "", obj.GetName() != step.Name:
+				return nil, errOtherObject
 			}
 			return trimmed(obj, nil)
 		},
@@ -140,8 +140,8 @@ func send[T metav1.Object](ctx context.Context, client Client[T], manager string
 	panic("there is no request " + step.Request())
 }
 
-// errNoUID is the error of an answer that can be decoded and has no object, for example "{}".
-var errNoUID = errors.New("the answer has no uid, so it is not from the API server")
+// errOtherObject is the error of an answer that can be decoded and does not have the object, for example "{}".
+var errOtherObject = errors.New("the answer does not have the object, so it is not from the API server")
 
 // created returns obj as an API server would store it.
 func created(obj metav1.Object) metav1.Object {

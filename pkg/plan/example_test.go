@@ -84,7 +84,7 @@ func ExampleState_Record() {
 	// get Foo example-foo for: create Deployment example
 	//   it is still there: create Deployment example
 	// get Foo example-foo for: create Deployment example
-	//   it is gone: done
+	//   it is gone: wait
 }
 
 // A create that is refused backs off, and blocks nothing else: the status has the reason.

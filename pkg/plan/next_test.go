@@ -454,7 +454,7 @@ func TestWritesThatNeedALiveFoo(t *testing.T) {
 					checkSent(t, write.sent, c.result())
 					continue
 				}
-				if diff := cmp.Diff("get Foo; no report; done, stale", c.line()); diff != "" {
+				if diff := cmp.Diff("get Foo; no report; wait in 1m0s", c.line()); diff != "" {
 					t.Errorf("the Foo %s (-want +got):\n%s", tc.name, diff)
 				}
 			}
@@ -740,7 +740,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 			want:    first + ", get Foo, get web-3; Renaming; done",
 		},
 		{
-			name: "the Foo is gone", replies: []reply{finds(foo), finds(nil)}, want: first + ", get Foo; no report; done, stale",
+			name: "the Foo is gone", replies: []reply{finds(foo), finds(nil)}, want: first + ", get Foo; no report; wait in 1m0s",
 		},
 		{
 			name: "a refused patch is a write too", replies: []reply{fails(plan.PatchDeployment, forbidden)},

@@ -31,11 +31,12 @@ func (s *Sync) Record(step *Step, reply Reply, now time.Time) *Event {
 }
 
 // recordObject: a live object with the same spec replaces the cached one. With any other the sync ends: the cache lags,
-// and the key comes back when it has caught up. If the object is gone, nothing is left to do.
+// and the key comes back when it has caught up. An answer that brings no event, such as that of a proxy or of another
+// cluster, must not be the last one: so the key comes back in any case.
 func (s *Sync) recordObject(step *Step, live metav1.Object) {
 	if live == nil || live.GetUID() != s.object.GetUID() || live.GetGeneration() != s.object.GetGeneration() ||
 		(live.GetDeletionTimestamp() == nil) != (s.object.GetDeletionTimestamp() == nil) {
-		s.end = &Outcome{Kind: done, For: CacheStale}
+		s.end = new(WaitFor(CacheStale, longestDelay))
 		if len(s.failures) > 0 {
 			s.endEarly(NextStep, firstDelay)
 		}

@@ -64,14 +64,16 @@ func SimulateOutages(t *testing.T, newRunner NewRunner) {
 		deletedMeanwhile(66*time.Second, 4*time.Second)(n)
 	})
 	run("it begins and ends before the create is answered", (*neighbourhood).duringACreate)
-	run("none, but a proxy answers the live reads of the Foo with pages of its own", func(n *neighbourhood) {
-		n.createFoos(tenant, 1)
-		time.Sleep(time.Minute)
-		faults.Schedule{Faults: []faults.Fault{
-			{Kind: faults.Page, Code: http.StatusNotFound, Verb: "get", Resource: foosResource, For: 3 * time.Second},
-		}}.Inject(n.api, controllerName)
-		n.deleteDeployment()
-	})
+	for who, kind := range map[string]faults.Kind{"a proxy": faults.Page, "another cluster": faults.Refused} {
+		run("none, but "+who+" answers the live reads of the Foo with 404", func(n *neighbourhood) {
+			n.createFoos(tenant, 1)
+			time.Sleep(time.Minute)
+			faults.Schedule{Faults: []faults.Fault{
+				{Kind: kind, Code: http.StatusNotFound, Verb: "get", Resource: foosResource, For: 3 * time.Second},
+			}}.Inject(n.api, controllerName)
+			n.deleteDeployment()
+		})
+	}
 }
 
 // duringACreate: the status of the Foo stays the same, so no event of the Foo brings the key back either.
