@@ -15,6 +15,7 @@ import (
 // event to send, or nil.
 func (s *Sync) Record(step *Step, reply Reply, now time.Time) *Event {
 	s.answeredAt = now
+	s.requests++
 	switch {
 	case step.IsRead() && reply.Err != nil: // The write that it was for cannot be sent.
 		s.readErr = withContext(step.Op, reply.Err)

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -55,6 +56,9 @@ type Answer struct {
 	Problem *Problem
 }
 
+// maxRequests is how many requests a sync sends: a rule that is never content with the answers must not send for ever.
+const maxRequests = 64
+
 // statusRule is the name of the last rule.
 const statusRule = "update status"
 
@@ -79,6 +83,8 @@ type Sync struct {
 	jitter          float64
 	memory          Memory
 
+	// requests is how many were answered.
+	requests int
 	// fresh has what was read live after the last write.
 	fresh []Op
 	// problems are those of the rules, and of the operations that are needed but must wait for the end of their backoff.
@@ -175,7 +181,14 @@ func (s *Sync) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
 	}
-	return s.decide(nil)
+	step := s.decide(nil)
+	if step != nil && s.requests == maxRequests {
+		err := fmt.Errorf("rule %q wants %s after %d requests in one sync: it is never content with the answers",
+			step.Rule, step.Op, s.requests)
+		s.end = &Outcome{Kind: retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
+		return nil
+	}
+	return step
 }
 
 // decide asks the rules and returns the first request, or nil. If asked is not nil, it is called after each rule, with
