@@ -30,8 +30,27 @@ type Question struct {
 	// Kind is that of the object. Object is empty if nothing is asked.
 	Kind   string
 	Object cache.ObjectName
-	json   bool
+	format format
 }
+
+// A format is how a Report is printed: text is for people, json for scripts. It is a flag.Value.
+type format string
+
+const (
+	text   format = "text"
+	asJSON format = "json"
+)
+
+// Set sets f to the value of a flag.
+func (f *format) Set(value string) error {
+	*f = format(value)
+	if *f != text && *f != asJSON {
+		return errors.New("give text or json")
+	}
+	return nil
+}
+
+func (f *format) String() string { return string(*f) }
 
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
@@ -43,19 +62,15 @@ func (q *Question) AddFlags(fs *flag.FlagSet) {
 		}
 		return nil
 	})
-	fs.Func("explain-format", "`format` of what --explain prints: text or json", func(value string) error {
-		if q.json = value == "json"; !q.json && value != "text" {
-			return errors.New("give text or json")
-		}
-		return nil
-	})
+	q.format = text
+	fs.Var(&q.format, "explain-format", "`format` of what --explain prints: text or json")
 }
 
 // Check returns whether something is asked of a controller, and limits the options to the namespace of the object. An
 // error is a mistake in the flags.
 func (q *Question) Check(options *Options) (asked bool, err error) {
 	switch {
-	case q.Object.Name == "" && q.json:
+	case q.Object.Name == "" && q.format == asJSON:
 		return false, fmt.Errorf("--explain-format needs --explain=NAMESPACE/NAME")
 	case q.Object.Name != "" && options.Namespace != "" && options.Namespace != q.Object.Namespace:
 		return false, fmt.Errorf("--namespace=%s: this controller does not see the %s %s",
@@ -132,7 +147,7 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, informers []Infor
 			return err
 		}
 	}
-	if err := report.print(out, q.json); err != nil {
+	if err := report.print(out, q.format); err != nil {
 		return err
 	}
 	if report.WouldSend {
@@ -220,9 +235,9 @@ func endOf(outcome Outcome, kind string) string {
 }
 
 // print prints r. Characters of users' texts that could control a terminal are escaped.
-func (r *Report) print(w io.Writer, asJSON bool) error {
+func (r *Report) print(w io.Writer, as format) error {
 	p := &printer{}
-	if asJSON {
+	if as == asJSON {
 		p.json("", r)
 		return p.write(w)
 	}
