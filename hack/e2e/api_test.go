@@ -1101,8 +1101,12 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 		sync.Begin(reconcile.Memory{}, time.Now(), 0)
 		step := sync.Next()
 		for ; step.Verb != reconcile.Update; step = sync.Next() {
-			answer, _ := plan.Trim(step.Body)
-			sync.Record(step, reconcile.Reply{Object: answer.(metav1.Object)}, time.Now())
+			answer := step.Have() // Of a live read.
+			if step.Verb == reconcile.Create {
+				created, _ := plan.Trim(step.Body)
+				answer = created.(metav1.Object)
+			}
+			sync.Record(step, reconcile.Reply{Object: answer}, time.Now())
 		}
 		foo.Status = step.Body.(*v1alpha1.Foo).Status
 		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
