@@ -57,6 +57,10 @@ func Example() {
 		for _, e := range sync.Explain() {
 			fmt.Printf("%s: %s\n", e.Rule, e.Answer)
 		}
+		if step.IsRead() { // Of the Namespace: it may have changed a moment ago.
+			sync.Record(step, step.Answered(in.Namespace, nil), now)
+			continue
+		}
 		fmt.Printf("%s\n", step.Patch)
 		answer := in.ConfigMap.DeepCopy() // What the API server returns.
 		answer.Data["text"], answer.ResourceVersion = "Hello", "8"
@@ -65,6 +69,9 @@ func Example() {
 	outcome, _ := sync.End()
 	fmt.Println(outcome.Kind)
 	// Output:
+	// being deleted: does not apply: the phase is Active
+	// keep ConfigMap: sends get Namespace team first, and then patch ConfigMap welcome: ConfigMap "welcome" differs: data.text
+	// update status: not reached: keep ConfigMap comes first
 	// being deleted: does not apply: the phase is Active
 	// keep ConfigMap: sends patch ConfigMap welcome: ConfigMap "welcome" differs: data.text
 	// update status: not reached: keep ConfigMap comes first

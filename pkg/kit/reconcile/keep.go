@@ -15,13 +15,15 @@ import (
 const (
 	NotOwned   = "NotOwned"   // An object of that name belongs to somebody else.
 	Waiting    = "Waiting"    // An object of that name is being deleted. Then it is created again.
-	Overridden = "Overridden" // Something changes a field, on its way into the API server or again and again.
-	Undone     = "Undone"     // Something deletes the object again and again.
+	Overridden = "Overridden" // Something changes a field on its way into the API server, or undoes each write.
 )
 
 // Keep is the answer of a rule about a child: it is created if the field of the Input is nil, and patched if it lacks a
 // field of want. Other fields belong to others. want has a controller reference to the object. A child of somebody else
 // is never touched, and is a problem.
+//
+// The patch is an update while the status of the object is not about its spec yet. Otherwise it corrects what somebody
+// has changed, perhaps after a change of the object whose event is late: so the object is read live before.
 func Keep[T Object](kind string, field *T, want T) Answer {
 	var none T
 	name := kind + ` "` + want.GetName() + `"`
@@ -29,7 +31,7 @@ func Keep[T Object](kind string, field *T, want T) Answer {
 		step := CreateStep(kind, field, want)
 		step.Differs = func() *Problem { return overridden(name, *field, want) }
 		step.Undone = func() *Problem {
-			return &Problem{Reason: Undone, Message: "Another client keeps deleting " + name +
+			return &Problem{Reason: Overridden, Message: "Another client keeps deleting " + name +
 				". The controller creates it again at least once a minute", Advice: "Stop that client"}
 		}
 		return Answer{Steps: []*Step{step}, Why: name + " does not exist"}
@@ -47,7 +49,7 @@ func Keep[T Object](kind string, field *T, want T) Answer {
 	}
 	fields := strings.Join(patch.Fields, ", ")
 	step := PatchStep(kind, field, patch.Body, fieldsOf(patch))
-	step.guess = true
+	step.keeps = true
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: "Correct " + kind,
 		Note: Clip("Corrected "+name+": "+fields, noteLimit),
@@ -55,7 +57,7 @@ func Keep[T Object](kind string, field *T, want T) Answer {
 	step.Differs = func() *Problem { return overridden(name, *field, want) }
 	step.Undone = func() *Problem {
 		return &Problem{
-			Reason: Overridden, Stalled: true,
+			Reason: Overridden,
 			Message: fmt.Sprintf("Another client keeps changing %s: %s. The controller corrects it at least once a minute",
 				name, fields),
 			Advice: "Stop that client, for example an autoscaler or a GitOps tool",
@@ -78,7 +80,7 @@ func overridden[T Object](name string, have, want T) *Problem {
 		return nil
 	}
 	return &Problem{
-		Reason: Overridden, Stalled: true,
+		Reason:  Overridden,
 		Message: fmt.Sprintf("%s: a webhook or a policy of this cluster changes %s", name, strings.Join(patch.Fields, ", ")),
 		Advice:  "Set what it accepts",
 	}

@@ -202,24 +202,26 @@ func (s *Sync) Blocked(yield func(Op, *Problem) bool) {
 	}
 }
 
-// First returns the first problem in the order of the rules, or nil: one of a rule, an operation that backs off, or one
-// that something else keeps undoing.
+// First returns the problem for the status, or nil: the first one of a rule, or of an operation that backs off, in the
+// order of the rules. One that no retry ends comes before all others, and what something else keeps undoing comes last.
 func (s *Sync) First() *Problem {
+	var first *Problem
 	for _, p := range s.problems {
 		problem := p.Problem
 		if failed := s.Problem(p.op); failed != nil {
 			problem = failed
 		}
-		if problem == nil {
+		if problem == nil || first != nil && (first.Stalled || !problem.Stalled) {
 			continue
 		}
-		if problem.Failed {
-			problem = new(*problem)
-			problem.Message = "Cannot " + p.op.String() + ": " + problem.Message
+		if first = problem; problem.Failed {
+			first = new(*problem)
+			first.Message = "Cannot " + p.op.String() + ": " + problem.Message
 		}
-		return problem
 	}
-	var first *Problem
+	if first != nil {
+		return first
+	}
 	for op := range s.memory.Ledger {
 		if undone := s.Undone(op); undone != nil && (first == nil || undone.Message < first.Message) {
 			first = undone // In a fixed order.

@@ -97,8 +97,8 @@ type Step struct {
 	Fields []Field
 	// Spec means that a new spec asks for the patch. Otherwise it corrects what somebody has changed.
 	Spec bool
-	// guess sets Spec if the status is not about the spec of the object yet.
-	guess bool
+	// keeps means that the patch is of Keep, which leaves it to the Sync whether it is an update or a correction.
+	keeps bool
 	// Event, unless nil, is sent when the write has had its effect.
 	Event *Event
 	// Confirm are the objects of which a stale version would do harm: they are read live before.
@@ -211,8 +211,8 @@ func Summary(conditions []metav1.Condition) string {
 	return other + ready
 }
 
-// ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled or a request
-// has failed, a normal one if it is Ready, and nil otherwise.
+// ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled, or a request
+// has failed or is undone, a normal one if it is Ready, and nil otherwise.
 func ReadyEvent(was, is []metav1.Condition) *Event {
 	find := func(all []metav1.Condition, kind string) *metav1.Condition {
 		if i := slices.IndexFunc(all, func(c metav1.Condition) bool { return c.Type == kind }); i >= 0 {
@@ -225,7 +225,8 @@ func ReadyEvent(was, is []metav1.Condition) *Event {
 	switch {
 	case ready == nil, had != nil && had.Reason == ready.Reason:
 		return nil
-	case find(is, "Stalled") != nil, ready.Reason == Refused, ready.Reason == RequestFailed:
+	case find(is, "Stalled") != nil, ready.Reason == Refused, ready.Reason == RequestFailed,
+		ready.Reason == Overridden:
 		event.Type = corev1.EventTypeWarning
 	case ready.Status != metav1.ConditionTrue:
 		return nil

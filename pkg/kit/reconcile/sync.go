@@ -257,6 +257,13 @@ func (s *Sync) tried(rule string) bool {
 // It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
 // status that is written now could be wrong. The status itself may wait for its backoff.
 func (s *Sync) requestFor(step *Step) *Step {
+	switch {
+	case !step.keeps:
+	case s.plan.observed() != s.object.GetGeneration():
+		step.Spec, step.Event = true, nil
+	default:
+		step.Confirm = append(step.Confirm, s.objectRef())
+	}
 	read := s.nextLiveRead(step)
 	if attempt, backsOff := s.obstacle(step, read); backsOff {
 		s.problems = append(s.problems, found{op: step.Op, until: attempt.Until, Problem: attempt.Report})
@@ -271,9 +278,6 @@ func (s *Sync) requestFor(step *Step) *Step {
 	}
 	if read != nil {
 		return read
-	}
-	if step.guess && s.plan.observed() != s.object.GetGeneration() {
-		step.Spec, step.Event = true, nil
 	}
 	again := s.memory.Ledger[step.Op].Repeated
 	if step.Verb == Patch && (again.Report != nil || again.Count >= freeRepeats) {
@@ -305,7 +309,7 @@ func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
 func (s *Sync) nextLiveRead(step *Step) *Step {
 	if step.Verb == Create && s.had && metav1.GetControllerOfNoCopy(step.Body) != nil {
 		// If the object is gone, the garbage collector would delete what we create, and we would create it again, in a loop.
-		if read := s.readUnlessFresh(step, Ref{s.plan.kind(), s.object.GetName(), s.plan.slot()}); read != nil {
+		if read := s.readUnlessFresh(step, s.objectRef()); read != nil {
 			return read
 		}
 	}
@@ -320,6 +324,9 @@ func (s *Sync) nextLiveRead(step *Step) *Step {
 	}
 	return nil
 }
+
+// objectRef is a Ref to the object of the sync.
+func (s *Sync) objectRef() Ref { return Ref{s.plan.kind(), s.object.GetName(), s.plan.slot()} }
 
 func (s *Sync) readUnlessFresh(step *Step, ref Ref) *Step {
 	if slices.Contains(s.fresh, ref.get()) {

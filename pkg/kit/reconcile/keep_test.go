@@ -1,0 +1,214 @@
+package reconcile_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/reconcile"
+)
+
+// A pair is a Namespace, for which two ConfigMaps are kept. Observed is the generation that its status is about.
+type pair struct {
+	Namespace *corev1.Namespace
+	Observed  int64
+	A, B      *corev1.ConfigMap
+}
+
+var pairs = &reconcile.Plan[pair]{
+	Kind:     "Namespace",
+	Object:   func(in *pair) reconcile.Slot { return reconcile.ObjectAt(&in.Namespace) },
+	Observed: func(in *pair) int64 { return in.Observed },
+	Rules: []reconcile.Rule[pair]{
+		{Name: "keep A", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep("ConfigMap", &in.A, in.want("a")) }},
+		{Name: "keep B", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep("ConfigMap", &in.B, in.want("b")) }},
+	},
+	Status: func(in *pair, s *reconcile.Sync) *reconcile.Step {
+		problem := s.First()
+		if problem == nil {
+			return nil
+		}
+		is := conditions.Set(nil, problem.Report(), 1, s.Now())
+		return reconcile.StatusStep("Namespace", &in.Namespace, in.Namespace, nil, is)
+	},
+}
+
+func (in *pair) want(name string) *corev1.ConfigMap {
+	owner := *metav1.NewControllerRef(in.Namespace, corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
+		Data:       map[string]string{"text": "Hello"},
+	}
+}
+
+// newPair returns a Namespace with both ConfigMaps, and with a status.
+func newPair() *pair {
+	in := &pair{Observed: 1, Namespace: &corev1.Namespace{ObjectMeta: stored("team")}}
+	in.A, in.B = in.want("a"), in.want("b")
+	for _, c := range []*corev1.ConfigMap{in.A, in.B} {
+		c.UID, c.ResourceVersion = types.UID(c.Name), "7"
+	}
+	return in
+}
+
+func stored(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "3", Generation: 1}
+}
+
+// A server answers the requests of syncs with the objects of a pair.
+type server struct {
+	in     *pair
+	fails  map[string]error            // By request.
+	admit  func(*corev1.ConfigMap)     // A webhook.
+	edit   func(obj *corev1.Namespace) // Of the live Namespace.
+	memory reconcile.Memory
+	now    time.Time
+	// Of the last sync.
+	requests []string
+	status   string
+	events   []string
+}
+
+// sync plays a sync.
+func (s *server) sync() reconcile.Outcome {
+	s.requests, s.status, s.events = nil, "", nil
+	sync := pairs.Sync(s.in)
+	sync.Begin(s.memory, s.now, 0)
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		s.requests = append(s.requests, step.Op.String())
+		if step.Verb == reconcile.Update {
+			s.status = step.Fields[0].Want
+		}
+		if event := sync.Record(step, step.Answered(s.answer(step)), s.now); event != nil {
+			s.events = append(s.events, event.Type+" "+event.Reason)
+		}
+	}
+	outcome, memory := sync.End()
+	s.memory = memory
+	return outcome
+}
+
+func (s *server) answer(step *reconcile.Step) (metav1.Object, error) {
+	if err := s.fails[step.Op.String()]; err != nil {
+		return nil, err
+	}
+	if step.Kind == "Namespace" {
+		live := s.in.Namespace.DeepCopy()
+		if s.edit != nil {
+			s.edit(live)
+		}
+		return live, nil
+	}
+	want := s.in.want(step.Name)
+	want.UID, want.ResourceVersion = types.UID(step.Name), "8"
+	if s.admit != nil {
+		s.admit(want)
+	}
+	return want, nil
+}
+
+var refused = apierrors.NewForbidden(corev1.Resource("configmaps"), "a", errors.New("no"))
+
+// An update follows the spec, which the Sync has seen. A correction undoes what somebody has done, perhaps after a
+// change of the object that no cache has yet.
+func TestKeepReadsTheObjectBeforeACorrection(t *testing.T) {
+	const read, patch = "get Namespace team", "patch ConfigMap a"
+	for _, test := range []struct {
+		name     string
+		observed int64
+		edit     func(*corev1.Namespace)
+		requests []string
+		events   []string
+	}{
+		{name: "an update", observed: 0, requests: []string{patch}},
+		{name: "a correction", observed: 1, requests: []string{read, patch}, events: []string{"Normal Corrected"}},
+		{
+			name: "a correction after a change", observed: 1, requests: []string{read},
+			edit: func(live *corev1.Namespace) { live.Generation++ },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &server{in: newPair(), edit: test.edit}
+			s.in.Observed, s.in.A.Data = test.observed, nil
+			s.sync()
+			if diff := cmp.Diff(test.requests, s.requests); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.events, s.events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a person must end comes before what may pass.
+func TestAProblemThatNoRetryEndsComesFirst(t *testing.T) {
+	s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a": refused}}
+	s.in.A.Data, s.in.B.OwnerReferences = nil, nil
+	s.sync()
+	const want = `Stalled, Ready=False NotOwned: ConfigMap "b" exists and is controlled by nobody. ` +
+		"Delete it, or give the Namespace another name"
+	if s.status != want {
+		t.Errorf("the status is %q, want %q", s.status, want)
+	}
+}
+
+// The first three writes that somebody else undoes are free. Each further one is reported, and comes later. Nobody must
+// change the object to end that, so it is not Stalled.
+func TestAFightIsReportedAndSlow(t *testing.T) {
+	for _, test := range []struct{ name, write, status string }{
+		{
+			name: "edited", write: "patch ConfigMap a",
+			status: `Reconciling, Ready=False Overridden: Another client keeps changing ConfigMap "a": data.text. ` +
+				"The controller corrects it at least once a minute. Stop that client, for example an autoscaler or a GitOps tool",
+		},
+		{
+			name: "deleted", write: "create ConfigMap a",
+			status: `Reconciling, Ready=False Overridden: Another client keeps deleting ConfigMap "a". ` +
+				"The controller creates it again at least once a minute. Stop that client",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &server{in: newPair()}
+			for i := range 6 {
+				if s.in.A.Data = nil; test.name == "deleted" {
+					s.in.A = nil
+				}
+				outcome := s.sync()
+				s.now = s.now.Add(outcome.After)
+				isReported, isSlow := s.status == test.status, outcome.After >= time.Second
+				if want := i >= 3; isReported != want || isSlow != want || !slices.Contains(s.requests, test.write) {
+					t.Errorf("write %d: requests %q, status %q, back after %v", i+1, s.requests, s.status, outcome.After)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatAdmissionChangesIsReported(t *testing.T) {
+	for name, edit := range map[string]func(*pair){
+		"on creation": func(in *pair) { in.A = nil }, "on correction": func(in *pair) { in.A.Data = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{in: newPair(), admit: func(c *corev1.ConfigMap) { c.Data["text"] = "No" }}
+			edit(s.in)
+			outcome := s.sync()
+			const want = `Reconciling, Ready=False Overridden: ConfigMap "a": a webhook or a policy of this cluster changes ` +
+				"data.text. Set what it accepts"
+			if s.status != want || outcome.After < time.Second {
+				t.Errorf("the status is %q, and the key comes back after %v", s.status, outcome.After)
+			}
+			if diff := cmp.Diff([]string{"Warning Overridden"}, s.events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
