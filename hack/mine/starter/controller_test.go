@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,16 +29,19 @@ import (
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/sim/apiserver"
+	"example.com/foo-controller/pkg/sim/faults"
 	"example.com/foo-controller/pkg/sim/simtest"
 )
 
 var (
-	web       = cache.NewObjectName("default", "web")
-	widgetGVR = plan.WidgetKind.GroupVersion().WithResource(widgetsResource)
-	created   = []string{"create configmaps web", "create deployments web", "update widgets/status web"}
-	quota     = apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("exceeded quota"))
-	conflict  = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
+	web           = cache.NewObjectName("default", "web")
+	widgetGVR     = plan.WidgetKind.GroupVersion().WithResource(widgetsResource)
+	deploymentGVR = appsv1.SchemeGroupVersion.WithResource(deploymentsResource)
+	created       = []string{"create configmaps web", "create deployments web", "update widgets/status web"}
+	quota         = apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("exceeded quota"))
+	conflict      = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
 )
 
 // TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does
@@ -43,6 +49,8 @@ var (
 func TestSync(t *testing.T) {
 	const status, available = "update widgets/status web", "Normal Available 3 of 3 replicas available"
 	const waits = ". The Deployment waits for its ConfigMap"
+	const refusedByQuota = `refused by the API server: configmaps "web" is forbidden: exceeded quota. ` +
+		"Raise the quota or delete what uses it, or ask an administrator of the cluster to do it. " + reconcile.TriesAgain
 	for _, test := range []struct {
 		name   string
 		stored []runtime.Object
@@ -57,89 +65,94 @@ func TestSync(t *testing.T) {
 		{name: "a Widget that is being deleted gets no child", stored: objects{widget(deleting)}},
 		{name: "a new Widget gets its children", stored: objects{widget()}, writes: created, ready: "False/Progressing"},
 		{
-			name: "a Widget whose children are as it asks gets a status", stored: objects{widget(), configMap(), deployment()},
+			name: "a Widget whose children are as it asks gets a status", stored: complete(),
 			writes: []string{status}, ready: "True/Available", events: []string{available},
 		},
 		{
 			name:   "an edited ConfigMap is corrected",
-			stored: objects{widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.Data["message"] = "x" })},
+			stored: complete(reported, func(c *corev1.ConfigMap) { c.Data["message"] = "x" }),
 			writes: []string{"patch configmaps web", status}, ready: "True/Available",
 			events: []string{`Normal Corrected Corrected ConfigMap "web": data.message`, available},
 		},
 		{
 			name:   "an edited Deployment is corrected",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "other") })},
+			stored: complete(reported, func(d *appsv1.Deployment) { setImage(d, "other") }),
 			writes: []string{"patch deployments web", status}, ready: "False/Progressing",
 			events: []string{`Normal Corrected Corrected Deployment "web": spec.template.spec.containers`},
 		},
 		{
+			name:   "a Deployment that a new spec changes is updated without an event",
+			stored: complete(func(d *appsv1.Deployment) { setImage(d, "other") }),
+			writes: []string{"patch deployments web", status}, ready: "False/Progressing",
+		},
+		{
 			name: "what the Widget leaves out is left alone",
-			stored: objects{widget(func(w *v1alpha1.Widget) { w.Spec.Replicas = nil }), configMap(),
-				deployment(func(d *appsv1.Deployment) {
-					d.Spec.Template.Spec.Containers[0].Args, d.Spec.Replicas = []string{"-v"}, new(int32(5))
-				})},
+			stored: complete(func(w *v1alpha1.Widget) { w.Spec.Replicas = nil }, func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.Containers[0].Args, d.Spec.Replicas = []string{"-v"}, new(int32(5))
+			}),
 			writes: []string{status}, ready: "False/Progressing",
 		},
 		{
 			name:   "a Deployment of somebody else is reported, and not changed",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { d.OwnerReferences = nil })},
+			stored: complete(func(d *appsv1.Deployment) { d.OwnerReferences = nil }),
 			writes: []string{status}, ready: "False/NotOwned",
-			events: []string{`Warning NotOwned Deployment "web" exists and is controlled by nobody: ` +
-				"delete it, or give the Widget another name"},
+			events: []string{`Warning NotOwned Deployment "web" exists and is controlled by nobody. ` +
+				"Delete it, or give the Widget another name"},
 		},
 		{
 			name:   "the ConfigMap of a deleted Widget of this name will be deleted, and is not mounted",
-			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences[0].UID = "old" })},
+			stored: without[*appsv1.Deployment](complete(func(c *corev1.ConfigMap) { c.OwnerReferences[0].UID = "old" })),
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
 			name:   "a Deployment that is being deleted is awaited",
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "x"); deleting(d) })},
+			stored: complete(func(d *appsv1.Deployment) { setImage(d, "x"); deleting(d) }),
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
 			name:   "a ConfigMap of somebody else is not mounted",
-			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = nil })},
+			stored: without[*appsv1.Deployment](complete(func(c *corev1.ConfigMap) { c.OwnerReferences = nil })),
 			writes: []string{status}, ready: "False/NotOwned",
-			events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody: ` +
-				"delete it, or give the Widget another name" + waits},
+			events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody. ` +
+				"Delete it, or give the Widget another name" + waits},
 		},
 		{
 			name:   "a ConfigMap that is being deleted is not mounted",
-			stored: objects{widget(), configMap(deleting[*corev1.ConfigMap])},
+			stored: without[*appsv1.Deployment](complete(deleting[*corev1.ConfigMap])),
 			writes: []string{status}, ready: "False/Waiting",
 		},
 		{
-			name: "a refused ConfigMap is reported, and not mounted", stored: objects{widget()},
+			name:   "a refused ConfigMap is reported, and not mounted",
+			stored: without[*corev1.ConfigMap](without[*appsv1.Deployment](complete())),
 			fails:  map[string]error{"create configmaps web": quota},
 			writes: []string{"create configmaps web", status}, ready: "False/Refused",
-			events: []string{`Warning Refused create ConfigMap web: configmaps "web" is forbidden: exceeded quota` + waits},
+			events: []string{"Warning Refused Cannot create ConfigMap web: " + refusedByQuota + waits},
 			err:    "exceeded quota",
 		},
 		{
 			name:   "a Deployment follows its Widget while a correction of the ConfigMap is refused",
-			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
+			stored: without[*appsv1.Deployment](complete(func(c *corev1.ConfigMap) { c.Data = nil })),
 			fails:  map[string]error{"patch configmaps web": quota},
-			writes: []string{"patch configmaps web", created[1], status}, ready: "False/Refused",
-			events: []string{`Warning Refused patch ConfigMap web: configmaps "web" is forbidden: exceeded quota`},
+			writes: []string{"patch configmaps web", "create deployments web", status}, ready: "False/Refused",
+			events: []string{"Warning Refused Cannot patch ConfigMap web: " + refusedByQuota},
 			err:    "exceeded quota",
 		},
 		{
 			name: "a correction that a webhook undoes is reported, and retried", admit: replacesImage,
-			stored: objects{widget(), configMap(), deployment(func(d *appsv1.Deployment) { setImage(d, "other") })},
+			stored: complete(func(d *appsv1.Deployment) { setImage(d, "other") }),
 			writes: []string{"patch deployments web", status}, ready: "False/Overridden",
 			events: []string{`Warning Overridden Deployment "web": a webhook or a policy of this cluster changes ` +
-				"spec.template.spec.containers: set what it accepts in the Widget"},
+				"spec.template.spec.containers. Set what it accepts"},
 			err: "a webhook or a policy",
 		},
 		{
 			name:   "after a conflict the status stays as it is, and the ConfigMap may be that of somebody else",
-			stored: objects{widget(), configMap(func(c *corev1.ConfigMap) { c.Data = nil })},
+			stored: without[*appsv1.Deployment](complete(func(c *corev1.ConfigMap) { c.Data = nil })),
 			fails:  map[string]error{"patch configmaps web": conflict},
 			writes: []string{"patch configmaps web"}, err: "it has changed",
 		},
 		{
-			name: "a status that is not written is retried", stored: objects{widget(), configMap(), deployment()},
+			name: "a status that is not written is retried", stored: complete(),
 			fails: map[string]error{status: conflict}, writes: []string{status}, err: "it has changed",
 		},
 	} {
@@ -150,14 +163,14 @@ func TestSync(t *testing.T) {
 					f.server.Admit(test.admit)
 				}
 				changed := simtest.Cached(f.informers...)
-				outcome := f.syncHandler(t.Context(), web)
+				outcome := f.queue.Sync(t.Context(), web)
 				if err := outcome.Err; test.err == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 					t.Errorf("error %v, want %q", err, test.err)
 				}
 				f.check(t, test.writes, test.ready, test.events)
 				if test.err == "" {
 					synctest.Wait() // Until the caches show the writes.
-					outcome = f.syncHandler(t.Context(), web)
+					outcome = f.queue.Sync(t.Context(), web)
 					if writes := f.writes.Take(); !reflect.DeepEqual(outcome, kit.Done()) || len(writes) > 0 {
 						t.Errorf("the second sync ended with %+v, and wrote %q", outcome, writes)
 					}
@@ -170,8 +183,8 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestTheAnswerOfAnotherServer has pages of a proxy. After each, the outcome of the write is unknown: the API server has
-// not refused it, and the cache may be right.
+// TestTheAnswerOfAnotherServer has pages of a proxy. After each, the outcome of the write is unknown: the API server
+// has not refused it, and the cache may be right. So it is repeated soon, and then reported.
 func TestTheAnswerOfAnotherServer(t *testing.T) {
 	for _, answer := range []struct {
 		code        int
@@ -180,7 +193,8 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 		{422, "application/json"}, {503, "text/html"}} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, nil, widget(), deployment(), configMap(func(c *corev1.ConfigMap) { c.Data = nil }))
+				f := newFixture(t, nil, complete(func(c *corev1.ConfigMap) { c.Data = nil })...)
+				f.Random = func() float64 { return 0 }
 				f.server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 					if r.Verb != "patch" {
 						return next()
@@ -190,12 +204,19 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 						Body: io.NopCloser(strings.NewReader("<html>default backend")),
 					}, nil
 				})
-				if outcome := f.syncHandler(t.Context(), web); outcome.Err == nil || outcome.Expected {
-					t.Errorf("the outcome is %+v, want a failure", outcome)
+				for range 2 {
+					outcome := f.queue.Sync(t.Context(), web)
+					if outcome.Err == nil || outcome.Expected || outcome.After != 5*time.Millisecond {
+						t.Errorf("the outcome is %+v, want a failure that is retried soon", outcome)
+					}
+					f.check(t, []string{"patch configmaps web"}, "", nil)
+					time.Sleep(outcome.After)
 				}
-				f.check(t, []string{"patch configmaps web", created[2]}, "False/RequestFailed", []string{
-					"Warning RequestFailed patch ConfigMap web: the API server fails or does not answer. " +
-						"The log of the controller has the error"})
+				f.queue.Sync(t.Context(), web)
+				if event := strings.Join(simtest.Events(f.events), "\n"); !strings.HasPrefix(event, "Warning RequestFailed ") {
+					t.Errorf("the event is %q", event)
+				}
+				f.check(t, []string{"update widgets/status web"}, "False/RequestFailed", nil)
 			})
 		})
 	}
@@ -208,17 +229,114 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		fails := map[string]error{created[0]: terminating}
 		f := newFixture(t, fails, widget())
-		outcome := f.syncHandler(t.Context(), web)
-		if want := kit.Wait(time.Minute); !reflect.DeepEqual(outcome, want) {
+		outcome := f.queue.Sync(t.Context(), web)
+		if want := reconcile.WaitFor(reconcile.Backoff, time.Minute); !reflect.DeepEqual(outcome, want) {
 			t.Errorf("the outcome is %+v, want %+v", outcome, want)
 		}
-		f.check(t, []string{created[0], created[2]}, "False/Refused", []string{
-			`Warning Refused create ConfigMap web: configmaps "web" is forbidden: it is terminating. ` +
-				"The Deployment waits for its ConfigMap"})
+		f.check(t, created[:1], "", nil)
 		clear(fails)
 		time.Sleep(outcome.After)
-		f.syncHandler(t.Context(), web)
+		f.queue.Sync(t.Context(), web)
 		f.check(t, created, "False/Progressing", nil)
+	})
+}
+
+// TestLiveReads has all requests of a sync: each read is one that a stale cache makes necessary.
+func TestLiveReads(t *testing.T) {
+	const patch = "patch configmaps web"
+	edit := func(c *corev1.ConfigMap) { c.Data = nil }
+	for _, test := range []struct {
+		name     string
+		stored   []runtime.Object
+		fails    map[string]error
+		requests []string // Of the last sync, without the status.
+	}{
+		{name: "a new Widget gets its children", stored: objects{widget()}, requests: created[:len(created)-1]},
+		{
+			name: "before a child is created again, the Widget is read", stored: without[*corev1.ConfigMap](complete(reported)),
+			requests: []string{"get widgets web", "create configmaps web"},
+		},
+		{name: "an update that a new spec asks for needs no read", stored: complete(edit), requests: []string{patch}},
+		{
+			name: "before a correction, the Widget is read", stored: complete(reported, edit),
+			requests: []string{"get widgets web", patch},
+		},
+		{
+			name: "before a write is repeated, what it writes is read, too", stored: complete(reported, edit),
+			fails: map[string]error{patch: quota}, requests: []string{"get widgets web", "get configmaps web", patch},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, test.fails, test.stored...)
+				if test.fails != nil {
+					time.Sleep(f.queue.Sync(t.Context(), web).After)
+					clear(test.fails)
+				}
+				var requests []string
+				f.server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
+					if r.User == controllerName && r.Subresource == "" {
+						requests = append(requests, r.Verb+" "+r.Resource.Resource+" web")
+					}
+					return next()
+				})
+				f.queue.Sync(t.Context(), web)
+				if diff := cmp.Diff(test.requests, requests); diff != "" {
+					t.Errorf("requests (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestARefusalIsTriedOnceAMinute has a webhook whose answer has another text each time. So each try writes the status,
+// whose event brings the Widget back at once, and is no reason to try again.
+func TestARefusalIsTriedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, tries := newFixture(t, nil, widget()), 0
+		f.server.Admit(func(a *apiserver.Admission) error {
+			if _, ok := a.Object.(*corev1.ConfigMap); !ok {
+				return nil
+			}
+			tries++
+			return apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", fmt.Errorf("try %d", tries))
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.Run(ctx) })
+		time.Sleep(10 * time.Minute)
+		if writes := f.writes.Take(); tries < 10 || tries > 20 || len(writes) != 2*tries {
+			t.Errorf("after %d tries, the writes were %q", tries, writes)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// TestNoChildOfADeletedWidgetIsCreated breaks the watch of Widgets. While it is down, a user deletes the Widget. The
+// garbage collector deletes its children, which the controller sees.
+func TestNoChildOfADeletedWidgetIsCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil, complete(reported)...)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.Run(ctx) })
+		running.Go(func() { apiserver.RunGarbageCollector(ctx, f.server, time.Second) })
+		time.Sleep(time.Minute)
+		f.writes.Take()
+		faults.Schedule{Faults: []faults.Fault{{Kind: faults.WatchBroken, Resource: widgetsResource, For: 10 * time.Minute}}}.
+			Inject(f.server, controllerName)
+		time.Sleep(time.Second)
+		widgets := f.clientsOf("user").widgets.AcmeV1alpha1().Widgets("default")
+		if err := widgets.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Minute)
+		if writes := f.writes.Take(); len(writes) > 0 || len(f.server.Objects(deploymentGVR)) > 0 {
+			t.Errorf("after the deletion, the controller wrote %q", writes)
+		}
+		stop()
+		running.Wait()
 	})
 }
 
@@ -227,11 +345,11 @@ func TestASyncWaitsForItsOwnWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, nil, widget())
 		f.server.InterceptEvents(func(*apiserver.Watch, apiserver.Event) error { time.Sleep(time.Second); return nil })
-		outcome, start := f.syncHandler(t.Context(), web), time.Now()
+		outcome, start := f.queue.Sync(t.Context(), web), time.Now()
 		f.check(t, created, "False/Progressing", nil)
 		for outcome.After > 0 {
 			time.Sleep(outcome.After)
-			outcome = f.syncHandler(t.Context(), web)
+			outcome = f.queue.Sync(t.Context(), web)
 		}
 		f.check(t, nil, "False/Progressing", nil)
 		if took := time.Since(start); !reflect.DeepEqual(outcome, kit.Done()) || took < time.Second {
@@ -313,6 +431,33 @@ func widget(edits ...func(*v1alpha1.Widget)) *v1alpha1.Widget {
 	}, edits)
 }
 
+// reported gives a Widget the status that was written for its spec.
+func reported(w *v1alpha1.Widget) { w.Status.ObservedGeneration = w.Generation }
+
+// complete returns a Widget and the children that it asks for. Each edit is of the object with its type.
+func complete(edits ...any) objects {
+	w, c, d := widget(), configMap(), deployment()
+	for _, edit := range edits {
+		switch edit := edit.(type) {
+		case func(*v1alpha1.Widget):
+			edit(w)
+		case func(*corev1.ConfigMap):
+			edit(c)
+		case func(*appsv1.Deployment):
+			edit(d)
+		}
+	}
+	return objects{w, c, d}
+}
+
+// without returns objects without those of a type.
+func without[T runtime.Object](from objects) objects {
+	return slices.DeleteFunc(from, func(obj runtime.Object) bool {
+		_, is := obj.(T)
+		return is
+	})
+}
+
 // configMap returns the ConfigMap that the Widget asks for.
 func configMap(edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	return edited(plan.ConfigMap(widget()), edits)
@@ -320,7 +465,7 @@ func configMap(edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 
 // deployment returns the Deployment that the Widget asks for, with all pods available.
 func deployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
-	d := plan.Deployment(widget(), configMap())
+	d := plan.Deployment(widget())
 	d.Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 3}
 	return edited(d, edits)
 }

@@ -46,19 +46,30 @@ var hints = preflight.Hints{
 }
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	switch err := run(os.Args[1:], os.Stdout); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, kit.ErrWouldWrite):
+		os.Exit(2)
+	default:
 		logging.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
 
 func run(args []string, stdout io.Writer) error {
+	question := &kit.Question{Kind: "Widget"}
 	options, err := kit.Parse(kit.Program{
 		Name: controllerName, Does: "keeps a ConfigMap and a Deployment for each Widget",
-		Kind: "Widget", Kinds: "Widgets", Version: buildVersion,
+		Kind: "Widget", Kinds: "Widgets", Version: buildVersion, Flags: question.AddFlags,
 	}, args, stdout)
 	if err != nil {
 		return err
+	}
+	switch asked, err := question.Check(options); {
+	case err != nil:
+		return err
+	case asked:
+		return explain(question, options, stdout)
 	}
 	ctx := kit.UntilSignal(context.Background())
 	process, err := kit.NewProcess(ctx, options, hints)
@@ -98,6 +109,23 @@ func run(args []string, stdout io.Writer) error {
 	})
 }
 
+// explain prints what the controller would do with a Widget. The connection refuses writes.
+func explain(question *kit.Question, options *kit.Options, stdout io.Writer) error {
+	connection, err := options.ReadOnly()
+	if err != nil {
+		return err
+	}
+	clients, err := newClients(connection)
+	if err != nil {
+		return err
+	}
+	caches, informers := newCaches(clients, nil, options)
+	ctx := kit.UntilSignal(context.Background())
+	controller := New(ctx, clients, caches, nil, 1)
+	defer controller.queue.ShutDown()
+	return controller.Explain(ctx, question, informers, controller.syncOf, stdout)
+}
+
 func newClients(c kit.Connection) (clients, error) {
 	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
 	widgets, widgetsErr := clientset.NewForConfigAndClient(c.Config, c.HTTP)
@@ -111,7 +139,8 @@ func newClients(c kit.Connection) (clients, error) {
 func newCaches(clients clients, name *cache.InformerName, options *kit.Options) (caches, []kit.Informer) {
 	namespace := options.Namespace
 	widgets := widgetinformers.NewSharedInformerFactoryWithOptions(clients.widgets, options.Resync,
-		widgetinformers.WithNamespace(namespace), widgetinformers.WithInformerName(name)).Acme().V1alpha1().Widgets()
+		widgetinformers.WithTransform(plan.Trim), widgetinformers.WithNamespace(namespace),
+		widgetinformers.WithInformerName(name)).Acme().V1alpha1().Widgets()
 	kube := kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithTransform(plan.Trim),
 		kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
 	configMaps, deployments := kube.Core().V1().ConfigMaps(), kube.Apps().V1().Deployments()
@@ -136,11 +165,11 @@ func needs(namespace string) kit.Needs {
 			Kind: plan.WidgetKind, Resource: widgetsResource, StatusFields: []string{"conditions", "observedGeneration"},
 		}},
 		Permissions: slices.Concat(
-			kit.Allow(namespace, v1alpha1.GroupName, "widgets", "list", "watch"),
+			kit.Allow(namespace, v1alpha1.GroupName, "widgets", "get", "list", "watch"),
 			kit.Allow(namespace, v1alpha1.GroupName, "widgets/status", "update"),
 			kit.Allow(namespace, v1alpha1.GroupName, "widgets/finalizers", "update"),
-			kit.Allow(namespace, "", "configmaps", "list", "watch", "create", "patch"),
-			kit.Allow(namespace, "apps", "deployments", "list", "watch", "create", "patch"),
+			kit.Allow(namespace, "", "configmaps", "get", "list", "watch", "create", "patch"),
+			kit.Allow(namespace, "apps", "deployments", "get", "list", "watch", "create", "patch"),
 			kit.Allow(namespace, "events.k8s.io", "events", "create", "patch"),
 		),
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -11,11 +12,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/simtest"
 )
@@ -63,8 +67,8 @@ func TestRun(t *testing.T) {
 			},
 			{
 				name: "take the ConfigMap", writes: []string{status}, ready: "False/NotOwned",
-				events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody: ` +
-					"delete it, or give the Widget another name. The Deployment waits for its ConfigMap"},
+				events: []string{`Warning NotOwned ConfigMap "web" exists and is controlled by nobody. ` +
+					"Delete it, or give the Widget another name. The Deployment waits for its ConfigMap"},
 				do: func() error { return edit(`{"metadata":{"ownerReferences":null}}`) },
 			},
 			{
@@ -97,6 +101,7 @@ func TestRun(t *testing.T) {
 		stop()
 		running.Wait()
 		want := []string{ // The informers got their lists by watches. The events were not sent, and there was no admission.
+			"get configmaps", "get deployments.apps", // No write has failed.
 			"create events.events.k8s.io", "list configmaps", "list deployments.apps", "list widgets.acme.example.com",
 			"patch events.events.k8s.io", "update widgets.acme.example.com/finalizers",
 		}
@@ -105,6 +110,62 @@ func TestRun(t *testing.T) {
 			t.Errorf("permissions without use (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestExplain asks what the controller would do. Nothing is written.
+func TestExplain(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		stored objects
+		want   error
+		text   []string // Lines.
+	}{
+		{
+			name: "a child that somebody has edited", want: kit.ErrWouldWrite,
+			stored: complete(reported, func(c *corev1.ConfigMap) { c.Data["message"] = "x" }),
+			text: []string{
+				"Widget default/web, generation 1: the controller would send patch ConfigMap web",
+				"  message            Hello",
+				"  data.message       see the patch",
+				`  keep ConfigMap     sends patch ConfigMap web: ConfigMap "web" differs: data.message`,
+				"  Ready              True Available: 3 of 3 replicas available",
+			},
+		},
+		{
+			name: "a ConfigMap of somebody else", want: kit.ErrWouldWrite,
+			stored: complete(func(c *corev1.ConfigMap) { c.OwnerReferences = nil }),
+			text: []string{
+				"Widget default/web, generation 1: the controller would send update status of Widget web",
+				`  keep ConfigMap     applies: ConfigMap "web" exists and is controlled by nobody`,
+				"  keep Deployment    does not apply: there is no ConfigMap of the Widget to mount",
+			},
+		},
+		{
+			name: "a Widget that is being deleted", stored: complete(deleting[*v1alpha1.Widget]),
+			text: []string{"Widget default/web, generation 1: the controller would send nothing"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, nil, test.stored...)
+				question := &kit.Question{Kind: "Widget", Object: web}
+				clients := f.clientsOf(controllerName)
+				caches, informers := newCaches(clients, nil, &kit.Options{Namespace: "default"})
+				c := New(t.Context(), clients, caches, nil, 1)
+				defer c.queue.ShutDown()
+				var out strings.Builder
+				if err := c.Explain(t.Context(), question, informers, c.syncOf, &out); !errors.Is(err, test.want) {
+					t.Errorf("error %v, want %v", err, test.want)
+				}
+				f.check(t, nil, "", nil)
+				for _, line := range test.text {
+					if !strings.Contains("\n"+out.String(), "\n"+line+"\n") {
+						t.Errorf("%q is missing in:\n%s", line, out.String())
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestTheRoleGrantsWhatIsNeeded compares the permissions that the controller checks with those that it gets.

@@ -1,5 +1,3 @@
-// Package plan decides what a Widget needs: its children in this file, its status in status.go. It has functions of
-// objects only, without a client, clock, logger or goroutine.
 package plan
 
 import (
@@ -9,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+	"example.com/foo-controller/pkg/kit/trim"
 )
 
 // WidgetKind is the kind of Widgets.
@@ -22,15 +21,9 @@ func ConfigMap(w *v1alpha1.Widget) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: childMeta(w), Data: map[string]string{"message": w.Spec.Message}}
 }
 
-// Deployment returns the Deployment that w asks for, whose pods mount configMap, a ConfigMap of w. Without one it is
-// nil: with the name alone, a user who may create Widgets could read any ConfigMap of the namespace. Fields that it
-// leaves out belong to others. A new message reaches the pods within about a minute, without a restart: the kubelet
-// updates mounted ConfigMaps.
-func Deployment(w *v1alpha1.Widget, configMap *corev1.ConfigMap) *appsv1.Deployment {
-	if configMap == nil {
-		return nil
-	}
-	message := corev1.LocalObjectReference{Name: configMap.Name}
+// Deployment returns the Deployment that w asks for. Fields that it leaves out belong to others. A new message reaches
+// the pods within about a minute, without a restart: the kubelet updates mounted ConfigMaps.
+func Deployment(w *v1alpha1.Widget) *appsv1.Deployment {
 	labels := map[string]string{labelWidget: w.Name}
 	return &appsv1.Deployment{
 		ObjectMeta: childMeta(w),
@@ -46,7 +39,7 @@ func Deployment(w *v1alpha1.Widget, configMap *corev1.ConfigMap) *appsv1.Deploym
 						VolumeMounts: []corev1.VolumeMount{{Name: "message", MountPath: "/etc/widget"}},
 					}},
 					Volumes: []corev1.Volume{{Name: "message", VolumeSource: corev1.VolumeSource{
-						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: message},
+						ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: w.Name}},
 					}}},
 				},
 			},
@@ -63,18 +56,25 @@ func childMeta(w *v1alpha1.Widget) metav1.ObjectMeta {
 	}
 }
 
-// Trim reduces what is cached. All ConfigMaps and Deployments are watched, so that the caches show each name that is
-// taken. Of those that no Widget controls, only the name and the owner are kept. It is a cache.TransformFunc.
+// Trim reduces what is cached to what is read. All ConfigMaps and Deployments are watched, so that the caches show each
+// name that is taken. Of those that no Widget controls, only the name and the controller are kept. It is a
+// cache.TransformFunc, and the answers of the API server pass it too.
 func Trim(obj any) (any, error) {
 	switch obj := obj.(type) {
+	case *v1alpha1.Widget:
+		return &v1alpha1.Widget{ObjectMeta: trim.Identity(obj), Spec: obj.Spec, Status: obj.Status}, nil
 	case *corev1.ConfigMap:
-		if !isChild(obj) {
-			return &corev1.ConfigMap{ObjectMeta: trimmed(obj)}, nil
+		child := &corev1.ConfigMap{ObjectMeta: trim.Child(obj)}
+		if isChild(obj) {
+			child.Labels, child.Data = obj.Labels, obj.Data
 		}
+		return child, nil
 	case *appsv1.Deployment:
-		if !isChild(obj) {
-			return &appsv1.Deployment{ObjectMeta: trimmed(obj)}, nil
+		child := &appsv1.Deployment{ObjectMeta: trim.Child(obj)}
+		if isChild(obj) {
+			child.Labels, child.Spec, child.Status = obj.Labels, obj.Spec, obj.Status
 		}
+		return child, nil
 	}
 	return obj, nil
 }
@@ -83,11 +83,4 @@ func Trim(obj any) (any, error) {
 func isChild(obj metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	return ref != nil && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() == WidgetKind.GroupKind()
-}
-
-func trimmed(obj metav1.Object) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
-		DeletionTimestamp: obj.GetDeletionTimestamp(), OwnerReferences: obj.GetOwnerReferences(),
-	}
 }

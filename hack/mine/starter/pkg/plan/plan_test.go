@@ -1,26 +1,26 @@
 package plan
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-var (
-	web       = &v1alpha1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid", Generation: 7}}
-	configMap = ConfigMap(web)
-)
+var web = &v1alpha1.Widget{ObjectMeta: metav1.ObjectMeta{
+	Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", Generation: 7,
+}}
 
 // TestStatus has a rollout of 3 replicas, in the order in which it proceeds.
 func TestStatus(t *testing.T) {
@@ -49,9 +49,9 @@ func TestStatus(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dep := Deployment(web, configMap)
+			dep := Deployment(web)
 			dep.Generation, dep.Spec.Replicas, dep.Status = 2, new(int32(3)), test.status
-			got := Status(web, configMap, dep, time.Time{})
+			got := statusOf(t, &Input{Widget: web, ConfigMap: stored(ConfigMap(web)), Deployment: stored(dep)})
 			if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.Reason+": "+ready.Message != test.want {
 				t.Errorf("%s: %s, want %s", ready.Reason, ready.Message, test.want)
 			}
@@ -74,69 +74,39 @@ func rolledOut(observed int64, replicas, updated, available int32,
 	}
 }
 
-func TestOneFailureHidesNoOther(t *testing.T) {
-	notOwned, lost := Taken(web, "ConfigMap", &corev1.ConfigMap{}), errors.New("connection reset")
-	if err := Retriable(notOwned, lost, nil); !errors.Is(err, lost) || errors.Is(err, notOwned) {
-		t.Errorf("retried because of %v, want %v", err, lost)
+// statusOf returns the status that the first request of a sync writes.
+func statusOf(t *testing.T, in *Input) v1alpha1.WidgetStatus {
+	sync := Widgets.Sync(in)
+	sync.Begin(reconcile.Memory{}, time.Time{}, 0)
+	step := sync.Next()
+	if step == nil || step.Verb != reconcile.Update {
+		t.Fatalf("the first request is %v, want one that writes the status", step)
 	}
-	status := Status(web, configMap, nil, time.Time{}, lost, notOwned)
-	if stalled := meta.FindStatusCondition(status.Conditions, "Stalled"); stalled == nil || stalled.Reason != "NotOwned" {
-		t.Errorf("the status is %+v, want NotOwned", status)
-	}
+	return step.Body.(*v1alpha1.Widget).Status
 }
 
-// Each of these failures is retried. Its text may differ each time: as each write of the status brings the key back at
-// once, the message must not.
-func TestTheMessageOfAFailureStaysTheSame(t *testing.T) {
-	refusedWith := func(text string) error {
-		return apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New(text))
-	}
-	conflict := apierrors.NewConflict(schema.GroupResource{}, "web", errors.New("modified"))
-	for _, test := range []struct {
-		reason        string
-		first, second error
-	}{
-		{"Refused", refusedWith("port 40001"), refusedWith("port 40002")},
-		{"RequestFailed", errors.New("create x: port 40001"), errors.New("create x: port 40002")},
-		{
-			"RequestFailed", errors.New("create x: port 40001"),
-			fmt.Errorf("create x: %w", apierrors.NewInternalError(errors.New("a"))),
-		},
-		{"RequestFailed", apierrors.NewInternalError(errors.New("a")), apierrors.NewInternalError(errors.New("b"))},
-		{"RequestFailed", errors.Join(errors.New("create x: port 40001")), conflict},
-		{"Overridden", Overridden("Deployment", "web", []string{"a"}), Overridden("Deployment", "web", []string{"a"})},
-	} {
-		widget := web.DeepCopy()
-		widget.Status = Status(widget, configMap, nil, time.Time{}, test.first)
-		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Reason != test.reason {
-			t.Errorf("%v is reported as %s, want %s", test.first, ready.Reason, test.reason)
-		}
-		if !meta.IsStatusConditionTrue(widget.Status.Conditions, "Reconciling") {
-			t.Errorf("%v is not reported as Reconciling", test.first)
-		}
-		if diff := cmp.Diff(widget.Status, Status(widget, configMap, nil, time.Time{}, test.second)); diff != "" {
-			t.Errorf("the second status differs (-first +second):\n%s", diff)
-		}
-		widget.Generation++
-		if Status(widget, configMap, nil, time.Time{}, test.first).ObservedGeneration != widget.Generation {
-			t.Error("the status is not about the new generation")
-		}
-	}
+func stored[T metav1.Object](obj T) T {
+	obj.SetUID("uid")
+	obj.SetResourceVersion("7")
+	return obj
 }
 
-func TestTheMessageIsAboutTheRequestThatFails(t *testing.T) {
+func TestWhatNobodyReadsCostsNoMemory(t *testing.T) {
+	long := strings.Repeat("x", 250_000)
+	child := ConfigMap(web)
+	child.Annotations, child.Finalizers = map[string]string{"a": long}, []string{long}
+	child.OwnerReferences = append(child.OwnerReferences, metav1.OwnerReference{Name: long})
+	noChild := &corev1.ConfigMap{Data: map[string]string{"a": long}, BinaryData: map[string][]byte{"a": []byte(long)}}
+	noChild.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: long, Kind: long, Name: long, UID: types.UID(long), Controller: new(true),
+	}}
 	widget := web.DeepCopy()
-	for _, test := range []struct {
-		have          *corev1.ConfigMap
-		request, want string
-	}{
-		{nil, "create ConfigMap web", "create ConfigMap web: forbidden: no. The Deployment waits for its ConfigMap"},
-		{configMap, "create Deployment web", "create Deployment web: forbidden: no"},
-	} {
-		err := fmt.Errorf("%s: %w", test.request, apierrors.NewForbidden(schema.GroupResource{}, "web", errors.New("no")))
-		widget.Status = Status(widget, test.have, nil, time.Time{}, err)
-		if ready := meta.FindStatusCondition(widget.Status.Conditions, "Ready"); ready.Message != test.want {
-			t.Errorf("%s, want %s", ready.Message, test.want)
+	widget.Annotations, widget.Labels, widget.Finalizers = child.Annotations, child.Annotations, child.Finalizers
+	for _, obj := range []any{child, noChild, &appsv1.Deployment{ObjectMeta: child.ObjectMeta}, widget} {
+		got, err := Trim(obj)
+		text, encodeErr := json.Marshal(got)
+		if err := errors.Join(err, encodeErr); err != nil || len(text) > 10_000 {
+			t.Errorf("the cache keeps %d bytes of a %T: %v", len(text), obj, err)
 		}
 	}
 }
@@ -150,11 +120,11 @@ func TestTrimKeepsOnlyTheNameAndTheOwnerOfOthers(t *testing.T) {
 	annotated := others
 	annotated.Annotations = map[string]string{"a": "b"}
 	for _, test := range []struct{ obj, want any }{
-		{obj: ConfigMap(web), want: configMap},
-		{obj: Deployment(web, configMap), want: Deployment(web, configMap)},
+		{obj: ConfigMap(web), want: ConfigMap(web)},
+		{obj: Deployment(web), want: Deployment(web)},
 		{obj: &corev1.ConfigMap{ObjectMeta: annotated, Data: map[string]string{"a": "b"}},
 			want: &corev1.ConfigMap{ObjectMeta: others}},
-		{obj: &appsv1.Deployment{ObjectMeta: annotated, Spec: Deployment(web, configMap).Spec},
+		{obj: &appsv1.Deployment{ObjectMeta: annotated, Spec: Deployment(web).Spec},
 			want: &appsv1.Deployment{ObjectMeta: others}},
 		{obj: web, want: web},
 	} {

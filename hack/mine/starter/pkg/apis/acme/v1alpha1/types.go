@@ -95,5 +95,5 @@ const (
 	ReasonNotOwned      = "NotOwned"      // An object of that name belongs to somebody else.
 	ReasonRefused       = "Refused"       // The API server refuses a write: a quota, a policy, a missing permission.
 	ReasonRequestFailed = "RequestFailed" // The API server fails or does not answer, which may pass.
-	ReasonOverridden    = "Overridden"    // Something changes a field on its way into the API server.
+	ReasonOverridden    = "Overridden"    // Something changes a field on its way in, or undoes each write.
 )
