@@ -35,11 +35,14 @@ import (
 	"example.com/foo-controller/pkg/sim/simtest"
 )
 
+// status is the write of a status, as the simulated API server records it.
+const status = "update widgets/status web"
+
 var (
 	web           = cache.NewObjectName("default", "web")
 	widgetGVR     = plan.WidgetKind.GroupVersion().WithResource(widgetsResource)
 	deploymentGVR = appsv1.SchemeGroupVersion.WithResource(deploymentsResource)
-	created       = []string{"create configmaps web", "create deployments web", "update widgets/status web"}
+	created       = []string{"create configmaps web", "create deployments web", status}
 	quota         = apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("exceeded quota"))
 	conflict      = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
 )
@@ -47,7 +50,7 @@ var (
 // TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does
 // not fail is synced once more: that sync must write nothing. No sync may change a cached object.
 func TestSync(t *testing.T) {
-	const status, available = "update widgets/status web", "Normal Available 3 of 3 replicas available"
+	const available = "Normal Available 3 of 3 replicas available"
 	const waits = ". The Deployment waits for its ConfigMap"
 	const refusedByQuota = `refused by the API server: configmaps "web" is forbidden: exceeded quota. ` +
 		"Raise the quota or delete what uses it, or ask an administrator of the cluster to do it. " + reconcile.TriesAgain
@@ -216,7 +219,7 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 				if event := strings.Join(simtest.Events(f.events), "\n"); !strings.HasPrefix(event, "Warning RequestFailed ") {
 					t.Errorf("the event is %q", event)
 				}
-				f.check(t, []string{"update widgets/status web"}, "False/RequestFailed", nil)
+				f.check(t, []string{status}, "False/RequestFailed", nil)
 			})
 		})
 	}
@@ -293,7 +296,7 @@ func TestLiveReads(t *testing.T) {
 // whose event brings the Widget back at once, and is no reason to try again.
 func TestARefusalIsTriedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, tries := newFixture(t, nil, widget()), 0
+		f, tries := newFixture(t, nil, without[*corev1.ConfigMap](complete())...), 0
 		f.server.Admit(func(a *apiserver.Admission) error {
 			if _, ok := a.Object.(*corev1.ConfigMap); !ok {
 				return nil

@@ -40,7 +40,6 @@ func TestRun(t *testing.T) {
 			_, err := configMaps.Patch(ctx, "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		}
-		const status = "update widgets/status web"
 		for _, step := range []struct {
 			name   string
 			do     func() error
@@ -49,7 +48,7 @@ func TestRun(t *testing.T) {
 			events []string
 		}{
 			{
-				name: "create", writes: append(slices.Clone(created), created[2]), ready: "True/Available",
+				name: "create", writes: append(slices.Clone(created), status), ready: "True/Available",
 				events: []string{"Normal Available 3 of 3 replicas available"},
 				do: func() error {
 					_, err := widgets.Create(ctx, widget(), metav1.CreateOptions{})
