@@ -45,7 +45,7 @@ func RecordWrites(server *apiserver.Server, user string, fails map[string]error)
 		if r.User != user || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 			return next()
 		}
-		if err := w.record(strings.Join([]string{r.Verb, resourceOf(r), nameOf(r)}, " ")); err != nil {
+		if err := w.Record(strings.Join([]string{r.Verb, resourceOf(r), nameOf(r)}, " ")); err != nil {
 			return r.Refuse(err)
 		}
 		return next()
@@ -53,7 +53,8 @@ func RecordWrites(server *apiserver.Server, user string, fails map[string]error)
 	return w
 }
 
-func (w *Writes) record(write string) error {
+// Record records a write, such as one to something outside of the cluster, and returns its error.
+func (w *Writes) Record(write string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, write)
