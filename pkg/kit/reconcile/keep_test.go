@@ -107,6 +107,9 @@ func (s *server) answer(step *reconcile.Step) (metav1.Object, error) {
 		}
 		return live, nil
 	}
+	if step.IsRead() {
+		return step.Have(), nil
+	}
 	want := s.in.want(step.Name)
 	want.UID, want.ResourceVersion = types.UID(step.Name), "8"
 	if s.admit != nil {
@@ -144,6 +147,29 @@ func TestKeepReadsTheObjectBeforeACorrection(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.events, s.events); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The status is written while a patch backs off. An update then stays an update, and a correction a correction.
+func TestAFailedPatchStaysWhatItWas(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		observed int64
+		events   []string
+	}{
+		{name: "an update", observed: 0},
+		{name: "a correction", observed: 1, events: []string{"Normal Corrected"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a": refused}}
+			s.in.Observed, s.in.A.Data = test.observed, nil
+			s.now = s.now.Add(s.sync().After)
+			s.in.Observed, s.fails = 1, nil
+			s.sync()
+			if diff := cmp.Diff(test.events, s.events); diff != "" || !slices.Contains(s.requests, "patch ConfigMap a") {
+				t.Errorf("requests %q, events (-want +got):\n%s", s.requests, diff)
 			}
 		})
 	}

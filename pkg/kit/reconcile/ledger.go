@@ -56,6 +56,8 @@ type Attempt struct {
 	Until time.Time
 	// Expected means that the failure is normal work, such as a conflict: the status does not report it.
 	Expected bool
+	// Late means that the first failure was of an update by Keep: it stays one when the status is about the spec.
+	Late bool
 	// Report is what the status reports meanwhile, or nil.
 	Report *Problem
 }

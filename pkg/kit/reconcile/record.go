@@ -131,6 +131,11 @@ func (s *Sync) recordFailedWrite(step *Step, err error) {
 	unknown := outcomeUnknown(err)
 	attempt := s.fail(step.Op, step.Rule, err, IsConflict(err) && s.memory.Ledger[step.Op].Failed.Count < freeConflicts)
 	s.memory.Wrote = s.memory.Wrote || unknown
+	if step.keeps && step.Spec {
+		e := s.memory.Ledger[step.Op]
+		e.Failed.Late = true
+		s.memory.Ledger[step.Op] = e
+	}
 	switch {
 	case attempt.Expected:
 		s.endEarly(Backoff, s.left(attempt.Until))

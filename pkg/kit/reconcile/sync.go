@@ -259,7 +259,7 @@ func (s *Sync) tried(rule string) bool {
 func (s *Sync) requestFor(step *Step) *Step {
 	switch {
 	case !step.keeps:
-	case s.plan.observed() != s.object.GetGeneration():
+	case s.plan.observed() != s.object.GetGeneration(), s.memory.Ledger[step.Op].Failed.Late:
 		step.Spec, step.Event = true, nil
 	default:
 		step.Confirm = append(step.Confirm, s.objectRef())
