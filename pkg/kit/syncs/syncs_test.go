@@ -262,7 +262,7 @@ func TestStateAsJSON(t *testing.T) {
 {"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded","began":"2000-01-01T00:00:04Z","waitedSeconds":0},
 {"id":1,"number":6,"namespace":"ns","name":"web","reconcileID":"1","why":"created","queued":"2000-01-01T00:00:00Z","began":"2000-01-01T00:00:01Z","waitedSeconds":1,
 "observed":"one \u003cb\u003e","requests":[{"at":"2000-01-01T00:00:02Z","rule":"patch drift","why":"replicas differ","request":"patch Deployment","name":"web",
-"fields":[{"path":"spec.replicas","have":"1","want":"3"}],"answer":"refused","failed":true,"tookSeconds":2}],
+"fields":[{"path":"spec.replicas","have":"1","want":"3"},{"path":"data.key","have":"","want":""}],"answer":"refused","failed":true,"tookSeconds":2}],
 "rules":[{"rule":"create","answer":"not needed","sends":false}],"statusBefore":"Ready=Unknown","statusAfter":"Ready=False",
 "ended":"2000-01-01T00:00:04Z","outcome":"retry","for":"the backoff to end","until":"2000-01-01T00:01:04Z","error":"no\u001b[1m"}]}` + "\n"
 		w := get(log, "/debug/syncs?format=json")
@@ -285,7 +285,7 @@ func record(log *Log) {
 	time.Sleep(3 * time.Second)
 	s.Sent(Request{
 		At: time.Now().Add(-2 * time.Second), Rule: "patch drift", Why: "replicas differ", Request: "patch Deployment",
-		Name: "web", Fields: []Field{{Path: "spec.replicas", Have: "1", Want: "3"}},
+		Name: "web", Fields: []Field{{Path: "spec.replicas", Have: "1", Want: "3"}, {Path: "data.key"}},
 	}, errors.New("refused"))
 	s.Reported("Ready=False")
 	s.Concluded([]Rule{{Rule: "create", Answer: "not needed"}})
@@ -310,6 +310,7 @@ queue: 300 tokens left for retries
   observed  one <b>
   request   patch Deployment web (patch drift: replicas differ)
             spec.replicas 1 -> 3
+            data.key
             refused, after 2s
   rule      create: not needed
   status    Ready=Unknown

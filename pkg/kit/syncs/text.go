@@ -91,7 +91,8 @@ func (r *Request) print(line func(string, ...any)) {
 	}
 	line("  request   %s %s%s", r.Request, r.Name, reason)
 	for _, f := range r.Fields {
-		line("            %s %s -> %s", f.Path, f.Have, f.Want)
+		change := fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want)
+		line("            %s", strings.TrimSuffix(change, "  -> ")) // Without values.
 	}
 	took := ""
 	if r.TookSeconds > 0 {
