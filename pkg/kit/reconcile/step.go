@@ -2,10 +2,10 @@ package reconcile
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -214,19 +214,13 @@ func Summary(conditions []metav1.Condition) string {
 // ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled, or a request
 // has failed or is undone, a normal one if it is Ready, and nil otherwise.
 func ReadyEvent(was, is []metav1.Condition) *Event {
-	find := func(all []metav1.Condition, kind string) *metav1.Condition {
-		if i := slices.IndexFunc(all, func(c metav1.Condition) bool { return c.Type == kind }); i >= 0 {
-			return &all[i]
-		}
-		return nil
-	}
-	had, ready := find(was, "Ready"), find(is, "Ready")
+	had, ready := meta.FindStatusCondition(was, "Ready"), meta.FindStatusCondition(is, "Ready")
 	event := &Event{Type: corev1.EventTypeNormal}
 	switch {
 	case ready == nil, had != nil && had.Reason == ready.Reason:
 		return nil
-	case find(is, "Stalled") != nil, ready.Reason == Refused, ready.Reason == RequestFailed,
-		ready.Reason == Overridden:
+	case meta.FindStatusCondition(is, "Stalled") != nil,
+		ready.Reason == Refused, ready.Reason == RequestFailed, ready.Reason == Overridden:
 		event.Type = corev1.EventTypeWarning
 	case ready.Status != metav1.ConditionTrue:
 		return nil
