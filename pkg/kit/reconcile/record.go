@@ -20,7 +20,7 @@ func (s *Sync) Record(step *Step, reply Reply, now time.Time) *Event {
 	case step.IsRead() && reply.Err != nil: // The write that it was for cannot be sent.
 		s.readErr = withContext(step.Op, reply.Err)
 		s.fail(step.For, step.Rule, s.readErr, false)
-	case step.IsRead() && step.Kind == s.plan.kind() && step.Name == s.object.GetName():
+	case step.IsRead() && s.isAboutObject(step):
 		s.recordObject(step, reply.Object)
 	case step.IsRead():
 		step.slot.set(reply.Object)
@@ -86,7 +86,7 @@ func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 		}
 	case Patch:
 		step.slot.set(obj)
-		if step.Kind == s.plan.kind() && step.Name == s.object.GetName() {
+		if s.isAboutObject(step) {
 			s.object = obj
 		}
 		problem := undone(step, repeats)

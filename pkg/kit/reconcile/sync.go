@@ -328,6 +328,11 @@ func (s *Sync) nextLiveRead(step *Step) *Step {
 // objectRef is a Ref to the object of the sync.
 func (s *Sync) objectRef() Ref { return Ref{s.plan.kind(), s.object.GetName(), s.plan.slot()} }
 
+// isAboutObject reports whether the step reads or writes the object of the sync itself, and not a child.
+func (s *Sync) isAboutObject(step *Step) bool {
+	return step.Kind == s.plan.kind() && step.Name == s.object.GetName()
+}
+
 func (s *Sync) readUnlessFresh(step *Step, ref Ref) *Step {
 	if slices.Contains(s.fresh, ref.get()) {
 		return nil
