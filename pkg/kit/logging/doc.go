@@ -8,11 +8,7 @@
 // Warnings logs with the logger of the request's context, so each line has the object and the reconcile id of its sync.
 package logging
 
-import (
-	"fmt"
-	"regexp"
-	"strings"
-)
+import "regexp"
 
 var (
 	// numbers matches words with a digit: counters, addresses, names with a random or counted suffix.
@@ -25,13 +21,4 @@ var (
 // only in these become equal.
 func withoutNames(message string) string {
 	return numbers.ReplaceAllLiteralString(quoted.ReplaceAllLiteralString(message, "#"), "#")
-}
-
-// List returns values as one string. klog writes a list as JSON, also in the text format, and escapes every "->".
-func List[T fmt.Stringer](values []T) string {
-	var all []string
-	for _, value := range values {
-		all = append(all, value.String())
-	}
-	return strings.Join(all, ", ")
 }

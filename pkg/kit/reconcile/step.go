@@ -232,7 +232,8 @@ func ReadyEvent(was, is []metav1.Condition) *Event {
 // Have is the version of the object that the step is about, nil if there is none.
 func (step *Step) Have() metav1.Object { return step.slot.get() }
 
-// FieldList returns what the step changes in one line, with the values if they are known.
+// FieldList returns what the step changes in one line, with the values if they are known. As a list, klog would write
+// them as JSON, also in the text format, and escape every "->".
 func (step *Step) FieldList() string {
 	var fields []string
 	for _, field := range step.Fields {
