@@ -12,9 +12,6 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// noteLimit is how many bytes of a note the API server takes.
-const noteLimit = 1024
-
 // statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
 var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonAvailable:                {corev1.EventTypeNormal, v1alpha1.EventSynced},
@@ -41,7 +38,7 @@ func eventOf(before, after *v1alpha1.FooStatus) *reconcile.Event {
 	if !found {
 		return nil
 	}
-	note := reconcile.Clip(is.Message, noteLimit)
+	note := reconcile.Clip(is.Message, reconcile.NoteLimit)
 	return &reconcile.Event{
 		Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note,
 	}
@@ -60,7 +57,7 @@ func (in *Input) corrected(patch *Patch) *reconcile.Event {
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
 		Note: reconcile.Clip(
-			fmt.Sprintf("Corrected Deployment %q: %s", in.Deployment.Name, describeFields(patch.Fields)), noteLimit),
+			fmt.Sprintf("Corrected Deployment %q: %s", in.Deployment.Name, describeFields(patch.Fields)), reconcile.NoteLimit),
 	}
 }
 

@@ -52,7 +52,7 @@ func Keep[T Object](kind string, field *T, want T) Answer {
 	step.keeps = true
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: "Correct " + kind,
-		Note: Clip("Corrected "+name+": "+fields, noteLimit),
+		Note: Clip("Corrected "+name+": "+fields, NoteLimit),
 	}
 	step.Differs = func() *Problem { return overridden(name, *field, want) }
 	step.Undone = func() *Problem {

@@ -299,8 +299,8 @@ func adviceOnForbidden(text, kind string) string {
 const (
 	// MessageLimit is how many bytes a condition's message should have at most; its field would take eight times as many.
 	MessageLimit = 4096
-	// noteLimit is how many bytes of the note of an event the API server takes.
-	noteLimit = 1024
+	// NoteLimit is how many bytes of the note of an event the API server takes.
+	NoteLimit = 1024
 )
 
 // Clip shortens text to at most limit bytes of valid UTF-8. Other bytes, such as those of a proxy, would be stored as

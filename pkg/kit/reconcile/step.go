@@ -225,7 +225,7 @@ func ReadyEvent(was, is []metav1.Condition) *Event {
 	case ready.Status != metav1.ConditionTrue:
 		return nil
 	}
-	event.Reason, event.Action, event.Note = ready.Reason, "Report "+ready.Reason, Clip(ready.Message, noteLimit)
+	event.Reason, event.Action, event.Note = ready.Reason, "Report "+ready.Reason, Clip(ready.Message, NoteLimit)
 	return event
 }
 
