@@ -91,8 +91,11 @@ func (r *Request) print(line func(string, ...any)) {
 	}
 	line("  request   %s %s%s", r.Request, r.Name, reason)
 	for _, f := range r.Fields {
-		change := fmt.Sprintf("%s %s -> %s", f.Path, f.Have, f.Want)
-		line("            %s", strings.TrimSuffix(change, "  -> ")) // Without values.
+		values := ""
+		if f.Have != "" || f.Want != "" {
+			values = fmt.Sprintf(" %s -> %s", f.Have, f.Want)
+		}
+		line("            %s%s", f.Path, values)
 	}
 	took := ""
 	if r.TookSeconds > 0 {
