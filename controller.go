@@ -195,8 +195,8 @@ func (c *Controller) deployment(namespace, name string) *plan.Observed {
 }
 
 // kinds returns how requests about Foos and Deployments are sent. Answers are as the caches have objects.
-func (c *Controller) kinds(clients Clients) map[string]kit.Kind {
-	foos := kit.KindOf(foosResource, clients.Samples.SamplecontrollerV1alpha1().Foos, plan.Trim)
+func (c *Controller) kinds(clients Clients) []kit.Kind {
+	foos := kit.KindOf(plan.FooKind, foosResource, clients.Samples.SamplecontrollerV1alpha1().Foos, plan.Trim)
 	send := foos.Send
 	foos.Send = func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
 		answer, err := send(ctx, manager, step)
@@ -205,8 +205,9 @@ func (c *Controller) kinds(clients Clients) map[string]kit.Kind {
 		}
 		return answer, err
 	}
-	return map[string]kit.Kind{
-		"Foo": foos, "Deployment": kit.KindOf(deploymentsResource, clients.Kube.AppsV1().Deployments, plan.Trim),
+	return []kit.Kind{
+		foos,
+		kit.KindOf(plan.DeploymentKind, deploymentsResource, clients.Kube.AppsV1().Deployments, plan.Trim),
 	}
 }
 

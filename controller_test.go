@@ -384,7 +384,9 @@ func TestSyncWaitsUntilTheCachesShowWhatItWroteOrRead(t *testing.T) {
 			name: "a Deployment that a live read found", behind: deploymentsResource,
 			cached: objects(newFoo()), live: objects(newFoo(), newDeployment()),
 			memory: reconcile.Memory{UID: "foo-uid", Generation: 7, Ledger: map[reconcile.Op]reconcile.Entry{
-				{Verb: reconcile.Create, Kind: "Deployment", Name: "web"}: {Failed: reconcile.Attempt{Count: 1, Until: time.Now()}},
+				{Verb: reconcile.Create, Kind: "Deployment", Namespace: "default", Name: "web"}: {
+					Failed: reconcile.Attempt{Count: 1, Until: time.Now()},
+				},
 			}},
 		},
 		{
@@ -615,11 +617,11 @@ func TestAnswersAreTrimmed(t *testing.T) {
 	foo := newFoo(func(foo *v1alpha1.Foo) { foo.Labels = map[string]string{"team": "blue"} })
 	dep := newDeployment(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} })
 	f := newFixture(t, nil, objects(foo, dep))
-	for _, kind := range []string{"Foo", "Deployment"} {
-		step := &reconcile.Step{Op: reconcile.Op{Verb: reconcile.Get, Kind: kind, Name: "web"}, Namespace: "default"}
-		answer, err := f.Kinds[kind].Send(f.ctx, controllerName, step)
+	for _, kind := range f.Kinds {
+		step := &reconcile.Step{Op: reconcile.Op{Verb: reconcile.Get, Kind: kind.Name, Namespace: "default", Name: "web"}}
+		answer, err := kind.Send(f.ctx, controllerName, step)
 		if err != nil || len(answer.GetLabels()) > 0 || len(answer.GetAnnotations()) > 0 {
-			t.Errorf("%s: the answer has what nobody reads: %+v, %v", kind, answer, err)
+			t.Errorf("%s: the answer has what nobody reads: %+v, %v", kind.Name, answer, err)
 		}
 	}
 }

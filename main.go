@@ -211,7 +211,8 @@ func hints(namespace string) preflight.Hints {
 func needs(namespace string) kit.Needs {
 	return kit.Needs{
 		Served: []kit.Served{{
-			Kind: plan.FooKind, Resource: foosResource, StatusFields: []string{"conditions", "observedGeneration"},
+			Kind: plan.FooKind.GroupVersionKind, Resource: foosResource,
+			StatusFields: []string{"conditions", "observedGeneration"},
 		}},
 		Permissions: slices.Concat(
 			kit.Allow(namespace, v1alpha1.GroupName, "foos", "get", "list", "watch"),

@@ -846,7 +846,7 @@ func (e *env) testForgedLabel(t *testing.T) {
 	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
 	foo := e.foo(t, "web")
 	e.createDeployment(t, "precious", func(dep *appsv1.Deployment) {
-		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)}
 	})
 	e.kubectl(t, "", "create", "role", "patcher", "--verb=get,patch", "--resource=deployments", "-n", e.namespace)
 	e.kubectl(t, "", "create", "rolebinding", "patcher", "--role=patcher", "--user=mallory", "-n", e.namespace)

@@ -1282,7 +1282,7 @@ func TestAPIFoosStoredBeforeValidationCanBeDeletedInTheForeground(t *testing.T) 
 		foo := e.foo(t, name)
 		owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)},
 		}}
 		if _, err := e.kube.CoreV1().ConfigMaps(e.namespace).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

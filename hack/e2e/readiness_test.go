@@ -811,7 +811,7 @@ func byFindingDeploymentOfFormerFoo(t *testing.T, e *env, foo string) {
 	t.Helper()
 	former := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: foo, UID: "00000000-0000-0000-0000-000000000000"}}
 	e.createDeployment(t, foo, func(dep *appsv1.Deployment) {
-		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(former, plan.FooKind)}
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(former, plan.FooKind.GroupVersionKind)}
 	})
 	byCreating("")(t, e, foo)
 }

@@ -97,7 +97,7 @@ func TestRivals(t *testing.T) {
 		} {
 			// The Foo is created before the Deployment, because the owner reference has its uid.
 			e.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Paused: true})
-			ref := *metav1.NewControllerRef(e.foo(t, name), plan.FooKind)
+			ref := *metav1.NewControllerRef(e.foo(t, name), plan.FooKind.GroupVersionKind)
 			change(&ref)
 			dep := e.createDeployment(t, name,
 				func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
@@ -128,7 +128,7 @@ func TestRivals(t *testing.T) {
 	run("an owner with another uid does not exist: the garbage collector deletes the Deployment, and the name is free",
 		func(t *testing.T, e *env) {
 			e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Paused: true})
-			ref := *metav1.NewControllerRef(e.foo(t, "web"), plan.FooKind)
+			ref := *metav1.NewControllerRef(e.foo(t, "web"), plan.FooKind.GroupVersionKind)
 			ref.UID = "00000000-0000-0000-0000-000000000000"
 			e.createDeployment(t, "web", func(dep *appsv1.Deployment) { dep.OwnerReferences = []metav1.OwnerReference{ref} })
 			e.editFoo(t, "web", `{"spec":{"paused":false}}`)
@@ -150,7 +150,7 @@ func TestTakeover(t *testing.T) {
 	}
 	labels := map[string]string{"app": "nginx", "controller": "example-foo"}
 	e.createDeployment(t, "example-foo", func(dep *appsv1.Deployment) {
-		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)}
 		dep.Spec.Replicas = new(int32(2))
 		dep.Spec.Selector.MatchLabels, dep.Spec.Template.Labels = labels, labels
 		dep.Spec.Template.Spec.Containers = []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}

@@ -609,7 +609,7 @@ func TestWhatTheTokenOfTheControllerReaches(t *testing.T) {
 	victim.createDeployment(t, "foreign", func(*appsv1.Deployment) {})
 	foo := victim.foo(t, "web")
 	victim.createDeployment(t, "web", func(dep *appsv1.Deployment) {
-		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind)}
+		dep.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)}
 	})
 	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"foo-controller"}}`
 	e.kubectl(t, lease, "create", "-n", "foo-system", "-f", "-")

@@ -159,7 +159,7 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, informers []Infor
 // find returns the object that is asked for.
 func (r *Reconciler) find(q *Question, informers []Informer) (metav1.Object, error) {
 	for _, i := range informers {
-		if i.resource != r.Kinds[q.Kind].Resource {
+		if i.resource != r.kind(q.Kind).Resource {
 			continue
 		}
 		if obj, found, err := i.informer.GetIndexer().GetByKey(q.Object.String()); found || err != nil {
@@ -193,7 +193,7 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 	sync.Begin(reconcile.Memory{}, now, 0)
 	for step := sync.Next(); step != nil; step = sync.Next() {
 		if !step.IsRead() && report.Write == "" {
-			report.WouldSend, report.Write, report.Rules = true, step.Op.String(), sync.Explain()
+			report.WouldSend, report.Write, report.Rules = true, step.Request()+" "+sync.NameOf(step.Op), sync.Explain()
 			switch step.Verb {
 			case reconcile.Create:
 				report.Body = step.Body
@@ -207,7 +207,7 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 			report.Status, report.Reported = member(step.Body, "status"), ""
 		}
 		obj := step.Body
-		if expect := r.Kinds[step.Kind].Expect; expect != nil {
+		if expect := r.kind(step.Kind).Expect; expect != nil {
 			var err error
 			if obj, err = expect(ctx, step); err != nil {
 				return nil, fmt.Errorf("%s: %w", step.Op, err)

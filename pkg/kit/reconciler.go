@@ -33,7 +33,7 @@ type Reconciler struct {
 	Queue    *Queue
 	Recorder events.EventRecorder
 	// Kinds are those of the steps.
-	Kinds map[string]Kind
+	Kinds []Kind
 	// Random returns the random part of the delays, in [0, 1). Nil is that of math/rand.
 	Random func() float64
 
@@ -44,6 +44,8 @@ type Reconciler struct {
 
 // A Kind is how the steps about objects of a kind are sent.
 type Kind struct {
+	// Name is that in the steps, such as "Deployment".
+	Name string
 	// Resource is that of the kind in Queue.Writes, "" for what is outside of the cluster and in no cache.
 	Resource string
 	// Send returns the object that was read or written, nil after a deletion.
@@ -64,11 +66,11 @@ type Client[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// KindOf returns the Kind of a resource whose requests go through a client of client-go, such as
+// KindOf returns how the steps of a kind are sent to a resource through a client of client-go, such as
 // kubernetes.Interface.CoreV1().ConfigMaps. trim is the transform of the informer: it makes of an answer what the cache
 // would have.
-func KindOf[T metav1.Object, C Client[T]](resource string, client func(namespace string) C,
-	trim cache.TransformFunc) Kind {
+func KindOf[O reconcile.Object, T metav1.Object, C Client[T]](kind reconcile.Kind[O], resource string,
+	client func(namespace string) C, trim cache.TransformFunc) Kind {
 	trimmed := func(obj any, err error) (metav1.Object, error) {
 		if err == nil {
 			obj, err = trim(obj)
@@ -79,7 +81,7 @@ func KindOf[T metav1.Object, C Client[T]](resource string, client func(namespace
 		return obj.(metav1.Object), nil
 	}
 	return Kind{
-		Resource: resource, Trim: trim,
+		Name: kind.Kind, Resource: resource, Trim: trim,
 		Send: func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
 			obj, err := send[T](ctx, client(step.Namespace), manager, step)
 			switch {
@@ -195,9 +197,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcom
 	}
 	for step := sync.Next(); step != nil; step = sync.Next() {
 		sent := time.Now()
-		reply := r.send(ctx, key, step)
+		name := sync.NameOf(step.Op)
+		reply := r.send(ctx, key, step, name)
 		if shown != nil {
-			show(shown, step, sent, reply)
+			show(shown, step, name, sent, reply)
 		}
 		if event := sync.Record(step, reply, time.Now()); event != nil {
 			// client-go takes the object only for its names.
@@ -216,15 +219,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcom
 	return outcome
 }
 
-// send sends a request, logs and counts it, and records the version that the caches must show.
-func (r *Reconciler) send(ctx context.Context, key cache.ObjectName, step *reconcile.Step) reconcile.Reply {
-	kind, found := r.Kinds[step.Kind]
-	if !found {
-		panic("there is no Kind " + step.Kind)
-	}
+// send sends a request, logs and counts it, and records the version that the caches must show. name is that of the
+// object for the log.
+func (r *Reconciler) send(ctx context.Context, key cache.ObjectName, step *reconcile.Step,
+	name string) reconcile.Reply {
+	kind := r.kind(step.Kind)
 	r.Queue.Progress(key)
 	reply := step.Answered(kind.Send(ctx, r.Name, step))
-	logRequest(klog.FromContext(ctx), step, reply.Err)
+	logRequest(klog.FromContext(ctx), step, name, reply.Err)
 	r.Queue.Metrics.Requested(step.Rule, step.Request(), reply.Err)
 	writes, obj := r.Queue.Writes, reply.Object
 	switch {
@@ -239,14 +241,24 @@ func (r *Reconciler) send(ctx context.Context, key cache.ObjectName, step *recon
 	return reply
 }
 
+// kind returns the Kind of this name.
+func (r *Reconciler) kind(name string) *Kind {
+	for i := range r.Kinds {
+		if r.Kinds[i].Name == name {
+			return &r.Kinds[i]
+		}
+	}
+	panic("a rule has a step for the kind " + name + ", which is not among the Kinds of the Reconciler")
+}
+
 // logRequest logs a request and the rule that asked for it: at level 0 when it has changed another object, otherwise at
 // V(2).
-func logRequest(logger klog.Logger, step *reconcile.Step, err error) {
+func logRequest(logger klog.Logger, step *reconcile.Step, name string, err error) {
 	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
 	child := []any{strings.ToLower(step.Kind), klog.KRef(step.Namespace, step.Name)}
 	switch {
 	case err != nil:
-		logger.V(2).Info("Request failed", "request", step.Request(), "name", step.Name, "err", err)
+		logger.V(2).Info("Request failed", "request", step.Request(), "name", name, "err", err)
 	case step.IsRead():
 		logger.V(2).Info("Read "+step.Kind, child...)
 	case step.Verb == reconcile.Create:
@@ -266,8 +278,8 @@ func logRequest(logger klog.Logger, step *reconcile.Step, err error) {
 }
 
 // show shows a request to /debug/syncs.
-func show(shown *syncs.Sync, step *reconcile.Step, sent time.Time, reply reconcile.Reply) {
-	request := syncs.Request{At: sent, Rule: step.Rule, Why: step.Why, Request: step.Request(), Name: step.Name}
+func show(shown *syncs.Sync, step *reconcile.Step, name string, sent time.Time, reply reconcile.Reply) {
+	request := syncs.Request{At: sent, Rule: step.Rule, Why: step.Why, Request: step.Request(), Name: name}
 	if step.IsRead() && reply.Object == nil {
 		request.Answer = "not found"
 	}

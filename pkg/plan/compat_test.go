@@ -51,15 +51,15 @@ type Op struct {
 func (op Op) String() string { return string(op.Verb) + " " + op.Name }
 
 var ops = []reconcile.Op{
-	{Verb: reconcile.Get, Kind: fooKind}, {Verb: reconcile.Get, Kind: deploymentKind},
-	{Verb: reconcile.Create, Kind: deploymentKind}, {Verb: reconcile.Patch, Kind: deploymentKind},
-	{Verb: reconcile.Delete, Kind: deploymentKind}, {Verb: reconcile.Update, Kind: fooKind},
+	{Verb: reconcile.Get, Kind: FooKind.Kind}, {Verb: reconcile.Get, Kind: DeploymentKind.Kind},
+	{Verb: reconcile.Create, Kind: DeploymentKind.Kind}, {Verb: reconcile.Patch, Kind: DeploymentKind.Kind},
+	{Verb: reconcile.Delete, Kind: DeploymentKind.Kind}, {Verb: reconcile.Update, Kind: FooKind.Kind},
 }
 
 func (op Op) real() reconcile.Op {
 	for _, real := range ops {
 		if real.Request() == string(op.Verb) {
-			real.Name = op.Name
+			real.Namespace, real.Name = "default", op.Name
 			return real
 		}
 	}

@@ -37,9 +37,6 @@ const (
 	noValue      = "none"
 )
 
-// FooKind is the group, version and kind that an owner reference to a Foo carries.
-var FooKind = schema.GroupVersionKind{Group: v1alpha1.GroupName, Version: v1alpha1.GroupVersion.Version, Kind: "Foo"}
-
 // Deployment returns the Deployment to create for foo. The same foo gets the same answer.
 func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	replicas := int32(1)
@@ -184,7 +181,7 @@ func madeFor(foo *v1alpha1.Foo, deployment string) string {
 }
 
 func ownerReference(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, FooKind)
+	return *metav1.NewControllerRef(foo, FooKind.GroupVersionKind)
 }
 
 func sameReference(want metav1.OwnerReference) func(metav1.OwnerReference) bool {

@@ -619,7 +619,7 @@ func TestDriftAlwaysReturnsTheSamePatch(t *testing.T) {
 // Foos that name a Deployment and do not control it need not hear of its rollout, or of an annotation.
 func TestSameOwnership(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	other := *metav1.NewControllerRef(named("api", "web-1"), plan.FooKind)
+	other := *metav1.NewControllerRef(named("api", "web-1"), plan.FooKind.GroupVersionKind)
 	for _, tc := range []struct {
 		name string
 		dep  *appsv1.Deployment

@@ -4,14 +4,17 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // The kinds of the steps.
-const (
-	fooKind        = "Foo"
-	deploymentKind = "Deployment"
+var (
+	FooKind        = reconcile.KindOf[*v1alpha1.Foo](schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
+	DeploymentKind = reconcile.KindOf[*Observed](appsv1.SchemeGroupVersion.WithKind("Deployment"))
 )
 
 // An Input is what the caches have of a Foo. Live reads and writes of a sync replace it.
@@ -28,9 +31,8 @@ type Input struct {
 }
 
 // Foos is the plan for Foos.
-var Foos = &reconcile.Plan[Input]{
-	Kind:     fooKind,
-	Object:   func(in *Input) reconcile.Slot { return reconcile.ObjectAt(&in.Foo) },
+var Foos = reconcile.New(reconcile.Plan[Input]{
+	Object:   func(in *Input) reconcile.Ref { return reconcile.RefTo(FooKind, &in.Foo) },
 	Observed: (*Input).observed,
 	Describe: (*Input).describe,
 	Clone: func(in Input) Input {
@@ -51,7 +53,7 @@ var Foos = &reconcile.Plan[Input]{
 		{Name: "delete replaced", Ask: (*Input).deleteReplaced},
 	},
 	Status: (*Input).status,
-}
+})
 
 // observed returns the generation that the status is about, and another number than 0 if a Deployment may have been
 // created for the Foo before.
@@ -60,6 +62,11 @@ func (in *Input) observed() int64 {
 		return -1
 	}
 	return in.Foo.Status.ObservedGeneration
+}
+
+// deploymentOp is an operation on the Deployment of this name.
+func (in *Input) deploymentOp(verb reconcile.Verb, name string) reconcile.Op {
+	return reconcile.Op{Verb: verb, Kind: DeploymentKind.Kind, Namespace: in.Foo.Namespace, Name: name}
 }
 
 // describe returns the Input and the status in one line each.

@@ -17,7 +17,7 @@ func (r *reporter) overridden() *reconcile.Problem {
 	if dep == nil || !Owns(r.Foo, dep) || dep.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.Undone(reconcile.Op{Verb: reconcile.Patch, Kind: deploymentKind, Name: dep.Name})
+	return r.Undone(r.deploymentOp(reconcile.Patch, dep.Name))
 }
 
 // keepsBeingDeleted returns what the status reports while another client keeps deleting the Deployment, or nil.
@@ -25,7 +25,7 @@ func (r *reporter) keepsBeingDeleted() *reconcile.Problem {
 	if dep := r.Deployment; dep != nil && (!Owns(r.Foo, dep) || dep.Status.ObservedGeneration != 0) {
 		return nil // The Deployment controller has reported on the last one: it was not deleted at once.
 	}
-	return r.Undone(reconcile.Op{Verb: reconcile.Create, Kind: deploymentKind, Name: r.Foo.Spec.DeploymentName})
+	return r.Undone(r.deploymentOp(reconcile.Create, r.Foo.Spec.DeploymentName))
 }
 
 // changedByAdmission returns what the status reports after a write if the stored Deployment has other values than were

@@ -143,20 +143,16 @@ func (r *reporter) describeOther(dep, serving *Observed, replaced bool, reason s
 // reason as the condition of another request would have.
 func (r *reporter) failedDeletion() string {
 	for _, dep := range r.previous() {
-		if problem := r.Problem(deletionOf(dep)); problem != nil {
+		if problem := r.Problem(r.deploymentOp(reconcile.Delete, dep.Name)); problem != nil {
 			return problem.Reason
 		}
 	}
 	return ""
 }
 
-func deletionOf(dep *Observed) reconcile.Op {
-	return reconcile.Op{Verb: reconcile.Delete, Kind: deploymentKind, Name: dep.Name}
-}
-
 // describeRefusedDeletion returns "" for a previous Deployment that is about to be deleted.
 func (r *reporter) describeRefusedDeletion(dep *Observed) string {
-	refused := r.Problem(deletionOf(dep))
+	refused := r.Problem(r.deploymentOp(reconcile.Delete, dep.Name))
 	if refused == nil {
 		return ""
 	}

@@ -182,7 +182,7 @@ func TestAFreeNameGoesToTheFirstCreate(t *testing.T) {
 // Group, kind, uid and the flag decide who owns a Deployment; everything else may be equal.
 func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 	foo := newFoo()
-	ours := *metav1.NewControllerRef(foo, plan.FooKind)
+	ours := *metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)
 	ref := func(change func(*metav1.OwnerReference)) metav1.OwnerReference {
 		changed := *ours.DeepCopy()
 		change(&changed)

@@ -31,7 +31,7 @@ func (in *Input) invalid() reconcile.Answer {
 func (in *Input) create() reconcile.Answer {
 	switch name := in.Foo.Spec.DeploymentName; {
 	case in.Deployment == nil:
-		step := reconcile.CreateStep(deploymentKind, &in.Deployment, in.desired())
+		step := reconcile.CreateStep(DeploymentKind, &in.Deployment, in.desired())
 		step.Fields = createdFields(step.Body.(*appsv1.Deployment))
 		step.Differs = func() *reconcile.Problem { return in.changedByAdmission() }
 		step.Undone = func() *reconcile.Problem { return recreatedReport(name) }
@@ -65,7 +65,7 @@ func (in *Input) patchDrift() reconcile.Answer {
 	if patch == nil {
 		return reconcile.Answer{Why: "all fields that the Foo sets have its values"}
 	}
-	step := reconcile.PatchStep(deploymentKind, &in.Deployment, patch.Body, patch.Fields)
+	step := reconcile.PatchStep(DeploymentKind, &in.Deployment, patch.Body, patch.Fields)
 	if step.Spec = in.isUpdate(); !step.Spec {
 		step.Event = in.corrected(patch)
 	}
@@ -73,7 +73,7 @@ func (in *Input) patchDrift() reconcile.Answer {
 		// If the Deployment was written for a newer spec than the cached one, a patch would undo that. If the live Foo has no
 		// newer spec, the label with the generation is wrong, and is patched. A correction undoes what somebody has done by
 		// hand, perhaps after he has paused or changed the Foo, whose event may be late.
-		step.Confirm = []reconcile.Ref{reconcile.Live(fooKind, &in.Foo)}
+		step.Confirm = []reconcile.Ref{reconcile.RefTo(FooKind, &in.Foo)}
 	}
 	step.Differs = func() *reconcile.Problem { return in.changedByAdmission() }
 	step.Undone = func() *reconcile.Problem { return in.changedByOthers(patch.Fields) }
@@ -95,10 +95,10 @@ func (in *Input) deleteReplaced() (a reconcile.Answer) {
 			in.Deployment.Name, len(previous))
 	}
 	for _, dep := range in.previous() {
-		step := reconcile.DeleteStep(deploymentKind, &in.Previous[slices.Index(in.Previous, dep)])
+		step := reconcile.DeleteStep(DeploymentKind, &in.Previous[slices.Index(in.Previous, dep)])
 		step.Event = in.moved(dep)
 		// The new Deployment may have lost replicas since it was cached.
-		step.Confirm = []reconcile.Ref{reconcile.Live(fooKind, &in.Foo), reconcile.Live(deploymentKind, &in.Deployment)}
+		step.Confirm = []reconcile.Ref{reconcile.RefTo(FooKind, &in.Foo), reconcile.RefTo(DeploymentKind, &in.Deployment)}
 		a.Steps = append(a.Steps, step)
 	}
 	return a

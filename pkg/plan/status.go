@@ -21,7 +21,7 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 	}
 	foo := in.Foo.DeepCopy()
 	foo.Status, foo.Unread = want, slices.DeleteFunc(foo.Unread, isStatus)
-	step := reconcile.StatusStep(fooKind, &in.Foo, foo, in.Foo.Status.Conditions, want.Conditions)
+	step := reconcile.StatusStep(FooKind, &in.Foo, foo, in.Foo.Status.Conditions, want.Conditions)
 	step.Event = eventOf(&in.Foo.Status, &want)
 	if step.Event != nil && step.Event.Reason == v1alpha1.EventSynced {
 		if failed, found := statusEvents[r.failedDeletion()]; found {

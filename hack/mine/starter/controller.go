@@ -67,10 +67,10 @@ func New(ctx context.Context, clients clients, caches caches, recorder events.Ev
 		configMapsResource:  caches.configMapCache.Informer().GetStore(),
 		deploymentsResource: caches.deploymentCache.Informer().GetStore(),
 	})
-	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Kinds: map[string]kit.Kind{
-		"Widget":     kit.KindOf(widgetsResource, clients.widgets.AcmeV1alpha1().Widgets, plan.Trim),
-		"ConfigMap":  kit.KindOf(configMapsResource, clients.kube.CoreV1().ConfigMaps, plan.Trim),
-		"Deployment": kit.KindOf(deploymentsResource, clients.kube.AppsV1().Deployments, plan.Trim),
+	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Kinds: []kit.Kind{
+		kit.KindOf(plan.WidgetKind, widgetsResource, clients.widgets.AcmeV1alpha1().Widgets, plan.Trim),
+		kit.KindOf(plan.ConfigMapKind, configMapsResource, clients.kube.CoreV1().ConfigMaps, plan.Trim),
+		kit.KindOf(plan.DeploymentKind, deploymentsResource, clients.kube.AppsV1().Deployments, plan.Trim),
 	}}
 	return c
 }

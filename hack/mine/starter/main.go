@@ -162,7 +162,8 @@ func newRecorder(ctx context.Context, clients clients) (*recorder.Recorder, erro
 func needs(namespace string) kit.Needs {
 	return kit.Needs{
 		Served: []kit.Served{{
-			Kind: plan.WidgetKind, Resource: widgetsResource, StatusFields: []string{"conditions", "observedGeneration"},
+			Kind: plan.WidgetKind.GroupVersionKind, Resource: widgetsResource,
+			StatusFields: []string{"conditions", "observedGeneration"},
 		}},
 		Permissions: slices.Concat(
 			kit.Allow(namespace, v1alpha1.GroupName, "widgets", "get", "list", "watch"),

@@ -16,9 +16,11 @@ type input struct {
 	ConfigMap *corev1.ConfigMap
 }
 
-var plan = &reconcile.Plan[input]{
-	Kind:     "Namespace",
-	Object:   func(in *input) reconcile.Slot { return reconcile.ObjectAt(&in.Namespace) },
+// noStatus: a controller of Namespaces must not write their status.
+func noStatus(*input, *reconcile.Sync) *reconcile.Step { return nil }
+
+var plan = reconcile.New(reconcile.Plan[input]{
+	Object:   func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
 	Observed: func(in *input) int64 { return 0 },
 	Rules: []reconcile.Rule[input]{
 		{Name: "being deleted", Ask: func(in *input) reconcile.Answer {
@@ -27,16 +29,17 @@ var plan = &reconcile.Plan[input]{
 			}
 		}},
 		{Name: "keep ConfigMap", Ask: func(in *input) reconcile.Answer {
-			return reconcile.Keep("ConfigMap", &in.ConfigMap, &corev1.ConfigMap{
+			return reconcile.Keep(configMapKind, &in.ConfigMap, &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:            "welcome",
-					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Namespace, corev1.SchemeGroupVersion.WithKind("Namespace"))},
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Namespace, namespaceKind.GroupVersionKind)},
 				},
 				Data: map[string]string{"text": "Hello"},
 			})
 		}},
 	},
-}
+	Status: noStatus,
+})
 
 // A sync is a conversation: Next returns a request, and Record takes its answer. Here somebody has edited a ConfigMap.
 func Example() {

@@ -56,14 +56,14 @@ func (s *Sync) inWords(rule string, a Answer, request *Step, problems []found, e
 	case request != nil && ended:
 		return "not sent in this sync: " + a.Why
 	case request != nil && request.IsRead():
-		return fmt.Sprintf("sends %s first, and then %s: %s", request.Op, request.For, a.Why)
+		return fmt.Sprintf("sends %s first, and then %s: %s", s.text(request.Op), s.text(request.For), a.Why)
 	case request != nil:
-		return fmt.Sprintf("sends %s: %s", request.Op, a.Why)
+		return fmt.Sprintf("sends %s: %s", s.text(request.Op), a.Why)
 	case slices.ContainsFunc(s.failures, func(f failure) bool { return f.rule == rule }):
 		return "failed in this sync: " + a.Why
 	case blocked >= 0:
 		p := problems[blocked]
-		return fmt.Sprintf("%s backs off for %v: %s", p.op, s.left(p.until).Round(time.Millisecond), a.Why)
+		return fmt.Sprintf("%s backs off for %v: %s", s.text(p.op), s.left(p.until).Round(time.Millisecond), a.Why)
 	case a.Final, a.Problem != nil:
 		return "applies: " + a.Why
 	}

@@ -24,9 +24,9 @@ const (
 //
 // The patch is an update while the status of the object is not about its spec yet. Otherwise it corrects what somebody
 // has changed, perhaps after a change of the object whose event is late: so the object is read live before.
-func Keep[T Object](kind string, field *T, want T) Answer {
+func Keep[T Object](kind Kind[T], field *T, want T) Answer {
 	var none T
-	name := kind + ` "` + want.GetName() + `"`
+	name := kind.Kind + ` "` + want.GetName() + `"`
 	if *field == none {
 		step := CreateStep(kind, field, want)
 		step.Differs = func() *Problem { return overridden(name, *field, want) }
@@ -51,7 +51,7 @@ func Keep[T Object](kind string, field *T, want T) Answer {
 	step := PatchStep(kind, field, patch.Body, fieldsOf(patch))
 	step.keeps = true
 	step.Event = &Event{
-		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: "Correct " + kind,
+		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: "Correct " + kind.Kind,
 		Note: Clip("Corrected "+name+": "+fields, NoteLimit),
 	}
 	step.Differs = func() *Problem { return overridden(name, *field, want) }

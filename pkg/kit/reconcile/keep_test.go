@@ -11,25 +11,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// A pair is a Namespace, for which two ConfigMaps are kept. Observed is the generation that its status is about.
+// A pair is a Namespace, which has no namespace, and for which two ConfigMaps of one name are kept in others. Observed is
+// the generation that its status is about.
 type pair struct {
 	Namespace *corev1.Namespace
 	Observed  int64
 	A, B      *corev1.ConfigMap
 }
 
-var pairs = &reconcile.Plan[pair]{
-	Kind:     "Namespace",
-	Object:   func(in *pair) reconcile.Slot { return reconcile.ObjectAt(&in.Namespace) },
+var (
+	namespaceKind = reconcile.KindOf[*corev1.Namespace](corev1.SchemeGroupVersion.WithKind("Namespace"))
+	configMapKind = reconcile.KindOf[*corev1.ConfigMap](corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+)
+
+var pairs = reconcile.New(reconcile.Plan[pair]{
+	Object:   func(in *pair) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
 	Observed: func(in *pair) int64 { return in.Observed },
 	Rules: []reconcile.Rule[pair]{
-		{Name: "keep A", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep("ConfigMap", &in.A, in.want("a")) }},
-		{Name: "keep B", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep("ConfigMap", &in.B, in.want("b")) }},
+		{Name: "keep A", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep(configMapKind, &in.A, in.want("a")) }},
+		{Name: "keep B", Ask: func(in *pair) reconcile.Answer { return reconcile.Keep(configMapKind, &in.B, in.want("b")) }},
 	},
 	Status: func(in *pair, s *reconcile.Sync) *reconcile.Step {
 		problem := s.First()
@@ -37,15 +43,17 @@ var pairs = &reconcile.Plan[pair]{
 			return nil
 		}
 		is := conditions.Set(nil, problem.Report(), 1, s.Now())
-		return reconcile.StatusStep("Namespace", &in.Namespace, in.Namespace, nil, is)
+		return reconcile.StatusStep(namespaceKind, &in.Namespace, in.Namespace, nil, is)
 	},
-}
+})
 
-func (in *pair) want(name string) *corev1.ConfigMap {
-	owner := *metav1.NewControllerRef(in.Namespace, corev1.SchemeGroupVersion.WithKind("Namespace"))
+func (in *pair) want(namespace string) *corev1.ConfigMap {
+	owner := *metav1.NewControllerRef(in.Namespace, namespaceKind.GroupVersionKind)
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
-		Data:       map[string]string{"text": "Hello"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "hello", OwnerReferences: []metav1.OwnerReference{owner},
+		},
+		Data: map[string]string{"text": "Hello"},
 	}
 }
 
@@ -54,7 +62,7 @@ func newPair() *pair {
 	in := &pair{Observed: 1, Namespace: &corev1.Namespace{ObjectMeta: stored("team")}}
 	in.A, in.B = in.want("a"), in.want("b")
 	for _, c := range []*corev1.ConfigMap{in.A, in.B} {
-		c.UID, c.ResourceVersion = types.UID(c.Name), "7"
+		c.UID, c.ResourceVersion = types.UID(c.Namespace), "7"
 	}
 	return in
 }
@@ -83,7 +91,7 @@ func (s *server) sync() reconcile.Outcome {
 	sync := pairs.Sync(s.in)
 	sync.Begin(s.memory, s.now, 0)
 	for step := sync.Next(); step != nil; step = sync.Next() {
-		s.requests = append(s.requests, step.Op.String())
+		s.requests = append(s.requests, step.Request()+" "+sync.NameOf(step.Op))
 		if step.Verb == reconcile.Update {
 			s.status = step.Fields[0].Want
 		}
@@ -97,7 +105,7 @@ func (s *server) sync() reconcile.Outcome {
 }
 
 func (s *server) answer(step *reconcile.Step) (metav1.Object, error) {
-	if err := s.fails[step.Op.String()]; err != nil {
+	if err := s.fails[step.Request()+" "+cache.NewObjectName(step.Namespace, step.Name).String()]; err != nil {
 		return nil, err
 	}
 	if step.Kind == "Namespace" {
@@ -110,8 +118,8 @@ func (s *server) answer(step *reconcile.Step) (metav1.Object, error) {
 	if step.IsRead() {
 		return step.Have(), nil
 	}
-	want := s.in.want(step.Name)
-	want.UID, want.ResourceVersion = types.UID(step.Name), "8"
+	want := s.in.want(step.Namespace)
+	want.UID, want.ResourceVersion = types.UID(step.Namespace), "8"
 	if s.admit != nil {
 		s.admit(want)
 	}
@@ -123,7 +131,7 @@ var refused = apierrors.NewForbidden(corev1.Resource("configmaps"), "a", errors.
 // An update follows the spec, which the Sync has seen. A correction undoes what somebody has done, perhaps after a
 // change of the object that no cache has yet.
 func TestKeepReadsTheObjectBeforeACorrection(t *testing.T) {
-	const read, patch = "get Namespace team", "patch ConfigMap a"
+	const read, patch = "get Namespace team", "patch ConfigMap a/hello"
 	for _, test := range []struct {
 		name     string
 		observed int64
@@ -163,12 +171,12 @@ func TestAFailedPatchStaysWhatItWas(t *testing.T) {
 		{name: "a correction", observed: 1, events: []string{"Normal Corrected"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a": refused}}
+			s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a/hello": refused}}
 			s.in.Observed, s.in.A.Data = test.observed, nil
 			s.now = s.now.Add(s.sync().After)
 			s.in.Observed, s.fails = 1, nil
 			s.sync()
-			if diff := cmp.Diff(test.events, s.events); diff != "" || !slices.Contains(s.requests, "patch ConfigMap a") {
+			if diff := cmp.Diff(test.events, s.events); diff != "" || !slices.Contains(s.requests, "patch ConfigMap a/hello") {
 				t.Errorf("requests %q, events (-want +got):\n%s", s.requests, diff)
 			}
 		})
@@ -177,10 +185,10 @@ func TestAFailedPatchStaysWhatItWas(t *testing.T) {
 
 // What a person must end comes before what may pass.
 func TestAProblemThatNoRetryEndsComesFirst(t *testing.T) {
-	s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a": refused}}
+	s := &server{in: newPair(), fails: map[string]error{"patch ConfigMap a/hello": refused}}
 	s.in.A.Data, s.in.B.OwnerReferences = nil, nil
 	s.sync()
-	const want = `Stalled, Ready=False NotOwned: ConfigMap "b" exists and is controlled by nobody. ` +
+	const want = `Stalled, Ready=False NotOwned: ConfigMap "hello" exists and is controlled by nobody. ` +
 		"Delete it, or give the Namespace another name"
 	if s.status != want {
 		t.Errorf("the status is %q, want %q", s.status, want)
@@ -192,13 +200,13 @@ func TestAProblemThatNoRetryEndsComesFirst(t *testing.T) {
 func TestAFightIsReportedAndSlow(t *testing.T) {
 	for _, test := range []struct{ name, write, status string }{
 		{
-			name: "edited", write: "patch ConfigMap a",
-			status: `Reconciling, Ready=False Overridden: Another client keeps changing ConfigMap "a": data.text. ` +
+			name: "edited", write: "patch ConfigMap a/hello",
+			status: `Reconciling, Ready=False Overridden: Another client keeps changing ConfigMap "hello": data.text. ` +
 				"The controller corrects it at least once a minute. Stop that client, for example an autoscaler or a GitOps tool",
 		},
 		{
-			name: "deleted", write: "create ConfigMap a",
-			status: `Reconciling, Ready=False Overridden: Another client keeps deleting ConfigMap "a". ` +
+			name: "deleted", write: "create ConfigMap a/hello",
+			status: `Reconciling, Ready=False Overridden: Another client keeps deleting ConfigMap "hello". ` +
 				"The controller creates it again at least once a minute. Stop that client",
 		},
 	} {
@@ -227,7 +235,7 @@ func TestWhatAdmissionChangesIsReported(t *testing.T) {
 			s := &server{in: newPair(), admit: func(c *corev1.ConfigMap) { c.Data["text"] = "No" }}
 			edit(s.in)
 			outcome := s.sync()
-			const want = `Reconciling, Ready=False Overridden: ConfigMap "a": a webhook or a policy of this cluster changes ` +
+			const want = `Reconciling, Ready=False Overridden: ConfigMap "hello": a webhook or a policy of this cluster changes ` +
 				"data.text. Set what it accepts"
 			if s.status != want || outcome.After < time.Second {
 				t.Errorf("the status is %q, and the key comes back after %v", s.status, outcome.After)

@@ -125,7 +125,7 @@ func (s *Sync) fail(op Op, rule string, err error, expected bool) Attempt {
 		attempts = max(attempts-freeConflicts, 1)
 	}
 	e.Failed.Until = s.Now().Add(delayAfter(firstDelayOf(err, expected), attempts, s.jitter))
-	e.Failed.Expected, e.Failed.Report = expected, problemOf(err, s.plan.kind())
+	e.Failed.Expected, e.Failed.Report = expected, problemOf(err, s.kind())
 	s.memory.Ledger = enter(s.memory.Ledger, op, e)
 	return e.Failed
 }
@@ -218,7 +218,7 @@ func (s *Sync) First() *Problem {
 		}
 		if first = problem; problem.Failed {
 			first = new(*problem)
-			first.Message = "Cannot " + p.op.String() + ": " + problem.Message
+			first.Message = "Cannot " + s.text(p.op) + ": " + problem.Message
 		}
 	}
 	if first != nil {

@@ -167,7 +167,7 @@ func TestCauseOf(t *testing.T) {
 		want string
 	}{
 		{name: "the server's own message", err: forbidden, want: quota},
-		{name: "the server's own message when wrapped", err: withContext(Op{Verb: Get}, forbidden), want: quota},
+		{name: "the server's own message when wrapped", err: fmt.Errorf("get Deployment web: %w", forbidden), want: quota},
 		{name: "no connection", err: dial, want: "no answer from the API server"},
 		{name: "time is up", err: context.DeadlineExceeded, want: "no answer from the API server"},
 		{

@@ -18,7 +18,7 @@ func (s *Sync) Record(step *Step, reply Reply, now time.Time) *Event {
 	s.requests++
 	switch {
 	case step.IsRead() && reply.Err != nil: // The write that it was for cannot be sent.
-		s.readErr = withContext(step.Op, reply.Err)
+		s.readErr = s.withContext(step.Op, reply.Err)
 		s.fail(step.For, step.Rule, s.readErr, false)
 	case step.IsRead() && s.isAboutObject(step):
 		s.recordObject(step, reply.Object)
@@ -82,7 +82,9 @@ func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 			s.repeat(step.Op, repeats >= freeRepeats, undone(step, repeats))
 		}
 		if problem := differs(step); problem != nil {
-			s.repeat(Op{Verb: Patch, Kind: step.Kind, Name: step.Name}, true, problem)
+			patch := step.Op
+			patch.Verb = Patch
+			s.repeat(patch, true, problem)
 		}
 	case Patch:
 		step.slot.set(obj)
@@ -127,7 +129,7 @@ func undone(step *Step, repeats int) *Problem {
 // outcome of a write to another object is unknown, the sync ends too, and the key comes back at once, however long the
 // write backs off: the next sync reports what the caches then have.
 func (s *Sync) recordFailedWrite(step *Step, err error) {
-	err = withContext(step.Op, err)
+	err = s.withContext(step.Op, err)
 	unknown := outcomeUnknown(err)
 	attempt := s.fail(step.Op, step.Rule, err, IsConflict(err) && s.memory.Ledger[step.Op].Failed.Count < freeConflicts)
 	s.memory.Wrote = s.memory.Wrote || unknown
@@ -155,7 +157,7 @@ func (s *Sync) endEarly(reason string, after time.Duration) {
 }
 
 // withContext adds to err which operation failed.
-func withContext(op Op, err error) error { return fmt.Errorf("%s: %w", op, err) }
+func (s *Sync) withContext(op Op, err error) error { return fmt.Errorf("%s: %w", s.text(op), err) }
 
 // failure returns the errors of this sync as one.
 func (s *Sync) failure() error {

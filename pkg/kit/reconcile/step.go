@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A Verb is a kind of request. Logs and error messages use the same words.
@@ -20,16 +21,33 @@ const (
 	Update Verb = "update status of"
 )
 
-// An Op is an operation on one object in the namespace of the sync: what backs off after a failure.
+// A Kind is a kind of objects, whose type is T. A plan has one variable for each of its kinds: its rules make their
+// steps with it, and kit.KindOf their requests.
+type Kind[T Object] struct{ schema.GroupVersionKind }
+
+// KindOf is the Kind of objects of type T.
+func KindOf[T Object](kind schema.GroupVersionKind) Kind[T] { return Kind[T]{kind} }
+
+// An Op is an operation on one object: what backs off after a failure.
 type Op struct {
-	Verb       Verb
-	Kind, Name string
+	Verb Verb
+	Kind string
+	// Namespace is that of the object, "" for an object without one.
+	Namespace, Name string
 }
 
 // Request is the operation without the name, such as "create Deployment".
 func (op Op) Request() string { return string(op.Verb) + " " + op.Kind }
 
-func (op Op) String() string { return op.Request() + " " + op.Name }
+func (op Op) String() string { return op.Request() + " " + op.nameFrom("") }
+
+// nameFrom is the name of the object for people who know the namespace that they are in.
+func (op Op) nameFrom(namespace string) string {
+	if op.Namespace == namespace {
+		return op.Name
+	}
+	return op.Namespace + "/" + op.Name
+}
 
 // An Object is a pointer to an object of the API, or to what is kept of one.
 type Object interface {
@@ -37,16 +55,16 @@ type Object interface {
 	metav1.Object
 }
 
-// A Slot is a field of an Input that has an object as a cache, or as the last answer, has it. It is nil if there is
+// A slot is a field of an Input that has an object as a cache, or as the last answer, has it. It is nil if there is
 // none. Its steps take from it the version that they are about, and put their answers into it.
-type Slot interface {
+type slot interface {
 	get() metav1.Object
 	set(obj metav1.Object)
 }
 
-type slot[T Object] struct{ field *T }
+type fieldOf[T Object] struct{ field *T }
 
-func (s slot[T]) get() metav1.Object {
+func (s fieldOf[T]) get() metav1.Object {
 	var none T
 	if *s.field == none {
 		return nil
@@ -54,20 +72,22 @@ func (s slot[T]) get() metav1.Object {
 	return *s.field
 }
 
-func (s slot[T]) set(obj metav1.Object) { *s.field, _ = obj.(T) }
+func (s fieldOf[T]) set(obj metav1.Object) { *s.field, _ = obj.(T) }
 
-// A Ref is an object that a step reads live before it is sent.
+// A Ref refers to an object in a field of an Input, which a live read replaces.
 type Ref struct {
-	Kind, Name string
-	slot       Slot
+	read Op
+	slot slot
 }
 
-// Live is a Ref to the object in a field of an Input, which is not nil.
-func Live[T Object](kind string, field *T) Ref {
-	return Ref{Kind: kind, Name: (*field).GetName(), slot: slot[T]{field}}
+// RefTo is a Ref to the object in a field of an Input, which is not nil.
+func RefTo[T Object](kind Kind[T], field *T) Ref {
+	return Ref{opOn(Get, kind, *field), fieldOf[T]{field}}
 }
 
-func (r Ref) get() Op { return Op{Verb: Get, Kind: r.Kind, Name: r.Name} }
+func opOn[T Object](verb Verb, kind Kind[T], obj metav1.Object) Op {
+	return Op{Verb: verb, Kind: kind.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
 
 // A Field of an object is what a step changes, for people. Have and Want may be "".
 type Field struct {
@@ -79,8 +99,8 @@ type Field struct {
 // A Step is one request to the API server. CreateStep, PatchStep, DeleteStep and StatusStep make one. What follows Body
 // is optional, and may be set by the rule that returns it.
 type Step struct {
+	// Op has the namespace of the object of the sync, if the body of a create has none.
 	Op
-	Namespace string
 	// Rule is the name of the rule that asked for the request, and Why the facts for which it did.
 	Rule, Why string
 	// For is the write that a live read comes before. When the read fails, that write has failed.
@@ -114,27 +134,27 @@ type Step struct {
 	// Log has keys and values for the line of the log.
 	Log []any
 
-	slot Slot
+	slot slot
 }
 
 // IsRead reports whether the step is a live read.
 func (step *Step) IsRead() bool { return step.Verb == Get }
 
 // CreateStep creates an object, and puts it into a field of the Input, which is nil.
-func CreateStep[T Object](kind string, field *T, body metav1.Object) *Step {
-	return &Step{Op: Op{Verb: Create, Kind: kind, Name: body.GetName()}, Body: body, slot: slot[T]{field}}
+func CreateStep[T Object](kind Kind[T], field *T, body metav1.Object) *Step {
+	return &Step{Op: opOn(Create, kind, body), Body: body, slot: fieldOf[T]{field}}
 }
 
 // PatchStep patches the object in a field of the Input. Body is a strategic merge patch that has the uid and the
 // resourceVersion of the object, so that it cannot hit another version.
-func PatchStep[T Object](kind string, field *T, body []byte, fields []Field) *Step {
+func PatchStep[T Object](kind Kind[T], field *T, body []byte, fields []Field) *Step {
 	step := about(Patch, kind, field)
 	step.Patch, step.Fields = body, fields
 	return step
 }
 
 // FinalizersStep sets the finalizers of the object in a field of the Input.
-func FinalizersStep[T Object](kind string, field *T, finalizers []string) *Step {
+func FinalizersStep[T Object](kind Kind[T], field *T, finalizers []string) *Step {
 	step := about(Patch, kind, field)
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": step.UID, "resourceVersion": step.ResourceVersion, "finalizers": finalizers,
@@ -148,11 +168,11 @@ func FinalizersStep[T Object](kind string, field *T, finalizers []string) *Step 
 }
 
 // DeleteStep deletes the object in a field of the Input, in this version.
-func DeleteStep[T Object](kind string, field *T) *Step { return about(Delete, kind, field) }
+func DeleteStep[T Object](kind Kind[T], field *T) *Step { return about(Delete, kind, field) }
 
 // StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. Its event is
 // ReadyEvent(was, is).
-func StatusStep[T Object](kind string, field *T, body T, was, is []metav1.Condition) *Step {
+func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
 	step := about(Update, kind, field)
 	step.Body = body
 	step.Fields = []Field{{Path: "status", Have: Summary(was), Want: Summary(is)}}
@@ -160,11 +180,11 @@ func StatusStep[T Object](kind string, field *T, body T, was, is []metav1.Condit
 	return step
 }
 
-func about[T Object](verb Verb, kind string, field *T) *Step {
+func about[T Object](verb Verb, kind Kind[T], field *T) *Step {
 	have := *field
 	return &Step{
-		Op:  Op{Verb: verb, Kind: kind, Name: have.GetName()},
-		UID: string(have.GetUID()), ResourceVersion: have.GetResourceVersion(), slot: slot[T]{field},
+		Op: opOn(verb, kind, have), UID: string(have.GetUID()), ResourceVersion: have.GetResourceVersion(),
+		slot: fieldOf[T]{field},
 	}
 }
 

@@ -14,10 +14,8 @@ import (
 // the object, its children, and what else its rules read. The objects in it are shared with caches and never changed;
 // its fields are replaced by answers.
 type Plan[In any] struct {
-	// Kind is that of the object, such as "Foo".
-	Kind string
-	// Object returns the field of the object, which is not nil.
-	Object func(*In) Slot
+	// Object refers to the field of the object, which is not nil.
+	Object func(*In) Ref
 	// Observed returns the observedGeneration in the status of the object: 0 means that nothing was written for it yet.
 	Observed func(*In) int64
 	// Clone, unless nil, copies the slices and maps of an Input, for those that play what may follow.
@@ -27,12 +25,29 @@ type Plan[In any] struct {
 	// Rules are read from top to bottom, up to the first final answer. A step that backs off is skipped.
 	Rules []Rule[In]
 	// Status comes last, also after a final answer, unless the sync ends early. It returns nil if the status is as it must
-	// be. It may be nil, such as in a plan for an object that is being deleted.
+	// be.
 	Status func(*In, *Sync) *Step
+
+	// checked means that New has returned the plan.
+	checked bool
 }
 
-// ObjectAt is the Slot of a field.
-func ObjectAt[T Object](field *T) Slot { return slot[T]{field} }
+// New returns a plan that syncs can follow. Like regexp.MustCompile, it is for variables of a package: it panics when p
+// lacks a function, or when a rule has no name of its own.
+func New[In any](p Plan[In]) *Plan[In] {
+	if p.Object == nil || p.Observed == nil || p.Status == nil {
+		panic("a plan needs Object, Observed and Status")
+	}
+	names := map[string]bool{"": true, statusRule: true}
+	for _, rule := range p.Rules {
+		if names[rule.Name] || rule.Ask == nil {
+			panic(fmt.Sprintf("the rule %q of a plan needs a name of its own, and Ask", rule.Name))
+		}
+		names[rule.Name] = true
+	}
+	p.checked = true
+	return &p
+}
 
 // A Rule is a decision, named after what it does or, when it sends nothing, after the situation. It reads the Input and
 // nothing else, and changes nothing.
@@ -64,9 +79,11 @@ const statusRule = "update status"
 
 // Sync returns a sync, which Begin begins.
 func (p *Plan[In]) Sync(in *In) *Sync {
+	if !p.checked {
+		panic("make the plan with New")
+	}
 	bound := &planned[In]{Plan: p, in: in}
-	object := p.Object(in).get()
-	return &Sync{plan: bound, object: object, had: p.Observed(in) != 0}
+	return &Sync{plan: bound, object: p.Object(in).slot.get(), had: p.Observed(in) != 0}
 }
 
 // A Sync is a conversation about one object: Next returns the next request, and Record takes its answer, until Next
@@ -104,9 +121,8 @@ type Sync struct {
 
 // A planner is a Plan with an Input.
 type planner interface {
-	kind() string
 	describe() (observed, status string)
-	slot() Slot
+	object() Ref
 	observed() int64
 	rules() int
 	name(rule int) (name string, terminal bool)
@@ -120,8 +136,7 @@ type planned[In any] struct {
 	in *In
 }
 
-func (p *planned[In]) kind() string    { return p.Kind }
-func (p *planned[In]) slot() Slot      { return p.Object(p.in) }
+func (p *planned[In]) object() Ref     { return p.Object(p.in) }
 func (p *planned[In]) observed() int64 { return p.Observed(p.in) }
 func (p *planned[In]) rules() int      { return len(p.Rules) }
 func (p *planned[In]) name(rule int) (string, bool) {
@@ -184,7 +199,7 @@ func (s *Sync) Next() *Step {
 	step := s.decide(nil)
 	if step != nil && s.requests == maxRequests {
 		err := fmt.Errorf("rule %q wants %s after %d requests in one sync: it is never content with the answers",
-			step.Rule, step.Op, s.requests)
+			step.Rule, s.text(step.Op), s.requests)
 		s.end = &Outcome{Kind: retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
 		return nil
 	}
@@ -237,7 +252,7 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 		return nil
 	}
 	for _, step := range steps {
-		step.Rule, step.Why, step.Namespace = rule, a.Why, s.object.GetNamespace()
+		step.Rule, step.Why, step.Namespace = rule, a.Why, cmp.Or(step.Namespace, s.object.GetNamespace())
 		if request := s.requestFor(step); request != nil || s.end != nil {
 			return request
 		}
@@ -262,7 +277,7 @@ func (s *Sync) requestFor(step *Step) *Step {
 	case s.plan.observed() != s.object.GetGeneration(), s.memory.Ledger[step.Op].Failed.Late:
 		step.Spec, step.Event = true, nil
 	default:
-		step.Confirm = append(step.Confirm, s.objectRef())
+		step.Confirm = append(step.Confirm, s.plan.object())
 	}
 	read := s.nextLiveRead(step)
 	if attempt, backsOff := s.obstacle(step, read); backsOff {
@@ -309,7 +324,7 @@ func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
 func (s *Sync) nextLiveRead(step *Step) *Step {
 	if step.Verb == Create && s.had && metav1.GetControllerOfNoCopy(step.Body) != nil {
 		// If the object is gone, the garbage collector would delete what we create, and we would create it again, in a loop.
-		if read := s.readUnlessFresh(step, s.objectRef()); read != nil {
+		if read := s.readUnlessFresh(step, s.plan.object()); read != nil {
 			return read
 		}
 	}
@@ -320,26 +335,33 @@ func (s *Sync) nextLiveRead(step *Step) *Step {
 	}
 	failed := s.memory.Ledger[step.Op].Failed.Count > 0
 	if failed && step.Verb != Delete && !step.Idempotent { // What is gone counts as deleted.
-		return s.readUnlessFresh(step, Ref{step.Kind, step.Name, step.slot})
+		read := step.Op
+		read.Verb = Get
+		return s.readUnlessFresh(step, Ref{read, step.slot})
 	}
 	return nil
 }
 
-// objectRef is a Ref to the object of the sync.
-func (s *Sync) objectRef() Ref { return Ref{s.plan.kind(), s.object.GetName(), s.plan.slot()} }
+// kind is that of the object.
+func (s *Sync) kind() string { return s.plan.object().read.Kind }
+
+// NameOf is the name of the object of op, with its namespace unless that is the one of the sync's own object.
+func (s *Sync) NameOf(op Op) string { return op.nameFrom(s.object.GetNamespace()) }
+
+// text is op for people.
+func (s *Sync) text(op Op) string { return op.Request() + " " + s.NameOf(op) }
 
 // isAboutObject reports whether the step reads or writes the object of the sync itself, and not a child.
 func (s *Sync) isAboutObject(step *Step) bool {
-	return step.Kind == s.plan.kind() && step.Name == s.object.GetName()
+	object := s.plan.object().read
+	return step.Kind == object.Kind && step.Namespace == object.Namespace && step.Name == object.Name
 }
 
 func (s *Sync) readUnlessFresh(step *Step, ref Ref) *Step {
-	if slices.Contains(s.fresh, ref.get()) {
+	if slices.Contains(s.fresh, ref.read) {
 		return nil
 	}
-	return &Step{
-		Op: ref.get(), Namespace: step.Namespace, Rule: step.Rule, Why: step.Why, For: step.Op, slot: ref.slot,
-	}
+	return &Step{Op: ref.read, Rule: step.Rule, Why: step.Why, For: step.Op, slot: ref.slot}
 }
 
 // missingPrecondition returns an error unless the object that step writes to has the uid and resourceVersion that the

@@ -14,9 +14,8 @@ import (
 
 // A rule that wants one more object after each answer must not send for ever.
 func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
-	greedy := &reconcile.Plan[input]{
-		Kind:     "Namespace",
-		Object:   func(in *input) reconcile.Slot { return reconcile.ObjectAt(&in.Namespace) },
+	greedy := reconcile.New(reconcile.Plan[input]{
+		Object:   func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
 		Observed: func(*input) int64 { return 0 },
 		Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) reconcile.Answer {
 			name := "first"
@@ -24,9 +23,10 @@ func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
 				name = "after-" + in.ConfigMap.ResourceVersion
 			}
 			body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			return reconcile.Answer{Steps: []*reconcile.Step{reconcile.CreateStep("ConfigMap", &in.ConfigMap, body)}}
+			return reconcile.Answer{Steps: []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}}
 		}}},
-	}
+		Status: noStatus,
+	})
 	sync := greedy.Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
 	sync.Begin(reconcile.Memory{}, time.Time{}, 0)
 	requests := 0
@@ -41,4 +41,40 @@ func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
 		!strings.Contains(outcome.Err.Error(), `rule "create one more"`) {
 		t.Errorf("%d requests, then %+v, want 64 and a retry after a minute that names the rule", requests, outcome)
 	}
+}
+
+// A mistake in a plan ends the process when it starts, and not the first sync that meets it.
+func TestNewRefusesAPlanThatCannotSync(t *testing.T) {
+	named := func(names ...string) func(*reconcile.Plan[input]) {
+		return func(p *reconcile.Plan[input]) {
+			p.Rules = nil
+			for _, name := range names {
+				p.Rules = append(p.Rules, reconcile.Rule[input]{Name: name, Ask: func(*input) (a reconcile.Answer) { return a }})
+			}
+		}
+	}
+	for name, edit := range map[string]func(*reconcile.Plan[input]){
+		"no object":                 func(p *reconcile.Plan[input]) { p.Object = nil },
+		"no observed":               func(p *reconcile.Plan[input]) { p.Observed = nil },
+		"no status":                 func(p *reconcile.Plan[input]) { p.Status = nil },
+		"no function":               func(p *reconcile.Plan[input]) { p.Rules = []reconcile.Rule[input]{{Name: "a"}} },
+		"no name":                   named(""),
+		"two rules of one name":     named("a", "b", "a"),
+		"the name of the last rule": named("update status"),
+	} {
+		p := *plan
+		edit(&p)
+		if message := panicOf(func() { reconcile.New(p) }); message == nil {
+			t.Errorf("%s: it is a plan", name)
+		}
+	}
+	if message := panicOf(func() { new(reconcile.Plan[input]).Sync(&input{}) }); message != "make the plan with New" {
+		t.Errorf("a plan that New has not checked: %v", message)
+	}
+}
+
+func panicOf(f func()) (message any) {
+	defer func() { message = recover() }()
+	f()
+	return nil
 }

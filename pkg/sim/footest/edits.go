@@ -121,7 +121,7 @@ func (e *env) ownerReference(owner string, args arguments) metav1.OwnerReference
 	if foo == nil {
 		foo = &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: types.UID("uid-of-" + owner)}}
 	}
-	ref := *metav1.NewControllerRef(foo, plan.FooKind)
+	ref := *metav1.NewControllerRef(foo, plan.FooKind.GroupVersionKind)
 	if group, ok := args.value("owner.group"); ok {
 		ref.APIVersion = group + "/v1"
 	}

@@ -10,9 +10,6 @@ import (
 	"example.com/foo-controller/pkg/kit/trim"
 )
 
-// WidgetKind is the kind of Widgets.
-var WidgetKind = schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Widget")
-
 // labelWidget has the name of the Widget, on its children and their pods.
 const labelWidget = v1alpha1.GroupName + "/widget"
 
@@ -52,7 +49,7 @@ func Deployment(w *v1alpha1.Widget) *appsv1.Deployment {
 func childMeta(w *v1alpha1.Widget) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{labelWidget: w.Name},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w, WidgetKind)},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w, WidgetKind.GroupVersionKind)},
 	}
 }
 

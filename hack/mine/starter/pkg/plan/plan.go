@@ -5,6 +5,7 @@ package plan
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -17,11 +18,17 @@ type Input struct {
 	Deployment *appsv1.Deployment
 }
 
+// The kinds of the steps.
+var (
+	WidgetKind     = reconcile.KindOf[*v1alpha1.Widget](schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Widget"))
+	ConfigMapKind  = reconcile.KindOf[*corev1.ConfigMap](corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	DeploymentKind = reconcile.KindOf[*appsv1.Deployment](appsv1.SchemeGroupVersion.WithKind("Deployment"))
+)
+
 // Widgets is how Widgets are reconciled: by these rules, from top to bottom, and then the status. After each answer of
 // the API server, all of them are asked again.
-var Widgets = &reconcile.Plan[Input]{
-	Kind:     "Widget",
-	Object:   func(in *Input) reconcile.Slot { return reconcile.ObjectAt(&in.Widget) },
+var Widgets = reconcile.New(reconcile.Plan[Input]{
+	Object:   func(in *Input) reconcile.Ref { return reconcile.RefTo(WidgetKind, &in.Widget) },
 	Observed: func(in *Input) int64 { return in.Widget.Status.ObservedGeneration },
 	Describe: func(in *Input) (_, status string) { return "", reconcile.Summary(in.Widget.Status.Conditions) },
 	Rules: []reconcile.Rule[Input]{
@@ -29,10 +36,10 @@ var Widgets = &reconcile.Plan[Input]{
 		{Name: "keep Deployment", Ask: (*Input).keepDeployment},
 	},
 	Status: (*Input).status,
-}
+})
 
 func (in *Input) keepConfigMap() reconcile.Answer {
-	return reconcile.Keep("ConfigMap", &in.ConfigMap, ConfigMap(in.Widget))
+	return reconcile.Keep(ConfigMapKind, &in.ConfigMap, ConfigMap(in.Widget))
 }
 
 // keepDeployment leaves the Deployment as it is while there is no ConfigMap that its pods may mount.
@@ -40,7 +47,7 @@ func (in *Input) keepDeployment() reconcile.Answer {
 	if !in.mayMount() {
 		return reconcile.Answer{Why: "there is no ConfigMap of the Widget to mount"}
 	}
-	return reconcile.Keep("Deployment", &in.Deployment, Deployment(in.Widget))
+	return reconcile.Keep(DeploymentKind, &in.Deployment, Deployment(in.Widget))
 }
 
 // mayMount reports whether pods may mount the ConfigMap: it exists, is the Widget's and is not being deleted. With any

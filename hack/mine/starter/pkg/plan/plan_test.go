@@ -114,7 +114,7 @@ func TestWhatNobodyReadsCostsNoMemory(t *testing.T) {
 func TestTrimKeepsOnlyTheNameAndTheOwnerOfOthers(t *testing.T) {
 	others := metav1.ObjectMeta{
 		Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", DeletionTimestamp: new(metav1.Unix(1e9, 0)),
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web, WidgetKind)},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web, WidgetKind.GroupVersionKind)},
 	}
 	others.OwnerReferences[0].Kind = "Gadget"
 	annotated := others

@@ -27,7 +27,7 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 	if equality.Semantic.DeepEqual(in.Widget.Status, w.Status) {
 		return nil
 	}
-	return reconcile.StatusStep("Widget", &in.Widget, w, in.Widget.Status.Conditions, w.Status.Conditions)
+	return reconcile.StatusStep(WidgetKind, &in.Widget, w, in.Widget.Status.Conditions, w.Status.Conditions)
 }
 
 // report returns the first problem of the sync, or how far the rollout is.
