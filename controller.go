@@ -19,7 +19,6 @@ import (
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -105,10 +104,9 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 		Reports: report.New(ratelimit.New().Allow),
 	}
 	c.queue = kit.NewQueue(ctx, kit.QueueConfig{Name: controllerName, Kind: "foo", Workers: workers, Sync: c.syncHandler})
-	c.queue.Writes = consistency.New(map[string]consistency.Store{
-		foosResource: fooInformer.GetIndexer(), deploymentsResource: deployments.GetIndexer(),
-	})
-	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Kinds: c.kinds(clients)}
+	c.Reconciler = &kit.Reconciler{
+		Name: controllerName, Queue: c.queue, Recorder: recorder, Trim: plan.Trim, Kinds: c.kinds(clients),
+	}
 	c.names = kit.NewQueue(ctx, kit.QueueConfig{Kind: "deployment", Workers: nameWorkers, Sync: c.enqueueNaming})
 	return c, nil
 }
@@ -194,9 +192,9 @@ func (c *Controller) deployment(namespace, name string) *plan.Observed {
 	return dep
 }
 
-// kinds returns how requests about Foos and Deployments are sent. Answers are as the caches have objects.
+// kinds returns how requests about Foos and Deployments are sent.
 func (c *Controller) kinds(clients Clients) []kit.Kind {
-	foos := kit.KindOf(plan.FooKind, foosResource, clients.Samples.SamplecontrollerV1alpha1().Foos, plan.Trim)
+	foos := kit.KindOf(plan.FooKind, foosResource, c.fooInformer, clients.Samples.SamplecontrollerV1alpha1().Foos)
 	send := foos.Send
 	foos.Send = func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
 		answer, err := send(ctx, manager, step)
@@ -207,7 +205,7 @@ func (c *Controller) kinds(clients Clients) []kit.Kind {
 	}
 	return []kit.Kind{
 		foos,
-		kit.KindOf(plan.DeploymentKind, deploymentsResource, clients.Kube.AppsV1().Deployments, plan.Trim),
+		kit.KindOf(plan.DeploymentKind, deploymentsResource, c.deploymentInformer, clients.Kube.AppsV1().Deployments),
 	}
 }
 

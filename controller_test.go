@@ -46,7 +46,6 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
@@ -612,20 +611,6 @@ func TestAnAnswerWithoutAUIDIsNotTakenForAnObject(t *testing.T) {
 	}
 }
 
-// A decision does not depend on where an object comes from: answers are trimmed like the objects in the caches.
-func TestAnswersAreTrimmed(t *testing.T) {
-	foo := newFoo(func(foo *v1alpha1.Foo) { foo.Labels = map[string]string{"team": "blue"} })
-	dep := newDeployment(func(dep *appsv1.Deployment) { dep.Annotations = map[string]string{"a": "b"} })
-	f := newFixture(t, nil, objects(foo, dep))
-	for _, kind := range f.Kinds {
-		step := &reconcile.Step{Op: reconcile.Op{Verb: reconcile.Get, Kind: kind.Name, Namespace: "default", Name: "web"}}
-		answer, err := kind.Send(f.ctx, controllerName, step)
-		if err != nil || len(answer.GetLabels()) > 0 || len(answer.GetAnnotations()) > 0 {
-			t.Errorf("%s: the answer has what nobody reads: %+v, %v", kind.Name, answer, err)
-		}
-	}
-}
-
 func TestDeploymentsOfOtherNamespacesAreNotPreviousOnes(t *testing.T) {
 	elsewhere := newDeployment(named("other"), func(dep *appsv1.Deployment) { dep.Namespace = "elsewhere" })
 	f := newFixture(t, objects(newFoo(), elsewhere), nil)
@@ -880,7 +865,7 @@ func TestWorkerForgetsFailuresOnlyWhenASyncIsDoneOrTerminal(t *testing.T) {
 		work("one that reported", 1)
 		f.fill(f.api.Objects(fooResource))
 		work("one that is terminal", 0)
-		f.queue.Writes.Wrote(webKey, foosResource, newFoo())
+		f.queue.Writes.Wrote(webKey, f.Kinds[0].Store, newFoo())
 		f.fill(nil)
 		f.queue.Add(webKey)
 		work("a Foo that does not exist any more", 0)
@@ -1114,7 +1099,7 @@ func TestExplain(t *testing.T) {
 	} {
 		var out strings.Builder
 		question := &kit.Question{Kind: "Foo", Object: cache.NewObjectName("default", test.foo)}
-		if err := c.Explain(f.ctx, question, caches.informers, c.syncOf, &out); fmt.Sprint(err) != test.err {
+		if err := c.Explain(f.ctx, question, c.syncOf, &out); fmt.Sprint(err) != test.err {
 			t.Errorf("%s: error %q, want %q", test.foo, err, test.err)
 		}
 		if diff := cmp.Diff(append(lists, test.reads...), f.requests()); diff != "" {
@@ -1583,9 +1568,7 @@ func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	}
 	f.Controller, f.kube, f.samples = controller, kube, samples
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.GetIndexer()
-	f.queue.Writes = consistency.New(map[string]consistency.Store{
-		foosResource: progressOf{f.foos, f, foosResource}, deploymentsResource: progressOf{f.deps, f, deploymentsResource},
-	})
+	f.Kinds[0].Store, f.Kinds[1].Store = progressOf{f.foos, f, foosResource}, progressOf{f.deps, f, deploymentsResource}
 	f.fill(f.current(cached, live))
 	f.added = map[cache.ObjectName]fairqueue.Class{}
 	add := f.queue.AddAs

@@ -107,12 +107,13 @@ func run(args []string, stdout io.Writer) error {
 	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
 		metrics.Problems("foo_controller", process.Problems))
 
-	stopServing, err := process.Serve(ctx, needs(options.Namespace), caches.informers, controller.queue.Check())
+	informers := controller.Informers()
+	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
 	if err != nil {
 		return err
 	}
 	defer stopServing()
-	return process.Lead(ctx, caches.informers, func(ctx context.Context) {
+	return process.Lead(ctx, informers, func(ctx context.Context) {
 		controller.Run(ctx)
 		events.Flush(flushTimeout)
 	})
@@ -139,7 +140,7 @@ func explain(question *kit.Question, options *kit.Options, stdout io.Writer) err
 		return err
 	}
 	defer controller.shutDown()
-	return controller.Explain(ctx, question, caches.informers, controller.syncOf, stdout)
+	return controller.Explain(ctx, question, controller.syncOf, stdout)
 }
 
 // newClients returns the clients for a connection.
@@ -157,7 +158,6 @@ func newClients(c kit.Connection) (clients Clients, err error) {
 type caches struct {
 	foos        fooinformersv1alpha1.TypedFooInformer
 	deployments deploymentInformer
-	informers   []kit.Informer
 }
 
 func newCaches(clients Clients, options *kit.Options) (*caches, error) {
@@ -172,10 +172,7 @@ func newCaches(clients Clients, options *kit.Options) (*caches, error) {
 		fooinformers.WithTransform(plan.Trim), fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
 	foos := samplesFactory.Samplecontroller().V1alpha1().Foos()
 	deployments := cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer())
-	return &caches{foos: foos, deployments: deployments, informers: []kit.Informer{
-		kit.NewInformer(foosResource, foos.Informer(), clients.Samples.SamplecontrollerV1alpha1().Foos(namespace).List),
-		kit.NewInformer(deploymentsResource, deployments, clients.Kube.AppsV1().Deployments(namespace).List),
-	}}, nil
+	return &caches{foos: foos, deployments: deployments}, nil
 }
 
 // listFoos returns the Foos in the cache.

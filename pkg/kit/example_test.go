@@ -58,7 +58,7 @@ func Example() {
 		})
 		queue.Metrics = metrics.New("config_watcher", legacyregistry.MustRegister)
 		caches := []kit.Informer{
-			kit.NewInformer("configmaps", configMaps.Informer(), client.CoreV1().ConfigMaps(options.Namespace).List),
+			kit.NewInformer("configmaps", configMaps.Informer(), client.CoreV1().ConfigMaps),
 		}
 		needs := kit.Needs{Permissions: kit.Allow(options.Namespace, "", "configmaps", "list", "watch")}
 		stopServing, err := process.Serve(ctx, needs, caches, queue.Check())

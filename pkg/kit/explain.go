@@ -129,14 +129,14 @@ func member(obj any, name string) map[string]any {
 // the object, nil if there is nothing to do for it, and prints a Report. The connection should be that of
 // Options.ReadOnly. The writes get the answers that are expected of the API server, so nothing is written. It returns
 // ErrWouldWrite if there would be a write.
-func (r *Reconciler) Explain(ctx context.Context, q *Question, informers []Informer,
-	begin func(cache.ObjectName) *reconcile.Sync, out io.Writer) error {
-	for _, i := range informers {
-		if err := r.fill(ctx, i); err != nil {
-			return fmt.Errorf("list %s: %w", i.resource, err)
+func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.ObjectName) *reconcile.Sync,
+	out io.Writer) error {
+	for i := range r.Kinds {
+		if err := r.fill(ctx, &r.Kinds[i], q.Object.Namespace); err != nil {
+			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.resource, err)
 		}
 	}
-	obj, err := r.find(q, informers)
+	obj, err := r.find(q)
 	if err != nil {
 		return err
 	}
@@ -157,32 +157,28 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, informers []Infor
 }
 
 // find returns the object that is asked for.
-func (r *Reconciler) find(q *Question, informers []Informer) (metav1.Object, error) {
-	for _, i := range informers {
-		if i.resource != r.kind(q.Kind).Resource {
-			continue
-		}
-		if obj, found, err := i.informer.GetIndexer().GetByKey(q.Object.String()); found || err != nil {
-			return meta.Accessor(obj)
-		}
+func (r *Reconciler) find(q *Question) (metav1.Object, error) {
+	obj, found, err := r.kind(q.Kind).Store.GetByKey(q.Object.String())
+	if !found && err == nil {
+		err = fmt.Errorf("the %s %s does not exist", q.Kind, q.Object)
 	}
-	return nil, fmt.Errorf("the %s %s does not exist", q.Kind, q.Object)
+	if err != nil {
+		return nil, err
+	}
+	return meta.Accessor(obj)
 }
 
-// fill puts what an informer lists into its cache.
-func (r *Reconciler) fill(ctx context.Context, i Informer) error {
-	trim := func(obj any) (any, error) { return obj, nil }
-	for _, kind := range r.Kinds {
-		if kind.Resource == i.resource {
-			trim = kind.Trim
-		}
+// fill puts what the informer of a kind would list into its cache.
+func (r *Reconciler) fill(ctx context.Context, k *Kind, namespace string) error {
+	if k.Store == nil {
+		return nil
 	}
-	return i.each(ctx, func(obj runtime.Object) error {
-		trimmed, err := trim(obj.DeepCopyObject()) // A copy lets the page be freed.
+	return k.Informer.each(ctx, namespace, func(obj runtime.Object) error {
+		trimmed, err := r.Trim(obj.DeepCopyObject()) // A copy lets the page be freed.
 		if err != nil {
 			return err
 		}
-		return i.informer.GetIndexer().Add(trimmed)
+		return k.Informer.informer.GetIndexer().Add(trimmed)
 	})
 }
 
@@ -206,12 +202,9 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 		if step.Verb == reconcile.Update {
 			report.Status, report.Reported = member(step.Body, "status"), ""
 		}
-		obj := step.Body
-		if expect := r.kind(step.Kind).Expect; expect != nil {
-			var err error
-			if obj, err = expect(ctx, step); err != nil {
-				return nil, fmt.Errorf("%s: %w", step.Op, err)
-			}
+		obj, err := r.expected(ctx, step)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", step.Op, err)
 		}
 		sync.Record(step, reconcile.Reply{Object: obj}, now)
 	}
@@ -221,6 +214,15 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 	outcome, _ := sync.End()
 	report.Then = endOf(outcome, kind)
 	return report, nil
+}
+
+// expected returns the answer that step would probably get.
+func (r *Reconciler) expected(ctx context.Context, step *reconcile.Step) (metav1.Object, error) {
+	kind := r.kind(step.Kind)
+	if kind.Expect == nil {
+		return step.Body, nil
+	}
+	return r.trim(kind)(kind.Expect(ctx, step))
 }
 
 func endOf(outcome Outcome, kind string) string {

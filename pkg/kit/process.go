@@ -112,29 +112,34 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 type Informer struct {
 	resource string
 	informer cache.SharedIndexInformer
-	list     func(context.Context) error
-	// each calls do with each object, in small pages, so that large ones need little memory.
-	each func(ctx context.Context, do func(runtime.Object) error) error
+	list     func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error)
 }
 
-// NewInformer returns the Informer of a resource, such as foos. list is the method List of a client of Process.Watch.
-func NewInformer[L any](resource string, informer cache.SharedIndexInformer,
-	list func(context.Context, metav1.ListOptions) (L, error)) Informer {
-	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		page, err := list(ctx, options)
-		return any(page).(runtime.Object), err
-	})
-	pages.PageSize, pages.PageBufferSize = 100, 1
+// A Lister is what an Informer uses of a typed client of client-go.
+type Lister[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+}
+
+// NewInformer returns the Informer of a resource, such as configmaps, with a client of client-go for it, such as
+// kubernetes.Interface.CoreV1().ConfigMaps.
+func NewInformer[L runtime.Object, C Lister[L]](resource string, informer cache.SharedIndexInformer,
+	client func(namespace string) C) Informer {
 	return Informer{
 		resource: resource, informer: informer,
-		list: func(ctx context.Context) error {
-			_, err := list(ctx, metav1.ListOptions{Limit: 1})
-			return err
-		},
-		each: func(ctx context.Context, do func(runtime.Object) error) error {
-			return pages.EachListItem(ctx, metav1.ListOptions{}, do)
+		list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
+			return client(namespace).List(ctx, options)
 		},
 	}
+}
+
+// each calls do with each object of a namespace, or of all. It lists small pages, so that large objects need little
+// memory.
+func (i Informer) each(ctx context.Context, namespace string, do func(runtime.Object) error) error {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return i.list(ctx, namespace, options)
+	})
+	pages.PageSize, pages.PageBufferSize = 100, 1
+	return pages.EachListItem(ctx, metav1.ListOptions{}, do)
 }
 
 // Needs are what a controller needs of the cluster, apart from what its informers list.
@@ -292,7 +297,11 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 		if err := i.informer.SetWatchErrorHandlerWithContext(p.reporter.WatchErrorHandler); err != nil {
 			return err
 		}
-		lists, filled = append(lists, i.list), append(filled, i.informer.HasSyncedChecker())
+		lists = append(lists, func(ctx context.Context) error {
+			_, err := i.list(ctx, p.options.Namespace, metav1.ListOptions{Limit: 1})
+			return err
+		})
+		filled = append(filled, i.informer.HasSyncedChecker())
 	}
 	if p.reporter.Wait(ctx, lists...) != nil {
 		return nil // Asked to stop while waiting.

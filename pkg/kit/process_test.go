@@ -71,7 +71,7 @@ func newFixture(t *testing.T, flags ...string) *fixture {
 		t.Fatal(err)
 	}
 	configMaps := informers.NewSharedInformerFactory(watch, 0).Core().V1().ConfigMaps().Informer()
-	f.informers = []Informer{NewInformer("configmaps", configMaps, watch.CoreV1().ConfigMaps("").List)}
+	f.informers = []Informer{NewInformer("configmaps", configMaps, watch.CoreV1().ConfigMaps)}
 	return f
 }
 

@@ -69,8 +69,8 @@ type Queue struct {
 	AddAs func(key cache.ObjectName, class fairqueue.Class)
 	// Metrics counts syncs and panics. Nil counts nothing.
 	Metrics *metrics.Metrics
-	// Writes, unless nil, has the versions that the caches must reach. Sync is not called before they have, and after a
-	// sync that recorded one the key is not done: events are only hints, so it comes back until the caches have it.
+	// Writes has the versions that the caches must reach. Sync is not called before they have, and after a sync that
+	// recorded one the key is not done: events are only hints, so it comes back until the caches have it.
 	Writes *consistency.Writes
 	// Syncs records each sync, for /debug/syncs. Nil records nothing. Process.Show sets it.
 	Syncs *syncs.Log
@@ -103,7 +103,7 @@ func NewQueue(ctx context.Context, config QueueConfig) *Queue {
 	return &Queue{
 		Workqueue: workqueue.NewTypedRateLimitingQueueWithConfig(retries,
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: config.Name, DelayingQueue: delaying}),
-		AddAs:  fair.AddAs,
+		AddAs: fair.AddAs, Writes: consistency.New(),
 		config: config, goroutines: fair.Goroutines(), busy: serving.NewBusy(stuckAfter),
 		retries: retries, fair: fair, tokens: tokens,
 	}
@@ -238,9 +238,6 @@ func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome O
 // Sync syncs key: once the caches have what was recorded for it, and with a wait until they have what this sync
 // recorded. Run calls it; a test may call it instead.
 func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
-	if q.Writes == nil {
-		return q.config.Sync(ctx, key)
-	}
 	if delay := q.Writes.CatchUpDelay(key); delay > 0 { // Before Sync reads the caches: they may catch up at any moment.
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/syncs"
 )
@@ -32,6 +33,8 @@ type Reconciler struct {
 	// Queue has the metrics and the expected versions, Recorder takes the events.
 	Queue    *Queue
 	Recorder events.EventRecorder
+	// Trim is the transform of the informers: it makes of an answer what a cache would have.
+	Trim cache.TransformFunc
 	// Kinds are those of the steps.
 	Kinds []Kind
 	// Random returns the random part of the delays, in [0, 1). Nil is that of math/rand.
@@ -46,19 +49,19 @@ type Reconciler struct {
 type Kind struct {
 	// Name is that in the steps, such as "Deployment".
 	Name string
-	// Resource is that of the kind in Queue.Writes, "" for what is outside of the cluster and in no cache.
-	Resource string
+	// Informer fills Store, the cache. Both are empty for what is outside of the cluster.
+	Informer Informer
+	Store    consistency.Store
 	// Send returns the object that was read or written, nil after a deletion.
 	Send func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error)
-	// Trim is the transform of the informer.
-	Trim cache.TransformFunc
 	// Expect returns the answer that Send would probably get, and sends nothing but reads. Nil is an answer with the body
 	// of the step.
 	Expect func(ctx context.Context, step *reconcile.Step) (metav1.Object, error)
 }
 
 // A Client is what a Kind uses of a typed client of client-go.
-type Client[T any] interface {
+type Client[T any, L runtime.Object] interface {
+	Lister[L]
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
@@ -66,31 +69,21 @@ type Client[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// KindOf returns how the steps of a kind are sent to a resource through a client of client-go, such as
-// kubernetes.Interface.CoreV1().ConfigMaps. trim is the transform of the informer: it makes of an answer what the cache
-// would have.
-func KindOf[O reconcile.Object, T metav1.Object, C Client[T]](kind reconcile.Kind[O], resource string,
-	client func(namespace string) C, trim cache.TransformFunc) Kind {
-	trimmed := func(obj any, err error) (metav1.Object, error) {
-		if err == nil {
-			obj, err = trim(obj)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return obj.(metav1.Object), nil
-	}
+// KindOf returns how the steps of a kind are sent to a resource, such as configmaps, through a client of client-go,
+// such as kubernetes.Interface.CoreV1().ConfigMaps.
+func KindOf[O reconcile.Object, T metav1.Object, L runtime.Object, C Client[T, L]](kind reconcile.Kind[O],
+	resource string, informer cache.SharedIndexInformer, client func(namespace string) C) Kind {
 	return Kind{
-		Name: kind.Kind, Resource: resource, Trim: trim,
+		Name: kind.Kind, Informer: NewInformer(resource, informer, client), Store: informer.GetIndexer(),
 		Send: func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
-			obj, err := send[T](ctx, client(step.Namespace), manager, step)
+			obj, err := send[T, L](ctx, client(step.Namespace), manager, step)
 			switch {
 			case err != nil, step.Verb == reconcile.Delete:
 				return nil, err
 			case obj.GetUID() == "", obj.GetName() != step.Name:
 				return nil, errOtherObject
 			}
-			return trimmed(obj, nil)
+			return obj, nil
 		},
 		Expect: func(ctx context.Context, step *reconcile.Step) (metav1.Object, error) {
 			switch step.Verb {
@@ -101,20 +94,20 @@ func KindOf[O reconcile.Object, T metav1.Object, C Client[T]](kind reconcile.Kin
 			case reconcile.Get:
 				return step.Have(), nil // All was read live.
 			case reconcile.Create:
-				return trimmed(created(step.Body), nil)
+				return created(step.Body), nil
 			}
 			live, err := client(step.Namespace).Get(ctx, step.Name, metav1.GetOptions{})
 			if err != nil {
 				return nil, err
 			}
-			return trimmed(patched(live, step))
+			return patched(live, step)
 		},
 	}
 }
 
 // send sends the request of step.
-func send[T metav1.Object](ctx context.Context, client Client[T], manager string, step *reconcile.Step) (obj T,
-	err error) {
+func send[T metav1.Object, L runtime.Object](ctx context.Context, client Client[T, L], manager string,
+	step *reconcile.Step) (obj T, err error) {
 	switch step.Verb {
 	case reconcile.Get:
 		return client.Get(ctx, step.Name, metav1.GetOptions{})
@@ -155,7 +148,7 @@ func created(obj metav1.Object) metav1.Object {
 }
 
 // patched returns obj after a patch. A change of its spec is a new generation.
-func patched(obj metav1.Object, step *reconcile.Step) (any, error) {
+func patched(obj metav1.Object, step *reconcile.Step) (metav1.Object, error) {
 	before, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err
@@ -225,20 +218,49 @@ func (r *Reconciler) send(ctx context.Context, key cache.ObjectName, step *recon
 	name string) reconcile.Reply {
 	kind := r.kind(step.Kind)
 	r.Queue.Progress(key)
-	reply := step.Answered(kind.Send(ctx, r.Name, step))
+	reply := step.Answered(r.trim(kind)(kind.Send(ctx, r.Name, step)))
 	logRequest(klog.FromContext(ctx), step, name, reply.Err)
 	r.Queue.Metrics.Requested(step.Rule, step.Request(), reply.Err)
-	writes, obj := r.Queue.Writes, reply.Object
-	switch {
-	case reply.Err != nil, kind.Resource == "":
-	case step.Verb == reconcile.Delete:
-		writes.Deleted(key, kind.Resource, step.Have())
-	case !step.IsRead():
-		writes.Wrote(key, kind.Resource, obj)
-	case obj != nil:
-		writes.Read(key, kind.Resource, obj)
-	}
+	r.expect(key, kind, step, reply)
 	return reply
+}
+
+// expect records the version that the cache must show after an answer.
+func (r *Reconciler) expect(key cache.ObjectName, kind *Kind, step *reconcile.Step, reply reconcile.Reply) {
+	writes := r.Queue.Writes
+	switch {
+	case reply.Err != nil, kind.Store == nil:
+	case step.Verb == reconcile.Delete:
+		writes.Deleted(key, kind.Store, step.Have())
+	case !step.IsRead():
+		writes.Wrote(key, kind.Store, reply.Object)
+	case reply.Object != nil:
+		writes.Read(key, kind.Store, reply.Object)
+	}
+}
+
+// Informers returns those of the Kinds.
+func (r *Reconciler) Informers() (informers []Informer) {
+	for _, kind := range r.Kinds {
+		if kind.Store != nil {
+			informers = append(informers, kind.Informer)
+		}
+	}
+	return informers
+}
+
+// trim returns a function that makes of an answer what the cache would have.
+func (r *Reconciler) trim(kind *Kind) func(metav1.Object, error) (metav1.Object, error) {
+	return func(obj metav1.Object, err error) (metav1.Object, error) {
+		if obj == nil || err != nil || kind.Store == nil {
+			return obj, err
+		}
+		trimmed, err := r.Trim(obj)
+		if err != nil {
+			return nil, err
+		}
+		return trimmed.(metav1.Object), nil
+	}
 }
 
 // kind returns the Kind of this name.

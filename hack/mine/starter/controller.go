@@ -19,17 +19,12 @@ import (
 	informers "acme.example.com/widget-controller/pkg/generated/informers/externalversions/acme/v1alpha1"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 const (
 	// controllerName is the field manager of our writes, and names the queue, the Lease and the metrics.
 	controllerName = "widget-controller"
-
-	widgetsResource     = "widgets"
-	configMapsResource  = "configmaps"
-	deploymentsResource = "deployments"
 )
 
 // Controller reconciles Widgets: it keeps a ConfigMap and a Deployment for each of them, and reports in its status.
@@ -51,9 +46,9 @@ type clients struct {
 
 // caches are what a Controller reads from.
 type caches struct {
-	widgetCache     informers.TypedWidgetInformer
-	configMapCache  coreinformers.TypedConfigMapInformer
-	deploymentCache appsinformers.TypedDeploymentInformer
+	widgets     informers.TypedWidgetInformer
+	configMaps  coreinformers.TypedConfigMapInformer
+	deployments appsinformers.TypedDeploymentInformer
 }
 
 // New returns a Controller that works on as many Widgets at a time as there are workers.
@@ -62,16 +57,13 @@ func New(ctx context.Context, clients clients, caches caches, recorder events.Ev
 	c.queue = kit.NewQueue(ctx, kit.QueueConfig{
 		Name: controllerName, Kind: "widget", Workers: workers, Sync: c.syncHandler,
 	})
-	c.queue.Writes = consistency.New(map[string]consistency.Store{
-		widgetsResource:     caches.widgetCache.Informer().GetStore(),
-		configMapsResource:  caches.configMapCache.Informer().GetStore(),
-		deploymentsResource: caches.deploymentCache.Informer().GetStore(),
-	})
-	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Kinds: []kit.Kind{
-		kit.KindOf(plan.WidgetKind, widgetsResource, clients.widgets.AcmeV1alpha1().Widgets, plan.Trim),
-		kit.KindOf(plan.ConfigMapKind, configMapsResource, clients.kube.CoreV1().ConfigMaps, plan.Trim),
-		kit.KindOf(plan.DeploymentKind, deploymentsResource, clients.kube.AppsV1().Deployments, plan.Trim),
-	}}
+	core, apps, acme := clients.kube.CoreV1(), clients.kube.AppsV1(), clients.widgets.AcmeV1alpha1()
+	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Trim: plan.Trim}
+	c.Kinds = []kit.Kind{
+		kit.KindOf(plan.WidgetKind, "widgets", caches.widgets.Informer(), acme.Widgets),
+		kit.KindOf(plan.ConfigMapKind, "configmaps", caches.configMaps.Informer(), core.ConfigMaps),
+		kit.KindOf(plan.DeploymentKind, "deployments", caches.deployments.Informer(), apps.Deployments),
+	}
 	return c
 }
 
@@ -95,11 +87,11 @@ func (c *Controller) Run(ctx context.Context) {
 func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	options := cache.HandlerOptions{Logger: &logger}
 	widget := plan.WidgetKind.GroupKind()
-	widgets, widgetErr := c.widgetCache.TypedInformer().AddTypedEventHandler(
+	widgets, widgetErr := c.widgets.TypedInformer().AddTypedEventHandler(
 		kit.Objects[*v1alpha1.Widget](c.queue), options)
-	configMaps, configMapErr := c.configMapCache.TypedInformer().AddTypedEventHandler(
+	configMaps, configMapErr := c.configMaps.TypedInformer().AddTypedEventHandler(
 		kit.Children[*corev1.ConfigMap](widget, c.enqueueWidget), options)
-	deployments, deploymentErr := c.deploymentCache.TypedInformer().AddTypedEventHandler(
+	deployments, deploymentErr := c.deployments.TypedInformer().AddTypedEventHandler(
 		kit.Children[*appsv1.Deployment](widget, c.enqueueWidget), options)
 	if err := errors.Join(widgetErr, configMapErr, deploymentErr); err != nil {
 		return nil, err
@@ -112,7 +104,7 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 // enqueueWidget queues the Widget of this name because of an event about a child of it, or about an object that has the
 // name of one. Most ConfigMaps and Deployments of a cluster are neither.
 func (c *Controller) enqueueWidget(key cache.ObjectName) {
-	if _, err := c.widgetCache.Lister().Widgets(key.Namespace).Get(key.Name); err == nil {
+	if _, err := c.widgets.Lister().Widgets(key.Namespace).Get(key.Name); err == nil {
 		c.queue.Add(key)
 	}
 }
@@ -129,12 +121,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 // syncOf returns a sync of what the caches have of a Widget. It returns nil for one that does not exist, or is being
 // deleted: the garbage collector deletes the children, and would race with a write.
 func (c *Controller) syncOf(key cache.ObjectName) *reconcile.Sync {
-	widget, err := c.widgetCache.Lister().Widgets(key.Namespace).Get(key.Name)
+	widget, err := c.widgets.Lister().Widgets(key.Namespace).Get(key.Name)
 	if err != nil || widget.DeletionTimestamp != nil { // A cache has no error but NotFound.
 		return nil
 	}
 	in := &plan.Input{Widget: widget}
-	in.ConfigMap, _ = c.configMapCache.Lister().ConfigMaps(key.Namespace).Get(key.Name)
-	in.Deployment, _ = c.deploymentCache.Lister().Deployments(key.Namespace).Get(key.Name)
+	in.ConfigMap, _ = c.configMaps.Lister().ConfigMaps(key.Namespace).Get(key.Name)
+	in.Deployment, _ = c.deployments.Lister().Deployments(key.Namespace).Get(key.Name)
 	return plan.Widgets.Sync(in)
 }

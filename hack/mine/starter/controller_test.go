@@ -40,11 +40,11 @@ const status = "update widgets/status web"
 
 var (
 	web           = cache.NewObjectName("default", "web")
-	widgetGVR     = plan.WidgetKind.GroupVersion().WithResource(widgetsResource)
-	deploymentGVR = appsv1.SchemeGroupVersion.WithResource(deploymentsResource)
+	widgetGVR     = plan.WidgetKind.GroupVersion().WithResource("widgets")
+	deploymentGVR = appsv1.SchemeGroupVersion.WithResource("deployments")
 	created       = []string{"create configmaps web", "create deployments web", status}
-	quota         = apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("exceeded quota"))
-	conflict      = apierrors.NewConflict(corev1.Resource(configMapsResource), "web", errors.New("it has changed"))
+	quota         = apierrors.NewForbidden(corev1.Resource("configmaps"), "web", errors.New("exceeded quota"))
+	conflict      = apierrors.NewConflict(corev1.Resource("configmaps"), "web", errors.New("it has changed"))
 )
 
 // TestSync syncs one Widget, default/web, and compares what the API server received and stored. A row whose sync does
@@ -228,7 +228,7 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 // TestANamespaceThatIsBeingDeleted has the answer of an API server that may be behind: the namespace may exist again.
 func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		terminating := apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", errors.New("it is terminating"))
+		terminating := apierrors.NewForbidden(corev1.Resource("configmaps"), "web", errors.New("it is terminating"))
 		terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		fails := map[string]error{created[0]: terminating}
 		f := newFixture(t, fails, widget())
@@ -302,7 +302,7 @@ func TestARefusalIsTriedOnceAMinute(t *testing.T) {
 				return nil
 			}
 			tries++
-			return apierrors.NewForbidden(corev1.Resource(configMapsResource), "web", fmt.Errorf("try %d", tries))
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), "web", fmt.Errorf("try %d", tries))
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -327,7 +327,7 @@ func TestNoChildOfADeletedWidgetIsCreated(t *testing.T) {
 		running.Go(func() { apiserver.RunGarbageCollector(ctx, f.server, time.Second) })
 		time.Sleep(time.Minute)
 		f.writes.Take()
-		faults.Schedule{Faults: []faults.Fault{{Kind: faults.WatchBroken, Resource: widgetsResource, For: 10 * time.Minute}}}.
+		faults.Schedule{Faults: []faults.Fault{{Kind: faults.WatchBroken, Resource: "widgets", For: 10 * time.Minute}}}.
 			Inject(f.server, controllerName)
 		time.Sleep(time.Second)
 		widgets := f.clientsOf("user").widgets.AcmeV1alpha1().Widgets("default")
@@ -383,11 +383,11 @@ func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) 
 	f.writes = simtest.RecordWrites(f.server, controllerName, fails)
 	f.unused = simtest.Authorize(f.server, controllerName, clusterRole(t).Rules)
 	clients := f.clientsOf(controllerName)
-	caches, _ := newCaches(clients, nil, &kit.Options{})
+	caches := newCaches(clients, nil, &kit.Options{})
 	f.Controller = New(t.Context(), clients, caches, f.events, 4)
 	t.Cleanup(f.queue.ShutDown)
 	f.informers = []cache.SharedIndexInformer{
-		caches.widgetCache.Informer(), caches.configMapCache.Informer(), caches.deploymentCache.Informer(),
+		caches.widgets.Informer(), caches.configMaps.Informer(), caches.deployments.Informer(),
 	}
 	simtest.RunInformers(t, f.informers...)
 	return f

@@ -86,7 +86,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	caches, informers := newCaches(reads, name, options)
+	caches := newCaches(reads, name, options)
 	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
 	events, err := newRecorder(recordCtx, writes)
@@ -98,6 +98,7 @@ func run(args []string, stdout io.Writer) error {
 	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
 	legacyregistry.CustomMustRegister(metrics.Problems("widget_controller", process.Problems))
 
+	informers := controller.Informers()
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
 	if err != nil {
 		return err
@@ -119,11 +120,10 @@ func explain(question *kit.Question, options *kit.Options, stdout io.Writer) err
 	if err != nil {
 		return err
 	}
-	caches, informers := newCaches(clients, nil, options)
 	ctx := kit.UntilSignal(context.Background())
-	controller := New(ctx, clients, caches, nil, 1)
+	controller := New(ctx, clients, newCaches(clients, nil, options), nil, 1)
 	defer controller.queue.ShutDown()
-	return controller.Explain(ctx, question, informers, controller.syncOf, stdout)
+	return controller.Explain(ctx, question, controller.syncOf, stdout)
 }
 
 func newClients(c kit.Connection) (clients, error) {
@@ -135,19 +135,17 @@ func newClients(c kit.Connection) (clients, error) {
 	return clients{kube: kube, widgets: widgets}, nil
 }
 
-// newCaches returns the caches of all namespaces or one, and their informers, which the process runs.
-func newCaches(clients clients, name *cache.InformerName, options *kit.Options) (caches, []kit.Informer) {
-	namespace := options.Namespace
+// newCaches returns the caches of all namespaces or one, which their informers fill when the process runs them.
+func newCaches(clients clients, name *cache.InformerName, options *kit.Options) caches {
 	widgets := widgetinformers.NewSharedInformerFactoryWithOptions(clients.widgets, options.Resync,
-		widgetinformers.WithTransform(plan.Trim), widgetinformers.WithNamespace(namespace),
-		widgetinformers.WithInformerName(name)).Acme().V1alpha1().Widgets()
+		widgetinformers.WithTransform(plan.Trim), widgetinformers.WithNamespace(options.Namespace),
+		widgetinformers.WithInformerName(name))
 	kube := kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithTransform(plan.Trim),
-		kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
-	configMaps, deployments := kube.Core().V1().ConfigMaps(), kube.Apps().V1().Deployments()
-	return caches{widgetCache: widgets, configMapCache: configMaps, deploymentCache: deployments}, []kit.Informer{
-		kit.NewInformer(widgetsResource, widgets.Informer(), clients.widgets.AcmeV1alpha1().Widgets(namespace).List),
-		kit.NewInformer(configMapsResource, configMaps.Informer(), clients.kube.CoreV1().ConfigMaps(namespace).List),
-		kit.NewInformer(deploymentsResource, deployments.Informer(), clients.kube.AppsV1().Deployments(namespace).List),
+		kubeinformers.WithNamespace(options.Namespace), kubeinformers.WithInformerName(name))
+	return caches{
+		widgets:     widgets.Acme().V1alpha1().Widgets(),
+		configMaps:  kube.Core().V1().ConfigMaps(),
+		deployments: kube.Apps().V1().Deployments(),
 	}
 }
 
@@ -162,7 +160,7 @@ func newRecorder(ctx context.Context, clients clients) (*recorder.Recorder, erro
 func needs(namespace string) kit.Needs {
 	return kit.Needs{
 		Served: []kit.Served{{
-			Kind: plan.WidgetKind.GroupVersionKind, Resource: widgetsResource,
+			Kind: plan.WidgetKind.GroupVersionKind, Resource: "widgets",
 			StatusFields: []string{"conditions", "observedGeneration"},
 		}},
 		Permissions: slices.Concat(

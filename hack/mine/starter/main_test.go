@@ -149,11 +149,10 @@ func TestExplain(t *testing.T) {
 				f := newFixture(t, nil, test.stored...)
 				question := &kit.Question{Kind: "Widget", Object: web}
 				clients := f.clientsOf(controllerName)
-				caches, informers := newCaches(clients, nil, &kit.Options{Namespace: "default"})
-				c := New(t.Context(), clients, caches, nil, 1)
+				c := New(t.Context(), clients, newCaches(clients, nil, &kit.Options{Namespace: "default"}), nil, 1)
 				defer c.queue.ShutDown()
 				var out strings.Builder
-				if err := c.Explain(t.Context(), question, informers, c.syncOf, &out); !errors.Is(err, test.want) {
+				if err := c.Explain(t.Context(), question, c.syncOf, &out); !errors.Is(err, test.want) {
 					t.Errorf("error %v, want %v", err, test.want)
 				}
 				f.check(t, nil, "", nil)

@@ -39,15 +39,13 @@ type Store interface {
 // Writes remembers, for each object that a controller reconciles, the versions that the caches must reach. It may be
 // used concurrently, but only the worker that has a key may call methods with this key.
 type Writes struct {
-	stores map[string]Store
-
 	mu   sync.Mutex
 	keys map[cache.ObjectName]*expected
 }
 
 // expected are the versions for one key.
 type expected struct {
-	versions map[named]recorded
+	versions map[stored]recorded
 	// attempts counts the delays since a version was recorded.
 	attempts int
 }
@@ -59,49 +57,48 @@ type recorded struct {
 	at      time.Time
 }
 
-// A named object has a resource and a name. Its namespace is that of the key.
-type named struct{ resource, name string }
-
-// New returns a Writes for the resources, such as deployments, that have a cache in stores. Its methods panic for any
-// other resource.
-func New(stores map[string]Store) *Writes {
-	return &Writes{stores: stores, keys: map[cache.ObjectName]*expected{}}
+// A stored object has a name in a cache.
+type stored struct {
+	store Store
+	name  cache.ObjectName
 }
 
-// Wrote records what a write returned: obj, of this resource, for the object that has this key.
-func (w *Writes) Wrote(key cache.ObjectName, resource string, obj metav1.Object) {
-	w.record(key, named{resource, obj.GetName()}, recorded{version: obj.GetResourceVersion(), at: time.Now()})
+// New returns a Writes that expects nothing.
+func New() *Writes { return &Writes{keys: map[cache.ObjectName]*expected{}} }
+
+// Wrote records what a write returned: obj, which store is the cache of, for the object that has this key.
+func (w *Writes) Wrote(key cache.ObjectName, store Store, obj metav1.Object) {
+	w.record(key, store, obj, recorded{version: obj.GetResourceVersion(), at: time.Now()})
 }
 
 // Deleted records that obj was deleted: the cache must not have it any more, or show that it is being deleted.
-func (w *Writes) Deleted(key cache.ObjectName, resource string, obj metav1.Object) {
-	w.record(key, named{resource, obj.GetName()}, recorded{deleted: obj.GetUID(), at: time.Now()})
+func (w *Writes) Deleted(key cache.ObjectName, store Store, obj metav1.Object) {
+	w.record(key, store, obj, recorded{deleted: obj.GetUID(), at: time.Now()})
 }
 
-func (w *Writes) record(key cache.ObjectName, n named, r recorded) {
-	_ = w.cacheOf(n.resource)
+func (w *Writes) record(key cache.ObjectName, store Store, obj metav1.Object, r recorded) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.keys[key]
 	if e == nil {
-		e = &expected{versions: map[named]recorded{}}
+		e = &expected{versions: map[stored]recorded{}}
 		w.keys[key] = e
 	}
 	// It may be older than the one before: after a restore of etcd, a live read shows which versions exist.
-	e.versions[n] = r
+	e.versions[stored{store, cache.MetaObjectToName(obj)}] = r
 	e.attempts = 0
 }
 
 // Read records what a live read returned, unless the cache has the object in this version or a later one, whose event
 // queues the key. That the cache has reached the version is not enough: a list may have come since the sync read the
 // cache, on which obj was gone again, and which brought no event.
-func (w *Writes) Read(key cache.ObjectName, resource string, obj metav1.Object) {
+func (w *Writes) Read(key cache.ObjectName, store Store, obj metav1.Object) {
 	name := cache.MetaObjectToName(obj)
-	_, found, _ := w.cacheOf(resource).GetByKey(name.String()) // A cache has no errors.
-	if found && w.reached(resource, obj.GetResourceVersion()) {
+	_, found, _ := store.GetByKey(name.String()) // A cache has no errors.
+	if found && reached(store, obj.GetResourceVersion()) {
 		return
 	}
-	w.Wrote(key, resource, obj)
+	w.Wrote(key, store, obj)
 }
 
 // CatchUpDelay returns how long to wait before the next sync of key, until the caches may have reached its versions: 0
@@ -118,8 +115,8 @@ func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 		return 0
 	}
 	age := maxAge // Of the youngest version that is not reached.
-	maps.DeleteFunc(e.versions, func(n named, r recorded) bool {
-		if w.shows(key, n, r) {
+	maps.DeleteFunc(e.versions, func(s stored, r recorded) bool {
+		if s.shows(r) {
 			return true
 		}
 		age = min(age, time.Since(r.at))
@@ -162,29 +159,18 @@ func (w *Writes) Forget(key cache.ObjectName) {
 	delete(w.keys, key)
 }
 
-// cacheOf returns the cache of a resource. A name without one is a mistake in the code: such a version would never be
-// reached, or always.
-func (w *Writes) cacheOf(resource string) Store {
-	store := w.stores[resource]
-	if store == nil {
-		panic("there is no cache of the resource " + resource)
-	}
-	return store
-}
-
 // shows reports whether the cache of an object shows what was recorded.
-func (w *Writes) shows(key cache.ObjectName, n named, r recorded) bool {
+func (s stored) shows(r recorded) bool {
 	if r.deleted == "" {
-		return w.reached(n.resource, r.version)
+		return reached(s.store, r.version)
 	}
-	name := cache.NewObjectName(key.Namespace, n.name)
-	cached, _, _ := w.cacheOf(n.resource).GetByKey(name.String())
+	cached, _, _ := s.store.GetByKey(s.name.String())
 	obj, found := cached.(metav1.Object)
 	return !found || obj.GetUID() != r.deleted || obj.GetDeletionTimestamp() != nil
 }
 
-// reached reports whether the cache of a resource has reached version. It returns true if versions cannot be compared.
-func (w *Writes) reached(resource, version string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, w.cacheOf(resource).LastStoreSyncResourceVersion())
+// reached reports whether a cache has reached version. It returns true if versions cannot be compared.
+func reached(store Store, version string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, store.LastStoreSyncResourceVersion())
 	return err != nil || order <= 0
 }
