@@ -227,9 +227,9 @@ func (r *Reconciler) expected(ctx context.Context, step *reconcile.Step) (metav1
 
 func endOf(outcome Outcome, kind string) string {
 	switch outcome.Kind {
-	case done:
+	case reconcile.Done:
 		return "done: the next event of an object brings the " + kind + " back"
-	case terminal:
+	case reconcile.Terminal:
 		return "terminal: only a change of an object can help"
 	}
 	return fmt.Sprintf("%s: the %s comes back in %v and waits for %s",

@@ -18,24 +18,22 @@ type Sync func(ctx context.Context, key cache.ObjectName) Outcome
 // changed. What the status of the object reports is another question.
 type Outcome = reconcile.Outcome
 
-// Backoff as Outcome.After lets the Queue choose the delay of a retry.
-const Backoff = reconcile.Growing
-
-// The values of Outcome.Kind. Logs and metrics have the same words.
-const done, retry, wait, terminal = "done", "retry", "wait", "terminal"
+// Backoff as Outcome.After lets the Queue choose the delay of a retry: 5 ms, doubled with each failure in a row, up to
+// a minute.
+const Backoff time.Duration = -1
 
 // Done is the outcome of a sync after which nothing is left to do, or a watch event will come when something is.
-func Done() Outcome { return reconcile.Done() }
+func Done() Outcome { return Outcome{Kind: reconcile.Done} }
 
-// Retry is the outcome of a sync that failed. Its delay is Backoff. If IsConflict(err), the failure is an expected one.
-func Retry(err error) Outcome { return reconcile.Retry(err) }
+// Retry is the outcome of a sync that failed. Its delay is Backoff. If reconcile.IsConflict(err), the failure is an
+// expected one.
+func Retry(err error) Outcome {
+	return Outcome{Kind: reconcile.Retry, After: Backoff, Err: err, Expected: reconcile.IsConflict(err)}
+}
 
 // Wait is the outcome of a sync after which time must pass, and perhaps no watch event will come. It does not end a
 // series of failures.
-func Wait(after time.Duration) Outcome { return reconcile.Wait(after) }
+func Wait(after time.Duration) Outcome { return Outcome{Kind: reconcile.Wait, After: after} }
 
 // Terminal is the outcome of a sync that no retry can help, only a change of an object.
-func Terminal() Outcome { return reconcile.Terminal() }
-
-// IsConflict reports whether err shows only that a cache lagged behind the API server.
-func IsConflict(err error) bool { return reconcile.IsConflict(err) }
+func Terminal() Outcome { return Outcome{Kind: reconcile.Terminal} }

@@ -202,17 +202,17 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 // requeue brings key back if outcome asks for that.
 func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcome) {
 	switch outcome.Kind {
-	case retry:
+	case reconcile.Retry:
 		expected := outcome.Expected && q.retries.NumRequeues(key) < maxExpected
 		if !expected { // Its backoff, up to a minute, limits the number of lines.
 			logger.Error(outcome.Err, "Sync failed")
 		}
 		q.retries.Failed(key, outcome.After, expected)
 		q.Workqueue.AddRateLimited(key) // After the delay that retries has.
-	case wait: // No Forget: a delay between two failures is not a success.
+	case reconcile.Wait: // No Forget: a delay between two failures is not a success.
 		q.retries.Waits(key, outcome.AfterFailure)
 		q.Workqueue.AddAfter(key, outcome.After)
-	case done, terminal:
+	case reconcile.Done, reconcile.Terminal:
 		q.Workqueue.Forget(key)
 	}
 }
@@ -229,7 +229,7 @@ func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome O
 	}()
 	outcome = q.Sync(ctx, key)
 	switch outcome.Kind {
-	case done, retry, wait, terminal:
+	case reconcile.Done, reconcile.Retry, reconcile.Wait, reconcile.Terminal:
 		return outcome
 	}
 	return Retry(fmt.Errorf("Sync returned an outcome of kind %q: use kit.Done, Retry, Wait or Terminal", outcome.Kind))
@@ -242,7 +242,7 @@ func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}
 	outcome := q.config.Sync(ctx, key)
-	lags := outcome.Kind == wait && outcome.For == reconcile.CacheStale
+	lags := outcome.Kind == reconcile.Wait && outcome.For == reconcile.CacheStale
 	if delay := q.Writes.HoldDelay(key); delay > 0 && (lags || !outcome.ComesBack()) {
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}

@@ -26,6 +26,7 @@ import (
 
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	kitmetrics "example.com/foo-controller/pkg/kit/metrics"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/syncs"
 )
 
@@ -331,38 +332,10 @@ func TestAnOutcomeWithoutAKindIsAFailure(t *testing.T) {
 		q.OnSynced = func(_ cache.ObjectName, outcome Outcome) { got = outcome }
 		q.Add(web)
 		next(t, q)
-		if got.Kind != retry || !strings.Contains(fmt.Sprint(got.Err), "use kit.Done") {
+		if got.Kind != reconcile.Retry || !strings.Contains(fmt.Sprint(got.Err), "use kit.Done") {
 			t.Errorf("outcome %+v, want a retry whose error names what to use", got)
 		}
 	})
-}
-
-func TestIsConflict(t *testing.T) {
-	widgets := schema.GroupResource{Resource: "widgets"}
-	for _, test := range []struct {
-		name string
-		err  error
-		want bool
-	}{
-		{name: "nil"},
-		{name: "a conflict", err: conflict, want: true},
-		{name: "a name that is taken", err: apierrors.NewAlreadyExists(widgets, "web"), want: true},
-		{name: "a name that is not there", err: apierrors.NewNotFound(widgets, "web"), want: true},
-		{name: "a refusal", err: apierrors.NewForbidden(widgets, "web", errBoom)},
-		{name: "a webhook's refusal with 404", err: &apierrors.StatusError{
-			ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "admission webhook denied it"},
-		}},
-		{name: "a proxy's page", err: apierrors.NewGenericServerResponse(404, "PATCH", widgets, "web", "404 page", 0, true)},
-		{name: "a conflict with an explanation", err: fmt.Errorf("patch: %w", conflict), want: true},
-		{name: "two conflicts", err: errors.Join(conflict, conflict), want: true},
-		{name: "a conflict and a failure", err: fmt.Errorf("both: %w", errors.Join(conflict, errBoom))},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := IsConflict(test.err); got != test.want {
-				t.Errorf("%t, want %t", got, test.want)
-			}
-		})
-	}
 }
 
 func TestSyncsAndPanicsAreCounted(t *testing.T) {

@@ -274,7 +274,8 @@ func (r *Reconciler) kind(name string) *Kind {
 }
 
 // logRequest logs a request and the rule that asked for it: at level 0 when it has changed another object, otherwise at
-// V(2).
+// V(2). The lines about a Deployment are "Created Deployment", "Updated Deployment" for a new spec, "Corrected
+// Deployment", "Deleted Deployment" and "Read Deployment".
 func logRequest(logger klog.Logger, step *reconcile.Step, name string, err error) {
 	logger = klog.LoggerWithValues(logger, "rule", step.Rule)
 	child := []any{strings.ToLower(step.Kind), klog.KRef(step.Namespace, step.Name)}

@@ -14,8 +14,14 @@ import (
 	"example.com/foo-controller/pkg/kit/conditions"
 )
 
-// The values of Outcome.Kind. Logs and metrics have the same words.
-const done, retry, wait, terminal = "done", "retry", "wait", "terminal"
+// The values of Outcome.Kind. Logs and metrics have the same words, and the functions of the kit that make one the same
+// names.
+const (
+	Done     = "done"     // Nothing is left to do, or a watch event will come when something is.
+	Retry    = "retry"    // Something failed, and is tried again.
+	Wait     = "wait"     // Time must pass, and perhaps no watch event will come. It does not end a series of failures.
+	Terminal = "terminal" // No retry can help, only a change of an object.
+)
 
 // What a key waits for, see Outcome.For.
 const (
@@ -27,13 +33,11 @@ const (
 	Backoff = "the backoff to end"
 )
 
-// An Outcome is what a queue does with a key after a sync. Done, Retry, Wait and Terminal make one, whose fields may be
-// changed. What the status of the object reports is another question.
+// An Outcome is what a queue does with a key after a sync. What the status of the object reports is another question.
 type Outcome struct {
-	// Kind is "done", "retry", "wait" or "terminal".
+	// Kind is Done, Retry, Wait or Terminal.
 	Kind string
-	// After is the delay of a retry or a wait. A limit that all keys share may make that of a retry longer. Growing as the
-	// delay of a retry is 5 ms, doubled with each failure in a row, up to a minute.
+	// After is the delay of a retry or a wait. A limit that all keys share may make that of a retry longer.
 	After time.Duration
 	// For is what the key waits for. It is a constant, for the log.
 	For string
@@ -46,31 +50,13 @@ type Outcome struct {
 	AfterFailure bool
 }
 
-// Growing as Outcome.After lets the queue choose the delay of a retry.
-const Growing time.Duration = -1
-
-// Done is the outcome of a sync after which nothing is left to do, or a watch event will come when something is.
-func Done() Outcome { return Outcome{Kind: done} }
-
-// Retry is the outcome of a sync that failed. Its delay is Growing. If IsConflict(err), the failure is an expected one.
-func Retry(err error) Outcome {
-	return Outcome{Kind: retry, After: Growing, Err: err, Expected: IsConflict(err)}
-}
-
-// Wait is the outcome of a sync after which time must pass, and perhaps no watch event will come. It does not end a
-// series of failures.
-func Wait(after time.Duration) Outcome { return Outcome{Kind: wait, After: after} }
-
-// WaitFor is Wait with what the key waits for.
+// WaitFor is the outcome of a sync after which the key waits for reason.
 func WaitFor(reason string, after time.Duration) Outcome {
-	return Outcome{Kind: wait, After: after, For: reason, AfterFailure: reason == Backoff}
+	return Outcome{Kind: Wait, After: after, For: reason, AfterFailure: reason == Backoff}
 }
-
-// Terminal is the outcome of a sync that no retry can help, only a change of an object.
-func Terminal() Outcome { return Outcome{Kind: terminal} }
 
 // ComesBack reports whether the key comes back after a delay.
-func (o *Outcome) ComesBack() bool { return o.Kind == retry || o.Kind == wait }
+func (o *Outcome) ComesBack() bool { return o.Kind == Retry || o.Kind == Wait }
 
 // End returns how the sync ended, and what to give to the next one of the object.
 func (s *Sync) End() (Outcome, Memory) {
@@ -79,11 +65,11 @@ func (s *Sync) End() (Outcome, Memory) {
 	}
 	s.forgetUnwanted()
 	first, waits := s.firstRetry()
-	outcome := Done()
+	outcome := Outcome{Kind: Done}
 	switch {
 	case len(s.failures) > 0:
 		// An expected failure has ended the sync early, so these are not expected.
-		outcome = Outcome{Kind: retry, For: Backoff, Err: s.failure(), AfterFailure: true}
+		outcome = Outcome{Kind: Retry, For: Backoff, Err: s.failure(), AfterFailure: true}
 		if waits {
 			outcome.After = s.left(first.Until)
 		}
@@ -93,7 +79,7 @@ func (s *Sync) End() (Outcome, Memory) {
 			outcome.Err = first.Report
 		}
 	case s.terminal:
-		outcome = Terminal()
+		outcome = Outcome{Kind: Terminal}
 	}
 	return outcome, s.memory
 }

@@ -74,6 +74,12 @@ func TestErrorsAreSorted(t *testing.T) {
 			name: "the object has another uid and more", err: invalidFields("spec", "metadata.uid"),
 			conflict: true,
 		},
+		{name: "two conflicts", err: errors.Join(apierrors.NewNotFound(resource, "a"), apierrors.NewNotFound(resource, "b")),
+			conflict: true},
+		{name: "a conflict and a refusal", err: errors.Join(apierrors.NewNotFound(resource, "a"), forbidden)},
+		{name: "a webhook refuses with 404", err: &apierrors.StatusError{
+			ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "denied"},
+		}},
 		{name: "a field is invalid", err: invalidFields("spec.selector")},
 		{name: "something is invalid, without details", err: noMore},
 		{name: "a bad request about the uid", err: badUID},

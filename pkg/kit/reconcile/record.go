@@ -152,7 +152,7 @@ func (s *Sync) endEarly(reason string, after time.Duration) {
 		s.end = new(WaitFor(reason, after))
 		return
 	}
-	s.end = &Outcome{Kind: retry, After: after, For: reason, Err: s.failure(), Expected: s.allExpected(),
+	s.end = &Outcome{Kind: Retry, After: after, For: reason, Err: s.failure(), Expected: s.allExpected(),
 		AfterFailure: reason == Backoff}
 }
 

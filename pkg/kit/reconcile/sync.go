@@ -200,7 +200,7 @@ func (s *Sync) Next() *Step {
 	if step != nil && s.requests == maxRequests {
 		err := fmt.Errorf("rule %q wants %s after %d requests in one sync: it is never content with the answers",
 			step.Rule, s.text(step.Op), s.requests)
-		s.end = &Outcome{Kind: retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
+		s.end = &Outcome{Kind: Retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
 		return nil
 	}
 	return step
