@@ -43,6 +43,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/footest"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit"
@@ -55,7 +56,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
-	"example.com/foo-controller/pkg/sim/footest"
+	"example.com/foo-controller/pkg/sim/scenario"
 )
 
 var (
@@ -923,18 +924,18 @@ func TestACacheThatLagsDoesNotHoldAKeyForEver(t *testing.T) {
 	})
 }
 
-func TestOutagesOfAWatchLoseNothing(t *testing.T) { footest.SimulateOutages(t, newRunner) }
+func TestOutagesOfAWatchLoseNothing(t *testing.T) { footest.SimulateOutages(t, newController) }
 
 // The other tests run without a resync, and do not need one.
 func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
-	footest.SimulateResync(t, func(ctx context.Context, w footest.Wiring) (func(ctx context.Context), error) {
-		c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
+	footest.SimulateResync(t, func(ctx context.Context, w scenario.Wiring) (*scenario.Controller, error) {
+		c, err := newControllerWith(ctx, w, 10*time.Minute)
 		if err != nil {
 			return nil, err
 		}
 		add := c.queue.AddAs
 		c.queue.AddAs = func(cache.ObjectName, fairqueue.Class) { c.queue.AddAs = add }
-		return c.Run, nil
+		return played(c), nil
 	})
 }
 
@@ -1336,17 +1337,15 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios
 //
 //	go test -run TestScenarios . -rewrite
 func TestScenarios(t *testing.T) {
-	footest.RunScenarios(t, "docs/scenarios/*.txt", newSubject, *rewrite)
+	scenario.Play(t, footest.Scenarios(newController), "docs/scenarios/*.txt", *rewrite)
 }
-
-func TestScenariosNoticeFaults(t *testing.T) { footest.RunScenariosWithFaults(t, newSubject) }
 
 func TestScenarioStepsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("docs/scenarios/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range footest.StepWords() {
+	for _, words := range scenario.StepWords(footest.Scenarios(newController)) {
 		if !strings.Contains(string(text), "`"+words) {
 			t.Errorf("docs/scenarios/README.md does not have the step %q", words)
 		}
@@ -1370,31 +1369,35 @@ func TestASimulatedDay(t *testing.T) {
 	if testing.Short() {
 		foos = min(foos, 20)
 	}
-	footest.SimulateDay(t, newRunner, foos)
+	footest.SimulateDay(t, newController, foos)
 }
 
 // TestSchedules plays schedules and logs how many it played per second:
 //
 //	go test -run TestSchedules -v . -schedules 2000
-func TestSchedules(t *testing.T) { footest.SimulateSchedules(t, newRunner, *schedules) }
+func TestSchedules(t *testing.T) {
+	scenario.PlaySchedules(t, footest.Kind(newController), footest.Schedule, *schedules, "make simulate SEED=")
+}
 
 // TestASeedReplaysExactly checks a few seeds. More of them take minutes:
 //
 //	go test -run TestASeedReplaysExactly -timeout 1h . -seeds 100 -replays 10
-func TestASeedReplaysExactly(t *testing.T) { footest.ReplaySchedules(t, newRunner, *seeds, *replays) }
+func TestASeedReplaysExactly(t *testing.T) {
+	scenario.ReplaySchedules(t, footest.Kind(newController), footest.Schedule, *seeds, *replays)
+}
 
 // TestSimulate shows one schedule: make simulate SEED=2
 func TestSimulate(t *testing.T) {
 	if *seed < 0 {
 		t.Skip("no -seed")
 	}
-	footest.ShowSchedule(t, newRunner, *seed, os.Stdout)
+	scenario.ShowSchedule(t, footest.Kind(newController), footest.Schedule(), *seed, os.Stdout)
 }
 
 // The faults of a dense schedule are shown. The words of readable and wordsFor have a test of their own.
 func TestASimulationShowsItsFaults(t *testing.T) {
 	var b strings.Builder
-	footest.ShowSchedule(t, newRunner, 1, &b)
+	scenario.ShowSchedule(t, footest.Kind(newController), footest.Schedule(), 1, &b)
 	shown := b.String()
 	if !strings.HasSuffix(shown, "\nconverged\n") {
 		t.Errorf("not converged:\n%s", shown)
@@ -1410,7 +1413,7 @@ func TestASimulationShowsItsFaults(t *testing.T) {
 // about 20 minutes:
 //
 //	go test -run TestNeighbours -timeout 1h . -edited 1h
-func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newRunner, *edited) }
+func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newController, *edited) }
 
 // TestRivals logs the CPU time of Foos that name one Deployment:
 //
@@ -1420,22 +1423,22 @@ func TestRivals(t *testing.T) {
 	if err := json.Unmarshal([]byte("["+*rivals+"]"), &sizes); err != nil {
 		t.Fatal(err)
 	}
-	footest.MeasureRivals(t, newRunner, sizes)
+	footest.MeasureRivals(t, newController, sizes)
 }
 
 // TestNothingIsKeptOfFoosThatAreGone has fewer Foos with -short and with the race detector.
 func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 	var controller *Controller
-	runner := func(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
-		controller, err = New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
-		return func(ctx context.Context) { controller.Run(ctx) }, err
+	newController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
+		controller, err = newControllerWith(ctx, w, 0)
+		return played(controller), err
 	}
 	foos := *churn
 	if testing.Short() {
 		foos = min(foos, 100)
 	}
 	// The clients lead to the simulated API server.
-	footest.SimulateChurn(t, runner, func() any { return controller }, foos, "Reconciler.Kinds",
+	footest.SimulateChurn(t, newController, func() any { return controller }, foos, "Reconciler.Kinds",
 		"Reconciler.Recorder.sink.EventSink")
 }
 
@@ -1445,7 +1448,7 @@ func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the heap of a few Foos is mostly that of other things")
 	}
-	footest.MeasureMemory(t, newRunner, *pairs, footest.Limits{
+	footest.MeasureMemory(t, newController, *pairs, footest.Limits{
 		HeapPerFoo: 3_072, Goroutines: 165, Writes: map[string]int{"create deployments": 1, "update foos/status": 3},
 	})
 }
@@ -1473,43 +1476,35 @@ func TestASyncWithNothingToDoAllocatesLittle(t *testing.T) {
 // A standby has caches, and nobody takes keys from its queue.
 func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 	var controller *Controller
-	runner := func(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
-		controller, err = New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
-		return func(ctx context.Context) {
+	newController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
+		controller, err = newControllerWith(ctx, w, 0)
+		standby := played(controller)
+		standby.Run = func(ctx context.Context) {
 			<-ctx.Done()
-			controller.names.ShutDown()
-			controller.queue.ShutDown()
-		}, err
+			controller.shutDown()
+		}
+		return standby, err
 	}
-	footest.SimulateStandby(t, runner, func() any { return controller }, "Reconciler.Kinds",
+	footest.SimulateStandby(t, newController, func() any { return controller }, "Reconciler.Kinds",
 		"Reconciler.Recorder.sink.EventSink")
 }
 
-// newRunner makes a Controller for a simulation.
-func newRunner(ctx context.Context, w footest.Wiring) (run func(ctx context.Context), err error) {
-	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
-	if err != nil {
-		return nil, err
-	}
-	c.Random = w.Random
-	if w.Settle != nil {
-		c.queue.AddAs = w.Settle(c.queue.AddAs)
-	}
-	if w.OnSynced != nil {
-		c.queue.OnSynced = func(key cache.ObjectName, _ kit.Outcome) { w.OnSynced(key) }
-	}
-	return c.Run, nil
+// newController makes a Controller for package scenario.
+func newController(ctx context.Context, w scenario.Wiring) (*scenario.Controller, error) {
+	c, err := newControllerWith(ctx, w, 0)
+	return played(c), err
 }
 
-// newSubject makes a Controller for a scenario. Its delays have no random part, because they are part of the output.
-func newSubject(ctx context.Context, w footest.Wiring) (*footest.Subject, error) {
-	c, err := New(ctx, Clients{w.Kube, w.Samples}, w.Recorder, w.Foos, w.Deployments, w.Workers)
-	if err != nil {
-		return nil, err
-	}
-	c.Random = func() float64 { return 0 }
-	_, err = c.watch(klog.FromContext(ctx))
-	return &footest.Subject{Queue: c.queue, Names: c.names}, err
+// newControllerWith makes a Controller whose Foos are resynced after this time, or never.
+func newControllerWith(ctx context.Context, w scenario.Wiring, resync time.Duration) (*Controller, error) {
+	kube, samples := kubernetes.NewForConfigOrDie(w.Config), clientset.NewForConfigOrDie(w.Config)
+	foos := fooinformers.NewSharedInformerFactory(samples, resync).Samplecontroller().V1alpha1().Foos()
+	deployments := observe(kubeinformers.NewSharedInformerFactory(kube, 0))
+	return New(ctx, Clients{kube, samples}, w.Recorder, foos, deployments, w.Workers)
+}
+
+func played(c *Controller) *scenario.Controller {
+	return &scenario.Controller{Reconciler: c.Reconciler, Watch: c.watch, Run: c.Run, Others: []*kit.Queue{c.names}}
 }
 
 // TestMain fails if the tests leave a goroutine behind. The flags for logging start one that flushes the log, and that

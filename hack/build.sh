@@ -27,7 +27,7 @@ describe() { # NAME
 	foo-controller-race) race=(-race) flags+=("${version[@]}") ;;
 	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
 	play) # And the controller that it is for: both are linked at once.
-		packages=(. ./pkg/sim/play) output=$root/bin/ flags+=("${version[@]}")
+		packages=(. ./hack/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	imagebuilder) dir=hack/image ;;
@@ -66,7 +66,7 @@ progress() { # PACKAGES
 	while IFS= read -r line; do
 		case $line in
 		*[[:space:]]*) printf '%s\n' "$line" >&2 && continue ;;
-		example.com/foo-controller | */hack/* | */sim/play)
+		example.com/foo-controller | */hack/*)
 			((total < 50)) || echo "  linking after $SECONDS s: $(minutes $link_s) left"
 			continue
 			;;

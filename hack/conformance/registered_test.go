@@ -7,7 +7,7 @@ import (
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/crd"
-	"example.com/foo-controller/pkg/sim/footest"
+	"example.com/foo-controller/pkg/footest"
 )
 
 // foosOfTheirDefinition are Foos with the schema of their CustomResourceDefinition.

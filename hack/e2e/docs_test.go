@@ -51,13 +51,13 @@ func playMake(t *testing.T, page, target, ready string, scenes []play.Scene) str
 	return out
 }
 
-// TestPlay does what a reader of README.md and of pkg/sim/play/README.md does: `make play` in one terminal, the
+// TestPlay does what a reader of README.md and of hack/play/README.md does: `make play` in one terminal, the
 // commands in another one, and Ctrl-C.
 func TestPlay(t *testing.T) {
 	if testing.Short() {
 		t.Skip(skipped)
 	}
-	const page = "pkg/sim/play/README.md"
+	const page = "hack/play/README.md"
 	scenes := scenesOf(t, page)
 	for name, first := range map[string]play.Scene{"README.md": scenesOf(t, "README.md")[0], page: scenes[0]} {
 		if first.Command != "make play" {

@@ -179,7 +179,7 @@ func (w *writing) copyStarter(context.Context) error {
 }
 
 // notForOthers matches what is about Foos, a test of this repository, or a module that the starter does not use.
-var notForOthers = regexp.MustCompile(`^(pkg/sim/(footest/|play/|crd/|README\.md)|hack/cluster/localcluster/test/)`)
+var notForOthers = regexp.MustCompile(`^(pkg/sim/(crd/|README\.md)|hack/cluster/localcluster/test/)`)
 
 // copyKit copies the packages for any controller, and what the starter's go.mod uses of this repository.
 func (w *writing) copyKit(ctx context.Context) error {

@@ -133,7 +133,7 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.
 	out io.Writer) error {
 	for i := range r.Kinds {
 		if err := r.fill(ctx, &r.Kinds[i], q.Object.Namespace); err != nil {
-			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.resource, err)
+			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.Resource, err)
 		}
 	}
 	obj, err := r.find(q)
@@ -178,7 +178,7 @@ func (r *Reconciler) fill(ctx context.Context, k *Kind, namespace string) error 
 		if err != nil {
 			return err
 		}
-		return k.Informer.informer.GetIndexer().Add(trimmed)
+		return k.Informer.GetIndexer().Add(trimmed)
 	})
 }
 

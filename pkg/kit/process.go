@@ -110,8 +110,9 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 
 // An Informer is the informer of a resource, and how to see whether it will be able to list.
 type Informer struct {
-	resource string
-	informer cache.SharedIndexInformer
+	cache.SharedIndexInformer
+	// Resource is the name in paths, such as configmaps.
+	Resource string
 	list     func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error)
 }
 
@@ -125,7 +126,7 @@ type Lister[L runtime.Object] interface {
 func NewInformer[L runtime.Object, C Lister[L]](resource string, informer cache.SharedIndexInformer,
 	client func(namespace string) C) Informer {
 	return Informer{
-		resource: resource, informer: informer,
+		SharedIndexInformer: informer, Resource: resource,
 		list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
 			return client(namespace).List(ctx, options)
 		},
@@ -175,7 +176,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	stop func(), err error) {
 	var ready []serving.Check
 	for _, i := range informers {
-		ready = append(ready, serving.Until(i.resource, i.informer.HasSyncedChecker().Done(), "not listed yet", p.problems))
+		ready = append(ready, serving.Until(i.Resource, i.HasSyncedChecker().Done(), "not listed yet", p.problems))
 	}
 	o := p.options
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
@@ -294,14 +295,14 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 	var lists []func(context.Context) error
 	var filled []cache.DoneChecker
 	for _, i := range informers {
-		if err := i.informer.SetWatchErrorHandlerWithContext(p.reporter.WatchErrorHandler); err != nil {
+		if err := i.SetWatchErrorHandlerWithContext(p.reporter.WatchErrorHandler); err != nil {
 			return err
 		}
 		lists = append(lists, func(ctx context.Context) error {
 			_, err := i.list(ctx, p.options.Namespace, metav1.ListOptions{Limit: 1})
 			return err
 		})
-		filled = append(filled, i.informer.HasSyncedChecker())
+		filled = append(filled, i.HasSyncedChecker())
 	}
 	if p.reporter.Wait(ctx, lists...) != nil {
 		return nil // Asked to stop while waiting.
@@ -312,7 +313,7 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 	defer waitAtMost(informerTimeout, &running)
 	defer stop() // The process also ends without a signal, when it has lost the leadership.
 	for _, i := range informers {
-		running.Go(func() { i.informer.RunWithContext(quiet) })
+		running.Go(func() { i.RunWithContext(quiet) })
 	}
 	if !cache.WaitFor(quiet, "caches", filled...) { // A copy that could not work yet must not become the leader.
 		return nil

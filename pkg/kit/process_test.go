@@ -176,7 +176,7 @@ func TestAProcessWritesOnlyWhileItLeads(t *testing.T) {
 	leads, stopped := make(chan struct{}), make(chan error)
 	go func() {
 		stopped <- f.Lead(ctx, f.informers, func(ctx context.Context) {
-			if !f.informers[0].informer.HasSynced() {
+			if !f.informers[0].HasSynced() {
 				t.Error("the process leads before its caches are filled")
 			}
 			if err := f.create("web"); err != nil {
