@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
@@ -41,6 +42,7 @@ const status = "update widgets/status web"
 var (
 	web           = cache.NewObjectName("default", "web")
 	widgetGVR     = plan.WidgetKind.GroupVersion().WithResource("widgets")
+	configMapGVR  = corev1.SchemeGroupVersion.WithResource("configmaps")
 	deploymentGVR = appsv1.SchemeGroupVersion.WithResource("deployments")
 	created       = []string{"create configmaps web", "create deployments web", status}
 	quota         = apierrors.NewForbidden(corev1.Resource("configmaps"), "web", errors.New("exceeded quota"))
@@ -361,6 +363,13 @@ func TestASyncWaitsForItsOwnWrites(t *testing.T) {
 	})
 }
 
+// served are the kinds of the simulated API server.
+var served = []apiserver.Kind{
+	{Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Status: true},
+	apiserver.ConfigMaps(),
+	apiserver.Deployments(),
+}
+
 // A fixture is a Controller with filled caches and its permissions, on a simulated API server.
 type fixture struct {
 	*Controller
@@ -374,20 +383,17 @@ type fixture struct {
 // newFixture returns a fixture whose server has these objects. fails are writes that the server refuses.
 func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) *fixture {
 	f := &fixture{events: events.NewFakeRecorder(10)}
-	f.server = apiserver.New(apiserver.ConfigMaps(), apiserver.Deployments(), apiserver.Kind{
-		Resource: widgetGVR, Kind: plan.WidgetKind.Kind, Object: &v1alpha1.Widget{}, Status: true,
-	})
+	f.server = apiserver.New(served...)
 	if err := f.server.Load(stored...); err != nil {
 		t.Fatal(err)
 	}
 	f.writes = simtest.RecordWrites(f.server, controllerName, fails)
 	f.unused = simtest.Authorize(f.server, controllerName, clusterRole(t).Rules)
 	clients := f.clientsOf(controllerName)
-	caches := newCaches(clients, nil, &kit.Options{})
-	f.Controller = New(t.Context(), clients, caches, f.events, 4)
+	f.Controller = New(t.Context(), clients, newCaches(clients, nil, &kit.Options{}), f.events, 4)
 	t.Cleanup(f.queue.ShutDown)
-	f.informers = []cache.SharedIndexInformer{
-		caches.widgets.Informer(), caches.configMaps.Informer(), caches.deployments.Informer(),
+	for _, informer := range f.Informers() {
+		f.informers = append(f.informers, informer)
 	}
 	simtest.RunInformers(t, f.informers...)
 	return f
@@ -395,7 +401,10 @@ func newFixture(t *testing.T, fails map[string]error, stored ...runtime.Object) 
 
 // clientsOf returns the clients of a user of the server.
 func (f *fixture) clientsOf(as string) clients {
-	config := f.server.Config(as)
+	return clientsFor(f.server.Config(as))
+}
+
+func clientsFor(config *rest.Config) clients {
 	return clients{kube: kubernetes.NewForConfigOrDie(config), widgets: clientset.NewForConfigOrDie(config)}
 }
 

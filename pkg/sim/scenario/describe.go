@@ -32,8 +32,13 @@ type request struct {
 
 // describe describes a request of a controller.
 func (k *Kind) describe(server *apiserver.Server, from *apiserver.Request, next apiserver.Next) *request {
-	r := &request{Request: from, next: next, verb: from.Verb, name: from.Name}
-	r.line = fmt.Sprintf("%s %s %s", r.verb, singular(r.Resource.Resource), r.name)
+	r := &request{Request: from, next: next, verb: from.Verb, name: from.Name, line: from.String()}
+	served := k.served(from.Resource.Resource)
+	if served == nil {
+		r.flaw = errors.New("the controller has no informer of this resource")
+		return r
+	}
+	r.line = fmt.Sprintf("%s %s %s", r.verb, strings.ToLower(served.Kind), r.name)
 	switch from.Verb + from.Subresource {
 	case "get":
 		return r

@@ -87,10 +87,10 @@ type Object interface {
 // AddAs queues a key.
 type AddAs = func(cache.ObjectName, fairqueue.Class)
 
-// served returns the kind with the name of a resource, in singular or plural.
+// served returns the kind with this name of a resource, or with this kind in lower case.
 func (k *Kind) served(name string) *apiserver.Kind {
 	i := slices.IndexFunc(k.Served, func(served apiserver.Kind) bool {
-		return name == served.Resource.Resource || name == singular(served.Resource.Resource)
+		return name == served.Resource.Resource || name == strings.ToLower(served.Kind)
 	})
 	if i < 0 {
 		return nil
@@ -104,8 +104,6 @@ func (k *Kind) resources() (all []schema.GroupVersionResource) {
 	}
 	return all
 }
-
-func singular(resource string) string { return strings.TrimSuffix(resource, "s") }
 
 // decoder decodes the kinds of Kubernetes.
 var decoder = kubescheme.Codecs.UniversalDeserializer()

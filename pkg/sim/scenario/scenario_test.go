@@ -1,13 +1,170 @@
 package scenario
 
 import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata")
+
+func TestScenarios(t *testing.T) { Play(t, budgets(), "testdata/*.txt", *rewrite) }
+
+func TestStepsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range StepWords(Kind{}) {
+		if !strings.Contains(string(text), "\n//	"+words) {
+			t.Errorf("doc.go does not have the step %q", words)
+		}
+	}
+}
+
+// TestScenariosNoticeFaults plays a small scenario once for each fault around the controller.
+func TestScenariosNoticeFaults(t *testing.T) {
+	const text = "create poddisruptionbudget web spec.maxUnavailable=1\n----\ncreate configmap web\n" +
+		"status web Ready=True Kept: All is kept\nevent web Normal Kept: All is kept\n"
+	for _, test := range []struct {
+		name      string
+		onRequest func(*Env, *request)
+		differs   bool   // The output differs from the wanted one.
+		problem   string // Part of the problem that is reported, "" for none.
+	}{
+		{name: "none", onRequest: func(*Env, *request) {}},
+		{
+			name:      "another write than expected",
+			onRequest: func(_ *Env, r *request) { r.line += " more" },
+			differs:   true,
+		},
+		{
+			name:      "a status that is acknowledged and not stored, so that it is written again and again",
+			onRequest: loseStatus,
+			differs:   true,
+			problem:   "one more sync of every object sends",
+		},
+		{
+			name: "a cached object that changes during a sync",
+			onRequest: func(e *Env, _ *request) {
+				obj := e.controllers[0].cacheOf("poddisruptionbudgets").store.List()[0]
+				obj.(*policyv1.PodDisruptionBudget).Labels = map[string]string{"changed": "yes"}
+			},
+			problem: "the sync of web changed a cached object",
+		},
+		{
+			name:      "a panic",
+			onRequest: func(*Env, *request) { panic("planted") },
+			differs:   true,
+			problem:   "panicked",
+		},
+		{
+			name:      "a request that lacks something",
+			onRequest: func(_ *Env, r *request) { r.flaw = errors.New("a flaw") },
+			differs:   true,
+			problem:   "a flaw",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kind := budgets()
+			got, problems := playInBubble(t, text, player{kind: &kind, onRequest: test.onRequest})
+			if differs := got != text; differs != test.differs {
+				t.Errorf("the output differs: %t, want %t\n%s", differs, test.differs, got)
+			}
+			all := strings.Join(problems, "\n")
+			if (test.problem == "") != (all == "") || !strings.Contains(all, test.problem) {
+				t.Errorf("problems are %q, want %q", all, test.problem)
+			}
+		})
+	}
+}
+
+// loseStatus acknowledges a write of a status without storing it.
+func loseStatus(_ *Env, r *request) {
+	if r.verb != "status" {
+		return
+	}
+	r.next = func() (*http.Response, error) {
+		header := http.Header{"Content-Type": {r.HTTP.Header.Get("Content-Type")}}
+		return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(r.Body))}, nil
+	}
+}
+
+func TestSchedules(t *testing.T) { PlaySchedules(t, budgets(), budgetUsers, 10, "seed ") }
+
+func TestASeedReplaysExactly(t *testing.T) { ReplaySchedules(t, budgets(), budgetUsers, 2, 2) }
+
+// TestASimulationNoticesWrongWrites sends requests as the controller that no controller on the kit may send.
+func TestASimulationNoticesWrongWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSimulation(budgets(), 1)
+		defer s.cancel()
+		ctx, user, as := t.Context(), s.User(), s.Server.Config("budgeteer")
+		theirs := kubernetes.NewForConfigOrDie(user).CoreV1().ConfigMaps("default")
+		if err := budgetUsers().Setup(ctx, user); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := theirs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+			metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		budgets := kubernetes.NewForConfigOrDie(as).PolicyV1().PodDisruptionBudgets("default")
+		configMaps := kubernetes.NewForConfigOrDie(as).CoreV1().ConfigMaps("default")
+		patch := func(body string) {
+			_, err := configMaps.Patch(ctx, "a", types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "budgeteer"})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		patch(`{"data":{"a":"b"}}`)
+		patch(`{"data":{"a":"b"}}`)
+		budget, err := budgets.Get(ctx, "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget.Status.ObservedGeneration, budget.UID = 7, ""
+		if _, err := budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{FieldManager: "other"}); err != nil {
+			t.Error(err)
+		}
+		_, err = budgets.Patch(ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+			metav1.PatchOptions{FieldManager: "other"})
+		if err := errors.Join(err, budgets.Delete(ctx, "b", metav1.DeleteOptions{})); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		got := strings.Join(s.problems(), "\n")
+		const want = `patch configmaps default/a: it lacks a uid or resourceVersion
+patch configmaps default/a: it lacks a uid or resourceVersion
+patch configmaps default/a: it changed nothing
+update poddisruptionbudgets/status default/a: it lacks a uid or resourceVersion
+patch poddisruptionbudgets default/b: it lacks a uid or resourceVersion
+delete poddisruptionbudgets default/b: its propagation policy is not Background
+PodDisruptionBudget a: generation 1, observed 7
+version 6, configmaps a: no PodDisruptionBudget owns it
+version 7, poddisruptionbudgets a: observedGeneration 7 after 0, of 1
+version 8, poddisruptionbudgets b: more than the status changes
+version 9, poddisruptionbudgets b: it is DELETED by its controller`
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("problems (-want +got):\n%s", diff)
+		}
+	})
+}
 
 func TestArgumentsMustBeUsed(t *testing.T) {
 	args := parseArguments(` web-1 forbidden "not today" label.a/b=c replicas=3 once`)

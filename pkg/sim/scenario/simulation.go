@@ -165,8 +165,8 @@ func (s *Simulation) count(r *apiserver.Request, next apiserver.Next) (*http.Res
 	return answer, err
 }
 
-// Writes returns the numbers of writes so far, by verb and resource. It leaves out events, because client-go updates the
-// Event of a series once more, minutes after the last event.
+// Writes returns the numbers of writes so far, by verb and resource. It leaves out events, because client-go updates
+// the Event of a series once more, minutes after the last event.
 func (s *Simulation) Writes() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,8 @@ func (s *Simulation) Writes() map[string]int {
 	return writes
 }
 
-// Finish waits until the last fault and the longest backoff are over, and checks the final state and all writes. Then it
-// checks that the controller writes nothing for the duration quiet.
+// Finish waits until the last fault and the longest backoff are over, and checks the final state and all writes. Then
+// it checks that the controller writes nothing for the duration quiet.
 func (s *Simulation) Finish(t *testing.T, users Users, quiet time.Duration) {
 	if users.Resume != nil {
 		if err := users.Resume(s.Ctx, s.User()); err != nil {
