@@ -38,12 +38,15 @@ type controller struct {
 	caches     []*cached
 	// copies has a copy of each cached object, made when it was cached. They show whether a sync changed an object.
 	copies map[metav1.Object]metav1.Object
-	addNow AddAs
+	addNow addAs
 	// collecting makes add append keys to collected instead of queueing them.
 	collecting bool
 	collected  []cache.ObjectName
 	delays
 }
+
+// addAs is the type of the AddAs of a queue.
+type addAs = func(cache.ObjectName, fairqueue.Class)
 
 // A cached is the cache of an informer.
 type cached struct {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
@@ -83,9 +82,6 @@ type Object interface {
 	metav1.Object
 	runtime.Object
 }
-
-// AddAs queues a key.
-type AddAs = func(cache.ObjectName, fairqueue.Class)
 
 // served returns the kind with this name of a resource, or with this kind in lower case.
 func (k *Kind) served(name string) *apiserver.Kind {

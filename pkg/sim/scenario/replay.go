@@ -71,9 +71,9 @@ func traceAll(s *apiserver.Server) {
 }
 
 // settle returns an AddAs that queues a key a moment later, when all goroutines of this moment have stopped. One event
-// may queue a key twice, by its handler and by the worker for names. If the first sync began between the two, there
-// would be a second one.
-func settle(add AddAs) AddAs {
+// may queue a key twice, by its handler and by the worker of another queue. If the first sync began between the two,
+// there would be a second one.
+func settle(add addAs) addAs {
 	var mu sync.Mutex
 	waiting := map[cache.ObjectName]fairqueue.Class{}
 	return func(key cache.ObjectName, class fairqueue.Class) {

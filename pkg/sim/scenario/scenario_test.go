@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +34,14 @@ func TestStepsAreDocumented(t *testing.T) {
 		if !strings.Contains(string(text), "\n//	"+words) {
 			t.Errorf("doc.go does not have the step %q", words)
 		}
+	}
+}
+
+func TestBlocksAreCompared(t *testing.T) {
+	const text = "a\n----\nweb waits for the caches\nb\n\nc\n----\nnothing\n"
+	if diff := cmp.Diff([]string{"when now, block 2 is\nd\n\nwant\nc\n----\n"},
+		compareBlocks("now", withoutDelays(text), withoutDelays("a\n----\nb\n\nd\n"))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -95,6 +102,26 @@ func TestScenariosNoticeFaults(t *testing.T) {
 	}
 }
 
+func TestStepsThatCannotBeDoneAreProblems(t *testing.T) {
+	for line, want := range map[string]string{
+		"fly":                           "block 1: fly: no such step",
+		"create cat web":                `no such kind: "cat"`,
+		"delete cat web":                `no such resource: "cat"`,
+		"edit configmap web data.a=b":   `configmaps "web" not found`,
+		"refuse create cats broken":     `no such resource: "cats"`,
+		"refuse create configmaps 7":    `no such answer: "7"`,
+		"wait long":                     "invalid duration",
+		"wait until web is tried again": "tried again 0 times",
+		"collect garbage now":           `this step has no argument "now"`,
+	} {
+		kind := budgets()
+		got, problems := playInBubble(t, line+"\n----\n", player{kind: &kind})
+		if len(problems) != 1 || !strings.Contains(problems[0], want) || got != line+"\n----\nnothing\n" {
+			t.Errorf("%s: %q, want %q\n%s", line, problems, want, got)
+		}
+	}
+}
+
 // loseStatus acknowledges a write of a status without storing it.
 func loseStatus(_ *Env, r *request) {
 	if r.verb != "status" {
@@ -147,7 +174,12 @@ func TestASimulationNoticesWrongWrites(t *testing.T) {
 		if err := errors.Join(err, budgets.Delete(ctx, "b", metav1.DeleteOptions{})); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Second)
+		child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "other", Controller: new(true)},
+		}}}
+		if _, err := configMaps.Create(ctx, child, metav1.CreateOptions{FieldManager: "other"}); err != nil {
+			t.Error(err)
+		}
 		got := strings.Join(s.problems(), "\n")
 		const want = `patch configmaps default/a: it lacks a uid or resourceVersion
 patch configmaps default/a: it lacks a uid or resourceVersion
@@ -155,11 +187,13 @@ patch configmaps default/a: it changed nothing
 update poddisruptionbudgets/status default/a: it lacks a uid or resourceVersion
 patch poddisruptionbudgets default/b: it lacks a uid or resourceVersion
 delete poddisruptionbudgets default/b: its propagation policy is not Background
+create configmaps -n default: its field manager is "other"
 PodDisruptionBudget a: generation 1, observed 7
 version 6, configmaps a: no PodDisruptionBudget owns it
 version 7, poddisruptionbudgets a: observedGeneration 7 after 0, of 1
 version 8, poddisruptionbudgets b: more than the status changes
-version 9, poddisruptionbudgets b: it is DELETED by its controller`
+version 9, poddisruptionbudgets b: it is DELETED by its controller
+version 10, configmaps c: no PodDisruptionBudget owns it`
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("problems (-want +got):\n%s", diff)
 		}
@@ -192,13 +226,13 @@ func TestArgumentsMustBeUsed(t *testing.T) {
 }
 
 func TestASimulationCanBeRead(t *testing.T) {
-	const write, shown = "12.500s user: update foos/status default/web: ", "00:00:12.500 user: update foos/status default/web: "
+	const write, shown = "12.500s user: update widgets/status default/web: ", "00:00:12.500 user: update widgets/status default/web: "
 	for line, want := range map[string]string{
-		write + "200, version 7":                         "", // It has a line in words.
-		write + "409 Conflict: object was modified":      shown + "409 Conflict: object was modified\n",
-		write + "no answer: EOF (the server: 200)":       shown + "no answer: EOF (the server: 200)\n",
-		"1.000s user: foos: sent BOOKMARK, version 7":    "",
-		"1.000s user: create foos -n default (web): 201": "00:00:01.000 user: create foos -n default (web): 201\n",
+		write + "200, version 7":                            "", // It has a line in words.
+		write + "409 Conflict: object was modified":         shown + "409 Conflict: object was modified\n",
+		write + "no answer: EOF (the server: 200)":          shown + "no answer: EOF (the server: 200)\n",
+		"1.000s user: widgets: sent BOOKMARK, version 7":    "",
+		"1.000s user: create widgets -n default (web): 201": "00:00:01.000 user: create widgets -n default (web): 201\n",
 	} {
 		if got := readable(line); got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)

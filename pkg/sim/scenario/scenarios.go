@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,12 +43,15 @@ func playFile(t *testing.T, kind *Kind, file string, rewrite bool) {
 	if len(problems) == 0 {
 		problems = moreProblems
 	}
+	problems = append(problems,
+		compareBlocks("events come before answers", withoutDelays(got), withoutDelays(eventsFirst))...)
+	if !rewrite {
+		problems = append(problems, compareBlocks("events come after answers", string(text), got)...)
+	}
 	for _, problem := range problems {
 		t.Error(problem)
 	}
-	compareBlocks(t, "events come before answers", withoutDelays(got), withoutDelays(eventsFirst))
 	if !rewrite {
-		compareBlocks(t, "events come after answers", string(text), got)
 		return
 	}
 	if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -55,15 +59,16 @@ func playFile(t *testing.T, kind *Kind, file string, rewrite bool) {
 	}
 }
 
-// compareBlocks compares two versions of a scenario, block by block.
-func compareBlocks(t *testing.T, when, want, got string) {
-	t.Helper()
+// compareBlocks returns the differences of two versions of a scenario, block by block.
+func compareBlocks(when, want, got string) (differences []string) {
 	wantBlocks, gotBlocks := blocksOf(want), blocksOf(got)
 	for i := range wantBlocks {
 		if wantBlocks[i] != gotBlocks[i] {
-			t.Errorf("when %s, block %d is\n%s\n\nwant\n%s\n", when, i+1, gotBlocks[i], wantBlocks[i])
+			differences = append(differences,
+				fmt.Sprintf("when %s, block %d is\n%s\n\nwant\n%s\n", when, i+1, gotBlocks[i], wantBlocks[i]))
 		}
 	}
+	return differences
 }
 
 // blocksOf returns the blocks of a scenario: empty lines separate them.

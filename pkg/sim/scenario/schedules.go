@@ -74,7 +74,7 @@ func playSeed(t *testing.T, kind Kind, users Users, seed int64, prepare func(*ap
 ) {
 	// A list may come in the order of a map. With a worker for each object, this order does not matter.
 	s := NewSimulation(kind, 8)
-	s.settle = settle
+	s.settles = true
 	s.Lag = 10 * time.Minute // A watch may be down for minutes, more than once.
 	s.Server.Intercept(refuseSeries)
 	injected := faults.Random(seed, isDense(seed)).Inject(s.Server, kind.Controller)

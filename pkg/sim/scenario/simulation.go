@@ -41,8 +41,8 @@ type Simulation struct {
 
 	kind    *Kind
 	workers int
-	// settle, unless nil, replaces the AddAs of the controller's queue.
-	settle func(add AddAs) AddAs
+	// settles makes a seed replay exactly, see settle.
+	settles bool
 	// cancel stops everything except the controller.
 	cancel context.CancelFunc
 
@@ -118,8 +118,8 @@ func (s *Simulation) RunController(t testing.TB) {
 		t.Fatal(err)
 	}
 	c.Random = faults.Float64
-	if s.settle != nil {
-		c.Queue.AddAs = s.settle(c.Queue.AddAs)
+	if s.settles {
+		c.Queue.AddAs = settle(c.Queue.AddAs)
 	}
 	if s.OnSynced != nil {
 		c.Queue.OnSynced = func(key cache.ObjectName, _ kit.Outcome) { s.OnSynced(key) }

@@ -89,8 +89,8 @@ func (e *Env) step(line string) error {
 	return errors.Join(best.Do(e, args), args.unused())
 }
 
-// Send sends a request of the user.
-func (e *Env) Send(verb, resource, subresource, name string, body any) error {
+// send sends a request of the user.
+func (e *Env) send(verb, resource, subresource, name string, body any) error {
 	served := e.kind.served(resource)
 	if served == nil {
 		return fmt.Errorf("no such resource: %q", resource)
@@ -122,7 +122,7 @@ func (e *Env) Add(resource string, obj Object) error {
 	served := e.kind.served(resource)
 	obj.SetResourceVersion("")
 	obj.GetObjectKind().SetGroupVersionKind(served.Resource.GroupVersion().WithKind(served.Kind))
-	return e.Send("POST", resource, "", "", obj)
+	return e.send("POST", resource, "", "", obj)
 }
 
 // Edit updates an object or its subresource as the user.
@@ -135,7 +135,7 @@ func (e *Env) Edit(resource, subresource, name string, edit func(Object)) error 
 	changed := have.DeepCopyObject().(Object)
 	changed.GetObjectKind().SetGroupVersionKind(served.Resource.GroupVersion().WithKind(served.Kind))
 	edit(changed)
-	return e.Send("PUT", resource, subresource, name, changed)
+	return e.send("PUT", resource, subresource, name, changed)
 }
 
 // Object returns a stored object, or nil.
@@ -157,12 +157,12 @@ func (e *Env) create(args Arguments) error {
 	obj := fieldsOf(args)
 	obj["apiVersion"], obj["kind"] = served.Resource.GroupVersion().String(), served.Kind
 	set(obj, "metadata.name", args.Word(1))
-	return e.Send("POST", args.Word(0), "", "", obj)
+	return e.send("POST", args.Word(0), "", "", obj)
 }
 
 // edit sets fields of an object to the values of args, by their paths.
 func (e *Env) edit(args Arguments) error {
-	return e.Send("PATCH", args.Word(0), "", args.Word(1), fieldsOf(args))
+	return e.send("PATCH", args.Word(0), "", args.Word(1), fieldsOf(args))
 }
 
 func fieldsOf(args Arguments) map[string]any {
@@ -196,7 +196,7 @@ func (e *Env) delete(args Arguments) error {
 	if args.Has("foreground") {
 		policy = metav1.DeletePropagationForeground
 	}
-	return e.Send("DELETE", args.Word(0), "", args.Word(1), &metav1.DeleteOptions{PropagationPolicy: &policy})
+	return e.send("DELETE", args.Word(0), "", args.Word(1), &metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
 // collectGarbage lets the garbage collector work until it has nothing left to do.
