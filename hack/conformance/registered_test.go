@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"example.com/foo-controller/pkg/footest"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/crd"
-	"example.com/foo-controller/pkg/footest"
 )
 
 // foosOfTheirDefinition are Foos with the schema of their CustomResourceDefinition.

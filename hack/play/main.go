@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/footest"
+	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 const (
