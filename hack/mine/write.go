@@ -118,6 +118,7 @@ func (o *order) next() string {
   pkg/plan/children.go: the objects that it needs
   pkg/plan/status.go: what its status reports
   controller_test.go: a row for each promise
+  players_test.go: the edits of users, and what an object must have; texts in scenarios
 
 Next: cd '%s' && make run
 That starts a Kubernetes on this machine and the controller, and the first %s becomes Ready.
