@@ -26,7 +26,7 @@ type Kind struct {
 	// Controller is the user name of the controller at the API server, and the field manager of its writes.
 	Controller string
 	// Served are the kinds of the API server that the controller has informers of. The first is the kind itself. It has
-	// a status with observedGeneration and conditions.
+	// namespaces, and a status with observedGeneration and conditions.
 	Served []apiserver.Kind
 	// New makes a controller. Nothing of it may run.
 	New func(ctx context.Context, wiring Wiring) (*Controller, error)

@@ -71,6 +71,8 @@ func (i *invariants) checkStatus(rev *apiserver.Revision, obj Object) string {
 	now, last := statusOf(obj).ObservedGeneration, i.observed[obj.GetUID()]
 	i.observed[obj.GetUID()] = now
 	switch {
+	case rev.Type == watch.Deleted && obj.GetDeletionTimestamp() != nil: // The last finalizer was removed.
+		return ""
 	case rev.Type != watch.Modified:
 		return "it is " + string(rev.Type) + " by its controller"
 	case !reflect.DeepEqual(othersOf(rev.Before), othersOf(obj)):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -180,6 +181,7 @@ func TestASimulationNoticesWrongWrites(t *testing.T) {
 		if _, err := configMaps.Create(ctx, child, metav1.CreateOptions{FieldManager: "other"}); err != nil {
 			t.Error(err)
 		}
+		removeFinalizer(t, s) // That is no problem.
 		got := strings.Join(s.problems(), "\n")
 		const want = `patch configmaps default/a: it lacks a uid or resourceVersion
 patch configmaps default/a: it lacks a uid or resourceVersion
@@ -198,6 +200,27 @@ version 10, configmaps c: no PodDisruptionBudget owns it`
 			t.Errorf("problems (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// removeFinalizer lets a user delete an object with a finalizer, which the controller then removes.
+func removeFinalizer(t *testing.T, s *Simulation) {
+	t.Helper()
+	theirs := kubernetes.NewForConfigOrDie(s.User()).PolicyV1().PodDisruptionBudgets("default")
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "deleted", Finalizers: []string{"example.com/finalizer"}},
+	}
+	_, err := theirs.Create(t.Context(), budget, metav1.CreateOptions{})
+	err = errors.Join(err, theirs.Delete(t.Context(), "deleted", metav1.DeleteOptions{}))
+	stored, getErr := theirs.Get(t.Context(), "deleted", metav1.GetOptions{})
+	if err := errors.Join(err, getErr); err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"finalizers":null,"uid":%q,"resourceVersion":%q}}`, stored.UID, stored.ResourceVersion)
+	_, err = kubernetes.NewForConfigOrDie(s.Server.Config("budgeteer")).PolicyV1().PodDisruptionBudgets("default").Patch(
+		t.Context(), "deleted", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "budgeteer"})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestArgumentsMustBeUsed(t *testing.T) {
