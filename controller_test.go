@@ -645,8 +645,7 @@ func TestEqualEventsAreFolded(t *testing.T) {
 		if err := v1alpha1.Install(scheme); err != nil {
 			t.Fatal(err)
 		}
-		all := func(string) bool { return true }
-		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName, all)
+		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName)
 		if err != nil {
 			t.Fatal(err)
 		}

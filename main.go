@@ -34,7 +34,6 @@ import (
 	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
@@ -189,7 +188,7 @@ func (c *caches) listFoos() []*v1alpha1.Foo {
 func newRecorder(ctx context.Context, clients Clients) (*recorder.Recorder, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
-	return recorder.New(ctx, clients.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName, ratelimit.New().Allow)
+	return recorder.New(ctx, clients.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
 }
 
 // hints returns what an administrator can do about common problems.

@@ -29,7 +29,6 @@ import (
 	"example.com/foo-controller/pkg/kit/logging"
 	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
 )
 
@@ -155,7 +154,7 @@ func newCaches(clients clients, name *cache.InformerName, options *kit.Options) 
 func newRecorder(ctx context.Context, clients clients) (*recorder.Recorder, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
-	return recorder.New(ctx, clients.kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName, ratelimit.New().Allow)
+	return recorder.New(ctx, clients.kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
 }
 
 // needs returns what the controller needs of a cluster. artifacts/deploy/rbac.yaml grants the permissions.
