@@ -48,11 +48,11 @@ import (
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
@@ -793,7 +793,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 			return next()
 		})
 		registry := metrics.NewKubeRegistry()
-		f.queue.Metrics = foometrics.New("foo_controller", registry.MustRegister)
+		f.queue.Metrics = telemetry.NewMetrics("foo_controller", registry.MustRegister)
 		f.Reports.Register(registry.MustRegister)
 		for _, foo := range foos {
 			f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))

@@ -31,10 +31,9 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/telemetry"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -51,7 +50,7 @@ func main() {
 	case errors.Is(err, kit.ErrWouldWrite):
 		os.Exit(2)
 	default:
-		logging.LastLine(controllerName, err)
+		telemetry.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
@@ -101,10 +100,10 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	process.Show(controller.queue)
-	controller.queue.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
+	controller.queue.Metrics = telemetry.NewMetrics("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
 	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
-		metrics.Problems("foo_controller", process.Problems))
+		telemetry.Problems("foo_controller", process.Problems))
 
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), caches.informers, controller.queue.Check())
 	if err != nil {

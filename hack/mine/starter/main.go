@@ -26,10 +26,9 @@ import (
 	widgetinformers "acme.example.com/widget-controller/pkg/generated/informers/externalversions"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // flushTimeout is how long a stop waits for events to be sent.
@@ -50,7 +49,7 @@ func main() {
 	case errors.Is(err, kit.ErrWouldWrite):
 		os.Exit(2)
 	default:
-		logging.LastLine(controllerName, err)
+		telemetry.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
@@ -94,8 +93,8 @@ func run(args []string, stdout io.Writer) error {
 	}
 	controller := New(ctx, writes, caches, events, options.Workers)
 	process.Show(controller.queue)
-	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
-	legacyregistry.CustomMustRegister(metrics.Problems("widget_controller", process.Problems))
+	controller.queue.Metrics = telemetry.NewMetrics("widget_controller", legacyregistry.MustRegister)
+	legacyregistry.CustomMustRegister(telemetry.Problems("widget_controller", process.Problems))
 
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
 	if err != nil {
