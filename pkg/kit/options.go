@@ -21,8 +21,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"example.com/foo-controller/pkg/kit/leader"
-	"example.com/foo-controller/pkg/kit/shallow"
 	"example.com/foo-controller/pkg/kit/telemetry"
+	"example.com/foo-controller/pkg/kit/trim"
 )
 
 // A Program is what --help and --version print about a controller.
@@ -189,7 +189,7 @@ func (o *Options) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	config.WarningHandlerWithContext = &telemetry.Warnings{}
-	config.Wrap(shallow.Wrap)
+	config.Wrap(trim.Responses)
 	config.UserAgent = fmt.Sprintf("%s/%s", o.program.Name, o.versionOf())
 	config.QPS = float32(o.qps)
 	config.Burst = cmp.Or(o.burst, int(math.Ceil(2*o.qps)))
