@@ -47,11 +47,11 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	foometrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
@@ -630,8 +630,7 @@ func TestEqualEventsAreFolded(t *testing.T) {
 		if err := v1alpha1.Install(scheme); err != nil {
 			t.Fatal(err)
 		}
-		all := func(string) bool { return true }
-		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName, all)
+		events, err := recorder.New(ctx, f.kube.EventsV1(), scheme, controllerName)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -779,7 +778,7 @@ func TestSyncsRequestsAndPanicsAreCounted(t *testing.T) {
 			return next()
 		})
 		registry := metrics.NewKubeRegistry()
-		f.queue.Metrics = foometrics.New("foo_controller", registry.MustRegister)
+		f.queue.Metrics = telemetry.NewMetrics("foo_controller", registry.MustRegister)
 		f.Reports.Register(registry.MustRegister)
 		for _, foo := range foos {
 			f.queue.Add(cache.MetaObjectToName(foo.(metav1.Object)))

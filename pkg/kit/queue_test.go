@@ -25,9 +25,9 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	kitmetrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 var (
@@ -349,7 +349,7 @@ func TestSyncsAndPanicsAreCounted(t *testing.T) {
 		return outcome
 	}, func(t *testing.T, q *Queue) {
 		registry := metrics.NewKubeRegistry()
-		q.Metrics = kitmetrics.New("widget", registry.MustRegister)
+		q.Metrics = telemetry.NewMetrics("widget", registry.MustRegister)
 		for range 5 {
 			q.Add(web)
 			next(t, q)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"example.com/foo-controller/pkg/kit/drift"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // The reasons of the problems of Keep.
@@ -40,7 +40,7 @@ func Keep[T Object](kind Kind[T], field *T, want T) Answer {
 	if problem := taken(name, have, want); problem != nil {
 		return Answer{Problem: problem, Why: problem.Message}
 	}
-	patch, err := drift.Find(have, want)
+	patch, err := state.Drift(have, want)
 	switch {
 	case err != nil:
 		return Answer{Problem: &Problem{Reason: Refused, Message: err.Error(), Stalled: true}, Why: err.Error()}
@@ -66,7 +66,7 @@ func Keep[T Object](kind Kind[T], field *T, want T) Answer {
 	return Answer{Steps: []*Step{step}, Why: name + " differs: " + fields}
 }
 
-func fieldsOf(patch *drift.Patch) (fields []Field) {
+func fieldsOf(patch *state.Patch) (fields []Field) {
 	for _, path := range patch.Fields {
 		fields = append(fields, Field{Path: path})
 	}
@@ -75,7 +75,7 @@ func fieldsOf(patch *drift.Patch) (fields []Field) {
 
 // overridden returns that a child still differs after it was written.
 func overridden[T Object](name string, have, want T) *Problem {
-	patch, err := drift.Find(have, want)
+	patch, err := state.Drift(have, want)
 	if err != nil || patch == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // The values of Outcome.Kind. Logs and metrics have the same words, and the functions of the kit that make one the same
@@ -129,10 +129,10 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Reason + ": " + p.Message }
 
 // Report returns p for the conditions of an object.
-func (p *Problem) Report() conditions.Report {
-	report := conditions.Report{True: conditions.Reconciling, Reason: p.Reason, Message: p.Message}
+func (p *Problem) Report() state.Report {
+	report := state.Report{True: state.Reconciling, Reason: p.Reason, Message: p.Message}
 	if p.Stalled {
-		report.True = conditions.Stalled
+		report.True = state.Stalled
 	}
 	if p.Advice != "" {
 		report.Message += ". " + p.Advice

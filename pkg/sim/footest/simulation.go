@@ -21,7 +21,6 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	samplesinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
@@ -109,7 +108,7 @@ func (s *simulation) runController(t testing.TB) {
 		t.Fatal(err)
 	}
 	reportedBy := v1alpha1.GroupName + "/" + controllerName
-	events, err := recorder.New(ctx, kube.EventsV1(), scheme, reportedBy, ratelimit.New().Allow)
+	events, err := recorder.New(ctx, kube.EventsV1(), scheme, reportedBy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package logging_test
+package telemetry_test
 
 import (
 	"bytes"
@@ -12,18 +12,18 @@ import (
 	"k8s.io/client-go/features"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // flagsVariable is the environment variable with the flags of a child process. Logging can be set up only once in a
 // process, so each test starts the test binary again as a child.
-const flagsVariable = "LOGGING_TEST_FLAGS"
+const flagsVariable = "TELEMETRY_TEST_FLAGS"
 
 // levelVariable is the environment variable with the level that the child sets after it has parsed its flags.
-const levelVariable = "LOGGING_TEST_LEVEL"
+const levelVariable = "TELEMETRY_TEST_LEVEL"
 
 // errorVariable is the environment variable with the error with which the child ends.
-const errorVariable = "LOGGING_TEST_ERROR"
+const errorVariable = "TELEMETRY_TEST_ERROR"
 
 func TestMain(m *testing.M) {
 	if flags, ok := os.LookupEnv(flagsVariable); ok {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 func logSomething(args []string) {
 	fs := flag.NewFlagSet("", flag.ExitOnError)
-	apply := logging.AddFlags(fs)
+	apply := telemetry.AddLogFlags(fs)
 	err := fs.Parse(args)
 	if err == nil {
 		err = apply()
@@ -45,7 +45,7 @@ func logSomething(args []string) {
 		os.Exit(1)
 	}
 	if level, ok := os.LookupEnv(levelVariable); ok {
-		if err := logging.SetLevel(level); err != nil {
+		if err := telemetry.SetLogLevel(level); err != nil {
 			klog.Background().Error(err, "Cannot set the level")
 		}
 	}
@@ -54,7 +54,7 @@ func logSomething(args []string) {
 	klog.Background().V(2).Info("Logged in detail")
 	klog.Flush()
 	if text := os.Getenv(errorVariable); text != "" {
-		logging.LastLine("program", errors.New(text))
+		telemetry.LastLine("program", errors.New(text))
 	}
 }
 

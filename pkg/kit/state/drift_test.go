@@ -1,4 +1,4 @@
-package drift
+package state
 
 import (
 	"encoding/json"
@@ -59,7 +59,7 @@ func stored(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	return dep
 }
 
-func TestFind(t *testing.T) {
+func TestDrift(t *testing.T) {
 	const preconditions = `"resourceVersion":"7","uid":"uid"`
 	for _, test := range []struct {
 		name string
@@ -127,7 +127,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			have, want := stored(test.edit), wanted()
-			patch, err := Find(have, want)
+			patch, err := Drift(have, want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestFind(t *testing.T) {
 func checkPatched(t *testing.T, have *appsv1.Deployment, body []byte) {
 	t.Helper()
 	patched := apply(t, have, body)
-	if again, err := Find(patched, wanted()); again != nil || err != nil {
+	if again, err := Drift(patched, wanted()); again != nil || err != nil {
 		t.Errorf("after the patch: %+v, %v; want no difference", again, err)
 	}
 	pod := patched.Spec.Template
@@ -167,7 +167,7 @@ func checkPatched(t *testing.T, have *appsv1.Deployment, body []byte) {
 func TestAListWithARepeatedKeyIsAnError(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns", UID: "uid", ResourceVersion: "7"}}
 	service.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: "TCP"}, {Name: "udp", Port: 53, Protocol: "UDP"}}
-	patch, err := Find(service, service.DeepCopy())
+	patch, err := Drift(service, service.DeepCopy())
 	if patch != nil || !errors.Is(err, ErrRepeatedKey) || !strings.Contains(fmt.Sprint(err), "spec.ports") {
 		t.Errorf("patch %+v, error %v", patch, err)
 	}
@@ -179,7 +179,7 @@ func TestAPatchNeedsAVersion(t *testing.T) {
 		"no resourceVersion": func(dep *appsv1.Deployment) { dep.ResourceVersion = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			patch, err := Find(stored(edit), wanted())
+			patch, err := Drift(stored(edit), wanted())
 			if patch != nil || !errors.Is(err, ErrNoPrecondition) || !strings.Contains(err.Error(), "web") {
 				t.Errorf("%+v, %v; want ErrNoPrecondition with the name", patch, err)
 			}
@@ -190,27 +190,27 @@ func TestAPatchNeedsAVersion(t *testing.T) {
 // The JSON of a Deployment has a null for a selector and for containers that are not set, also in lists.
 func TestFieldsThatAreNotSetAreNotRemoved(t *testing.T) {
 	want := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	if patch, err := Find(stored(), want); patch != nil || err != nil {
+	if patch, err := Drift(stored(), want); patch != nil || err != nil {
 		t.Errorf("%+v, %v; want no patch", patch, err)
 	}
 	meta := metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "7"}
 	role := func(resources []string) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Resources: resources}}}
 	}
-	patch, err := Find(role([]string{"pods"}), role([]string{"secrets"}))
+	patch, err := Drift(role([]string{"pods"}), role([]string{"secrets"}))
 	if err != nil || strings.Contains(string(patch.Body), "null") {
 		t.Errorf("%s, %v; want no null", patch.Body, err)
 	}
-	if patch, err := Find(role([]string{"pods"}), role([]string{"pods"})); patch != nil || err != nil {
+	if patch, err := Drift(role([]string{"pods"}), role([]string{"pods"})); patch != nil || err != nil {
 		t.Errorf("%+v, %v; want no patch", patch, err)
 	}
 }
 
 // The values of a ConfigMap are merged one by one, and a Secret's are not among the fields.
-func TestFindOfOtherKinds(t *testing.T) {
+func TestDriftOfOtherKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "7"}
 	configMap := func(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta, Data: data} }
-	patch, err := Find(configMap(map[string]string{"a": "9", "other": "x"}), configMap(map[string]string{"a": "1", "b": "2"}))
+	patch, err := Drift(configMap(map[string]string{"a": "9", "other": "x"}), configMap(map[string]string{"a": "1", "b": "2"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestFindOfOtherKinds(t *testing.T) {
 	secret := func(value string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"password": []byte(value)}}
 	}
-	if patch, err = Find(secret("old"), secret("new")); err != nil || strings.Join(patch.Fields, " ") != "data.password" {
+	if patch, err = Drift(secret("old"), secret("new")); err != nil || strings.Join(patch.Fields, " ") != "data.password" {
 		t.Errorf("%+v, %v; want the name of the value", patch, err)
 	}
 }

@@ -1,4 +1,4 @@
-package logging_test
+package telemetry_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // A real client passes the context of the request to the handler.
@@ -24,7 +24,7 @@ func TestAWarningIsLoggedOnceByTheLoggerOfTheRequest(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 	}))
 	defer server.Close()
-	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, WarningHandlerWithContext: &logging.Warnings{}})
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, WarningHandlerWithContext: &telemetry.Warnings{}})
 	log := newLog(t)
 	for _, foo := range []string{"default/web", "default/other"} {
 		ctx := klog.NewContext(t.Context(), klog.LoggerWithValues(log.Logger, "foo", foo))
@@ -49,7 +49,7 @@ func TestWarningsThatDifferOnlyInNamesAndNumbersAreLoggedOnce(t *testing.T) {
 		{name: "nothing", first: "", second: "", lines: 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			log, warnings := newLog(t), &logging.Warnings{}
+			log, warnings := newLog(t), &telemetry.Warnings{}
 			for _, text := range []string{test.first, test.second, test.first} {
 				warnings.HandleWarningHeaderWithContext(log.context(), 299, "-", text)
 			}
@@ -61,7 +61,7 @@ func TestWarningsThatDifferOnlyInNamesAndNumbersAreLoggedOnce(t *testing.T) {
 }
 
 func TestOnlyTheCodeOfAPIServersIsLogged(t *testing.T) {
-	log, warnings := newLog(t), &logging.Warnings{}
+	log, warnings := newLog(t), &telemetry.Warnings{}
 	warnings.HandleWarningHeaderWithContext(log.context(), 110, "proxy", "response is stale")
 	log.check(t)
 }
@@ -76,7 +76,7 @@ func letters(n int) string {
 }
 
 func TestRememberedWarningsAreBounded(t *testing.T) {
-	log, warnings := newLog(t), &logging.Warnings{}
+	log, warnings := newLog(t), &telemetry.Warnings{}
 	warn := func(n int) {
 		warnings.HandleWarningHeaderWithContext(log.context(), 299, "-", fmt.Sprintf("policy %s", letters(n)))
 	}
@@ -96,7 +96,7 @@ func TestRememberedWarningsAreBounded(t *testing.T) {
 }
 
 func TestWarningsMayBeUsedConcurrently(t *testing.T) {
-	log, warnings := newLog(t), &logging.Warnings{}
+	log, warnings := newLog(t), &telemetry.Warnings{}
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {

@@ -1,7 +1,4 @@
-// Package drift compares an object with the fields that a controller wants it to have, and makes the patch that
-// corrects it. All other fields are neither compared nor part of the patch: those that the API server has defaulted,
-// and those of an autoscaler, a webhook or a user. It is pure: it sends nothing.
-package drift
+package state
 
 import (
 	"encoding/json"
@@ -35,7 +32,7 @@ type Patch struct {
 	Fields []string
 }
 
-// Find returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the
+// Drift returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the
 // same kind of Kubernetes itself, such as *appsv1.Deployment: custom resources take no strategic merge patch. Elements
 // of a list are merged by their key if the type has one, as containers by their name; other lists are replaced.
 //
@@ -44,8 +41,8 @@ type Patch struct {
 // cannot change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses
 // both together. Use the field data of a Secret: its stringData is never stored, and would always differ.
 //
-// Find changes neither argument and may be called concurrently.
-func Find[T metav1.Object](have, want T) (*Patch, error) {
+// Drift changes neither argument and may be called concurrently.
+func Drift[T metav1.Object](have, want T) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
 	}

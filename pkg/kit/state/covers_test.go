@@ -1,4 +1,4 @@
-package drift
+package state
 
 import (
 	"encoding/json"
@@ -130,11 +130,11 @@ func change(r *rand.Rand, value any) {
 	}
 }
 
-func BenchmarkFind(b *testing.B) {
+func BenchmarkDrift(b *testing.B) {
 	have, want := stored(), wanted()
 	want.Spec.Template.Spec.Containers[0].Resources.Requests = nil
 	for name, find := range map[string]func(){
-		"structs": func() { _, _ = Find(have, want) },
+		"structs": func() { _, _ = Drift(have, want) },
 		"JSON":    func() { _, _ = changes(have, want, &appsv1.Deployment{}) },
 	} {
 		b.Run(name, func(b *testing.B) {

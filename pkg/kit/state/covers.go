@@ -1,4 +1,4 @@
-package drift
+package state
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package conditions
+package state
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ func text(conditions []metav1.Condition) string {
 	return strings.Join(all, ", ")
 }
 
-// TestSet sets one report after the other, ten seconds apart, each about the next generation.
-func TestSet(t *testing.T) {
+// TestConditions sets one report after the other, ten seconds apart, each about the next generation.
+func TestConditions(t *testing.T) {
 	foreign := metav1.Condition{Type: "Paid", Status: "True", Reason: "Yes", LastTransitionTime: metav1.NewTime(began)}
 	conditions := []metav1.Condition{foreign}
 	for i, step := range []struct {
@@ -56,14 +56,14 @@ func TestSet(t *testing.T) {
 		t.Run(step.report.Reason, func(t *testing.T) {
 			before := text(conditions)
 			now := began.Add(time.Duration(i+1)*10*time.Second + 999*time.Millisecond)
-			next := Set(conditions, step.report, int64(i+1), now)
+			next := Conditions(conditions, step.report, int64(i+1), now)
 			if got := text(conditions); got != before {
 				t.Errorf("the argument was changed from\n%s to\n%s", before, got)
 			}
 			if diff := cmp.Diff(text([]metav1.Condition{foreign})+", "+step.want, text(next)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
-			if again := Set(next, step.report, int64(i+1), now.Add(time.Hour)); text(again) != text(next) {
+			if again := Conditions(next, step.report, int64(i+1), now.Add(time.Hour)); text(again) != text(next) {
 				t.Errorf("the same report once more:\n%s, before\n%s", text(again), text(next))
 			}
 			conditions = next

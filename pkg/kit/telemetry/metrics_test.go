@@ -1,4 +1,4 @@
-package metrics
+package telemetry
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 // newMetrics returns metrics in a registry of their own.
 func newMetrics() (*Metrics, metrics.KubeRegistry) {
 	registry := metrics.NewKubeRegistry()
-	return New("foo_controller", registry.MustRegister), registry
+	return NewMetrics("foo_controller", registry.MustRegister), registry
 }
 
 // series returns the series of a metric, sorted: their labels and their value. For a histogram, that is the number and

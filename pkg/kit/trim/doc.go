@@ -1,6 +1,12 @@
-// Package shallow removes metadata.managedFields from the responses of an API server while they are read. Then one
-// object with deep managed fields cannot stop a controller for all others. Use Wrap with rest.Config.Wrap for every
-// client that reads, as JSON, objects that users write.
+// Package trim drops what users write into objects and a controller does not read: on its way from the API server, and
+// before it is cached. It sends nothing.
+//
+// [Identity] and [Child] are for transforms of informers: they return the metadata that is worth keeping. Then what
+// nobody reads costs no memory, and what is read has a limit.
+//
+// [Responses] removes metadata.managedFields from the responses of an API server while they are read. Then one object
+// with deep managed fields cannot stop a controller for all others. Use it with rest.Config.Wrap for every client that
+// reads, as JSON, objects that users write. A transform would be too late. The following sections are about Responses.
 //
 // # The problem
 //
@@ -25,15 +31,16 @@
 //
 // # Writes
 //
-// An object that was read through Wrap has no managed fields, and may be written in this state. A PUT or PATCH without
-// managed fields, or with null, does not change those that are stored. The API server keeps them and records the
-// manager of this write (decodeLiveOrNew in k8s.io/apimachinery/pkg/util/managedfields/internal/fieldmanager.go). For
-// subresources such as status, it even ignores the managed fields of the request. An empty list is something else: it
-// resets them (isResetManagedFields there). Typed clients do not send an empty list, but unstructured ones do. This is
-// why the array becomes null and not [].
+// An object that was read through Responses has no managed fields, and may be written in this state. A PUT or PATCH
+// without managed fields, or with null, does not change those that are stored. The API server keeps them and records
+// the manager of this write (decodeLiveOrNew in
+// k8s.io/apimachinery/pkg/util/managedfields/internal/fieldmanager.go). For subresources such as status, it even
+// ignores the managed fields of the request. An empty list is something else: it resets them (isResetManagedFields
+// there). Typed clients do not send an empty list, but unstructured ones do. This is why the array becomes null and
+// not [].
 //
 // # Cost
 //
 // A response needs one buffer of 4 KiB, however long it is, and passes on what has arrived without waiting for more.
 // It takes about 10 ns of CPU time for each byte.
-package shallow
+package trim

@@ -1,4 +1,4 @@
-package ratelimit
+package recorder
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 )
 
 // allowed returns how many of n calls for a namespace are allowed.
-func allowed(limits *Namespaces, namespace string, n int) int {
+func allowed(limits *Limits, namespace string, n int) int {
 	count := 0
 	for range n {
 		if limits.Allow(namespace) {
@@ -20,7 +20,7 @@ func allowed(limits *Namespaces, namespace string, n int) int {
 
 func TestANamespaceHasABurstAndARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := New()
+		limits := NewLimits()
 		if n := allowed(limits, "a", 100); n != 30 {
 			t.Errorf("%d at once, want 30", n)
 		}
@@ -38,7 +38,7 @@ func TestANamespaceHasABurstAndARate(t *testing.T) {
 // A namespace that has used up its own tokens takes none of those that all share.
 func TestANamespaceDoesNotTakeWhatOthersNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := New()
+		limits := NewLimits()
 		allowed(limits, "greedy", 10_000)
 		if n := allowed(limits, "b", 100); n != 20 {
 			t.Errorf("another namespace: %d, want the 20 that are left of 50", n)
@@ -55,7 +55,7 @@ func TestANamespaceDoesNotTakeWhatOthersNeed(t *testing.T) {
 
 func TestAllNamespacesTogetherAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits, count := New(), 0
+		limits, count := NewLimits(), 0
 		for second := range 60 {
 			for i := range 200 {
 				count += allowed(limits, fmt.Sprint("ns-", second, "-", i), 1)
@@ -71,7 +71,7 @@ func TestAllNamespacesTogetherAreLimited(t *testing.T) {
 // New namespaces without end: what is remembered has a limit.
 func TestNamespacesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits, greedy, seconds := New(), 0, 0
+		limits, greedy, seconds := NewLimits(), 0, 0
 		for i := range 10 * maxBuckets {
 			greedy += allowed(limits, "greedy", 1)
 			limits.Allow(fmt.Sprint("ns-", i))

@@ -1,4 +1,4 @@
-package shallow
+package trim
 
 import (
 	"compress/gzip"
@@ -45,7 +45,7 @@ func TestADeepObjectCanBeListedAndWatched(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
-	config.Wrap(Wrap)
+	config.Wrap(Responses)
 	configMaps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("")
 
 	list, err := configMaps.List(t.Context(), metav1.ListOptions{})
@@ -83,7 +83,7 @@ func TestOnlyResponsesInJSONAreFiltered(t *testing.T) {
 	}
 	for _, test := range tests {
 		original := io.NopCloser(strings.NewReader(content))
-		resp, err := Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) {
 			header := http.Header{"Content-Length": {"21"}, "Content-Type": {test.contentType}}
 			header.Set("Content-Encoding", test.encoding)
 			return &http.Response{Header: header, ContentLength: 21, Body: original}, nil
@@ -112,7 +112,7 @@ func TestACompressedResponseIsFiltered(t *testing.T) {
 		io.WriteString(compressed, `{"managedFields":[1]}`) // The client reads nothing if it fails.
 	}))
 	defer server.Close()
-	resp, err := (&http.Client{Transport: Wrap(http.DefaultTransport)}).Get(server.URL)
+	resp, err := (&http.Client{Transport: Responses(http.DefaultTransport)}).Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestErrorsAndResponsesWithoutABodyPassUntouched(t *testing.T) {
 	noRoute := errors.New("no route")
 	for _, want := range []error{nil, noRoute} {
 		response := &http.Response{Header: http.Header{"Content-Type": {"application/json"}}}
-		resp, err := Wrap(roundTripper(func(*http.Request) (*http.Response, error) { return response, want })).RoundTrip(nil)
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) { return response, want })).RoundTrip(nil)
 		if resp != response || resp.Body != nil || err != want {
 			t.Errorf("%+v, %v; want the response without a body, and the error %v", resp, err, want)
 		}
@@ -137,7 +137,7 @@ func TestErrorsAndResponsesWithoutABodyPassUntouched(t *testing.T) {
 func TestAnEventIsPassedOnBeforeTheNextOneArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
-		resp, err := Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) {
 			return &http.Response{Header: http.Header{"Content-Type": {"application/json;stream=watch"}}, Body: from}, nil
 		})).RoundTrip(nil)
 		if err != nil {
@@ -171,7 +171,7 @@ func TestAnEventIsPassedOnBeforeTheNextOneArrives(t *testing.T) {
 
 func TestTheTransportBelowIsKnownToClientGo(t *testing.T) {
 	below := &http.Transport{}
-	wrapper, ok := Wrap(below).(utilnet.RoundTripperWrapper)
+	wrapper, ok := Responses(below).(utilnet.RoundTripperWrapper)
 	if !ok || wrapper.WrappedRoundTripper() != below {
 		t.Error("client-go cannot reach the transport below")
 	}

@@ -1,7 +1,4 @@
-// Package conditions sets the conditions from which tools such as kstatus, Argo CD and `kubectl wait` read the status
-// of an object of any kind. Ready is always there. Reconciling and Stalled are there only while they are True. It is
-// pure: the time is an argument.
-package conditions
+package state
 
 import (
 	"cmp"
@@ -34,10 +31,10 @@ type Report struct {
 	Brief string
 }
 
-// Set returns the conditions with a report about a generation. Those of other types stay. The time of a condition
-// becomes now, in whole seconds as the API server stores it, if its status changes. Set changes no element of the
-// argument, which may come from a cache.
-func Set(conditions []metav1.Condition, report Report, generation int64, now time.Time) []metav1.Condition {
+// Conditions returns the conditions with a report about a generation. Those of other types stay. The time of a
+// condition becomes now, in whole seconds as the API server stores it, if its status changes. Conditions changes no
+// element of the argument, which may come from a cache.
+func Conditions(conditions []metav1.Condition, report Report, generation int64, now time.Time) []metav1.Condition {
 	conditions = slices.Clone(conditions)
 	message := report.Message
 	for _, kind := range []string{Ready, Reconciling, Stalled} {

@@ -1,4 +1,4 @@
-package metrics
+package telemetry
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ type Metrics struct {
 	panics   *metrics.Counter
 }
 
-// New returns metrics whose names begin with prefix. It registers them with register, such as
+// NewMetrics returns metrics whose names begin with prefix. It registers them with register, such as
 // legacyregistry.MustRegister.
-func New(prefix string, register func(...metrics.Registerable)) *Metrics {
+func NewMetrics(prefix string, register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{
 		syncs: metrics.NewCounterVec(&metrics.CounterOpts{
 			Name: prefix + "_syncs_total",

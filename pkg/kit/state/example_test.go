@@ -1,16 +1,17 @@
-package drift_test
+package state_test
 
 import (
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/foo-controller/pkg/kit/drift"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // Somebody has scaled a Deployment, and somebody else has added a label, which stays.
-func ExampleFind() {
+func ExampleDrift() {
 	want := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       appsv1.DeploymentSpec{Replicas: new(int32(3))},
@@ -20,15 +21,32 @@ func ExampleFind() {
 	have.Labels = map[string]string{"team": "blue"}
 	have.Spec.Replicas = new(int32(9))
 
-	patch, err := drift.Find(have, want)
+	patch, err := state.Drift(have, want)
 	fmt.Println(patch.Fields, err)
 	fmt.Println(string(patch.Body)) // For the method Patch of a client, with types.StrategicMergePatchType.
 
 	have.Spec.Replicas = new(int32(3))
-	patch, err = drift.Find(have, want)
+	patch, err = state.Drift(have, want)
 	fmt.Println(patch == nil, err)
 	// Output:
 	// [spec.replicas] <nil>
 	// {"metadata":{"resourceVersion":"7","uid":"uid-of-web"},"spec":{"replicas":3}}
 	// true <nil>
+}
+
+func ExampleConditions() {
+	var status []metav1.Condition
+	for generation, report := range []state.Report{
+		{True: state.Reconciling, Reason: "Progressing", Message: "1 of 2 replicas available"},
+		{True: state.Ready, Reason: "Available", Message: "2 of 2 replicas available"},
+	} {
+		status = state.Conditions(status, report, int64(generation), time.Now())
+		for _, c := range status {
+			fmt.Printf("%s=%s: %s\n", c.Type, c.Status, c.Message)
+		}
+	}
+	// Output:
+	// Ready=False: 1 of 2 replicas available
+	// Reconciling=True: 1 of 2 replicas available
+	// Ready=True: 2 of 2 replicas available
 }

@@ -1,4 +1,4 @@
-package logging_test
+package telemetry_test
 
 import (
 	"context"

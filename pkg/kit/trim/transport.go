@@ -1,4 +1,4 @@
-package shallow
+package trim
 
 import (
 	"io"
@@ -9,9 +9,9 @@ import (
 // bufferSize is how much of a response is read at once.
 const bufferSize = 4 << 10
 
-// Wrap returns a transport that sends requests with next and removes the managed fields from responses in JSON. It is
-// for rest.Config.Wrap.
-func Wrap(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
+// Responses returns a transport that sends requests with next and removes the managed fields from responses in JSON. It
+// is for rest.Config.Wrap.
+func Responses(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
 
 type transport struct{ next http.RoundTripper }
 

@@ -1,4 +1,4 @@
-package logging
+package telemetry
 
 import (
 	"flag"
@@ -13,11 +13,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// AddFlags adds the flags for logging to fs. Call apply after the flags were parsed, before anything is logged.
+// AddLogFlags adds the flags for logging to fs. Call apply after the flags were parsed, before anything is logged.
 //
 // It leaves out the flags of component-base that cannot be set without a feature gate, because there is no flag for
 // feature gates. It also leaves out --log-flush-frequency, which has an effect only together with them.
-func AddFlags(fs *flag.FlagSet) (apply func() error) {
+func AddLogFlags(fs *flag.FlagSet) (apply func() error) {
 	config := logsapi.NewLoggingConfiguration()
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	logsapi.AddGoFlags(config, all)
@@ -32,7 +32,7 @@ func AddFlags(fs *flag.FlagSet) (apply func() error) {
 	}
 }
 
-// isJSON is set by AddFlags' apply. Like the log that it is about, it is the process's.
+// isJSON is set by AddLogFlags' apply. Like the log that it is about, it is the process's.
 var isJSON atomic.Bool
 
 // LastLine writes the error that ends a program, in the format of the log: what collects JSON can read no other line.
@@ -45,8 +45,8 @@ func LastLine(program string, err error) {
 	fmt.Fprintln(os.Stderr, program+":", err)
 }
 
-// SetLevel sets the level of the log while the process runs. The flag -v sets it at the start.
-func SetLevel(level string) error {
+// SetLogLevel sets the level of the log while the process runs. The flag -v sets it at the start.
+func SetLogLevel(level string) error {
 	if _, err := logs.GlogSetter(level); err != nil {
 		return fmt.Errorf("%q is no level of the log; give a number such as 0, 2 or 4", level)
 	}
