@@ -248,10 +248,11 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
 		})
 	}
-	if a.One && s.tried(rule) {
-		return nil
-	}
+	tried := a.One && s.tried(rule)
 	for _, step := range steps {
+		if tried && !s.failedNow(step.Op) {
+			continue
+		}
 		step.Rule, step.Why, step.Namespace = rule, a.Why, cmp.Or(step.Namespace, s.object.GetNamespace())
 		if request := s.requestFor(step); request != nil || s.end != nil {
 			return request
@@ -264,6 +265,11 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 func (s *Sync) tried(rule string) bool {
 	return slices.ContainsFunc(s.done, func(d doneWrite) bool { return d.rule == rule }) ||
 		slices.ContainsFunc(s.failures, func(f failure) bool { return f.rule == rule })
+}
+
+// failedNow reports whether op has failed in this sync.
+func (s *Sync) failedNow(op Op) bool {
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.op == op })
 }
 
 // requestFor returns the request to send for step: step itself, or a live read that it needs first. It returns nil and
