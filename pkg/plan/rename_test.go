@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -50,7 +51,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 	rivals := newDeployment(rival)
 	deletedCopy := copied(old, "web-1-copy")
 	deleted(deletedCopy)
-	refusedDelete := []reply{fails(plan.DeleteDeployment, forbidden)}
+	refusedDelete := []reply{fails(deleteDeployment, forbidden)}
 
 	for _, tc := range []struct {
 		name    string
@@ -66,7 +67,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "there is no room for another one",
-			state: world{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			state: world{Previous: all(old)}, replies: []reply{fails(createDeployment, forbidden)},
 			sent:   "get Foo, create web-3",
 			report: reconciling + `Refused: Cannot create Deployment "web-3": ` + overQuota + kept + lasts,
 		},
@@ -261,12 +262,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 }
 
 // unanswered is what is remembered of deletions that had no answer a short time ago.
-func unanswered(names ...string) plan.Memory {
-	memory := plan.Memory{UID: "foo-uid", Generation: 3, Ledger: ledger{}}
+func unanswered(names ...string) reconcile.Memory {
+	memory := reconcile.Memory{UID: "foo-uid", Generation: 3, Ledger: ledger{}}
 	for _, name := range names {
-		memory.Ledger[op(plan.DeleteDeployment, name)] = plan.Attempt{
-			Count: 1, Until: now.Add(seconds(1)), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
-		}
+		memory.Ledger[op(deleteDeployment, name)] = refusedUntil(seconds(1), &reconcile.Problem{
+			Reason: "Refused", Message: noAnswer,
+		})
 	}
 	return memory
 }
@@ -505,14 +506,14 @@ func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 	for i := range 30 {
 		previous = append(previous, earlier(foo, fmt.Sprintf("old-%02d", 29-i)))
 	}
-	refused := func(count int, left time.Duration) plan.Attempt {
-		attempt := until(left)
-		attempt.Count = count
-		return attempt
+	refused := func(count int, left time.Duration) reconcile.Entry {
+		entry := until(left)
+		entry.Failed.Count = count
+		return entry
 	}
-	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.DeleteDeployment, "old-00"): refused(2, 0), op(plan.DeleteDeployment, "old-01"): refused(1, 0),
-		op(plan.DeleteDeployment, "old-02"): refused(3, seconds(1)),
+	memory := reconcile.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(deleteDeployment, "old-00"): refused(2, 0), op(deleteDeployment, "old-01"): refused(1, 0),
+		op(deleteDeployment, "old-02"): refused(3, seconds(1)),
 	}}
 	state := world{Foo: foo, Deployment: newDeployment(foo), Previous: previous, Memory: memory}
 	var names []string
@@ -521,7 +522,7 @@ func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 		if len(c.steps) > 4 {
 			t.Fatalf("one sync sends %s", c.sent())
 		}
-		names = append(names, c.step(plan.DeleteDeployment).Name)
+		names = append(names, c.step(deleteDeployment).Name)
 		state = c.nextSync(time.Second)
 	}
 	var want []string
@@ -530,7 +531,7 @@ func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
 	}
 	want = append(want[:len(want)-3], "old-01", "old-00", "old-02")
 	checkLines(t, want, names)
-	if c := play(t, state); c.sent() != "nothing" || c.outcome.Kind != plan.Done {
+	if c := play(t, state); c.sent() != "nothing" || c.outcome.Kind != reconcile.Done {
 		t.Errorf("at the end: %s", c.line())
 	}
 }
@@ -541,7 +542,7 @@ func TestARefusedDeletionKeepsNoOtherOne(t *testing.T) {
 	state := world{
 		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
 	}
-	refused := play(t, state, fails(plan.DeleteDeployment, forbidden))
+	refused := play(t, state, fails(deleteDeployment, forbidden))
 	if diff := cmp.Diff(deleteOld+"; Available; retry in 1s", refused.line()); diff != "" {
 		t.Errorf("wrong first sync (-want +got):\n%s", diff)
 	}
@@ -624,7 +625,7 @@ func TestADeploymentThatIsTooSmall(t *testing.T) {
 			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if c.outcome.Kind != plan.Done {
+			if c.outcome.Kind != reconcile.Done {
 				t.Errorf("outcome %+v, want done: what changes is an event", c.outcome)
 			}
 		})
@@ -767,7 +768,7 @@ func TestACreateHasTheReplicasOfThePreviousDeployment(t *testing.T) {
 			}
 			want := plan.Deployment(tc.foo)
 			want.Spec.Replicas = &tc.want
-			got := play(t, world{Foo: tc.foo, Previous: tc.previous}).step(plan.CreateDeployment).Create
+			got := play(t, world{Foo: tc.foo, Previous: tc.previous}).created()
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong Deployment (-want +got):\n%s", diff)
 			}
@@ -785,7 +786,7 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 		foo.Status.Replicas, foo.Status.AvailableReplicas = 3, 3
 		foo.Status.Selector = "controller=web," + selector + "web-1"
 	})
-	refused := []reply{fails(plan.CreateDeployment, forbidden)}
+	refused := []reply{fails(createDeployment, forbidden)}
 	for _, tc := range []struct {
 		name    string
 		named   *appsv1.Deployment
@@ -819,9 +820,9 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 // Whatever else there is to report, it is kept until the new one can take over, and to be deleted from then on.
 func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
 	foo := renamed()
-	nothingWorks := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.PatchDeployment, "web-3"): until(1), op(plan.CreateDeployment, "web-3"): until(1),
-		op(plan.DeleteDeployment, "web-1"): {Count: 1, Until: now.Add(1), Report: plan.ConditionError{Message: "x"}},
+	nothingWorks := reconcile.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(patchDeployment, "web-3"): until(1), op(createDeployment, "web-3"): until(1),
+		op(deleteDeployment, "web-1"): refusedUntil(1, &reconcile.Problem{Message: "x"}),
 	}}
 	other := newDeployment(renamed(withUID("other")))
 	for _, tc := range []struct {
@@ -886,7 +887,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 		},
 		{
 			name:  "something is refused",
-			state: world{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
+			state: world{Foo: foo}, replies: []reply{fails(readFoo, tooMany)},
 			want: reconciling + `RequestFailed: Cannot create Deployment "web-3": the API server has too many requests: slow down` +
 				kept + passes,
 		},
@@ -929,7 +930,7 @@ func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 func TestTheRequestsOfARename(t *testing.T) {
 	foo := renamed()
 	old := all(earlier(foo, "web-1"))
-	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Wrote: true}
+	memory := reconcile.Memory{UID: foo.UID, Generation: foo.Generation, Wrote: true}
 	var got []string
 	for _, state := range []world{
 		{Previous: old},
@@ -945,7 +946,7 @@ func TestTheRequestsOfARename(t *testing.T) {
 		got = append(got, c.line())
 		memory = c.end.Memory
 		if c.status() != nil {
-			foo = c.step(plan.UpdateStatus).Foo
+			foo = c.reported()
 		}
 	}
 	checkLines(t, []string{
@@ -966,12 +967,12 @@ func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
 	someStates(t, func(t *testing.T, state world) {
 		c := play(t, state)
 		for i, step := range c.steps {
-			if step.Verb != plan.DeleteDeployment {
+			if step.Request() != deleteDeployment {
 				continue
 			}
 			deletes++
 			checkDeletion(t, state, state.previous(step.Name), c.end.Deployment)
-			if i < 2 || c.steps[i-2].Verb != plan.ReadFoo || c.steps[i-1].Verb != plan.ReadDeployment {
+			if i < 2 || c.steps[i-2].Request() != readFoo || c.steps[i-1].Request() != readDeployment {
 				t.Errorf("%s is not sent after two reads: %s", wordsOf(step), c.sent())
 			}
 		}
@@ -1025,7 +1026,7 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 	foo := renamed()
 	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
 	web3 := newDeployment(foo)
-	lastly := ledger{op(plan.CreateDeployment, "web-3"): until(time.Minute)}
+	lastly := ledger{op(createDeployment, "web-3"): until(time.Minute)}
 
 	for _, tc := range []struct {
 		name  string
@@ -1073,7 +1074,7 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 		{
 			name:  "a field is overridden: the first retry counts",
 			state: world{Previous: all(between), Deployment: web3},
-			more:  ledger{again(plan.PatchDeployment, "web-3"): {Until: now.Add(time.Minute), Report: overriddenReplicas}},
+			more:  ledger{op(patchDeployment, "web-3"): repeated(1, time.Minute, overriddenReplicas)},
 			want:  "nothing; FieldsOverridden; wait in 1s",
 		},
 		{
@@ -1085,10 +1086,10 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 			if tc.state.Foo == nil {
 				tc.state.Foo = foo
 			}
-			tc.state.Memory = plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-				op(plan.DeleteDeployment, "web-2"): until(time.Second),
-				op(plan.DeleteDeployment, "web-4"): until(time.Millisecond),
-				op(plan.DeleteDeployment, "web-9"): until(1), // It is not there.
+			tc.state.Memory = reconcile.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+				op(deleteDeployment, "web-2"): until(time.Second),
+				op(deleteDeployment, "web-4"): until(time.Millisecond),
+				op(deleteDeployment, "web-9"): until(1), // It is not there.
 			}}
 			for op, attempt := range tc.more {
 				tc.state.Memory.Ledger[op] = attempt
@@ -1103,10 +1104,8 @@ func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
 // One that could not be deleted and is needed again is one that is kept. Its backoff is not lost.
 func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 	foo := renamed()
-	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.DeleteDeployment, "web-1"): {Count: 3, Until: now.Add(seconds(4)), Report: plan.ConditionError{
-			Reason: "Refused", Message: overQuota,
-		}},
+	memory := reconcile.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(deleteDeployment, "web-1"): refusedUntil(seconds(4), &reconcile.Problem{Reason: "Refused", Message: overQuota}),
 	}}
 	for _, tc := range []struct {
 		name  string

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -232,17 +233,15 @@ func TestTheOrderOfACacheChangesNoDecision(t *testing.T) {
 		type decisions struct {
 			Sent    string
 			Create  *appsv1.Deployment
-			Patch   *plan.Patch
+			Patch   []byte
 			Status  *v1alpha1.FooStatus
-			Outcome plan.Outcome
+			Outcome reconcile.Outcome
 		}
 		decide := func(state world) decisions {
 			c := play(t, state)
 			d := decisions{Sent: c.result(), Status: c.status(), Outcome: c.outcome}
-			if step := c.step(plan.CreateDeployment); step != nil {
-				d.Create = step.Create
-			}
-			if step := c.step(plan.PatchDeployment); step != nil {
+			d.Create = c.created()
+			if step := c.step(patchDeployment); step != nil {
 				d.Patch = step.Patch
 			}
 			return d
