@@ -22,8 +22,8 @@ const deleteOld = "get team, get child, delete old"
 // The rules are read from top to bottom, and those behind a final one do not count.
 func TestTheOrderOfTheRules(t *testing.T) {
 	paused, broken := toCorrect(), toCorrect()
-	paused.Team = team(annotated("paused"), annotated("broken"))
-	broken.Team = team(annotated("broken"))
+	paused.Team = newTeam(annotated("paused"), annotated("broken"))
+	broken.Team = newTeam(annotated("broken"))
 	createFirst := toCreate()
 	createFirst.Old = old("old")
 	both := toCorrect()
@@ -88,13 +88,13 @@ func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
 			team   metav1.Object
 			isSame bool
 		}{
-			{name: "the same", team: team(), isSame: true},
-			{name: "a newer version", team: team(func(t *corev1.Namespace) { t.ResourceVersion = "99" }), isSame: true},
+			{name: "the same", team: newTeam(), isSame: true},
+			{name: "a newer version", team: newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" }), isSame: true},
 			{name: "nothing"},
-			{name: "another one", team: team(func(t *corev1.Namespace) { t.UID = "new" })},
-			{name: "that it is being deleted", team: team(deleting)},
-			{name: "a newer spec", team: team(ofGeneration(3))},
-			{name: "an older spec", team: team(ofGeneration(1))},
+			{name: "another one", team: newTeam(func(t *corev1.Namespace) { t.UID = "new" })},
+			{name: "that it is being deleted", team: newTeam(deleting)},
+			{name: "a newer spec", team: newTeam(ofGeneration(3))},
+			{name: "an older spec", team: newTeam(ofGeneration(1))},
 		} {
 			t.Run(test.name+" it finds "+found.name, func(t *testing.T) {
 				c := play(t, setting{desk: test.desk, memory: test.memory, replies: []reply{finds("get team", found.team)}})
@@ -113,7 +113,7 @@ func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
 
 // The status is written for the version that was read last.
 func TestTheStatusIsThatOfTheObjectThatWasRead(t *testing.T) {
-	live := team(func(t *corev1.Namespace) { t.ResourceVersion = "99" })
+	live := newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" })
 	c := play(t, setting{desk: toCreateAgain(), replies: []reply{finds("get team", live)}})
 	if last := c.steps[len(c.steps)-1]; last.ResourceVersion != "99" || last.Body.GetResourceVersion() != "99" {
 		t.Errorf("%s has resourceVersion %q", last.Op, last.ResourceVersion)
@@ -144,7 +144,7 @@ func TestADecisionRestsOnTheChildThatWasRead(t *testing.T) {
 // A write that has failed may have been done, or the cache lags, or admission has answered before the API server has
 // checked the name. So it is repeated only after a live read of what it writes, whatever the failure was.
 func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
-	reported := team()
+	reported := newTeam()
 	reported.Status.Phase = "Ready"
 	for _, test := range []struct {
 		op    reconcile.Op
@@ -208,7 +208,7 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 		}}},
 		Status: noStatus,
 	})
-	sync := p.Sync(&input{Namespace: team()})
+	sync := p.Sync(&input{Namespace: newTeam()})
 	put := createOp
 	put.Namespace = ""
 	sync.Begin(remembers(ledger{put: failed(0)}), start, 0)
@@ -297,7 +297,7 @@ func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
 			want:    first + ", get team, get child; Ready; done",
 		},
 		{
-			name: "the object is gone", replies: []reply{finds("get team", team()), finds("get team", nil)},
+			name: "the object is gone", replies: []reply{finds("get team", newTeam()), finds("get team", nil)},
 			want: first + ", get team; no report; wait 1m0s",
 		},
 		{
@@ -377,7 +377,7 @@ func TestWhatFollowsAFailedWrite(t *testing.T) {
 			want: "patch child, " + deleteOld + "; Refused; retry 1s"},
 		{name: "a status without an answer", replies: []reply{fails("report", noResponse)},
 			want: "patch child, " + deleteOld + "; Ready; retry 5ms"},
-		{name: "a deletion of what is gone", replies: []reply{fails("delete old", apierrors.NewNotFound(group, "old"))},
+		{name: "a deletion of what is gone", replies: []reply{fails("delete old", apierrors.NewNotFound(configMaps, "old"))},
 			want: "patch child, " + deleteOld + "; Ready; done"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -432,7 +432,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 func TestARefusalBeforeTheObjectHasChangedIsRetried(t *testing.T) {
 	both := toUpdate()
 	both.Old = old("old")
-	for name, found := range map[string]metav1.Object{"it is gone": nil, "it has a newer spec": team(ofGeneration(3))} {
+	for name, found := range map[string]metav1.Object{"it is gone": nil, "it has a newer spec": newTeam(ofGeneration(3))} {
 		c := play(t, setting{desk: both, replies: []reply{fails("patch child", forbidden), finds("get team", found)}})
 		check(t, "patch child, get team; no report; retry 5ms", c.line())
 		if c.outcome.For != reconcile.NextStep || !errors.Is(c.outcome.Err, forbidden) || c.outcome.Expected {
@@ -473,8 +473,8 @@ func TestTheMessageOfAFailureStays(t *testing.T) {
 	for name, errs := range map[string][2]error{
 		"a port": {errors.New("dial tcp 10.0.0.1:34561: refused"), errors.New("dial tcp 10.0.0.1:34562: refused")},
 		"a version": {
-			apierrors.NewConflict(group, "child", errors.New("Precondition failed: ResourceVersion in precondition: 1")),
-			apierrors.NewConflict(group, "child", errors.New("Precondition failed: ResourceVersion in precondition: 2")),
+			apierrors.NewConflict(configMaps, "child", errors.New("Precondition failed: ResourceVersion in precondition: 1")),
+			apierrors.NewConflict(configMaps, "child", errors.New("Precondition failed: ResourceVersion in precondition: 2")),
 		},
 	} {
 		messages := map[string]bool{}

@@ -130,7 +130,7 @@ func (in *desk) status(s *reconcile.Sync) *reconcile.Step {
 
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
-func team(with ...func(*corev1.Namespace)) *corev1.Namespace {
+func newTeam(with ...func(*corev1.Namespace)) *corev1.Namespace {
 	t := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "team", UID: "team-uid", ResourceVersion: "10", Generation: 2, Annotations: map[string]string{"n": "1"},
 	}}
@@ -149,7 +149,7 @@ func ofGeneration(n int64) func(*corev1.Namespace) {
 }
 
 func child(data ...string) *corev1.ConfigMap {
-	c := (&desk{Team: team()}).want()
+	c := (&desk{Team: newTeam()}).want()
 	c.UID, c.ResourceVersion, c.Data["ready"] = "child-uid", "20", "yes"
 	for i := 0; i < len(data); i += 2 {
 		c.Data[data[i]] = data[i+1]
@@ -167,12 +167,12 @@ func old(names ...string) (all []*corev1.ConfigMap) {
 }
 
 // These desks have a sync of each kind of request.
-func toCreate() desk      { return desk{Team: team()} }
-func toCreateAgain() desk { return desk{Team: team(), Observed: 2} }
-func toUpdate() desk      { return desk{Team: team(), Observed: 1, Child: child("n", "9")} }
-func toCorrect() desk     { return desk{Team: team(), Observed: 2, Child: child("n", "9")} }
-func toDelete() desk      { return desk{Team: team(), Observed: 2, Child: child(), Old: old("old")} }
-func toReport() desk      { return desk{Team: team(), Observed: 2, Child: child()} }
+func toCreate() desk      { return desk{Team: newTeam()} }
+func toCreateAgain() desk { return desk{Team: newTeam(), Observed: 2} }
+func toUpdate() desk      { return desk{Team: newTeam(), Observed: 1, Child: child("n", "9")} }
+func toCorrect() desk     { return desk{Team: newTeam(), Observed: 2, Child: child("n", "9")} }
+func toDelete() desk      { return desk{Team: newTeam(), Observed: 2, Child: child(), Old: old("old")} }
+func toReport() desk      { return desk{Team: newTeam(), Observed: 2, Child: child()} }
 
 // What these operations are called in the ledger.
 var (
@@ -363,11 +363,11 @@ func check(t *testing.T, want, got any) {
 }
 
 var (
-	group       = corev1.Resource("configmaps")
-	forbidden   = apierrors.NewForbidden(group, "child", errors.New("exceeded quota: small"))
-	conflict    = apierrors.NewConflict(group, "child", errors.New("the object has been modified"))
-	exists      = apierrors.NewAlreadyExists(group, "child")
-	notFound    = apierrors.NewNotFound(group, "child")
+	configMaps  = corev1.Resource("configmaps")
+	forbidden   = apierrors.NewForbidden(configMaps, "child", errors.New("exceeded quota: small"))
+	conflict    = apierrors.NewConflict(configMaps, "child", errors.New("the object has been modified"))
+	exists      = apierrors.NewAlreadyExists(configMaps, "child")
+	notFound    = apierrors.NewNotFound(configMaps, "child")
 	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
 	serverFails = apierrors.NewInternalError(errors.New("etcd"))
 	noResponse  = context.DeadlineExceeded
@@ -375,7 +375,7 @@ var (
 
 // terminating is the answer in a namespace that is being deleted.
 func terminating() error {
-	err := apierrors.NewForbidden(group, "child", errors.New("it is being terminated"))
+	err := apierrors.NewForbidden(configMaps, "child", errors.New("it is being terminated"))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	return err
 }

@@ -14,9 +14,9 @@ func TestExplain(t *testing.T) {
 	both := toCorrect()
 	both.Old = old("old")
 	paused := toCorrect()
-	paused.Team = team(annotated("paused"))
+	paused.Team = newTeam(annotated("paused"))
 	reported := toReport()
-	reported.Team = team(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
+	reported.Team = newTeam(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
 	const (
 		notPaused, notBroken = "paused: does not apply: somebody has set it", "broken: does not apply: somebody has set it"
 		exists, n1           = "create: does not apply: it exists", "patch: does not apply: n is 1"

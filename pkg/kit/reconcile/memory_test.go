@@ -141,7 +141,7 @@ func TestWhenAStatusIsOverwritten(t *testing.T) {
 		want int // Repetitions.
 	}{
 		{name: "it is there, and another one is wanted", edit: func(d *desk) { d.Child = child("empty", "yes") }},
-		{name: "it is gone", edit: func(d *desk) { d.Team = team() }, want: 1},
+		{name: "it is gone", edit: func(d *desk) { d.Team = newTeam() }, want: 1},
 	} {
 		s := setting{desk: reported.end, memory: reported.memory}
 		test.edit(&s.desk)
@@ -156,7 +156,7 @@ func TestWhenAStatusIsOverwritten(t *testing.T) {
 	if c := play(t, s); c.status == "" {
 		t.Error("a status that nobody has overwritten waits")
 	}
-	s.desk.Team = team()
+	s.desk.Team = newTeam()
 	check(t, "nothing; no report; wait 8s", play(t, s).line())
 }
 
@@ -186,19 +186,19 @@ func TestMemoryOf(t *testing.T) {
 		obj  metav1.Object
 		want reconcile.Memory
 	}{
-		{name: "nothing is remembered", obj: team(), want: remembers(nil)},
-		{name: "the same object", have: memory(0), obj: team(), want: memory(0)},
-		{name: "another generation empties the ledger", have: memory(0), obj: team(ofGeneration(3)), want: noLedger},
+		{name: "nothing is remembered", obj: newTeam(), want: remembers(nil)},
+		{name: "the same object", have: memory(0), obj: newTeam(), want: memory(0)},
+		{name: "another generation empties the ledger", have: memory(0), obj: newTeam(ofGeneration(3)), want: noLedger},
 		{
-			name: "another uid is another object", have: memory(0), obj: team(another),
+			name: "another uid is another object", have: memory(0), obj: newTeam(another),
 			want: reconcile.Memory{UID: "new", Generation: 2},
 		},
-		{name: "a delay that has not ended", have: memory(time.Minute), obj: team(), want: memory(time.Minute)},
+		{name: "a delay that has not ended", have: memory(time.Minute), obj: newTeam(), want: memory(time.Minute)},
 		{
-			name: "a delay that ended ten minutes ago", have: memory(-10 * time.Minute), obj: team(),
+			name: "a delay that ended ten minutes ago", have: memory(-10 * time.Minute), obj: newTeam(),
 			want: memory(-10 * time.Minute),
 		},
-		{name: "a delay that ended earlier", have: memory(-10*time.Minute - 1), obj: team(), want: faded},
+		{name: "a delay that ended earlier", have: memory(-10*time.Minute - 1), obj: newTeam(), want: faded},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := maps.Clone(test.have.Ledger)
@@ -215,8 +215,8 @@ func TestMemoryOf(t *testing.T) {
 // A complete sync drops the failures of what is no longer wanted. Deletions and repetitions fade with time only.
 func TestWhatACompleteSyncDrops(t *testing.T) {
 	paused, reported, unready := toCreate(), toReport(), toDelete()
-	paused.Team = team(annotated("paused"))
-	reported.Team = team(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
+	paused.Team = newTeam(annotated("paused"))
+	reported.Team = newTeam(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
 	unready.Child = child("ready", "")
 	for _, test := range []struct {
 		name   string
@@ -250,7 +250,7 @@ func TestASyncThatEndsEarlyDropsNothing(t *testing.T) {
 		"an unknown outcome":      fails("create child", noResponse),
 		"an object that is gone":  finds("get team", nil),
 		"a conflict of a status":  fails("report", conflict),
-		"another one of its name": finds("get team", team(func(t *corev1.Namespace) { t.UID = "new" })),
+		"another one of its name": finds("get team", newTeam(func(t *corev1.Namespace) { t.UID = "new" })),
 	} {
 		s := setting{desk: toCreateAgain(), memory: remembers(ledger{patchOp: failed(0)}), replies: []reply{r}}
 		if c := play(t, s); c.memory.Ledger[patchOp].Failed.Count != 1 {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,6 +75,22 @@ func (s fieldOf[T]) get() metav1.Object {
 
 func (s fieldOf[T]) set(obj metav1.Object) { *s.field, _ = obj.(T) }
 
+// An elementOf is the slot of an object in a list of an Input. Its own field has the object, nil if the list lacks it.
+// The list is replaced and never changed, because copies of the Input share it.
+type elementOf[T Object] struct {
+	fieldOf[T]
+	list *[]T
+}
+
+func (s elementOf[T]) set(obj metav1.Object) {
+	was := *s.field
+	list := slices.DeleteFunc(slices.Clone(*s.list), func(element T) bool { return element == was })
+	if s.fieldOf.set(obj); obj != nil {
+		list = append(list, *s.field)
+	}
+	*s.list = list
+}
+
 // A Ref refers to an object in a field of an Input, which a live read replaces.
 type Ref struct {
 	read Op
@@ -101,7 +118,8 @@ type Field struct {
 type Step struct {
 	// Op has the namespace of the object of the sync, if the body of a create has none.
 	Op
-	// Rule is the name of the rule that asked for the request, and Why the facts for which it did.
+	// Rule is the name of the rule that asked for the request, and Why the facts for which it did: if it is "", those of
+	// the answer.
 	Rule, Why string
 	// For is the write that a live read comes before. When the read fails, that write has failed.
 	For Op
@@ -168,7 +186,9 @@ func FinalizersStep[T Object](kind Kind[T], field *T, finalizers []string) *Step
 }
 
 // DeleteStep deletes the object in a field of the Input, in this version.
-func DeleteStep[T Object](kind Kind[T], field *T) *Step { return about(Delete, kind, field) }
+func DeleteStep[T Object](kind Kind[T], field *T) *Step {
+	return about(Delete, kind, field)
+}
 
 // StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. Its event is
 // ReadyEvent(was, is).

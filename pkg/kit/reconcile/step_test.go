@@ -13,13 +13,13 @@ import (
 
 // A step about the object itself is a JSON merge patch: custom resources take no other. The answer replaces the object.
 func TestFinalizersStep(t *testing.T) {
-	in := &input{Namespace: team()}
+	in := &input{Namespace: newTeam()}
 	step := reconcile.FinalizersStep(namespaceKind, &in.Namespace, []string{"a"})
 	check(t, `{"metadata":{"finalizers":["a"],"resourceVersion":"10","uid":"team-uid"}}`, string(step.Patch))
 	if !step.Merge || !step.Spec || step.FieldList() != "metadata.finalizers" {
 		t.Errorf("the step is %+v", step)
 	}
-	answered := team(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
+	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
 	p := reconcile.New(reconcile.Plan[input]{
 		Object: plan.Object, Observed: plan.Observed, Status: noStatus,
 		Rules: []reconcile.Rule[input]{{Name: "add finalizer", Ask: func(in *input) (a reconcile.Answer) {

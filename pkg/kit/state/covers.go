@@ -56,27 +56,16 @@ func coversList(have, want reflect.Value, list listKind) bool {
 	if !list.merged {
 		return reflect.DeepEqual(have.Interface(), want.Interface())
 	}
-	keyOf := func(element reflect.Value) any {
-		if element.Kind() != reflect.Struct {
-			return element.Interface()
-		}
-		for _, f := range fieldsOfType(element.Type()) {
-			if f.name == list.key {
-				return element.Field(f.index).Interface()
-			}
-		}
-		return nil
-	}
 	var keys []any
 	for i := range want.Len() {
 		w := want.Index(i)
-		key, found := keyOf(w), false
+		key, found := keyOf(w, list.key), false
 		if key == nil || !reflect.TypeOf(key).Comparable() || slices.Contains(keys, key) {
 			return false
 		}
 		keys = append(keys, key)
 		for j := range have.Len() {
-			if h := have.Index(j); keyOf(h) == key {
+			if h := have.Index(j); keyOf(h, list.key) == key {
 				found = covers(h, w, listKind{})
 				break
 			}
@@ -86,6 +75,19 @@ func coversList(have, want reflect.Value, list listKind) bool {
 		}
 	}
 	return true
+}
+
+// keyOf returns the key by which an element of a list is merged, nil if it has none.
+func keyOf(element reflect.Value, name string) any {
+	if element.Kind() != reflect.Struct {
+		return element.Interface()
+	}
+	for _, f := range fieldsOfType(element.Type()) {
+		if f.name == name {
+			return element.Field(f.index).Interface()
+		}
+	}
+	return nil
 }
 
 // A field of a struct, as it is in JSON.

@@ -27,8 +27,8 @@ type Patch struct {
 	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the
 	// API server answers with a conflict if the object has changed since.
 	Body []byte
-	// Fields are the paths of the fields that it changes, sorted, such as spec.replicas. The path of a list stands for
-	// its elements. There are no values, which may be secret.
+	// Fields are the paths of the fields that it changes or removes, sorted, such as spec.replicas. The path of a list
+	// stands for its elements. There are no values, which may be secret.
 	Fields []string
 }
 
@@ -36,20 +36,34 @@ type Patch struct {
 // same kind of Kubernetes itself, such as *appsv1.Deployment: custom resources take no strategic merge patch. Elements
 // of a list are merged by their key if the type has one, as containers by their name; other lists are replaced.
 //
-// A field that is absent in the JSON of want is not compared: so it cannot remove a field, nor an element of a list
-// that is merged, and it cannot set a number, bool or text to its zero value unless the field is a pointer. So it
-// cannot change one of several alternatives into another, such as httpGet of a probe into exec: the API server refuses
-// both together. Use the field data of a Secret: its stringData is never stored, and would always differ.
+// A field that is absent in the JSON of want belongs to others, unless it is at or below an owned path: what want lacks
+// there is removed. Paths have the names of JSON, and in brackets the key of an element or of an entry of a map:
+//
+//	spec.template.spec.containers[web].args
+//	metadata.annotations[example.com/hash]
+//	spec.ports[]
+//
+// Of spec.ports[] only the keys are owned: which elements there are, and not what others have set in those that stay.
+// want must have the defaults of the API server below an owned path: otherwise they are removed, and come back.
+//
+// A number, bool or text that is zero is absent, unless the field is a pointer. To change one of several alternatives
+// into another, such as httpGet of a probe into exec, own the first one: the API server refuses both together. Use the
+// field data of a Secret: its stringData is never stored, and would always differ.
 //
 // Drift changes neither argument and may be called concurrently.
-func Drift[T metav1.Object](have, want T) (*Patch, error) {
+func Drift[T metav1.Object](have, want T, owned ...string) (*Patch, error) {
+	left, err := without(have, want, owned)
+	if err != nil {
+		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
+	}
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
 	}
-	if covers(reflect.ValueOf(have), reflect.ValueOf(want), listKind{}) {
+	h, l := reflect.ValueOf(have), reflect.ValueOf(left)
+	if covers(h, reflect.ValueOf(want), listKind{}) && (len(owned) == 0 || covers(l, h, listKind{})) {
 		return nil, nil
 	}
-	body, err := changes(have, want, *new(T))
+	body, err := changes(have, left, want, *new(T))
 	if err != nil {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
 	}
@@ -68,23 +82,28 @@ func Drift[T metav1.Object](have, want T) (*Patch, error) {
 	return &Patch{Body: encoded, Fields: fields}, err
 }
 
-// changes returns the strategic merge patch from have to have with the fields of want.
-func changes(have, want, kind any) (map[string]any, error) {
+// changes returns the strategic merge patch from have to left, which is what stays of it, with the fields of want.
+func changes(have, left, want, kind any) (map[string]any, error) {
 	stored, storedErr := fieldsOf(have)
+	stays, staysErr := stored, error(nil)
+	if left != have {
+		stays, staysErr = fieldsOf(left)
+	}
 	wanted, wantedErr := fieldsOf(want)
-	if err := errors.Join(storedErr, wantedErr); err != nil {
+	if err := errors.Join(storedErr, staysErr, wantedErr); err != nil {
 		return nil, err
 	}
 	// Two elements of a list with one key, such as a port for TCP and for UDP, are one for a merge: it would spoil them.
-	if self, err := merge(wanted, runtime.DeepCopyJSON(wanted), kind); err != nil || len(paths("", self)) > 0 {
+	self, err := merge(wanted, wanted, runtime.DeepCopyJSON(wanted), kind)
+	if err != nil || len(paths("", self)) > 0 {
 		return nil, errors.Join(err, fmt.Errorf("%w: %q", ErrRepeatedKey, paths("", self)))
 	}
-	return merge(stored, wanted, kind)
+	return merge(stored, stays, wanted, kind)
 }
 
-// merge returns the patch from stored to stored with the fields of wanted.
-func merge(stored, wanted map[string]any, kind any) (map[string]any, error) {
-	merged, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(stored), wanted, kind)
+// merge returns the patch from stored to what stays of it with the fields of wanted.
+func merge(stored, stays, wanted map[string]any, kind any) (map[string]any, error) {
+	merged, err := strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(stays), wanted, kind)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/kit/state"
@@ -49,4 +50,24 @@ func ExampleConditions() {
 	// Ready=False: 1 of 2 replicas available
 	// Reconciling=True: 1 of 2 replicas available
 	// Ready=True: 2 of 2 replicas available
+}
+
+// The spec that a controller follows has no arguments any more. It owns their path, so they go.
+func ExampleDrift_owned() {
+	want := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	want.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: "nginx"}}
+	have := want.DeepCopy()
+	have.UID, have.ResourceVersion = "uid-of-web", "7"
+	have.Spec.Template.Spec.Containers[0].Args = []string{"-v"}
+
+	patch, err := state.Drift(have, want)
+	fmt.Println(patch == nil, err)
+	patch, err = state.Drift(have, want, "spec.template.spec.containers[web].args")
+	fmt.Println(patch.Fields, err)
+	_, err = state.Drift(have, want, "spec.template.spec.containers[web].arg")
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// [spec.template.spec.containers] <nil>
+	// compare web: the path "spec.template.spec.containers[web].arg": v1.Container has no ".arg"
 }
