@@ -150,8 +150,8 @@ func keep[T Object](kind Kind[T], field *T, list *[]T, want T, owned []string) A
 	case patch == nil:
 		return Answer{Why: name + " is as it must be"}
 	}
-	fields := strings.Join(patch.Fields, ", ")
-	step := in(list, field, PatchStep(kind, field, patch.Body, fieldsOf(patch)))
+	fields := patch.Paths()
+	step := in(list, field, PatchStep(kind, field, patch.Body, patch.Fields))
 	step.keeps = true
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: Clip("Correct "+name, actionLimit),
@@ -169,13 +169,6 @@ func keep[T Object](kind Kind[T], field *T, list *[]T, want T, owned []string) A
 	return Answer{Steps: []*Step{step}, Why: name + " differs: " + fields}
 }
 
-func fieldsOf(patch *state.Patch) (fields []Field) {
-	for _, path := range patch.Fields {
-		fields = append(fields, Field{Path: path})
-	}
-	return fields
-}
-
 // overridden returns that a child still differs after it was written.
 func overridden[T Object](name string, have, want T, owned []string) *Problem {
 	patch, err := state.Drift(have, want, owned...)
@@ -184,7 +177,7 @@ func overridden[T Object](name string, have, want T, owned []string) *Problem {
 	}
 	return &Problem{
 		Reason:  Overridden,
-		Message: fmt.Sprintf("%s: a webhook or a policy of this cluster changes %s", name, strings.Join(patch.Fields, ", ")),
+		Message: fmt.Sprintf("%s: a webhook or a policy of this cluster changes %s", name, patch.Paths()),
 		Advice:  "Set what it accepts",
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // A Verb is a kind of request. Logs and error messages use the same words.
@@ -106,12 +108,8 @@ func opOn[T Object](verb Verb, kind Kind[T], obj metav1.Object) Op {
 	return Op{Verb: verb, Kind: kind.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// A Field of an object is what a step changes, for people. Have and Want may be "".
-type Field struct {
-	Path string `json:"path"`
-	Have string `json:"have"`
-	Want string `json:"want"`
-}
+// A Field of an object is what a step changes.
+type Field = state.Field
 
 // A Step is one request to the API server. CreateStep, PatchStep, DeleteStep and StatusStep make one. What follows Body
 // is optional, and may be set by the rule that returns it.
@@ -280,11 +278,4 @@ func (step *Step) FieldList() string {
 		fields = append(fields, field.String())
 	}
 	return strings.Join(fields, ", ")
-}
-
-func (f Field) String() string {
-	if f.Have == "" && f.Want == "" {
-		return f.Path
-	}
-	return f.Path + " " + f.Have + " -> " + f.Want
 }

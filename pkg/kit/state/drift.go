@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -27,9 +28,32 @@ type Patch struct {
 	// Body is a strategic merge patch. It has the uid and the resourceVersion of the object that was compared, so the
 	// API server answers with a conflict if the object has changed since.
 	Body []byte
-	// Fields are the paths of the fields that it changes or removes, sorted, such as spec.replicas. The path of a list
-	// stands for its elements. There are no values, which may be secret.
-	Fields []string
+	// Fields are those that it changes or removes, by path.
+	Fields []Field
+}
+
+// A Field is what a write changes, for people. Path is such as spec.replicas; that of a list stands for its elements.
+// Have and Want are "" if the values are not shown: those of lists, and of Secrets.
+type Field struct {
+	Path string `json:"path"`
+	Have string `json:"have"`
+	Want string `json:"want"`
+}
+
+func (f Field) String() string {
+	if f.Have == "" && f.Want == "" {
+		return f.Path
+	}
+	return f.Path + " " + f.Have + " -> " + f.Want
+}
+
+// Paths are those of the fields, for people.
+func (p *Patch) Paths() string {
+	var paths []string
+	for _, field := range p.Fields {
+		paths = append(paths, field.Path)
+	}
+	return strings.Join(paths, ", ")
 }
 
 // Drift returns the patch that gives have all fields of want, or nil if have has them. The types of both must be the
@@ -63,12 +87,17 @@ func Drift[T metav1.Object](have, want T, owned ...string) (*Patch, error) {
 	if covers(h, reflect.ValueOf(want), listKind{}) && (len(owned) == 0 || covers(l, h, listKind{})) {
 		return nil, nil
 	}
-	body, err := changes(have, left, want, *new(T))
+	stored, body, err := changes(have, left, want, *new(T))
 	if err != nil {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), err)
 	}
-	fields := paths("", body)
-	slices.Sort(fields)
+	fields := fieldsIn("", stored, body)
+	slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Path, b.Path) })
+	if _, isSecret := any(have).(*corev1.Secret); isSecret {
+		for i := range fields {
+			fields[i].Have, fields[i].Want = "", ""
+		}
+	}
 	if len(fields) == 0 {
 		return nil, nil
 	}
@@ -82,8 +111,9 @@ func Drift[T metav1.Object](have, want T, owned ...string) (*Patch, error) {
 	return &Patch{Body: encoded, Fields: fields}, err
 }
 
-// changes returns the strategic merge patch from have to left, which is what stays of it, with the fields of want.
-func changes(have, left, want, kind any) (map[string]any, error) {
+// changes returns have as JSON, and the strategic merge patch from it to left, which is what stays of it, with the
+// fields of want.
+func changes(have, left, want, kind any) (stored, patch map[string]any, err error) {
 	stored, storedErr := fieldsOf(have)
 	stays, staysErr := stored, error(nil)
 	if left != have {
@@ -91,14 +121,15 @@ func changes(have, left, want, kind any) (map[string]any, error) {
 	}
 	wanted, wantedErr := fieldsOf(want)
 	if err := errors.Join(storedErr, staysErr, wantedErr); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Two elements of a list with one key, such as a port for TCP and for UDP, are one for a merge: it would spoil them.
 	self, err := merge(wanted, wanted, runtime.DeepCopyJSON(wanted), kind)
-	if err != nil || len(paths("", self)) > 0 {
-		return nil, errors.Join(err, fmt.Errorf("%w: %q", ErrRepeatedKey, paths("", self)))
+	if repeated := fieldsIn("", nil, self); err != nil || len(repeated) > 0 {
+		return nil, nil, errors.Join(err, fmt.Errorf("%w: %q", ErrRepeatedKey, (&Patch{Fields: repeated}).Paths()))
 	}
-	return merge(stored, stays, wanted, kind)
+	patch, err = merge(stored, stays, wanted, kind)
+	return stored, patch, err
 }
 
 // merge returns the patch from stored to what stays of it with the fields of wanted.
@@ -132,17 +163,37 @@ func dropNulls(value any) {
 	}
 }
 
-// paths returns the paths of the leaves of value, which is at path. Directives of the patch are left out.
-func paths(path string, value any) []string {
-	object, isObject := value.(map[string]any)
+// fieldsIn returns the fields of a patch that is at path of an object that has have there. Directives are left out.
+func fieldsIn(path string, have, patch any) (fields []Field) {
+	object, isObject := patch.(map[string]any)
 	if !isObject {
-		return []string{path}
+		return []Field{fieldAt(path, have, patch)}
 	}
-	var all []string
-	for name, field := range object {
+	stored, _ := have.(map[string]any)
+	for name, value := range object {
 		if !strings.HasPrefix(name, "$") {
-			all = append(all, paths(strings.TrimPrefix(path+"."+name, "."), field)...)
+			fields = append(fields, fieldsIn(strings.TrimPrefix(path+"."+name, "."), stored[name], value)...)
 		}
 	}
-	return all
+	return fields
+}
+
+// maxValue is how many bytes of a value are shown.
+const maxValue = 64
+
+func fieldAt(path string, have, want any) Field {
+	field := Field{Path: path}
+	for value, text := range map[*string]any{&field.Have: have, &field.Want: want} {
+		switch text.(type) {
+		case []any, map[string]any: // A patch has only a part of it.
+			return Field{Path: path}
+		case nil:
+			*value = "none"
+		default:
+			if *value = fmt.Sprint(text); len(*value) > maxValue {
+				*value = strings.ToValidUTF8((*value)[:maxValue], "") + "..."
+			}
+		}
+	}
+	return field
 }

@@ -120,7 +120,7 @@ func TestDrift(t *testing.T) {
 			edit: func(dep *appsv1.Deployment) {
 				dep.Spec.Replicas, dep.Labels["app"], dep.Spec.Template.Labels = nil, "", map[string]string{"a": "b"}
 			},
-			fields: "metadata.labels.app spec.replicas spec.template.metadata.labels.app",
+			fields: "metadata.labels.app, spec.replicas, spec.template.metadata.labels.app",
 			want: `{"metadata":{"labels":{"app":"web"},` + preconditions + `},"spec":{"replicas":3,` +
 				`"template":{"metadata":{"labels":{"app":"web"}}}}}`,
 		},
@@ -137,7 +137,7 @@ func TestDrift(t *testing.T) {
 			if patch == nil {
 				patch = &Patch{}
 			}
-			if got := strings.Join(patch.Fields, " "); got != test.fields {
+			if got := patch.Paths(); got != test.fields {
 				t.Errorf("fields: %q, want %q", got, test.fields)
 			}
 			if diff := cmp.Diff(test.want, string(patch.Body)); diff != "" {
@@ -206,7 +206,7 @@ func TestFieldsThatAreNotSetAreNotRemoved(t *testing.T) {
 	}
 }
 
-// The values of a ConfigMap are merged one by one, and a Secret's are not among the fields.
+// The values of a ConfigMap are merged one by one, and shown. Those of a Secret are not.
 func TestDriftOfOtherKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "7"}
 	configMap := func(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta, Data: data} }
@@ -214,14 +214,24 @@ func TestDriftOfOtherKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"data.a", "data.b"}, patch.Fields); diff != "" {
+	if diff := cmp.Diff([]Field{{"data.a", "9", "1"}, {"data.b", "none", "2"}}, patch.Fields); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
 	}
 	secret := func(value string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"password": []byte(value)}}
 	}
-	if patch, err = Drift(secret("old"), secret("new")); err != nil || strings.Join(patch.Fields, " ") != "data.password" {
-		t.Errorf("%+v, %v; want the name of the value", patch, err)
+	if patch, err = Drift(secret("old"), secret("new")); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Field{{Path: "data.password"}}, patch.Fields); diff != "" {
+		t.Errorf("fields of a Secret (-want +got):\n%s", diff)
+	}
+	long := strings.Repeat("é", 40) // Of 80 bytes.
+	if patch, err = Drift(configMap(nil), configMap(map[string]string{"a": long})); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Repeat("é", 32) + "..."; patch.Fields[0].Want != want {
+		t.Errorf("a long value is shown as %q, want %q", patch.Fields[0].Want, want)
 	}
 }
 

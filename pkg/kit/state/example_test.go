@@ -30,7 +30,7 @@ func ExampleDrift() {
 	patch, err = state.Drift(have, want)
 	fmt.Println(patch == nil, err)
 	// Output:
-	// [spec.replicas] <nil>
+	// [spec.replicas 9 -> 3] <nil>
 	// {"metadata":{"resourceVersion":"7","uid":"uid-of-web"},"spec":{"replicas":3}}
 	// true <nil>
 }

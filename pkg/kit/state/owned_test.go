@@ -148,7 +148,7 @@ func TestDriftRemovesWhatIsOwned(t *testing.T) {
 			if diff := gocmp.Diff(decoded(t, "{"+test.patch+"}"), decoded(t, string(patch.Body))); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}
-			if got := strings.Join(patch.Fields, " "); got != cmp.Or(test.fields, pod+"containers") {
+			if got := patch.Paths(); got != cmp.Or(test.fields, pod+"containers") {
 				t.Errorf("fields %q, want %q", got, test.fields)
 			}
 			if again, err := Drift(apply(t, have, patch.Body), want, test.owned); again != nil || err != nil {
@@ -229,13 +229,13 @@ func TestAPatchRemovesWhatIsOwnedAndNothingElse(t *testing.T) {
 			changed(t, r, obj, want.Interface())
 			text := ownedPaths[kind.String()][r.IntN(len(ownedPaths[kind.String()]))]
 			left, withoutErr := without(have.Interface().(metav1.Object), want.Interface().(metav1.Object), []string{text})
-			body, err := changes(have.Interface(), left, want.Interface(), obj)
+			_, body, err := changes(have.Interface(), left, want.Interface(), obj)
 			was, wants := leavesOf(t, have.Interface()), leavesOf(t, want.Interface())
 			if was == nil || wants == nil {
 				continue // With a repeated key.
 			}
 			isEqual := covers(have, want, listKind{}) && covers(reflect.ValueOf(left), have, listKind{})
-			if isEqual && len(paths("", body)) > 0 {
+			if isEqual && len(fieldsIn("", nil, body)) > 0 {
 				t.Fatalf("%T owns %s: nothing differs, and the patch is %v", obj, text, body)
 			}
 			expected := maps.Clone(was)
