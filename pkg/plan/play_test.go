@@ -182,11 +182,6 @@ func (w world) begin(in *plan.Input) *reconcile.Sync {
 	return sync
 }
 
-// previous returns the previous Deployment of this name. There is one.
-func (w world) previous(name string) *appsv1.Deployment {
-	return w.Previous[slices.IndexFunc(w.Previous, func(dep *appsv1.Deployment) bool { return dep.Name == name })]
-}
-
 // play plays a sync of w. The replies are what the API server answers where that is not as the caches have it. What
 // must be true of every conversation is checked here.
 func play(t *testing.T, w world, replies ...reply) conversation {
@@ -240,8 +235,6 @@ func checkStep(t *testing.T, step *reconcile.Step) {
 	}
 }
 
-// sameError compares errors by their text, nil being only nil.
-var sameError = cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
 
 // wordsOf returns a step in a few words.
 func wordsOf(step *reconcile.Step) string {

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"fmt"
-	"math/rand"
 	"strings"
 	"testing"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -224,30 +222,4 @@ func TestTrimPassesOtherObjectsThrough(t *testing.T) {
 			t.Errorf("%T was changed:\n%s", obj, diff)
 		}
 	}
-}
-
-// Caches list in any order.
-func TestTheOrderOfACacheChangesNoDecision(t *testing.T) {
-	r := rand.New(rand.NewSource(1))
-	someStates(t, func(t *testing.T, state world) {
-		type decisions struct {
-			Sent    string
-			Create  *appsv1.Deployment
-			Patch   []byte
-			Status  *v1alpha1.FooStatus
-			Outcome reconcile.Outcome
-		}
-		decide := func(state world) decisions {
-			c := play(t, state)
-			d := decisions{Sent: c.result(), Status: c.status(), Outcome: c.outcome}
-			d.Create = c.created()
-			if step := c.step(patchDeployment); step != nil {
-				d.Patch = step.Patch
-			}
-			return d
-		}
-		if diff := cmp.Diff(decide(state), decide(shuffled(state, r)), sameError); diff != "" {
-			t.Errorf("in another order it is decided differently (-first +other):\n%s", diff)
-		}
-	})
 }
