@@ -168,6 +168,29 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// /debug/syncs has what was observed, and what a create asks for.
+func TestWhatIsShownOfAFoo(t *testing.T) {
+	foo, moved := newFoo(withReplicas(3)), renamed()
+	const status = "no conditions"
+	for want, state := range map[string]world{
+		"Foo at generation 2; no Deployment web-1":                      {Foo: foo},
+		"Foo at generation 2; Deployment web-1, which is not the Foo's": {Foo: foo, Deployment: newDeployment(foo, ownedBy())},
+		"Foo at generation 3; no Deployment web-3; other Deployments of the Foo: 1": {
+			Foo: moved, Previous: all(earlier(moved, "web-1")),
+		},
+		"Foo at generation 2; its Deployment web-1, written for generation 2, with 1 replicas available": {
+			Foo: foo, Deployment: newDeployment(foo, available(1)),
+		},
+	} {
+		observed, reported := state.begin(state.input()).Describe()
+		if observed != want || reported != status {
+			t.Errorf("%q and %q, want %q and %q", observed, reported, want, status)
+		}
+	}
+	create := play(t, world{Foo: foo}).step(createDeployment)
+	checkSent(t, "spec.replicas none -> 3, image none -> nginx:latest", create.FieldList())
+}
+
 // The rules are in this order. Those behind a final one do not count.
 func TestTheOrderOfTheRules(t *testing.T) {
 	foo := renamed()
