@@ -345,3 +345,30 @@ func TestTheFirstRetryCounts(t *testing.T) {
 		})
 	}
 }
+
+// The status has which operation failed and why; of several, the first one in the order of the rules. Blocked has all.
+func TestWhatIsReportedOfFailures(t *testing.T) {
+	d := toUpdate()
+	d.Old = old("old")
+	c := play(t, setting{desk: d, replies: []reply{fails("patch child", forbidden), fails("delete old", tooMany)}})
+	check(t, "Ready=False Refused: Cannot patch ConfigMap team/child: refused by the API server: "+
+		`configmaps "child" is forbidden: exceeded quota: small`, c.status)
+	for stop, want := range map[bool][]string{
+		false: {"patch ConfigMap team/child Refused", "delete ConfigMap team/old RequestFailed"},
+		true:  {"patch ConfigMap team/child Refused"},
+	} {
+		var got []string
+		for op, problem := range c.sync.Blocked {
+			if got = append(got, op.String()+" "+problem.Reason); stop {
+				break
+			}
+		}
+		check(t, want, got)
+	}
+	if problem := c.sync.Undone(patchOp); problem != nil {
+		t.Errorf("nobody undoes the patch: %v", problem)
+	}
+	if !c.outcome.AfterFailure {
+		t.Error("the retry needs no token")
+	}
+}

@@ -155,12 +155,8 @@ func (p *planned[In]) ask(rule int) Answer {
 	a.complete(completed, p.Object(p.in))
 	return *completed
 }
-func (p *planned[In]) status(s *Sync) *Step {
-	if p.Status == nil {
-		return nil
-	}
-	return p.Status(p.in, s)
-}
+func (p *planned[In]) status(s *Sync) *Step { return p.Status(p.in, s) }
+
 func (p *planned[In]) clone() planner {
 	in := *p.in
 	if p.Clone != nil {
