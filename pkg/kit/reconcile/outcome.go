@@ -176,8 +176,8 @@ func isForeign(err error) bool {
 		!apierrors.IsTooManyRequests(err) && errors.As(err, &status) && status.Status().Code < 500
 }
 
-// IsGone reports whether err is the API server's answer that the object of this name does not exist.
-func IsGone(err error, name string) bool { return apierrors.IsNotFound(err) && nameIn(err) == name }
+// isGone reports whether err is the API server's answer that the object of this name does not exist.
+func isGone(err error, name string) bool { return apierrors.IsNotFound(err) && nameIn(err) == name }
 
 // IsConflict reports whether err shows only that a cache lagged behind the API server: a conflict, or a name that is
 // taken or not there. If err joins several errors, all of them must show that.

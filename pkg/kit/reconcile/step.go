@@ -188,13 +188,14 @@ func DeleteStep[T Object](kind Kind[T], field *T) *Step {
 	return about(Delete, kind, field)
 }
 
-// StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. Its event is
-// ReadyEvent(was, is).
+// StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. It has an
+// event if the condition Ready has a new reason: a warning if the object is Stalled, or a request has failed or is
+// undone, and a normal one if it is Ready.
 func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
 	step := about(Update, kind, field)
 	step.Body = body
 	step.Fields = []Field{{Path: "status", Have: Summary(was), Want: Summary(is)}}
-	step.Event, step.Why, step.Log = ReadyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}
+	step.Event, step.Why, step.Log = readyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}
 	return step
 }
 
@@ -216,7 +217,7 @@ type Reply struct {
 // Answered returns the Reply of a request that has returned obj and err.
 func (step *Step) Answered(obj metav1.Object, err error) Reply {
 	switch {
-	case step.IsRead() && IsGone(err, step.Name):
+	case step.IsRead() && isGone(err, step.Name):
 		return Reply{}
 	case err != nil:
 		return Reply{Err: err}
@@ -249,9 +250,8 @@ func Summary(conditions []metav1.Condition) string {
 	return other + ready
 }
 
-// ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled, or a request
-// has failed or is undone, a normal one if it is Ready, and nil otherwise.
-func ReadyEvent(was, is []metav1.Condition) *Event {
+// readyEvent returns the event of a status, or nil.
+func readyEvent(was, is []metav1.Condition) *Event {
 	had, ready := meta.FindStatusCondition(was, "Ready"), meta.FindStatusCondition(is, "Ready")
 	event := &Event{Type: corev1.EventTypeNormal}
 	switch {

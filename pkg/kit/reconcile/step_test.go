@@ -45,7 +45,7 @@ func TestFieldList(t *testing.T) {
 
 // The event of a status is about a new reason of Ready: a warning about what a person must act on, and that it is Ready
 // at last.
-func TestReadyEvent(t *testing.T) {
+func TestTheEventOfAStatus(t *testing.T) {
 	conditions := func(status metav1.ConditionStatus, reason, other string) []metav1.Condition {
 		all := []metav1.Condition{{Type: "Ready", Status: status, Reason: reason, Message: "why"}}
 		if other != "" {
@@ -92,7 +92,8 @@ func TestReadyEvent(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := ""
-			if event := reconcile.ReadyEvent(test.was, test.is); event != nil {
+			in := &input{Namespace: newTeam()}
+			if event := reconcile.StatusStep(namespaceKind, &in.Namespace, newTeam(), test.was, test.is).Event; event != nil {
 				got = event.Type + " " + event.Reason
 				if event.Note != "why" || event.Action != "Report "+event.Reason {
 					t.Errorf("the event is %+v", event)
