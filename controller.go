@@ -20,8 +20,8 @@ import (
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -89,7 +89,7 @@ type Clients struct {
 
 // New returns a Controller that reads from the informers, writes through the clients, and works on as many Foos at a
 // time as there are workers. It adds its indexes to the informers, which therefore must not have been started.
-func New(ctx context.Context, clients Clients, recorder events.EventRecorder, foos informers.TypedFooInformer,
+func New(ctx context.Context, clients Clients, events events.EventRecorder, foos informers.TypedFooInformer,
 	deployments deploymentInformer, workers int) (*Controller, error) {
 	fooInformer := foos.TypedInformer()
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
@@ -101,11 +101,11 @@ func New(ctx context.Context, clients Clients, recorder events.EventRecorder, fo
 	c := &Controller{
 		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
 		deploymentIndexer: deployments.GetTypedIndexer(), fooInformer: fooInformer, deploymentInformer: deployments,
-		Reports: report.New(ratelimit.New().Allow),
+		Reports: report.New(recorder.NewLimits().Allow),
 	}
 	c.queue = kit.NewQueue(ctx, kit.QueueConfig{Name: controllerName, Kind: "foo", Workers: workers, Sync: c.syncHandler})
 	c.Reconciler = &kit.Reconciler{
-		Name: controllerName, Queue: c.queue, Recorder: recorder, Trim: plan.Trim, Kinds: c.kinds(clients),
+		Name: controllerName, Queue: c.queue, Recorder: events, Trim: plan.Trim, Kinds: c.kinds(clients),
 	}
 	c.names = kit.NewQueue(ctx, kit.QueueConfig{Kind: "deployment", Workers: nameWorkers, Sync: c.enqueueNaming})
 	return c, nil

@@ -31,11 +31,9 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/telemetry"
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/report"
 )
@@ -52,7 +50,7 @@ func main() {
 	case errors.Is(err, kit.ErrWouldWrite):
 		os.Exit(2)
 	default:
-		logging.LastLine(controllerName, err)
+		telemetry.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
@@ -102,10 +100,10 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	process.Show(controller.queue)
-	controller.queue.Metrics = metrics.New("foo_controller", legacyregistry.MustRegister)
+	controller.queue.Metrics = telemetry.NewMetrics("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
 	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
-		metrics.Problems("foo_controller", process.Problems))
+		telemetry.Problems("foo_controller", process.Problems))
 
 	informers := controller.Informers()
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
@@ -186,7 +184,7 @@ func (c *caches) listFoos() []*v1alpha1.Foo {
 func newRecorder(ctx context.Context, clients Clients) (*recorder.Recorder, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
-	return recorder.New(ctx, clients.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName, ratelimit.New().Allow)
+	return recorder.New(ctx, clients.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
 }
 
 // hints returns what an administrator can do about common problems.

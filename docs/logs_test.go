@@ -20,7 +20,7 @@ import (
 )
 
 // messageArgument has, for each function that logs at level 0, the index of the message among its arguments. Info and
-// Error are those of loggers, info is in pkg/kit/logging, the others are in pkg/kit/preflight.
+// Error are those of loggers, info is in pkg/report, the others are in pkg/kit/preflight.
 var messageArgument = map[string]int{"Info": 0, "Error": 1, "info": 2, "resolve": 1, "report": 2, "reportAfter": 3,
 	"problem": 0}
 

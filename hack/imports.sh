@@ -4,9 +4,9 @@
 #   main.go -> controller.go -> pkg/plan -> pkg/apis
 #              controller.go -> pkg/report -> pkg/apis
 #
-# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its reconcile, trim and
-# conditions. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so
-# they do not import each other, but reconcile, which uses drift and conditions. Only the root of the kit joins them.
+# pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its reconcile, state and
+# trim. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do
+# not import each other, but reconcile, which uses state. Only the root of the kit joins them.
 # pkg/sim is for tests of any controller, and so the program does not contain it and it knows no Foo; its package
 # scenario is for controllers on the kit. pkg/footest has the tests' part about Foos. pkg/plan and pkg/kit/reconcile
 # decide and do nothing else, so they must not import a client, a clock or a logger.
@@ -31,12 +31,12 @@ while read -r package import; do
 	/pkg/sim/simtest:/pkg/sim/apiserver | /pkg/sim/faults:/pkg/sim/apiserver) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
-	/pkg/kit/reconcile:/pkg/kit/drift | /pkg/kit/reconcile:/pkg/kit/conditions) ;; # A report, and what Keep compares.
+	/pkg/kit/reconcile:/pkg/kit/state) ;; # A report, and what Keep compares.
 	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:* | /pkg/sim/scenario:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
-	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/reconcile | /pkg/plan:/pkg/kit/trim | /pkg/plan:/pkg/kit/conditions) ;;
+	/pkg/plan:/pkg/apis/* | /pkg/plan:/pkg/kit/reconcile | /pkg/plan:/pkg/kit/state | /pkg/plan:/pkg/kit/trim) ;;
 	/pkg/plan:*) complain "$from imports $to: it must not use a client" ;;
 	/pkg/report:/pkg/apis/* | /pkg/report:/pkg/kit/*) ;;
 	/pkg/report:*) complain "$from imports $to: it only reports" ;;

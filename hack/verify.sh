@@ -59,18 +59,6 @@ scripts() {
 	go tool -modfile=hack/tools/tools.mod actionlint
 }
 
-# root_files: the only Go files at the root are the program and its test.
-root_files() {
-	local file bad=0
-	for file in *.go; do
-		case $file in
-		main.go | controller.go | controller_test.go) ;;
-		*) echo "$file: Go files at the root are main.go, controller.go and controller_test.go; move it" >&2 && bad=1 ;;
-		esac
-	done
-	return $bad
-}
-
 # lint: no line has more than 120 columns. The program and the kit have no else, and hack/tools/revive.toml has the limits
 # of their functions.
 lint() {
@@ -102,7 +90,6 @@ check staticcheck staticcheck
 check imports hack/imports.sh
 check tidy tidy
 check versions hack/versions.sh
-check "root files" root_files
 check scripts scripts
 check lint lint
 check commits commits

@@ -97,7 +97,7 @@ func TestWordsInTexts(t *testing.T) {
 		{name: "another version", old: "kustomize.config.k8s.io/v1alpha1", want: "kustomize.config.k8s.io/v1alpha1"},
 		{name: "its version", old: "acme.example.com/v1alpha1, AcmeV1alpha1()", want: "my-db.example.org/v1beta2, MyDbV1beta2()"},
 		{name: "a directory", old: "pkg/apis/acme/v1alpha1", want: "pkg/apis/mydb/v1beta2"},
-		{name: "the kit", old: "example.com/foo-controller/pkg/kit/drift", want: "github.com/x/widget/pkg/kit/drift"},
+		{name: "the kit", old: "example.com/foo-controller/pkg/kit/state", want: "github.com/x/widget/pkg/kit/state"},
 		{name: "a page of the kit", old: "[a](../../../../pkg/kit/README.md)", want: "[a](../pkg/kit/README.md)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,13 +28,13 @@ import (
 
 const survivorsFile = "hack/mutants/survivors.txt"
 
-// defaultDirs are the packages that decide, and whose tests are fast.
-var defaultDirs = []string{"pkg/kit/ratelimit", "pkg/kit/consistency", "pkg/kit/reconcile", "pkg/plan"}
+// defaultPaths are what decides, and whose tests are fast: directories of packages, and a file.
+var defaultPaths = []string{"pkg/kit/consistency", "pkg/kit/reconcile", "pkg/kit/recorder/limits.go", "pkg/plan"}
 
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
-hack/mutants, as "go run . [flags] [DIRECTORY...]"; directories begin at the root. It does not change the sources.
+hack/mutants, as "go run . [flags] [DIRECTORY|FILE...]"; both begin at the root. It does not change the sources.
 
-Faults are generated for all files in the directories, by default ` + "%s" + `.
+Faults are generated for these files and all files in the directories, by default ` + "%s" + `.
 ` + survivorsFile + ` lists those that are known to survive, and why. Faults that do not compile
 do not count.
 
@@ -67,15 +67,15 @@ type options struct {
 	only        *regexp.Regexp
 	parallel    int
 	timeout     time.Duration
-	dirs        []string
+	paths       []string
 }
 
 func parse(args []string, out io.Writer) (*options, error) {
-	opts := &options{dirs: defaultDirs}
+	opts := &options{paths: defaultPaths}
 	fs := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.Usage = func() {
-		fmt.Fprintf(out, help, strings.Join(defaultDirs, ", "))
+		fmt.Fprintf(out, help, strings.Join(defaultPaths, ", "))
 		fs.PrintDefaults()
 	}
 	fs.BoolVar(&opts.list, "list", false,
@@ -94,9 +94,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 		return nil, fmt.Errorf("--only: %w", err)
 	}
 	if fs.NArg() > 0 {
-		opts.dirs = nil
-		for _, dir := range fs.Args() {
-			opts.dirs = append(opts.dirs, path.Clean(filepath.ToSlash(dir)))
+		opts.paths = nil
+		for _, arg := range fs.Args() {
+			opts.paths = append(opts.paths, path.Clean(filepath.ToSlash(arg)))
 		}
 	}
 	return opts, nil
@@ -105,7 +105,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 // includes reports whether a run with these options includes the mutant with this key.
 func (o *options) includes(key string) bool {
 	file, _, _ := strings.Cut(key, " | ")
-	return o.only.MatchString(key) && slices.Contains(o.dirs, path.Dir(file))
+	return o.only.MatchString(key) && (slices.Contains(o.paths, path.Dir(file)) || slices.Contains(o.paths, file))
 }
 
 func run(ctx context.Context, root string, args []string, out io.Writer) error {
@@ -113,7 +113,7 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	mutants, err := mutateAll(root, opts.dirs)
+	mutants, err := mutateAll(root, opts.paths)
 	if err != nil {
 		return err
 	}
@@ -152,16 +152,20 @@ func try(ctx context.Context, root string, opts *options, mutants []mutant, out 
 	return r.all(ctx, mutants)
 }
 
-// mutateAll returns the mutants of the packages in dirs.
-func mutateAll(root string, dirs []string) ([]mutant, error) {
+// mutateAll returns the mutants of the files in paths, and of the packages in those that are directories.
+func mutateAll(root string, paths []string) ([]mutant, error) {
 	var all []mutant
-	for _, dir := range dirs {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	for _, path := range paths {
+		pattern := filepath.Join(root, path)
+		if filepath.Ext(path) != ".go" {
+			pattern = filepath.Join(pattern, "*.go")
+		}
+		files, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("no Go files in %s", dir)
+			return nil, fmt.Errorf("no Go files in %s", path)
 		}
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
@@ -171,7 +175,11 @@ func mutateAll(root string, dirs []string) ([]mutant, error) {
 			if err != nil {
 				return nil, err
 			}
-			mutants, err := mutate(path.Join(dir, filepath.Base(name)), src)
+			file, err := filepath.Rel(root, name)
+			if err != nil {
+				return nil, err
+			}
+			mutants, err := mutate(filepath.ToSlash(file), src)
 			if err != nil {
 				return nil, err
 			}

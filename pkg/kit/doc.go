@@ -15,5 +15,5 @@
 //
 // There is no interface to implement and no registry: a controller calls functions and passes plain structs. Each call
 // can be replaced by client-go's own parts, as the README of the package shows, and the packages below can be used
-// without this one. They do not import each other, but reconcile uses drift and conditions.
+// without this one. They do not import each other, but reconcile uses state.
 package kit

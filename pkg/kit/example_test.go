@@ -20,8 +20,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // A whole controller: it logs each ConfigMap that is new or has changed.
@@ -56,7 +56,7 @@ func Example() {
 				return kit.Done()
 			},
 		})
-		queue.Metrics = metrics.New("config_watcher", legacyregistry.MustRegister)
+		queue.Metrics = telemetry.NewMetrics("config_watcher", legacyregistry.MustRegister)
 		caches := []kit.Informer{
 			kit.NewInformer("configmaps", configMaps.Informer(), client.CoreV1().ConfigMaps),
 		}

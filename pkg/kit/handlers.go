@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -77,6 +78,19 @@ func Children[T Object](owner schema.GroupKind, add func(cache.ObjectName)) Hand
 			changed(deleted.OptionalObj)
 		},
 	}
+}
+
+// ByController is an index function: it returns the uid of the controller of an object, for those who keep a list of
+// children.
+func ByController(obj any) ([]string, error) {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
+		return []string{string(ref.UID)}, nil
+	}
+	return nil, nil
 }
 
 // isOf reports whether ref is to an object of this kind, in any version.

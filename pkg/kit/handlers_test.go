@@ -121,3 +121,18 @@ func TestChildrenQueuesTheirOwners(t *testing.T) {
 		})
 	}
 }
+
+func TestByController(t *testing.T) {
+	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+		{UID: "other"}, {UID: "uid", Controller: new(true)},
+	}}}
+	for want, obj := range map[string]any{"[uid] <nil>": owned, "[] <nil>": &corev1.ConfigMap{}} {
+		keys, err := ByController(obj)
+		if got := fmt.Sprint(keys, err); got != want {
+			t.Errorf("the index has %s, want %s", got, want)
+		}
+	}
+	if _, err := ByController("text"); err == nil {
+		t.Error("a text has no controller")
+	}
+}

@@ -21,8 +21,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"example.com/foo-controller/pkg/kit/leader"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/shallow"
+	"example.com/foo-controller/pkg/kit/telemetry"
+	"example.com/foo-controller/pkg/kit/trim"
 )
 
 // A Program is what --help and --version print about a controller.
@@ -133,7 +133,7 @@ func (o *Options) flags() (fs *flag.FlagSet, applyLogging func() error) {
 	if o.program.Flags != nil {
 		o.program.Flags(fs)
 	}
-	return fs, logging.AddFlags(fs)
+	return fs, telemetry.AddLogFlags(fs)
 }
 
 func (o *Options) leaderFlags(fs *flag.FlagSet) {
@@ -188,8 +188,8 @@ func (o *Options) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.WarningHandlerWithContext = &logging.Warnings{}
-	config.Wrap(shallow.Wrap)
+	config.WarningHandlerWithContext = &telemetry.Warnings{}
+	config.Wrap(trim.Responses)
 	config.UserAgent = fmt.Sprintf("%s/%s", o.program.Name, o.versionOf())
 	config.QPS = float32(o.qps)
 	config.Burst = cmp.Or(o.burst, int(math.Ceil(2*o.qps)))

@@ -25,11 +25,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/leader"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 const (
@@ -188,7 +187,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
 	// The error is that another Process of this program, as in tests, has registered the same.
-	_ = metrics.BuildInfo(strings.ReplaceAll(o.program.Name, "-", "_"), o.versionOf(), legacyregistry.Register)
+	_ = telemetry.BuildInfo(strings.ReplaceAll(o.program.Name, "-", "_"), o.versionOf(), legacyregistry.Register)
 	scrapes, err := serving.NewMetrics(ctx, serving.MetricsConfig{
 		Address: o.metricsAddress, Plain: o.plainMetrics(), API: p.noticed, Handler: legacyregistry.Handler(),
 		CertFile: o.metricsCert, KeyFile: o.metricsKey,
@@ -199,7 +198,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
 		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values, Syncs: p.syncs,
 		SetLevel: func(level string) error {
-			err := logging.SetLevel(level)
+			err := telemetry.SetLogLevel(level)
 			if err == nil {
 				klog.FromContext(ctx).Info("Set the level of the log", "level", level)
 			}

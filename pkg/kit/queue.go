@@ -16,10 +16,10 @@ import (
 
 	"example.com/foo-controller/pkg/kit/consistency"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 const (
@@ -68,7 +68,7 @@ type Queue struct {
 	// AddAs queues a key at once. The class decides how soon it is handed out. A test may replace it.
 	AddAs func(key cache.ObjectName, class fairqueue.Class)
 	// Metrics counts syncs and panics. Nil counts nothing.
-	Metrics *metrics.Metrics
+	Metrics *telemetry.Metrics
 	// Writes has the versions that the caches must reach. Sync is not called before they have, and after a sync that
 	// recorded one the key is not done: events are only hints, so it comes back until the caches have it.
 	Writes *consistency.Writes

@@ -25,9 +25,9 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	kitmetrics "example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/syncs"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 var (
@@ -325,6 +325,38 @@ func TestExpectedFailuresWithoutEndAreLogged(t *testing.T) {
 	})
 }
 
+// askedStore is a cache that reaches a version at the moment when it is asked which it has.
+type askedStore struct{ asked bool }
+
+func (s *askedStore) GetByKey(string) (any, bool, error) { return nil, false, nil }
+
+func (s *askedStore) LastStoreSyncResourceVersion() string {
+	s.asked = true
+	return "9"
+}
+
+// A sync that had read the caches before they caught up would act on objects that are older than its own writes. A key
+// with a version is held until the next sync has asked again.
+func TestTheCachesAreAskedBeforeTheyAreRead(t *testing.T) {
+	store := &askedStore{}
+	read := func(context.Context, cache.ObjectName) Outcome {
+		if !store.asked {
+			t.Error("the caches are read before they are asked what they have")
+		}
+		return Done()
+	}
+	inBubble(t, read, func(t *testing.T, q *Queue) {
+		q.Writes.Wrote(web, store, &metav1.ObjectMeta{Name: "child", ResourceVersion: "9"})
+		if outcome := q.Sync(t.Context(), web); outcome.Kind != reconcile.Done {
+			t.Errorf("the outcome is %+v", outcome)
+		}
+		q.Writes.Wrote(web, store, &metav1.ObjectMeta{Name: "child", ResourceVersion: "10"})
+		if outcome := q.Sync(t.Context(), web); outcome != reconcile.WaitFor(reconcile.CacheStale, 5*time.Millisecond) {
+			t.Errorf("while the cache lags, the outcome is %+v", outcome)
+		}
+	})
+}
+
 // A return path that was forgotten must not end the process for all other keys.
 func TestAnOutcomeWithoutAKindIsAFailure(t *testing.T) {
 	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{} }, func(t *testing.T, q *Queue) {
@@ -349,7 +381,7 @@ func TestSyncsAndPanicsAreCounted(t *testing.T) {
 		return outcome
 	}, func(t *testing.T, q *Queue) {
 		registry := metrics.NewKubeRegistry()
-		q.Metrics = kitmetrics.New("widget", registry.MustRegister)
+		q.Metrics = telemetry.NewMetrics("widget", registry.MustRegister)
 		for range 5 {
 			q.Add(web)
 			next(t, q)

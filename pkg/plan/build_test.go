@@ -1,7 +1,6 @@
 package plan_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -219,26 +218,37 @@ func foreignData(dep *appsv1.Deployment) {
 	template.Spec.Volumes = []corev1.Volume{{Name: "tmp"}}
 }
 
-// ledger is what is remembered of operations, in the short form of a test.
-type ledger = map[plan.Op]plan.Attempt
+// ledger is what is remembered of operations.
+type ledger = map[reconcile.Op]reconcile.Entry
 
-// op returns an operation on an object.
-func op(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: name} }
-
-// again returns the entry of an operation that something else keeps undoing.
-func again(verb plan.Verb, name string) plan.Op { return plan.Op{Verb: verb, Name: name, Again: true} }
-
-// until returns an attempt that was refused and whose delay ends so long after now.
-func until(left time.Duration) plan.Attempt {
-	return plan.Attempt{
-		Count: 1, Until: now.Add(left),
-		Report: plan.ConditionError{Reason: v1alpha1.ReasonRefused, Message: "exceeded quota: small"},
-	}
+// remembers returns what is remembered of foo.
+func remembers(foo *v1alpha1.Foo, operations ledger) reconcile.Memory {
+	return reconcile.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: operations}
 }
 
-// expectedUntil returns an attempt that was a conflict and whose delay ends so long after now.
-func expectedUntil(left time.Duration) plan.Attempt {
-	return plan.Attempt{Count: 1, Until: now.Add(left), Expected: true}
+// op returns an operation on an object.
+func op(request, name string) reconcile.Op {
+	i := strings.LastIndexByte(request, ' ')
+	return reconcile.Op{Verb: reconcile.Verb(request[:i]), Kind: request[i+1:], Namespace: "default", Name: name}
+}
+
+// until returns an operation that was refused and whose delay ends so long after now.
+func until(left time.Duration) reconcile.Entry {
+	return refusedUntil(left, &reconcile.Problem{Reason: v1alpha1.ReasonRefused, Message: "exceeded quota: small", Failed: true})
+}
+
+func refusedUntil(left time.Duration, report *reconcile.Problem) reconcile.Entry {
+	return reconcile.Entry{Failed: reconcile.Attempt{Count: 1, Until: now.Add(left), Report: report}}
+}
+
+// expectedUntil returns an operation that had a conflict and whose delay ends so long after now.
+func expectedUntil(left time.Duration) reconcile.Entry {
+	return reconcile.Entry{Failed: reconcile.Attempt{Count: 1, Until: now.Add(left), Expected: true}}
+}
+
+// repeated returns an operation that something keeps undoing.
+func repeated(count int, left time.Duration, report *reconcile.Problem) reconcile.Entry {
+	return reconcile.Entry{Repeated: reconcile.Attempt{Count: count, Until: now.Add(left), Report: report}}
 }
 
 // someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the
@@ -286,31 +296,6 @@ func someState(r *rand.Rand) world {
 	return state
 }
 
-// someMemory returns a random ledger for the operations that state may want.
-func someMemory(r *rand.Rand, state world) plan.Memory {
-	memory := plan.Memory{
-		UID: state.Foo.UID, Generation: state.Foo.Generation, Wrote: r.Intn(2) == 0, Ledger: ledger{},
-	}
-	name := state.Foo.Spec.DeploymentName
-	ops := []plan.Op{
-		op(plan.CreateDeployment, name), again(plan.CreateDeployment, name), op(plan.PatchDeployment, name),
-		again(plan.PatchDeployment, name), op(plan.UpdateStatus, state.Foo.Name), again(plan.UpdateStatus, state.Foo.Name),
-	}
-	for _, dep := range state.Previous {
-		ops = append(ops, op(plan.DeleteDeployment, dep.Name))
-	}
-	for _, op := range ops {
-		left := time.Duration(r.Intn(3)-1) * time.Second
-		switch r.Intn(8) {
-		case 0:
-			memory.Ledger[op] = until(left)
-		case 1:
-			memory.Ledger[op] = expectedUntil(left)
-		}
-	}
-	return memory
-}
-
 // somePairs is someStates for what depends only on a Foo and the Deployment that it names.
 func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
 	t.Helper()
@@ -330,7 +315,7 @@ func shuffled(state world, r *rand.Rand) world {
 }
 
 // paths returns where the fields are.
-func paths(fields []plan.Field) []string {
+func paths(fields []reconcile.Field) []string {
 	var paths []string
 	for _, field := range fields {
 		paths = append(paths, field.Path)
@@ -372,16 +357,6 @@ func allUnchanged(t *testing.T, state world) {
 	})
 }
 
-// observedUnchanged fails the test at its end when a Deployment of state has changed by then. w.state has returned state.
-func observedUnchanged(t *testing.T, w world, state plan.State) {
-	t.Helper()
-	t.Cleanup(func() {
-		want := w.state()
-		checkUnchanged(t, "the observed Deployment was", want.Deployment, state.Deployment)
-		checkUnchanged(t, "the previous Deployments were", want.Previous, state.Previous)
-	})
-}
-
 // driftOf returns what differs in dep as it is observed.
 func driftOf(dep *appsv1.Deployment, foo *v1alpha1.Foo) *plan.Patch {
 	return plan.Drift(plan.TrimDeployment(dep), foo)
@@ -412,14 +387,8 @@ var (
 	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
 	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
 	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-	noResponse  = context.DeadlineExceeded
 	// invalidBare is a 422 without details.
 	invalidBare = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}
-
-	verbs = []plan.Verb{
-		plan.ReadFoo, plan.ReadDeployment, plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment,
-		plan.UpdateStatus,
-	}
 )
 
 const (
@@ -435,22 +404,6 @@ const (
 	lasts  = ". Raise the quota or delete what uses it, or ask an administrator of the cluster to do it" + triesAgain
 	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
-
-// invalidError is a 422 about fields of a Deployment.
-func invalidError(fields ...string) error {
-	var causes field.ErrorList
-	for _, name := range fields {
-		causes = append(causes, field.Invalid(field.NewPath(name), "x", "field is immutable"))
-	}
-	return apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "web-1", causes)
-}
-
-// namespaceTerminating is the 403 for a create in a namespace that is being deleted.
-func namespaceTerminating() error {
-	err := apierrors.NewForbidden(deployments, "web-1", errors.New("namespace is being terminated"))
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	return err
-}
 
 func newRandom() *rand.Rand { return rand.New(rand.NewSource(1)) }
 

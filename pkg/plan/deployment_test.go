@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -275,15 +276,15 @@ const (
 )
 
 // apply does with patch what the API server does with it.
-func apply(t *testing.T, dep *appsv1.Deployment, patch *plan.Patch) *appsv1.Deployment {
+func apply(t *testing.T, dep *appsv1.Deployment, patch []byte) *appsv1.Deployment {
 	t.Helper()
 	before, err := json.Marshal(dep)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := strategicpatch.StrategicMergePatch(before, patch.Body, appsv1.Deployment{})
+	after, err := strategicpatch.StrategicMergePatch(before, patch, appsv1.Deployment{})
 	if err != nil {
-		t.Fatalf("apply %s: %v", patch.Body, err)
+		t.Fatalf("apply %s: %v", patch, err)
 	}
 	patched := &appsv1.Deployment{}
 	if err := json.Unmarshal(after, patched); err != nil {
@@ -418,7 +419,7 @@ func TestDrift(t *testing.T) {
 			if tc.want == "" {
 				return
 			}
-			if again := driftOf(apply(t, dep, patch), tc.foo); again != nil {
+			if again := driftOf(apply(t, dep, patch.Body), tc.foo); again != nil {
 				t.Errorf("applied, it leaves a difference: %s", again.Body)
 			}
 		})
@@ -431,41 +432,41 @@ func TestDriftReturnsWhatItFoundAndWhatItWants(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		with deploymentOption
-		want plan.Field
+		want reconcile.Field
 		text string
 	}{
 		{
 			name: "replicas", with: scaled(5),
-			want: plan.Field{Path: inReplicas, Have: "5", Want: "3"}, text: "spec.replicas 5 -> 3",
+			want: reconcile.Field{Path: inReplicas, Have: "5", Want: "3"}, text: "spec.replicas 5 -> 3",
 		},
 		{
 			name: "absent replicas", with: withoutReplicas,
-			want: plan.Field{Path: inReplicas, Have: "1", Want: "3"}, text: "spec.replicas 1 -> 3",
+			want: reconcile.Field{Path: inReplicas, Have: "1", Want: "3"}, text: "spec.replicas 1 -> 3",
 		},
 		{
 			name: "the image", with: running("nginx:0"),
-			want: plan.Field{Path: inImage, Have: "nginx:0", Want: "nginx:1.29"},
+			want: reconcile.Field{Path: inImage, Have: "nginx:0", Want: "nginx:1.29"},
 			text: "spec.template.spec.containers[name=nginx].image nginx:0 -> nginx:1.29",
 		},
 		{
 			name: "a missing container", with: withoutContainers,
-			want: plan.Field{Path: inImage, Have: "none", Want: "nginx:1.29"},
+			want: reconcile.Field{Path: inImage, Have: "none", Want: "nginx:1.29"},
 			text: "spec.template.spec.containers[name=nginx].image none -> nginx:1.29",
 		},
 		{
 			name: "a label", with: withFence("1"),
-			want: plan.Field{Path: inGeneration, Have: "1", Want: "2"},
+			want: reconcile.Field{Path: inGeneration, Have: "1", Want: "2"},
 			text: "metadata.labels[samplecontroller.k8s.io/foo-generation] 1 -> 2",
 		},
 		{
 			name: "the owner", with: owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
-			want: plan.Field{Path: inReference, Have: "another value", Want: "Foo web"},
+			want: reconcile.Field{Path: inReference, Have: "another value", Want: "Foo web"},
 			text: "metadata.ownerReferences another value -> Foo web",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fields := driftOf(newDeployment(foo, tc.with), foo).Fields
-			if diff := cmp.Diff([]plan.Field{tc.want}, fields); diff != "" {
+			if diff := cmp.Diff([]reconcile.Field{tc.want}, fields); diff != "" {
 				t.Fatalf("wrong field (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.text, fields[0].String()); diff != "" {
@@ -536,7 +537,7 @@ func TestWithoutPreconditionsNothingIsWritten(t *testing.T) {
 			if diff := cmp.Diff(tc.report, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if c.outcome.Kind != plan.Retry || c.outcome.Expected || c.outcome.Err.Error() != tc.err {
+			if c.outcome.Kind != reconcile.Retry || c.outcome.Expected || c.outcome.Err.Error() != tc.err {
 				t.Errorf("outcome %+v, want a retry because of %q that is logged", c.outcome, tc.err)
 			}
 		})
@@ -557,7 +558,7 @@ func TestDriftLeavesForeignDataAlone(t *testing.T) {
 	want.OwnerReferences[0] = made.OwnerReferences[0]
 	want.Spec.Replicas = new(int32(3))
 	want.Spec.Template.Spec.Containers[1].Image = "nginx:1.29"
-	if diff := cmp.Diff(want, apply(t, dep, driftOf(dep, foo))); diff != "" {
+	if diff := cmp.Diff(want, apply(t, dep, driftOf(dep, foo).Body)); diff != "" {
 		t.Errorf("after the patch (-want +got):\n%s", diff)
 	}
 }
@@ -570,7 +571,7 @@ func TestDriftTakesOverADeploymentOfTheUpstreamSampleByItsMetadata(t *testing.T)
 	dep := newDeployment(foo, withoutLabels, func(dep *appsv1.Deployment) {
 		dep.Spec.Selector.MatchLabels, dep.Spec.Template.Labels = podLabels, podLabels
 	})
-	patched := apply(t, dep, driftOf(dep, foo))
+	patched := apply(t, dep, driftOf(dep, foo).Body)
 	if diff := cmp.Diff(dep.Spec, patched.Spec); diff != "" {
 		t.Errorf("the spec changed:\n%s", diff)
 	}
@@ -590,7 +591,7 @@ func TestDriftIsCorrectedByOnePatch(t *testing.T) {
 			return
 		}
 		patches++
-		patched := apply(t, dep, patch)
+		patched := apply(t, dep, patch.Body)
 		if again := driftOf(patched, foo); again != nil {
 			t.Errorf("patch %s leaves %s", patch.Body, again.Body)
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // A change is reported once: the life of a Foo, with every sync repeated.
@@ -17,7 +17,7 @@ func TestAChangeIsOneEvent(t *testing.T) {
 	foo := newFoo(withReplicas(3))
 	api, leaving := named("api", "web-1"), named("api", "api-2")
 	apis := earlier(api, "web-1")
-	refused := fails(plan.CreateDeployment, tooMany) // So that nothing changes by itself.
+	refused := fails(createDeployment, tooMany) // So that nothing changes by itself.
 	var got []string
 	for _, state := range []world{
 		{},
@@ -42,8 +42,8 @@ func TestAChangeIsOneEvent(t *testing.T) {
 					t.Errorf("note %q is not the condition's message", event.Note)
 				}
 			}
-			if step := c.step(plan.UpdateStatus); step != nil {
-				foo = step.Foo
+			if reported := c.reported(); reported != nil {
+				foo = reported
 			}
 		}
 	}
@@ -66,11 +66,9 @@ func TestTheEventsOfAWrite(t *testing.T) {
 	drift := func(with ...deploymentOption) world {
 		return world{Foo: foo, Deployment: newDeployment(foo, with...)}
 	}
-	repeated := func(attempt plan.Attempt) world {
+	corrected := func(before reconcile.Entry) world {
 		state := drift(scaled(5))
-		state.Memory = plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-			again(plan.PatchDeployment, "web-1"): attempt,
-		}}
+		state.Memory = remembers(foo, ledger{op(patchDeployment, "web-1"): before})
 		return state
 	}
 	moving := renamed()
@@ -111,19 +109,19 @@ func TestTheEventsOfAWrite(t *testing.T) {
 		{name: "a Deployment is taken over that has no labels of ours", state: drift(scaled(5), withoutLabels)},
 		{
 			name: "a correction that is refused", state: drift(scaled(5)),
-			replies: []reply{fails(plan.PatchDeployment, forbidden)},
+			replies: []reply{fails(patchDeployment, forbidden)},
 		},
 		{
 			name: "a correction that is changed on its way in", state: drift(scaled(5)),
-			replies: []reply{returns(plan.PatchDeployment, newDeployment(foo, scaled(4)))},
+			replies: []reply{returns(patchDeployment, newDeployment(foo, scaled(4)))},
 		},
 		{
-			name: "the third correction", state: repeated(plan.Attempt{Count: 2, Until: now}), want: []string{correct},
+			name: "the third correction", state: corrected(repeated(2, 0, nil)), want: []string{correct},
 		},
-		{name: "a correction that the status reports", state: repeated(plan.Attempt{Count: 3, Until: now})},
+		{name: "a correction that the status reports", state: corrected(repeated(3, 0, nil))},
 		{
 			name:  "a correction of what is changed on its way in",
-			state: repeated(plan.Attempt{Count: 1, Until: now, Report: overriddenReplicas}),
+			state: corrected(repeated(1, 0, overriddenReplicas)),
 		},
 
 		{
@@ -134,12 +132,12 @@ func TestTheEventsOfAWrite(t *testing.T) {
 		{
 			name:    "the previous one must not be deleted",
 			state:   world{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
-			replies: []reply{fails(plan.DeleteDeployment, forbidden)},
+			replies: []reply{fails(deleteDeployment, forbidden)},
 		},
 		{
 			name:    "the previous one does not exist any more",
 			state:   world{Foo: moving, Deployment: newDeployment(moving), Previous: all(earlier(moving, "web-1"))},
-			replies: []reply{fails(plan.DeleteDeployment, notFound)},
+			replies: []reply{fails(deleteDeployment, notFound)},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,16 +1,15 @@
 package plan_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -33,80 +32,31 @@ func exampleDeployment() *appsv1.Deployment {
 
 // A sync is a conversation: Next returns a request, and Record takes its answer. Here a new Foo gets its Deployment and
 // its first status.
-func ExampleState() {
+func Example() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	foo := exampleFoo()
-	state := plan.State{Foo: foo, Now: now, Memory: plan.Memory{}.For(foo, now)}
-
-	for step := state.Next(); step != nil; step = state.Next() {
-		fmt.Println(step.Op, "because of the rule", step.Rule)
-		var answer plan.Answer // What the API server returns.
-		switch step.Verb {
-		case plan.CreateDeployment:
-			answer.Deployment = plan.TrimDeployment(exampleDeployment())
-		case plan.UpdateStatus:
-			answer.Foo = step.Foo
-			for _, c := range step.Foo.Status.Conditions {
+	sync := plan.Foos.Sync(&plan.Input{Foo: exampleFoo()})
+	sync.Begin(reconcile.Memory{}, now, 0)
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		fmt.Println(step.Request(), step.Name, "because of the rule", step.Rule)
+		answer := step.Body // What the API server returns.
+		switch body := step.Body.(type) {
+		case *appsv1.Deployment:
+			answer = plan.TrimDeployment(exampleDeployment())
+		case *v1alpha1.Foo:
+			for _, c := range body.Status.Conditions {
 				fmt.Printf("  %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}
-		state.Record(step, answer, now)
+		sync.Record(step, step.Answered(answer, nil), now)
 	}
-	fmt.Println(state.Outcome().Kind)
+	outcome, _ := sync.End()
+	fmt.Println(outcome.Kind)
 	// Output:
 	// create Deployment example because of the rule create
 	// update status of Foo example-foo because of the rule update status
 	//   Ready=False Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	//   Reconciling=True Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	// done
-}
-
-// When the Deployment is gone the cache is not enough: the Foo may be gone too. It is read live first, and what follows
-// depends on the answer.
-func ExampleState_Record() {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	foo := exampleFoo()
-	foo.Status.ObservedGeneration = 1
-
-	for _, live := range []*v1alpha1.Foo{foo, nil} {
-		state := plan.State{Foo: foo, Now: now}
-		step := state.Next()
-		fmt.Println(step.Op, "for:", step.For)
-
-		state.Record(step, plan.Answer{Foo: live}, now)
-		if step = state.Next(); step != nil {
-			fmt.Println("  it is still there:", step.Op)
-			continue
-		}
-		fmt.Println("  it is gone:", state.Outcome().Kind)
-	}
-	// Output:
-	// get Foo example-foo for: create Deployment example
-	//   it is still there: create Deployment example
-	// get Foo example-foo for: create Deployment example
-	//   it is gone: wait
-}
-
-// A create that is refused backs off, and blocks nothing else: the status has the reason.
-func ExampleState_Outcome() {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	state := plan.State{Foo: exampleFoo(), Now: now}
-	for step := state.Next(); step != nil; step = state.Next() {
-		fmt.Println(step.Op)
-		answer := plan.Answer{Foo: step.Foo}
-		if step.Verb == plan.CreateDeployment {
-			answer.Err = apierrors.NewForbidden(appsv1.Resource("deployments"), "example", errors.New("exceeded quota"))
-		}
-		state.Record(step, answer, now)
-	}
-	outcome := state.Outcome()
-	fmt.Println(outcome.Kind, outcome.After)
-	fmt.Println(outcome.Err)
-	// Output:
-	// create Deployment example
-	// update status of Foo example-foo
-	// retry 1s
-	// create Deployment example: deployments.apps "example" is forbidden: exceeded quota
 }
 
 // A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this
@@ -131,8 +81,9 @@ func ExampleDrift() {
 func ExampleReadyReason() {
 	foo, dep := exampleFoo(), exampleDeployment()
 	report := func(what string) {
-		state := plan.State{Foo: foo, Deployment: plan.TrimDeployment(dep), Now: time.Unix(0, 0)}
-		foo = state.Next().Foo
+		sync := plan.Foos.Sync(&plan.Input{Foo: foo, Deployment: plan.TrimDeployment(dep)})
+		sync.Begin(reconcile.Memory{}, time.Unix(0, 0), 0)
+		foo = sync.Next().Body.(*v1alpha1.Foo)
 		reason, message := plan.ReadyReason(foo)
 		first, _, _ := strings.Cut(message, ". ")
 		fmt.Printf("%s: %s: %s\n", what, reason, first)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // Each rule answers in words. The walk holds that the answers are those of the next request.
@@ -14,14 +14,8 @@ func TestExplain(t *testing.T) {
 	foo, three := newFoo(), newFoo(withReplicas(3))
 	paused, invalid, before := newFoo(withPaused), newFoo(withReplicas(-1)), newFoo(observed)
 	moving := renamed()
-	failed := plan.Memory{
-		UID: foo.UID, Generation: foo.Generation,
-		Ledger: map[plan.Op]plan.Attempt{op(plan.CreateDeployment, "web-1"): until(seconds(10))},
-	}
-	conflict := plan.Memory{
-		UID: foo.UID, Generation: foo.Generation,
-		Ledger: map[plan.Op]plan.Attempt{op(plan.PatchDeployment, "web-1"): expectedUntil(seconds(10))},
-	}
+	failed := remembers(foo, ledger{op(createDeployment, "web-1"): until(seconds(10))})
+	conflict := remembers(foo, ledger{op(patchDeployment, "web-1"): expectedUntil(seconds(10))})
 	for _, tc := range []struct {
 		name  string
 		state world
@@ -121,8 +115,7 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.Now = now
-			state := tc.state.state()
-			expectAnswers(t, &state, tc.want)
+			expectAnswers(t, tc.state.begin(tc.state.input()), tc.want)
 		})
 	}
 }
@@ -144,7 +137,7 @@ func TestExplainAfterASync(t *testing.T) {
 			},
 		},
 		{
-			name: "a write is refused", foo: newFoo(), reply: []reply{fails(plan.CreateDeployment, forbidden)},
+			name: "a write is refused", foo: newFoo(), reply: []reply{fails(createDeployment, forbidden)},
 			want: []string{
 				"create: failed in this sync: no Deployment has the name web-1",
 				"patch drift: not reached: create comes first",
@@ -160,16 +153,16 @@ func TestExplainAfterASync(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := play(t, world{Foo: tc.foo}, tc.reply...)
-			expectAnswers(t, &c.state, tc.want)
+			expectAnswers(t, c.sync, tc.want)
 		})
 	}
 }
 
 // expectAnswers checks that want are among the answers of the rules, each behind the name of its rule.
-func expectAnswers(t *testing.T, state *plan.State, want []string) {
+func expectAnswers(t *testing.T, sync *reconcile.Sync, want []string) {
 	t.Helper()
 	var have []string
-	for _, e := range state.Explain() {
+	for _, e := range sync.Explain() {
 		have = append(have, e.Rule+": "+e.Answer)
 	}
 	for _, answer := range want {

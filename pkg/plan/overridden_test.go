@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 const (
@@ -31,16 +31,15 @@ const (
 )
 
 // overriddenReplicas is what is remembered of a patch that came to nothing.
-var overriddenReplicas = plan.ConditionError{
+var overriddenReplicas = &reconcile.Problem{
 	Reason: "FieldsOverridden", Message: overriddenReport, Advice: strings.TrimPrefix(overriddenAdvice, ". "),
 }
 
 // overriddenMemory is what is remembered of a Foo while something else decides about its Deployment's replicas.
-func overriddenMemory(foo *v1alpha1.Foo) plan.Memory {
-	name := foo.Spec.DeploymentName
-	return plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		again(plan.PatchDeployment, name): {Count: 1, Until: now.Add(seconds(1)), Report: overriddenReplicas},
-	}}
+func overriddenMemory(foo *v1alpha1.Foo) reconcile.Memory {
+	return remembers(foo, ledger{
+		op(patchDeployment, foo.Spec.DeploymentName): repeated(1, seconds(1), overriddenReplicas),
+	})
 }
 
 // What something else decides about is seen in the answer to a write, or by the number of patches.
@@ -97,24 +96,24 @@ func TestOverridden(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{}}
+			memory := reconcile.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{}}
 			if tc.patches > 0 {
-				memory.Ledger[again(plan.PatchDeployment, "web-1")] = plan.Attempt{Count: tc.patches, Until: now}
+				memory.Ledger[op(patchDeployment, "web-1")] = repeated(tc.patches, 0, nil)
 			}
-			verb := plan.PatchDeployment
+			verb := patchDeployment
 			if tc.have == nil {
-				verb = plan.CreateDeployment
+				verb = createDeployment
 			}
 			c := play(t, world{Foo: foo, Deployment: tc.have, Memory: memory},
 				slowly(returns(verb, tc.answer), time.Millisecond))
-			attempt := c.end.Memory.Ledger[again(plan.PatchDeployment, "web-1")]
+			attempt := c.end.Memory.Ledger[op(patchDeployment, "web-1")].Repeated
 			if tc.changed == "" {
-				if attempt.Report.Reason != "" || c.outcome.Kind != plan.Done || c.reason() != v1alpha1.ReasonAvailable {
+				if attempt.Report != nil || c.outcome.Kind != reconcile.Done || c.reason() != v1alpha1.ReasonAvailable {
 					t.Errorf("overridden: %s, and the ledger has %+v", c.line(), attempt)
 				}
 				return
 			}
-			want := plan.ConditionError{
+			want := &reconcile.Problem{
 				Reason:  v1alpha1.ReasonFieldsOverridden,
 				Message: onItsWay + tc.changed + triesAgain, Advice: "Change that webhook or policy" + tc.advice + showPolicies,
 			}
@@ -127,7 +126,7 @@ func TestOverridden(t *testing.T) {
 			if c.reason() != want.Reason || c.message() != want.Message+". "+want.Advice || attempt.Count != tc.patches+1 {
 				t.Errorf("reported %s after %d patches", c.report(), attempt.Count)
 			}
-			if c.outcome.Kind != plan.Wait || c.outcome.Reason != plan.Backoff || c.outcome.Err.Error() != want.Error() {
+			if c.outcome.Kind != reconcile.Wait || c.outcome.For != reconcile.Backoff || c.outcome.Err.Error() != want.Error() {
 				t.Errorf("outcome %+v, want a wait because of that", c.outcome)
 			}
 		})
@@ -138,7 +137,7 @@ func TestOverridden(t *testing.T) {
 func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
 	foo := newFoo()
 	c := play(t, world{Foo: foo},
-		returns(plan.CreateDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
+		returns(createDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
 	if diff := cmp.Diff("create web-1; Available; done", c.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
@@ -147,7 +146,7 @@ func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
 // An answer without a uid cannot be patched later; what differs in it is reported all the same.
 func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
 	foo := newFoo(withReplicas(3))
-	c := play(t, world{Foo: foo}, slowly(returns(plan.CreateDeployment, newDeployment(foo, scaled(5), withoutUID)),
+	c := play(t, world{Foo: foo}, slowly(returns(createDeployment, newDeployment(foo, scaled(5), withoutUID)),
 		time.Millisecond))
 	checkSent(t, "create web-1", c.sent())
 	if diff := cmp.Diff(v1alpha1.ReasonFieldsOverridden, c.reason()); diff != "" {
@@ -264,10 +263,10 @@ func TestTheStatusOfWhatIsOverridden(t *testing.T) {
 			})
 			message := overriddenReport + tc.tail + overriddenAdvice
 			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
-			want := &plan.Event{
+			want := &reconcile.Event{
 				Type: "Warning", Reason: "FieldsOverridden", Note: message,
 			}
-			if diff := cmp.Diff(want, c.event(), cmpopts.IgnoreFields(plan.Event{}, "Action")); diff != "" {
+			if diff := cmp.Diff(want, c.event(), cmpopts.IgnoreFields(reconcile.Event{}, "Action")); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
 			if again := play(t, c.nextSync(1)); len(again.steps) > 0 {
@@ -285,7 +284,7 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 	var got []string
 	for range 6 {
 		state.Deployment = newDeployment(foo, scaled(5), rollout(5, 5, 5))
-		c := play(t, state, returns(plan.PatchDeployment, newDeployment(foo))) // It has three at once.
+		c := play(t, state, returns(patchDeployment, newDeployment(foo))) // It has three at once.
 		line := c.line()
 		if event := c.event(); event != nil {
 			line += "; " + event.Type + " " + event.Reason
@@ -307,13 +306,13 @@ func TestAnAutoscalerIsReportedOnce(t *testing.T) {
 func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 	foo := newFoo(withReplicas(3), observed)
 	state := world{Foo: foo, Now: now}
-	var memories []plan.Memory
+	var memories []reconcile.Memory
 	for i := range 4 {
 		c := play(t, state)
 		checkSent(t, "get Foo, create web-1", c.sent())
 		memories = append(memories, c.end.Memory)
-		attempt := c.end.Memory.Ledger[again(plan.CreateDeployment, "web-1")]
-		if limited := i == 3; attempt.Count != i+1 || (attempt.Report.Reason != "") != limited {
+		attempt := c.end.Memory.Ledger[op(createDeployment, "web-1")].Repeated
+		if limited := i == 3; attempt.Count != i+1 || (attempt.Report != nil) != limited {
 			t.Errorf("after creation %d the ledger has %+v", i+1, attempt)
 		}
 		state.Memory = c.end.Memory
@@ -364,14 +363,6 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		})
 	}
 
-	refused := play(t, world{Foo: foo, Memory: plan.Memory{UID: foo.UID, Generation: foo.Generation, Ledger: ledger{
-		op(plan.CreateDeployment, "web-1"):    until(seconds(1)),
-		again(plan.CreateDeployment, "web-1"): memory.Ledger[again(plan.CreateDeployment, "web-1")],
-	}}})
-	if diff := cmp.Diff("nothing; Refused; wait in 1s", refused.line()); diff != "" {
-		t.Errorf("a create that is refused too (-want +got):\n%s", diff)
-	}
-
 	// The report stays until the Deployment controller has seen the next one.
 	for _, tc := range []struct {
 		name  string
@@ -395,16 +386,5 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 		if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 			t.Errorf("%s: wrong report (-want +got):\n%s", tc.name, diff)
 		}
-	}
-}
-
-// Whether a delay has ended is decided when the sync begins: nothing is patched later in that sync, so it is reported.
-func TestAnOverriddenFieldIsReportedWhenTheDelayEndsDuringTheSync(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	state := world{Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo)}
-	state.Memory.Ledger[op(plan.UpdateStatus, "web")] = until(0)
-	c := play(t, state, slowly(succeeds(plan.ReadFoo), seconds(2)))
-	if diff := cmp.Diff("get Foo; FieldsOverridden; wait in 0s", c.line()); diff != "" {
-		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 }

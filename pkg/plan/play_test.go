@@ -14,46 +14,65 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
+// These are the requests of a sync, as Step.Request returns them.
+const (
+	readFoo          = "get Foo"
+	readDeployment   = "get Deployment"
+	createDeployment = "create Deployment"
+	patchDeployment  = "patch Deployment"
+	deleteDeployment = "delete Deployment"
+	updateStatus     = "update status of Foo"
+)
+
+// stampGeneration is the patch of the foo-generation label alone.
+const stampGeneration = "patch " + inGeneration
+
 // A reply is what the API server answers to a request, unless it answers as the caches have it.
 type reply struct {
-	verb plan.Verb
+	request string
 	// answer is nil when the API server answers as the caches have it.
 	answer *answer
 	// after is how long the answer takes.
 	after time.Duration
 }
 
-// An answer is a plan.Answer whose Deployment has not passed Trim.
+// An answer has an object that has not passed Trim, or an error.
 type answer struct {
 	foo        *v1alpha1.Foo
 	deployment *appsv1.Deployment
-	owner      *v1alpha1.Foo
 	err        error
 }
 
-// fails is the answer of an error. Several replies for a verb are given one after the other, the last one repeatedly.
-func fails(verb plan.Verb, err error) reply { return reply{verb: verb, answer: &answer{err: err}} }
+// object is that of the answer as the controller gets it.
+func (a *answer) object() metav1.Object {
+	switch {
+	case a.foo != nil:
+		return plan.TrimFoo(a.foo)
+	case a.deployment != nil:
+		return plan.TrimDeployment(a.deployment)
+	}
+	return nil
+}
+
+// fails is the answer of an error. Several replies to a request are given one after the other, the last one repeatedly.
+func fails(request string, err error) reply {
+	return reply{request: request, answer: &answer{err: err}}
+}
 
 // finds is the answer to a live read of the Foo; nil is "not found".
-func finds(foo *v1alpha1.Foo) reply {
-	return reply{verb: plan.ReadFoo, answer: &answer{foo: foo}}
-}
-
-// findsDeployment is the answer to a live read of the Deployment; nil is "not found".
-func findsDeployment(dep *appsv1.Deployment) reply {
-	return reply{verb: plan.ReadDeployment, answer: &answer{deployment: dep}}
-}
+func finds(foo *v1alpha1.Foo) reply { return reply{request: readFoo, answer: &answer{foo: foo}} }
 
 // returns is the answer to a create or patch that something on the server's side has changed.
-func returns(verb plan.Verb, dep *appsv1.Deployment) reply {
-	return reply{verb: verb, answer: &answer{deployment: dep}}
+func returns(request string, dep *appsv1.Deployment) reply {
+	return reply{request: request, answer: &answer{deployment: dep}}
 }
 
 // succeeds is the answer that a request is given without a reply.
-func succeeds(verb plan.Verb) reply { return reply{verb: verb} }
+func succeeds(request string) reply { return reply{request: request} }
 
 // slowly is r with an answer that takes some time.
 func slowly(r reply, after time.Duration) reply {
@@ -66,61 +85,55 @@ type server struct {
 	t          *testing.T
 	foo        *v1alpha1.Foo
 	deployment *appsv1.Deployment
-	owner      *v1alpha1.Foo
 	replies    []reply
 	now        time.Time
 }
 
-// reply returns the next reply for a verb.
-func (s *server) reply(verb plan.Verb) reply {
-	of := func(r reply) bool { return r.verb == verb }
-	first := slices.IndexFunc(s.replies, of)
+// reply returns the next reply to a request.
+func (s *server) reply(request string) reply {
+	to := func(r reply) bool { return r.request == request }
+	first := slices.IndexFunc(s.replies, to)
 	if first < 0 {
-		return succeeds(verb)
+		return succeeds(request)
 	}
 	given := s.replies[first]
-	if slices.ContainsFunc(s.replies[first+1:], of) {
+	if slices.ContainsFunc(s.replies[first+1:], to) {
 		s.replies = slices.Delete(s.replies, first, first+1)
 	}
 	return given
 }
 
-// answer returns the answer to step. All objects pass Trim, as they do in the controller.
-func (s *server) answer(step *plan.Step) plan.Answer {
-	reply := s.reply(step.Verb)
+// answer returns the answer to step.
+func (s *server) answer(step *reconcile.Step) reconcile.Reply {
+	reply := s.reply(step.Request())
 	s.now = s.now.Add(reply.after)
 	a := reply.answer
 	if a == nil {
 		a = s.good(step)
 	}
-	if a.deployment != nil || a.err == nil && step.Verb == plan.ReadDeployment {
+	if a.deployment != nil || a.err == nil && step.Request() == readDeployment {
 		s.deployment = a.deployment
 	}
-	return plan.Answer{
-		Foo: plan.TrimFoo(a.foo), Deployment: plan.TrimDeployment(a.deployment), Owner: a.owner, Err: a.err,
-	}
+	return step.Answered(a.object(), a.err)
 }
 
 // good returns the answer to step when all is as the caches have it.
-func (s *server) good(step *plan.Step) *answer {
-	switch step.Verb {
-	case plan.ReadFoo:
+func (s *server) good(step *reconcile.Step) *answer {
+	switch step.Request() {
+	case readFoo:
 		return &answer{foo: s.foo.DeepCopy()}
-	case plan.ReadDeployment:
-		if s.deployment == nil {
-			return &answer{}
-		}
-		return &answer{deployment: s.deployment, owner: s.owner}
-	case plan.CreateDeployment:
-		created := step.Create.DeepCopy()
+	case readDeployment:
+		return &answer{deployment: s.deployment}
+	case createDeployment:
+		created := step.Body.(*appsv1.Deployment).DeepCopy()
 		created.UID, created.ResourceVersion, created.Generation = "created-uid", "21", 1
 		return &answer{deployment: created}
-	case plan.PatchDeployment:
+	case patchDeployment:
 		patched := apply(s.t, s.deployment, step.Patch)
 		patched.ResourceVersion = "22"
 		return &answer{deployment: patched}
-	case plan.UpdateStatus:
-		foo := step.Foo.DeepCopy()
+	case updateStatus:
+		foo := step.Body.(*v1alpha1.Foo).DeepCopy()
 		foo.ResourceVersion = "11"
 		return &answer{foo: foo}
 	}
@@ -129,51 +142,44 @@ func (s *server) good(step *plan.Step) *answer {
 
 // A conversation is a sync that was played.
 type conversation struct {
-	steps []*plan.Step
+	steps []*reconcile.Step
 	// events were sent after the steps.
-	events  []*plan.Event
-	outcome plan.Outcome
+	events  []*reconcile.Event
+	outcome reconcile.Outcome
 	// endedAt is when the last answer came.
 	endedAt time.Time
-	// state is the State at the end, and end what there is then, with the memory for the next sync.
-	state plan.State
-	end   world
+	// sync has ended, and end is what there is then, with the memory for the next sync.
+	sync *reconcile.Sync
+	end  world
 }
 
-// A world is what there is when a sync begins: a plan.State whose objects have not passed Trim.
+// A world is what there is when a sync begins. Its objects have not passed Trim.
 type world struct {
 	Foo, Owner *v1alpha1.Foo
 	Deployment *appsv1.Deployment
 	Previous   []*appsv1.Deployment
 	Now        time.Time
 	Jitter     float64
-	Memory     plan.Memory
+	Memory     reconcile.Memory
 }
 
-// state returns w as the caches have it.
-func (w world) state() plan.State {
-	state := plan.State{
-		Foo: plan.TrimFoo(w.Foo), Owner: plan.TrimFoo(w.Owner), Deployment: plan.TrimDeployment(w.Deployment),
-		Now: w.Now, Jitter: w.Jitter, Memory: w.Memory.For(w.Foo, w.Now),
+// input returns w as the caches have it.
+func (w world) input() *plan.Input {
+	in := &plan.Input{
+		Foo: plan.TrimFoo(w.Foo), Deployment: plan.TrimDeployment(w.Deployment),
+		Owner: func(*plan.Observed) *v1alpha1.Foo { return plan.TrimFoo(w.Owner) },
 	}
 	for _, dep := range w.Previous {
-		state.Previous = append(state.Previous, plan.TrimDeployment(dep))
+		in.Previous = append(in.Previous, plan.TrimDeployment(dep))
 	}
-	return state
+	return in
 }
 
-// previous returns the previous Deployment of this name. There is one.
-func (w world) previous(name string) *appsv1.Deployment {
-	return w.Previous[slices.IndexFunc(w.Previous, func(dep *appsv1.Deployment) bool { return dep.Name == name })]
-}
-
-// after returns w after a sync that has ended with state.
-func (w world) after(state plan.State) world {
-	w.Foo, w.Owner, w.Memory = state.Foo, state.Owner, state.Memory
-	w.Previous = slices.DeleteFunc(slices.Clone(w.Previous), func(dep *appsv1.Deployment) bool {
-		return !slices.ContainsFunc(state.Previous, func(left *plan.Observed) bool { return left.UID == dep.UID })
-	})
-	return w
+// begin returns a sync of in that has begun.
+func (w world) begin(in *plan.Input) *reconcile.Sync {
+	sync := plan.Foos.Sync(in)
+	sync.Begin(w.Memory, w.Now, w.Jitter)
+	return sync
 }
 
 // play plays a sync of w. The replies are what the API server answers where that is not as the caches have it. What
@@ -187,137 +193,68 @@ func play(t *testing.T, w world, replies ...reply) conversation {
 		w.Memory.UID, w.Memory.Generation = w.Foo.UID, w.Foo.Generation
 	}
 	allUnchanged(t, w)
-	state := w.state()
-	observedUnchanged(t, w, state)
-	server := server{
-		t: t, foo: state.Foo, deployment: w.Deployment, owner: state.Owner, replies: slices.Clone(replies), now: w.Now,
-	}
-	var c conversation
-	for step := next(t, &state); step != nil; step = next(t, &state) {
-		checkStep(t, &state, step, c.steps)
+	in := w.input()
+	server := server{t: t, foo: in.Foo, deployment: w.Deployment, replies: slices.Clone(replies), now: w.Now}
+	c := conversation{sync: w.begin(in)}
+	for step := c.sync.Next(); step != nil; step = c.sync.Next() {
+		checkStep(t, step)
 		c.steps = append(c.steps, step)
 		if len(c.steps) > 8 {
 			t.Fatalf("too many requests: %s", c.sent())
 		}
-		answer := server.answer(step)
-		if event := step.EventAfter(answer); event != nil {
+		if event := c.sync.Record(step, server.answer(step), server.now); event != nil {
 			c.events = append(c.events, event)
 		}
-		state.Record(step, answer, server.now)
 	}
-	c.outcome = state.Outcome()
-	if again := state.Outcome(); !cmp.Equal(c.outcome, again, sameError) {
-		t.Errorf("Outcome first returns %+v, then %+v", c.outcome, again)
-	}
-	checkOutcome(t, c.outcome)
-	w.Deployment = server.deployment
-	c.state, c.end, c.endedAt = state, w.after(state), server.now
+	w.Foo, w.Deployment = in.Foo, server.deployment
+	w.Previous = slices.DeleteFunc(slices.Clone(w.Previous), func(dep *appsv1.Deployment) bool {
+		return !slices.ContainsFunc(in.Previous, func(left *plan.Observed) bool { return left != nil && left.UID == dep.UID })
+	})
+	c.outcome, w.Memory = c.sync.End()
+	c.end, c.endedAt = w, server.now
 	return c
 }
 
-// next returns the next step. It asks twice: asking changes nothing.
-func next(t *testing.T, state *plan.State) *plan.Step {
+// checkStep checks what must be true of every step.
+func checkStep(t *testing.T, step *reconcile.Step) {
 	t.Helper()
-	first, second := state.Next(), state.Next()
-	if diff := cmp.Diff(wordsOf(first), wordsOf(second)); diff != "" {
-		t.Errorf("asked for the next step twice (-first +second):\n%s", diff)
-	}
-	return second
-}
-
-// checkStep checks what must be true of every step, given those before it.
-func checkStep(t *testing.T, state *plan.State, step *plan.Step, before []*plan.Step) {
-	t.Helper()
-	read := step.Verb == plan.ReadFoo || step.Verb == plan.ReadDeployment
-	for _, earlier := range slices.Backward(before) {
-		if earlier.Op == step.Op {
-			t.Errorf("%s is sent twice", step.Op)
-		}
-		if read && earlier.Verb != plan.ReadFoo && earlier.Verb != plan.ReadDeployment {
-			break // A write makes what was read before it old.
-		}
-	}
-	var subject metav1.ObjectMeta
-	switch step.Verb {
-	case plan.PatchDeployment:
+	if step.Patch != nil {
 		var body metav1.PartialObjectMetadata
-		if err := json.Unmarshal(step.Patch.Body, &body); err != nil {
+		if err := json.Unmarshal(step.Patch, &body); err != nil {
 			t.Errorf("the patch cannot be decoded: %v", err)
 		}
-		subject = body.ObjectMeta
-	case plan.DeleteDeployment:
-		subject = step.Deployment.ObjectMeta
-		if !slices.Contains(state.Previous, step.Deployment) {
-			t.Errorf("%s is not about the version that was observed", step.Op)
-		}
-	case plan.UpdateStatus:
-		subject = step.Foo.ObjectMeta
-		if step.Foo == state.Foo {
-			t.Error("the status is written into the Foo of the cache")
+		if string(body.UID) != step.UID || body.ResourceVersion != step.ResourceVersion {
+			t.Errorf("%s carries uid %q and resourceVersion %q", step.Op, body.UID, body.ResourceVersion)
 		}
 	}
-	exists := step.Verb == plan.PatchDeployment || step.Verb == plan.DeleteDeployment || step.Verb == plan.UpdateStatus
-	if exists && (subject.UID == "" || subject.ResourceVersion == "") {
-		t.Errorf("%s carries uid %q and resourceVersion %q", step.Op, subject.UID, subject.ResourceVersion)
+	if exists := !step.IsRead() && step.Verb != reconcile.Create; exists && (step.UID == "" || step.ResourceVersion == "") {
+		t.Errorf("%s is about uid %q and resourceVersion %q", step.Op, step.UID, step.ResourceVersion)
 	}
-	if step.Event != nil && (read || step.Verb == plan.CreateDeployment) {
+	if step.Event != nil && (step.IsRead() || step.Verb == reconcile.Create) {
 		t.Errorf("%s has the event %+v", step.Op, step.Event)
 	}
-	if step.Rule == "" || step.Foo == nil || step.Name == "" || step.Again {
-		t.Errorf("%s of rule %q, Foo %v, again %t", step.Op, step.Rule, step.Foo, step.Again)
-	}
-	if read != (step.For != plan.Op{}) {
-		t.Errorf("%s is for %q", step.Op, step.For)
-	}
 }
 
-// checkOutcome checks what must be true of every outcome.
-func checkOutcome(t *testing.T, outcome plan.Outcome) {
-	t.Helper()
-	bad := false
-	switch outcome.Kind {
-	case plan.Done, plan.Terminal:
-		bad = outcome.After != 0 || outcome.Err != nil
-	case plan.Retry:
-		bad = outcome.Err == nil
-	case plan.Wait:
-		bad = outcome.Reason == ""
-	default:
-		bad = true
-	}
-	if bad || outcome.After < 0 || outcome.After > time.Minute {
-		t.Errorf("an outcome that makes no sense: %+v", outcome)
-	}
-}
-
-// sameError compares errors by their text, nil being only nil.
-var sameError = cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
 
 // wordsOf returns a step in a few words.
-func wordsOf(step *plan.Step) string {
-	if step == nil {
-		return ""
-	}
+func wordsOf(step *reconcile.Step) string {
 	switch step.Verb {
-	case plan.ReadFoo:
-		return "get Foo"
-	case plan.ReadDeployment:
-		return "get " + step.Name
-	case plan.CreateDeployment:
-		return "create " + step.Name
-	case plan.PatchDeployment:
-		return "patch " + strings.Join(paths(step.Patch.Fields), " ")
-	case plan.DeleteDeployment:
-		return "delete " + step.Name
+	case reconcile.Update:
+		return "report"
+	case reconcile.Patch:
+		return "patch " + strings.Join(paths(step.Fields), " ")
 	}
-	return "report"
+	if step.Request() == readFoo {
+		return readFoo
+	}
+	return string(step.Verb) + " " + step.Name
 }
 
 // sent returns the requests of the conversation in a few words, without the update of the status.
 func (c conversation) sent() string {
 	var words []string
 	for _, step := range c.steps {
-		if step.Verb != plan.UpdateStatus {
+		if step.Request() != updateStatus {
 			words = append(words, wordsOf(step))
 		}
 	}
@@ -332,43 +269,59 @@ func (c conversation) result() string {
 	switch {
 	case c.status() == nil:
 		return c.sent() + ", no report"
-	case c.outcome.Kind == plan.Terminal && c.sent() == "nothing":
+	case c.outcome.Kind == reconcile.Terminal && c.sent() == "nothing":
 		return c.reason()
-	case c.outcome.Kind == plan.Terminal:
+	case c.outcome.Kind == reconcile.Terminal:
 		return c.sent() + ", " + c.reason()
 	}
 	return c.sent()
 }
 
 // last returns the last step, or nil.
-func (c conversation) last() *plan.Step {
+func (c conversation) last() *reconcile.Step {
 	if len(c.steps) == 0 {
 		return nil
 	}
 	return c.steps[len(c.steps)-1]
 }
 
-// step returns the step of this verb, or nil.
-func (c conversation) step(verb plan.Verb) *plan.Step {
+// step returns the step with this request, or nil.
+func (c conversation) step(request string) *reconcile.Step {
 	for _, step := range c.steps {
-		if step.Verb == verb {
+		if step.Request() == request {
 			return step
 		}
 	}
 	return nil
 }
 
+// reported returns the Foo with the status that was sent, nil when none was.
+func (c conversation) reported() *v1alpha1.Foo {
+	if step := c.step(updateStatus); step != nil {
+		return step.Body.(*v1alpha1.Foo)
+	}
+	return nil
+}
+
+// created returns the Deployment that was sent, or nil.
+func (c conversation) created() *appsv1.Deployment {
+	if step := c.step(createDeployment); step != nil {
+		return step.Body.(*appsv1.Deployment)
+	}
+	return nil
+}
+
 // status returns the status that was sent, nil when none was.
 func (c conversation) status() *v1alpha1.FooStatus {
-	if step := c.step(plan.UpdateStatus); step != nil {
-		return &step.Foo.Status
+	if foo := c.reported(); foo != nil {
+		return &foo.Status
 	}
 	return nil
 }
 
 // event returns the event that belongs to the status, or nil.
-func (c conversation) event() *plan.Event {
-	if step := c.step(plan.UpdateStatus); step != nil {
+func (c conversation) event() *reconcile.Event {
+	if step := c.step(updateStatus); step != nil {
 		return step.Event
 	}
 	return nil
@@ -411,8 +364,8 @@ func (c conversation) nextSync(after time.Duration) world {
 		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, Owner: c.end.Owner,
 		Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
 	}
-	if status := c.status(); status != nil {
-		state.Foo = c.step(plan.UpdateStatus).Foo
+	if foo := c.reported(); foo != nil {
+		state.Foo = foo
 	}
 	return state
 }
@@ -453,17 +406,10 @@ func conditionsOf(foo *v1alpha1.Foo, ready metav1.ConditionStatus, second, reaso
 
 // ending returns how the sync ended in a few words.
 func (c conversation) ending() string {
-	text := string(c.outcome.Kind)
-	if c.outcome.Kind == plan.Retry || c.outcome.Kind == plan.Wait {
-		text += fmt.Sprintf(" in %s", c.outcome.After)
+	if !c.outcome.ComesBack() {
+		return c.outcome.Kind
 	}
-	if c.outcome.Expected {
-		text += " as expected"
-	}
-	if c.outcome.Kind == plan.Done && c.outcome.Reason == plan.CacheStale {
-		text += ", stale"
-	}
-	return text
+	return fmt.Sprintf("%s in %s", c.outcome.Kind, c.outcome.After)
 }
 
 // line returns the whole conversation in one line.
@@ -475,54 +421,9 @@ func (c conversation) line() string {
 	return fmt.Sprintf("%s; %s; %s", c.sent(), report, c.ending())
 }
 
-// rounds plays n syncs. Each begins when the delay of the one before has ended; the caches always have the same.
-func rounds(t *testing.T, n int, state world, replies ...reply) []string {
-	t.Helper()
-	var lines []string
-	state.Now = now
-	for range n {
-		c := play(t, state, replies...)
-		lines = append(lines, c.line())
-		state.Now, state.Memory = c.endedAt.Add(c.outcome.After), c.end.Memory
-	}
-	return lines
-}
-
 func checkLines(t *testing.T, want, got []string) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong syncs (-want +got):\n%s", diff)
 	}
-}
-
-// delays plays syncs until a request of this verb was sent n+1 times, and returns how long it took from each to the
-// next. The caches always have the same.
-func delays(t *testing.T, n int, state world, verb plan.Verb, replies ...reply) []time.Duration {
-	t.Helper()
-	var waits []time.Duration
-	var last time.Time
-	state.Now = now
-	for range 10 * n {
-		c := play(t, state, replies...)
-		if c.step(verb) != nil {
-			if !last.IsZero() {
-				waits = append(waits, state.Now.Sub(last))
-			}
-			last = state.Now
-		}
-		if len(waits) == n {
-			return waits
-		}
-		state.Now, state.Memory = c.endedAt.Add(c.outcome.After), c.end.Memory
-	}
-	t.Fatalf("%s was sent only %d times", verb, len(waits))
-	return nil
-}
-
-func milliseconds(ns ...int) []time.Duration {
-	var all []time.Duration
-	for _, n := range ns {
-		all = append(all, time.Duration(n)*time.Millisecond)
-	}
-	return all
 }

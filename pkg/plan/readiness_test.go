@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/plan"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 const (
@@ -185,79 +185,79 @@ func TestStatus(t *testing.T) {
 		{name: "an invalid Foo comes before the Deployment's state", foo: invalid, dep: dep(deleted), want: negative},
 		{name: "an invalid Foo comes before a foreign Deployment", foo: invalid, dep: dep(ownedBy()), want: negative},
 		{
-			name: "a refused create", foo: foo, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			name: "a refused create", foo: foo, replies: []reply{fails(createDeployment, forbidden)},
 			want: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "a create that was refused a short time ago", foo: foo,
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)},
+			ledger: ledger{op(createDeployment, "web-1"): until(1)},
 			want:   cannotCreate + "exceeded quota: small",
 		},
 		{
 			name: "a create that was refused, and a Deployment by now", foo: foo, dep: dep(),
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: available3,
+			ledger: ledger{op(createDeployment, "web-1"): until(1)}, want: available3,
 		},
 		{
 			name: "a refused patch comes before the Deployment's rollout", foo: foo, dep: dep(scaled(5), deadlineExceeded),
-			replies: []reply{fails(plan.PatchDeployment, forbidden)}, want: cannotPatch + overQuota + lasts,
+			replies: []reply{fails(patchDeployment, forbidden)}, want: cannotPatch + overQuota + lasts,
 		},
 		{
 			name: "a refused patch comes before a Deployment that was not seen", foo: foo, dep: dep(scaled(5), unobserved),
-			replies: []reply{fails(plan.PatchDeployment, forbidden)},
+			replies: []reply{fails(patchDeployment, forbidden)},
 			want:    strings.Replace(cannotPatch, "3 of", "0 of", 1) + overQuota + lasts,
 		},
 		{
 			name: "a patch that was refused a short time ago", foo: foo, dep: dep(scaled(5)),
-			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
+			ledger: ledger{op(patchDeployment, "web-1"): until(1)},
 			want:   cannotPatch + "exceeded quota: small",
 		},
 		{
 			name: "a patch that was refused, and is not needed any more", foo: foo, dep: dep(),
-			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: available3,
+			ledger: ledger{op(patchDeployment, "web-1"): until(1)}, want: available3,
 		},
 		{
 			name: "a patch that was refused, and a deletion since", foo: foo, dep: dep(scaled(5), deleted),
-			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)}, want: beingDeleted,
+			ledger: ledger{op(patchDeployment, "web-1"): until(1)}, want: beingDeleted,
 		},
 		{
 			name: "a refused delete of what is not there any more", foo: foo, dep: dep(),
-			ledger: ledger{op(plan.DeleteDeployment, "web-0"): until(1)}, want: available3,
+			ledger: ledger{op(deleteDeployment, "web-0"): until(1)}, want: available3,
 		},
 		{name: "a Deployment that is not the Foo's", foo: foo, dep: dep(ownedBy()), want: noController},
 		{
 			name: "a Deployment that is not the Foo's, beside a refused delete", foo: foo, dep: dep(ownedBy()),
-			ledger: ledger{op(plan.DeleteDeployment, "web-0"): until(1)}, want: noController,
+			ledger: ledger{op(deleteDeployment, "web-0"): until(1)}, want: noController,
 		},
 		{
 			name: "a Deployment that is not the Foo's, and a create that was refused", foo: foo, dep: dep(ownedBy()),
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): until(1)}, want: noController,
+			ledger: ledger{op(createDeployment, "web-1"): until(1)}, want: noController,
 		},
 		{
 			name: "a refused read before a create", foo: newFoo(observed),
-			replies: []reply{fails(plan.ReadFoo, forbidden)}, want: cannotCreate + overQuota + lasts,
+			replies: []reply{fails(readFoo, forbidden)}, want: cannotCreate + overQuota + lasts,
 		},
 		{
 			name: "a refused read before a patch", foo: foo, dep: dep(withFence("9")),
-			replies: []reply{fails(plan.ReadFoo, forbidden)},
+			replies: []reply{fails(readFoo, forbidden)},
 			want:    strings.Replace(cannotPatch, "of 5", "of 3", 1) + overQuota + lasts,
 		},
 		{
 			name: "a create that the server is too busy for", foo: foo,
-			replies: []reply{fails(plan.CreateDeployment, apierrors.NewTooManyRequests("slow down", 1))},
+			replies: []reply{fails(createDeployment, apierrors.NewTooManyRequests("slow down", 1))},
 			want:    failedCreate + "the API server has too many requests: slow down" + passes,
 		},
 		{
 			name: "a create without an answer a short time ago", foo: foo,
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): plan.Attempt{
-				Count: 1, Until: now.Add(1), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
-			}},
+			ledger: ledger{op(createDeployment, "web-1"): refusedUntil(1, &reconcile.Problem{
+				Reason: "Refused", Message: noAnswer, Failed: true,
+			})},
 			want: cannotCreate + noAnswer,
 		},
 		{
 			name: "a failure with a reason of its own", foo: foo,
-			ledger: ledger{op(plan.CreateDeployment, "web-1"): plan.Attempt{
-				Count: 1, Until: now.Add(1), Report: plan.ConditionError{Reason: "NotOwned", Message: "x", Stalled: true},
-			}},
+			ledger: ledger{op(createDeployment, "web-1"): refusedUntil(1, &reconcile.Problem{
+				Reason: "NotOwned", Message: "x", Stalled: true,
+			})},
 			want: stalled + "NotOwned: x",
 		},
 		{
@@ -292,12 +292,12 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "paused comes before what failed", foo: paused, dep: dep(),
-			ledger: ledger{op(plan.PatchDeployment, "web-1"): until(1)},
+			ledger: ledger{op(patchDeployment, "web-1"): until(1)},
 			want:   "True " + pausedPrefix + "has 3 of 3 replicas available" + unpause,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			memory := plan.Memory{UID: tc.foo.UID, Generation: tc.foo.Generation, Ledger: tc.ledger}
+			memory := reconcile.Memory{UID: tc.foo.UID, Generation: tc.foo.Generation, Ledger: tc.ledger}
 			c := play(t, world{Foo: tc.foo, Deployment: tc.dep, Memory: memory}, tc.replies...)
 			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
@@ -437,8 +437,8 @@ func TestMessages(t *testing.T) {
 		checkMessage(t, c)
 	}
 	replies := [][]reply{nil}
-	for _, verb := range []plan.Verb{
-		plan.ReadFoo, plan.ReadDeployment, plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment,
+	for _, verb := range []string{
+		readFoo, readDeployment, createDeployment, patchDeployment, deleteDeployment,
 	} {
 		for _, err := range []error{forbidden, conflict, tooMany, serverFails, invalidBare} {
 			replies = append(replies, []reply{fails(verb, err)})
@@ -448,13 +448,6 @@ func TestMessages(t *testing.T) {
 	someStates(t, func(t *testing.T, state world) {
 		check(t, play(t, state))
 		for range 4 {
-			state.Memory = someMemory(r, state)
-			for op, attempt := range state.Memory.Ledger {
-				if op.Again && attempt.Report.Reason != "" { // Refusals are not repetitions.
-					attempt.Report = overriddenReplicas
-					state.Memory.Ledger[op] = attempt
-				}
-			}
 			check(t, play(t, state, replies[r.Intn(len(replies))]...))
 		}
 	})
@@ -483,7 +476,7 @@ func TestMessages(t *testing.T) {
 		dep := earlier(named("api", "web-1"), "web-1")
 		check(t, play(t, world{Foo: foo, Deployment: dep, Owner: owner}))
 	}
-	check(t, play(t, world{Foo: foo}, returns(plan.CreateDeployment, newDeployment(foo, scaled(5)))))
+	check(t, play(t, world{Foo: foo}, returns(createDeployment, newDeployment(foo, scaled(5)))))
 	for _, reason := range []string{
 		"Available", "Creating", "DeploymentPaused", "FieldsOverridden", "Invalid", "NameCycle", "NameTaken", "NotOwned",
 		"Paused", "ProgressDeadlineExceeded", "Progressing", "Refused", "Renaming", "ReplicaFailure",

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -50,7 +50,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 	rivals := newDeployment(rival)
 	deletedCopy := copied(old, "web-1-copy")
 	deleted(deletedCopy)
-	refusedDelete := []reply{fails(plan.DeleteDeployment, forbidden)}
+	refusedDelete := []reply{fails(deleteDeployment, forbidden)}
 
 	for _, tc := range []struct {
 		name    string
@@ -66,7 +66,7 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 		},
 		{
 			name:  "there is no room for another one",
-			state: world{Previous: all(old)}, replies: []reply{fails(plan.CreateDeployment, forbidden)},
+			state: world{Previous: all(old)}, replies: []reply{fails(createDeployment, forbidden)},
 			sent:   "get Foo, create web-3",
 			report: reconciling + `Refused: Cannot create Deployment "web-3": ` + overQuota + kept + lasts,
 		},
@@ -261,12 +261,12 @@ func TestARenameFromPhaseToPhase(t *testing.T) {
 }
 
 // unanswered is what is remembered of deletions that had no answer a short time ago.
-func unanswered(names ...string) plan.Memory {
-	memory := plan.Memory{UID: "foo-uid", Generation: 3, Ledger: ledger{}}
+func unanswered(names ...string) reconcile.Memory {
+	memory := reconcile.Memory{UID: "foo-uid", Generation: 3, Ledger: ledger{}}
 	for _, name := range names {
-		memory.Ledger[op(plan.DeleteDeployment, name)] = plan.Attempt{
-			Count: 1, Until: now.Add(seconds(1)), Report: plan.ConditionError{Reason: "Refused", Message: noAnswer},
-		}
+		memory.Ledger[op(deleteDeployment, name)] = refusedUntil(seconds(1), &reconcile.Problem{
+			Reason: "Refused", Message: noAnswer,
+		})
 	}
 	return memory
 }
@@ -497,60 +497,6 @@ func TestWhatKeepsAPreviousDeployment(t *testing.T) {
 	}
 }
 
-// A sync deletes one, by name, and its event brings the key back. Those whose deletion was refused come last, so they
-// keep no other one.
-func TestASyncDeletesOnePreviousDeployment(t *testing.T) {
-	foo := renamed()
-	var previous []*appsv1.Deployment
-	for i := range 30 {
-		previous = append(previous, earlier(foo, fmt.Sprintf("old-%02d", 29-i)))
-	}
-	refused := func(count int, left time.Duration) plan.Attempt {
-		attempt := until(left)
-		attempt.Count = count
-		return attempt
-	}
-	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.DeleteDeployment, "old-00"): refused(2, 0), op(plan.DeleteDeployment, "old-01"): refused(1, 0),
-		op(plan.DeleteDeployment, "old-02"): refused(3, seconds(1)),
-	}}
-	state := world{Foo: foo, Deployment: newDeployment(foo), Previous: previous, Memory: memory}
-	var names []string
-	for range len(previous) {
-		c := play(t, state)
-		if len(c.steps) > 4 {
-			t.Fatalf("one sync sends %s", c.sent())
-		}
-		names = append(names, c.step(plan.DeleteDeployment).Name)
-		state = c.nextSync(time.Second)
-	}
-	var want []string
-	for i := range len(previous) {
-		want = append(want, fmt.Sprintf("old-%02d", (i+3)%len(previous)))
-	}
-	want = append(want[:len(want)-3], "old-01", "old-00", "old-02")
-	checkLines(t, want, names)
-	if c := play(t, state); c.sent() != "nothing" || c.outcome.Kind != plan.Done {
-		t.Errorf("at the end: %s", c.line())
-	}
-}
-
-// A refused deletion is the one of its sync: another one is tried by the next sync.
-func TestARefusedDeletionKeepsNoOtherOne(t *testing.T) {
-	foo := renamed()
-	state := world{
-		Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-1"), earlier(foo, "web-2")),
-	}
-	refused := play(t, state, fails(plan.DeleteDeployment, forbidden))
-	if diff := cmp.Diff(deleteOld+"; Available; retry in 1s", refused.line()); diff != "" {
-		t.Errorf("wrong first sync (-want +got):\n%s", diff)
-	}
-	next := play(t, refused.nextSync(refused.outcome.After))
-	if diff := cmp.Diff(readBoth+"delete web-2; no report; done", next.line()); diff != "" {
-		t.Errorf("wrong second sync (-want +got):\n%s", diff)
-	}
-}
-
 // A complete Deployment that is too small for its previous one does not become larger by itself. A person must act.
 func TestADeploymentThatIsTooSmall(t *testing.T) {
 	moving := func(needed, has int) string {
@@ -624,7 +570,7 @@ func TestADeploymentThatIsTooSmall(t *testing.T) {
 			if diff := cmp.Diff(tc.want, c.report()); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
-			if c.outcome.Kind != plan.Done {
+			if c.outcome.Kind != reconcile.Done {
 				t.Errorf("outcome %+v, want done: what changes is an event", c.outcome)
 			}
 		})
@@ -767,7 +713,7 @@ func TestACreateHasTheReplicasOfThePreviousDeployment(t *testing.T) {
 			}
 			want := plan.Deployment(tc.foo)
 			want.Spec.Replicas = &tc.want
-			got := play(t, world{Foo: tc.foo, Previous: tc.previous}).step(plan.CreateDeployment).Create
+			got := play(t, world{Foo: tc.foo, Previous: tc.previous}).created()
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("wrong Deployment (-want +got):\n%s", diff)
 			}
@@ -785,7 +731,7 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 		foo.Status.Replicas, foo.Status.AvailableReplicas = 3, 3
 		foo.Status.Selector = "controller=web," + selector + "web-1"
 	})
-	refused := []reply{fails(plan.CreateDeployment, forbidden)}
+	refused := []reply{fails(createDeployment, forbidden)}
 	for _, tc := range []struct {
 		name    string
 		named   *appsv1.Deployment
@@ -811,42 +757,6 @@ func TestTheStatusOfARenamedFooHasTheNumbersOfTheNewDeployment(t *testing.T) {
 			got.Conditions = nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("wrong status (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Whatever else there is to report, it is kept until the new one can take over, and to be deleted from then on.
-func TestAPreviousDeploymentIsKeptUntilTheNewOneCanTakeOver(t *testing.T) {
-	foo := renamed()
-	nothingWorks := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.PatchDeployment, "web-3"): until(1), op(plan.CreateDeployment, "web-3"): until(1),
-		op(plan.DeleteDeployment, "web-1"): {Count: 1, Until: now.Add(1), Report: plan.ConditionError{Message: "x"}},
-	}}
-	other := newDeployment(renamed(withUID("other")))
-	for _, tc := range []struct {
-		name  string
-		named *appsv1.Deployment
-		want  string
-	}{
-		{name: "it could take over", named: newDeployment(foo), want: undeleted + "x" + triesAgain},
-		{name: "it has one available too few", named: newDeployment(foo, available(2)), want: serves},
-		{name: "it was written for an older spec", named: newDeployment(foo, withFence("2")), want: kept},
-		{name: "it was written for an unknown spec", named: newDeployment(foo, withoutLabels), want: kept},
-		{name: "its numbers are of before the last change", named: newDeployment(foo, observedAt(1, 2)), want: serves},
-		{name: "it is being deleted", named: newDeployment(foo, deleted), want: kept},
-		{name: "it is another Foo's", named: other, want: kept},
-		{name: "it is no Foo's", named: newDeployment(foo, ownedBy()), want: kept},
-		{name: "the Deployment does not exist", want: kept},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, world{
-				Foo: foo, Deployment: tc.named, Previous: all(earlier(foo, "web-1")), Memory: nothingWorks,
-			})
-			checkSent(t, "nothing", c.sent())
-			message := c.message()
-			if !strings.Contains(message, tc.want) || strings.Count(message, `"web-1"`) != 1 {
-				t.Errorf("the message is %q, want %q in it", message, tc.want)
 			}
 		})
 	}
@@ -886,7 +796,7 @@ func TestPreviousDeploymentsAreReportedWhateverElseThereIs(t *testing.T) {
 		},
 		{
 			name:  "something is refused",
-			state: world{Foo: foo}, replies: []reply{fails(plan.ReadFoo, tooMany)},
+			state: world{Foo: foo}, replies: []reply{fails(readFoo, tooMany)},
 			want: reconciling + `RequestFailed: Cannot create Deployment "web-3": the API server has too many requests: slow down` +
 				kept + passes,
 		},
@@ -925,188 +835,11 @@ func TestPreviousDeploymentsDoNotMakeAMessageTooLong(t *testing.T) {
 	}
 }
 
-// From one name to the next, through all that the caches have on the way: each step is taken once.
-func TestTheRequestsOfARename(t *testing.T) {
-	foo := renamed()
-	old := all(earlier(foo, "web-1"))
-	memory := plan.Memory{UID: foo.UID, Generation: foo.Generation, Wrote: true}
-	var got []string
-	for _, state := range []world{
-		{Previous: old},
-		{Previous: old, Deployment: newDeployment(foo, unobserved)},
-		{Previous: old, Deployment: newDeployment(foo, available(0))},
-		{Previous: old, Deployment: newDeployment(foo, available(2))},
-		{Previous: old, Deployment: newDeployment(foo)},
-		{Previous: all(earlier(foo, "web-1", deleted)), Deployment: newDeployment(foo)},
-		{Deployment: newDeployment(foo)},
-	} {
-		state.Foo, state.Memory = foo, memory
-		c := play(t, state)
-		got = append(got, c.line())
-		memory = c.end.Memory
-		if c.status() != nil {
-			foo = c.step(plan.UpdateStatus).Foo
-		}
-	}
-	checkLines(t, []string{
-		"get Foo, create web-3; Renaming; done",
-		"nothing; no report; done",
-		"nothing; Renaming; done",
-		"nothing; Renaming; done",
-		"get Foo, get web-3, delete web-1; Available; done",
-		"nothing; Available; done",
-		"nothing; Available; done",
-	}, got)
-}
-
-// Whatever is observed: what is deleted was made for the Foo under its name, nobody can miss it, and the Foo and the
-// Deployment that replaces it were read just before.
-func TestNothingIsDeletedThatMayBeNeeded(t *testing.T) {
-	deletes := 0
-	someStates(t, func(t *testing.T, state world) {
-		c := play(t, state)
-		for i, step := range c.steps {
-			if step.Verb != plan.DeleteDeployment {
-				continue
-			}
-			deletes++
-			checkDeletion(t, state, state.previous(step.Name), c.end.Deployment)
-			if i < 2 || c.steps[i-2].Verb != plan.ReadFoo || c.steps[i-1].Verb != plan.ReadDeployment {
-				t.Errorf("%s is not sent after two reads: %s", wordsOf(step), c.sent())
-			}
-		}
-	})
-	if deletes < 20 {
-		t.Errorf("only %d deletes: the states are too good to show anything", deletes)
-	}
-}
-
-// checkDeletion checks that dep was the Foo's to delete, and that the one that replaces it has what is needed.
-func checkDeletion(t *testing.T, state world, dep, replacement *appsv1.Deployment) {
-	t.Helper()
-	madeFor := func(dep *appsv1.Deployment) bool {
-		made := state.Foo.DeepCopy()
-		made.Spec.DeploymentName = dep.Name
-		return plan.Owns(state.Foo, dep) && dep.DeletionTimestamp == nil &&
-			dep.Labels[v1alpha1.LabelMadeFor] == plan.Deployment(made).Labels[v1alpha1.LabelMadeFor]
-	}
-	if dep.Name == state.Foo.Spec.DeploymentName || state.Foo.Spec.Paused || !madeFor(dep) {
-		t.Errorf("%s was deleted", dep.Name)
-	}
-	number := func(replicas *int32) int32 {
-		if replicas == nil {
-			return 1
-		}
-		return *replicas
-	}
-	most := int32(0)
-	for _, previous := range state.Previous {
-		if madeFor(previous) {
-			most = max(most, number(previous.Spec.Replicas))
-		}
-	}
-	asked := most
-	if state.Foo.Spec.Replicas != nil {
-		asked = *state.Foo.Spec.Replicas
-	}
-	has := replacement.Status.AvailableReplicas
-	if !plan.Owns(state.Foo, replacement) || replacement.DeletionTimestamp != nil ||
-		replacement.Labels[v1alpha1.LabelFooGeneration] != fmt.Sprint(state.Foo.Generation) ||
-		replacement.Status.ObservedGeneration < replacement.Generation ||
-		asked > 0 && (has == 0 || has < min(asked, most)) {
-		t.Errorf("%s was deleted for one with %d available: %d are asked for, previous ones are set to %d",
-			dep.Name, has, asked, most)
-	}
-}
-
-// What could not be deleted is left alone until its delay ends, and then the key comes back, whatever else there is to
-// do.
-func TestASyncGoesOnWithoutWhatCannotBeDeleted(t *testing.T) {
-	foo := renamed()
-	old, between := earlier(foo, "web-1"), earlier(foo, "web-2", available(0))
-	web3 := newDeployment(foo)
-	lastly := ledger{op(plan.CreateDeployment, "web-3"): until(time.Minute)}
-
-	for _, tc := range []struct {
-		name  string
-		state world
-		more  ledger
-		want  string
-	}{
-		{
-			name:  "the new one is to be created",
-			state: world{Previous: all(old, between)}, want: "get Foo, create web-3; Renaming; done",
-		},
-		{
-			name:  "the new one differs",
-			state: world{Previous: all(old, between), Deployment: newDeployment(foo, scaled(9), available(1))},
-			want:  "get Foo, patch spec.replicas; Renaming; done",
-		},
-		{
-			name:  "the new one can take over",
-			state: world{Previous: all(between), Deployment: web3}, want: "nothing; Available; wait in 1s",
-		},
-		{
-			name:  "there is another one that is to be deleted",
-			state: world{Previous: all(old, between), Deployment: web3},
-			want:  deleteOld + "; Available; done", // Its event brings the key back.
-		},
-		{
-			name:  "there is another one that could not be deleted",
-			state: world{Previous: all(earlier(foo, "web-4"), between), Deployment: web3},
-			want:  "nothing; Available; wait in 1ms",
-		},
-		{
-			name:  "it is needed again",
-			state: world{Previous: all(between), Deployment: newDeployment(foo, available(0))},
-			want:  "nothing; Progressing; done",
-		},
-		{
-			name:  "the new name is no Foo's",
-			state: world{Previous: all(old, between), Deployment: newDeployment(foo, ownedBy())},
-			want:  "nothing; NotOwned; terminal",
-		},
-		{
-			name:  "the Foo is paused",
-			state: world{Foo: renamed(withPaused), Previous: all(old, between)}, want: "nothing; Paused; done",
-		},
-		{
-			name:  "a field is overridden: the first retry counts",
-			state: world{Previous: all(between), Deployment: web3},
-			more:  ledger{again(plan.PatchDeployment, "web-3"): {Until: now.Add(time.Minute), Report: overriddenReplicas}},
-			want:  "nothing; FieldsOverridden; wait in 1s",
-		},
-		{
-			name:  "a create backs off, too",
-			state: world{Previous: all(old, between)}, more: lastly, want: "nothing; Refused; wait in 1m0s",
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if tc.state.Foo == nil {
-				tc.state.Foo = foo
-			}
-			tc.state.Memory = plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-				op(plan.DeleteDeployment, "web-2"): until(time.Second),
-				op(plan.DeleteDeployment, "web-4"): until(time.Millisecond),
-				op(plan.DeleteDeployment, "web-9"): until(1), // It is not there.
-			}}
-			for op, attempt := range tc.more {
-				tc.state.Memory.Ledger[op] = attempt
-			}
-			if diff := cmp.Diff(tc.want, play(t, tc.state).line()); diff != "" {
-				t.Errorf("wrong sync (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // One that could not be deleted and is needed again is one that is kept. Its backoff is not lost.
 func TestWhatIsNeededAgainIsNotReportedAsUndeleted(t *testing.T) {
 	foo := renamed()
-	memory := plan.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
-		op(plan.DeleteDeployment, "web-1"): {Count: 3, Until: now.Add(seconds(4)), Report: plan.ConditionError{
-			Reason: "Refused", Message: overQuota,
-		}},
+	memory := reconcile.Memory{UID: foo.UID, Generation: 3, Ledger: ledger{
+		op(deleteDeployment, "web-1"): refusedUntil(seconds(4), &reconcile.Problem{Reason: "Refused", Message: overQuota}),
 	}}
 	for _, tc := range []struct {
 		name  string

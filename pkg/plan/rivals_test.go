@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -120,7 +121,7 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 				tc.dep = dep
 			}
 			c := play(t, world{Foo: foo, Deployment: tc.dep, Owner: tc.owner, Previous: tc.previous})
-			second, event := "Stalled", &plan.Event{
+			second, event := "Stalled", &reconcile.Event{
 				Type: "Warning", Reason: "ErrResourceExists",
 			}
 			if tc.reason == "WaitingForName" {
@@ -130,14 +131,14 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 				event.Note = c.message()
 			}
 			checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, second, tc.reason, tc.want), c.conditions())
-			if want := (plan.Outcome{Kind: plan.Terminal}); c.outcome != want || len(c.steps) != 1 {
+			if want := (reconcile.Outcome{Kind: reconcile.Terminal}); c.outcome != want || len(c.steps) != 1 {
 				t.Errorf("%s, want no request and %+v, since every change is an event", c.line(), want)
 			}
 			status := c.status()
 			if status.Replicas != 0 || status.AvailableReplicas != 0 || status.Selector != "" {
 				t.Errorf("the numbers are another Foo's: %+v", status)
 			}
-			if diff := cmp.Diff(event, c.event(), cmpopts.IgnoreFields(plan.Event{}, "Action")); diff != "" {
+			if diff := cmp.Diff(event, c.event(), cmpopts.IgnoreFields(reconcile.Event{}, "Action")); diff != "" {
 				t.Errorf("wrong event (-want +got):\n%s", diff)
 			}
 			if tc.owner == nil {
@@ -167,8 +168,8 @@ func reports(conditions ...metav1.Condition) fooOption {
 // The name is free, and several Foos name it: each tries, and the API server decides.
 func TestAFreeNameGoesToTheFirstCreate(t *testing.T) {
 	foo := newFoo()
-	lost := play(t, world{Foo: foo}, fails(plan.CreateDeployment, exists))
-	if diff := cmp.Diff("create web-1; no report; retry in 5ms as expected", lost.line()); diff != "" {
+	lost := play(t, world{Foo: foo}, fails(createDeployment, exists))
+	if diff := cmp.Diff("create web-1; no report; retry in 5ms", lost.line()); diff != "" {
 		t.Errorf("wrong sync (-want +got):\n%s", diff)
 	}
 	checkSent(t, "get web-1, create web-1", play(t, lost.nextSync(lost.outcome.After)).sent()) // The cache lags.
@@ -241,13 +242,13 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 			}
 			c := play(t, world{Foo: foo, Deployment: dep})
 			if tc.owner == "" {
-				if c.reason() == v1alpha1.ReasonNotOwned || c.outcome.Kind == plan.Terminal {
+				if c.reason() == v1alpha1.ReasonNotOwned || c.outcome.Kind == reconcile.Terminal {
 					t.Errorf("not owned: %s", c.report())
 				}
 				return
 			}
 			want := "False Stalled NotOwned: " + notOwned("web-1", tc.owner)
-			if diff := cmp.Diff([]any{want, plan.Terminal}, []any{c.report(), c.outcome.Kind}); diff != "" {
+			if diff := cmp.Diff([]any{want, reconcile.Terminal}, []any{c.report(), c.outcome.Kind}); diff != "" {
 				t.Errorf("wrong report (-want +got):\n%s", diff)
 			}
 		})

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // status returns the step that writes the status, nil if it is as it must be.
@@ -50,11 +50,11 @@ func (s *reporter) status() v1alpha1.FooStatus {
 	}
 
 	r := firstReady(s, readyRules)
-	report := conditions.Report{True: r.condition(), Reason: r.Reason, Message: s.fullMessage(r)}
+	report := state.Report{True: r.condition(), Reason: r.Reason, Message: s.fullMessage(r)}
 	if r.Cause != "" {
 		report.Brief = r.Message + ". The condition Ready has the cause"
 	}
-	status.Conditions = conditions.Set(status.Conditions, report, foo.Generation, s.Now())
+	status.Conditions = state.Conditions(status.Conditions, report, foo.Generation, s.Now())
 	return status
 }
 

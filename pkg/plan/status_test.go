@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -38,7 +39,7 @@ func TestStatusHasTheNumbersOfAnOwnedDeploymentOnly(t *testing.T) {
 		avail    int32
 		selector string
 	}{
-		{name: "no Deployment", replies: []reply{fails(plan.CreateDeployment, forbidden)}},
+		{name: "no Deployment", replies: []reply{fails(createDeployment, forbidden)}},
 		{name: "another owner's Deployment", dep: newDeployment(foo, ownedBy())},
 		{
 			name: "the Foo's own", dep: newDeployment(foo, rollout(4, 3, 2)),
@@ -78,7 +79,7 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 	}))
 	second := func(n int) metav1.Time { return metav1.NewTime(now.Add(seconds(n))) }
 	type at = map[string]metav1.Time
-	refused := []reply{fails(plan.PatchDeployment, forbidden)}
+	refused := []reply{fails(patchDeployment, forbidden)}
 
 	for i, tc := range []struct {
 		name    string
@@ -126,7 +127,7 @@ func TestStatusMovesTheTransitionTimeOnlyWhenAConditionFlips(t *testing.T) {
 
 // A condition flips when the answer comes that it rests on, not when the sync began.
 func TestTheTransitionTimeIsThatOfTheLastAnswer(t *testing.T) {
-	c := play(t, world{Foo: newFoo()}, slowly(succeeds(plan.CreateDeployment), seconds(7)))
+	c := play(t, world{Foo: newFoo()}, slowly(succeeds(createDeployment), seconds(7)))
 	if got, want := c.ready().LastTransitionTime, metav1.NewTime(now.Add(seconds(7))); !got.Equal(&want) {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -156,7 +157,7 @@ func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 	r, reports := newRandom(), 0
 	someStates(t, func(t *testing.T, state world) {
 		var replies []reply // Nothing can be written to a Deployment, so the same is observed again.
-		for _, verb := range []plan.Verb{plan.CreateDeployment, plan.PatchDeployment, plan.DeleteDeployment} {
+		for _, verb := range []string{createDeployment, patchDeployment, deleteDeployment} {
 			replies = append(replies, fails(verb, forbidden))
 		}
 		first := play(t, state, replies...)
@@ -168,7 +169,7 @@ func TestStatusOfWhatHasNotChangedIsEqual(t *testing.T) {
 		state.Foo.Status = *first.status()
 		for i := range 5 {
 			again := shuffled(state, r)
-			again.Now, again.Memory = now.Add(time.Duration(i)*time.Hour), plan.Memory{Wrote: first.end.Memory.Wrote}
+			again.Now, again.Memory = now.Add(time.Duration(i)*time.Hour), reconcile.Memory{Wrote: first.end.Memory.Wrote}
 			if status := play(t, again, replies...).status(); status != nil {
 				t.Fatalf("another status (-first +later):\n%s", cmp.Diff(first.status(), status))
 			}
@@ -210,7 +211,7 @@ func TestStatusAndEventShortenWhatIsTooLong(t *testing.T) {
 // Bytes that are no text would be stored as something else, and so differ for ever.
 func TestAMessageIsText(t *testing.T) {
 	broken := apierrors.NewForbidden(deployments, "web-1", errors.New("quota of \xff"))
-	c := play(t, world{Foo: newFoo()}, fails(plan.CreateDeployment, broken))
+	c := play(t, world{Foo: newFoo()}, fails(createDeployment, broken))
 	if !strings.Contains(c.message(), "quota of \uFFFD.") {
 		t.Errorf("the message is %q", c.message())
 	}
@@ -229,7 +230,7 @@ func TestReadyReason(t *testing.T) {
 
 // The log has the reason and the message.
 func TestConditionErrorIsAnError(t *testing.T) {
-	err := fmt.Errorf("sync: %w", &plan.ConditionError{Reason: "NotOwned", Message: "not ours"})
+	err := fmt.Errorf("sync: %w", &reconcile.Problem{Reason: "NotOwned", Message: "not ours"})
 	if got, want := err.Error(), "sync: NotOwned: not ours"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -241,11 +242,11 @@ func TestAStepSharesNothingForWritingWithTheCaches(t *testing.T) {
 		Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Unix(1, 0),
 	}))
 	c := play(t, world{Foo: foo})
-	sent := c.step(plan.UpdateStatus).Foo
+	sent := c.reported()
 	if sent == foo || &sent.Status.Conditions[0] == &foo.Status.Conditions[0] {
 		t.Error("the status is written into the Foo of the cache")
 	}
-	made := c.step(plan.CreateDeployment).Create
+	made := c.created()
 	if made.Spec.Replicas == foo.Spec.Replicas {
 		t.Error("the new Deployment has the cached Foo's pointer to replicas: to change one is to change the other")
 	}

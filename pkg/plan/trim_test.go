@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"fmt"
-	"math/rand"
 	"strings"
 	"testing"
 
@@ -223,32 +222,4 @@ func TestTrimPassesOtherObjectsThrough(t *testing.T) {
 			t.Errorf("%T was changed:\n%s", obj, diff)
 		}
 	}
-}
-
-// Caches list in any order.
-func TestTheOrderOfACacheChangesNoDecision(t *testing.T) {
-	r := rand.New(rand.NewSource(1))
-	someStates(t, func(t *testing.T, state world) {
-		type decisions struct {
-			Sent    string
-			Create  *appsv1.Deployment
-			Patch   *plan.Patch
-			Status  *v1alpha1.FooStatus
-			Outcome plan.Outcome
-		}
-		decide := func(state world) decisions {
-			c := play(t, state)
-			d := decisions{Sent: c.result(), Status: c.status(), Outcome: c.outcome}
-			if step := c.step(plan.CreateDeployment); step != nil {
-				d.Create = step.Create
-			}
-			if step := c.step(plan.PatchDeployment); step != nil {
-				d.Patch = step.Patch
-			}
-			return d
-		}
-		if diff := cmp.Diff(decide(state), decide(shuffled(state, r)), sameError); diff != "" {
-			t.Errorf("in another order it is decided differently (-first +other):\n%s", diff)
-		}
-	})
 }

@@ -82,7 +82,7 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 			if c.report() != tc.report {
 				t.Errorf("report:\n%s, want\n%s", c.report(), tc.report)
 			}
-			for _, field := range c.last().Foo.Unread {
+			for _, field := range c.reported().Unread {
 				if strings.HasPrefix(field.Path, "status.") || field.Path == "status" {
 					t.Errorf("the status that is sent is marked as unread: %v", field)
 				}

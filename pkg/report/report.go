@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/kit/logging"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // prefix begins the names of the metrics.
@@ -34,7 +34,7 @@ type Foos struct {
 	// leftOut is the number of lines that were not logged since the last one.
 	leftOut atomic.Int64
 	// unread has the fields that could not be decoded, with the uids of their Foos.
-	unread logging.Once
+	unread telemetry.Once
 	// unready counts nothing until it is registered.
 	unready *metrics.Histogram
 

@@ -29,8 +29,8 @@ import (
 	clientset "acme.example.com/widget-controller/pkg/generated/clientset/versioned"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
 	"example.com/foo-controller/pkg/sim/simtest"
@@ -414,7 +414,7 @@ func (f *fixture) check(t *testing.T, writes []string, ready string, events []st
 	if diff := cmp.Diff(writes, f.writes.Take()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	if got := simtest.Condition(f.server, widgetGVR, "default", "web", conditions.Ready); got != ready {
+	if got := simtest.Condition(f.server, widgetGVR, "default", "web", state.Ready); got != ready {
 		t.Errorf("Ready is %q, want %q", got, ready)
 	}
 	if diff := cmp.Diff(events, simtest.Events(f.events)); diff != "" {

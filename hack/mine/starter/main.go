@@ -26,11 +26,9 @@ import (
 	widgetinformers "acme.example.com/widget-controller/pkg/generated/informers/externalversions"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/logging"
-	"example.com/foo-controller/pkg/kit/metrics"
 	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
+	"example.com/foo-controller/pkg/kit/telemetry"
 )
 
 // flushTimeout is how long a stop waits for events to be sent.
@@ -51,7 +49,7 @@ func main() {
 	case errors.Is(err, kit.ErrWouldWrite):
 		os.Exit(2)
 	default:
-		logging.LastLine(controllerName, err)
+		telemetry.LastLine(controllerName, err)
 		os.Exit(1)
 	}
 }
@@ -95,8 +93,8 @@ func run(args []string, stdout io.Writer) error {
 	}
 	controller := New(ctx, writes, caches, events, options.Workers)
 	process.Show(controller.queue)
-	controller.queue.Metrics = metrics.New("widget_controller", legacyregistry.MustRegister)
-	legacyregistry.CustomMustRegister(metrics.Problems("widget_controller", process.Problems))
+	controller.queue.Metrics = telemetry.NewMetrics("widget_controller", legacyregistry.MustRegister)
+	legacyregistry.CustomMustRegister(telemetry.Problems("widget_controller", process.Problems))
 
 	informers := controller.Informers()
 	stopServing, err := process.Serve(ctx, needs(options.Namespace), informers, controller.queue.Check())
@@ -153,7 +151,7 @@ func newCaches(clients clients, name *cache.InformerName, options *kit.Options) 
 func newRecorder(ctx context.Context, clients clients) (*recorder.Recorder, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
-	return recorder.New(ctx, clients.kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName, ratelimit.New().Allow)
+	return recorder.New(ctx, clients.kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
 }
 
 // needs returns what the controller needs of a cluster. artifacts/deploy/rbac.yaml grants the permissions.

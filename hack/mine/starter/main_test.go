@@ -125,7 +125,7 @@ func TestExplain(t *testing.T) {
 			text: []string{
 				"Widget default/web, generation 1: the controller would send patch ConfigMap web",
 				"  message            Hello",
-				"  data.message       see the patch",
+				"  data.message       have x, want Hello",
 				`  keep ConfigMap     sends patch ConfigMap web: ConfigMap "web" differs: data.message`,
 				"  Ready              True Available: 3 of 3 replicas available",
 			},

@@ -16,7 +16,7 @@ import (
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/sim/scenario"
 	"example.com/foo-controller/pkg/sim/simtest"
 )
@@ -108,7 +108,7 @@ func incomplete(s *scenario.Simulation) (wrong []string) {
 		w := obj.(*v1alpha1.Widget)
 		c, _ := s.Server.Object(configMapGVR, w.Namespace, w.Name).(*corev1.ConfigMap)
 		d, _ := s.Server.Object(deploymentGVR, w.Namespace, w.Name).(*appsv1.Deployment)
-		switch ready := simtest.Condition(s.Server, widgetGVR, w.Namespace, w.Name, conditions.Ready); {
+		switch ready := simtest.Condition(s.Server, widgetGVR, w.Namespace, w.Name, state.Ready); {
 		case c == nil || c.Data["message"] != w.Spec.Message:
 			wrong = append(wrong, fmt.Sprintf("%s: want the message %q in %v", w.Name, w.Spec.Message, c))
 		case d == nil || *d.Spec.Replicas != *w.Spec.Replicas || d.Spec.Template.Spec.Containers[0].Image != w.Spec.Image:

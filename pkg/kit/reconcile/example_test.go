@@ -81,3 +81,60 @@ func Example() {
 	// {"data":{"text":"Hello"},"metadata":{"resourceVersion":"7","uid":"04cc"}}
 	// done
 }
+
+// A team has a Namespace and its ConfigMaps.
+type team struct {
+	Namespace  *corev1.Namespace
+	ConfigMaps []*corev1.ConfigMap
+}
+
+// The annotations of a Namespace name its ConfigMaps. One has just been renamed.
+func ExampleKeepAll() {
+	child := func(in *team, name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: in.Namespace.Name, Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Namespace, namespaceKind.GroupVersionKind)},
+		}}
+	}
+	plan := reconcile.New(reconcile.Plan[team]{
+		Object:   func(in *team) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+		Observed: func(*team) int64 { return 0 },
+		Rules: []reconcile.Rule[team]{{Name: "keep ConfigMaps", Ask: func(in *team) reconcile.Answer {
+			var wants []*corev1.ConfigMap
+			for name := range in.Namespace.Annotations {
+				wants = append(wants, child(in, name))
+			}
+			return reconcile.KeepAll(configMapKind, &in.ConfigMaps, wants, "data")
+		}}},
+		Status: func(*team, *reconcile.Sync) *reconcile.Step { return nil },
+	})
+	in := &team{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "blue", UID: "7d9e", ResourceVersion: "3", Annotations: map[string]string{"rules": "", "welcome": ""},
+	}}}
+	for _, name := range []string{"hello", "rules"} {
+		have := child(in, name)
+		have.UID, have.ResourceVersion = "04cc", "7"
+		in.ConfigMaps = append(in.ConfigMaps, have)
+	}
+
+	sync := plan.Sync(in)
+	sync.Begin(reconcile.Memory{}, time.Now(), 0)
+	for step := sync.Next(); step != nil; step = sync.Next() {
+		fmt.Printf("%v: %s\n", step.Op, step.Why)
+		var answer metav1.Object // What the API server returns: nothing after a deletion.
+		switch step.Verb {
+		case reconcile.Get:
+			answer = in.Namespace
+		case reconcile.Create:
+			answer = step.Body
+		}
+		if event := sync.Record(step, step.Answered(answer, nil), time.Now()); event != nil {
+			fmt.Println("event:", event.Note)
+		}
+	}
+	// Output:
+	// create ConfigMap blue/welcome: ConfigMap "welcome" does not exist
+	// get Namespace blue: ConfigMap "hello" is not wanted
+	// delete ConfigMap blue/hello: ConfigMap "hello" is not wanted
+	// event: Deleted ConfigMap "hello", which is not wanted any more
+}

@@ -54,11 +54,11 @@ func (s *Sync) inWords(rule string, a Answer, request *Step, problems []found, e
 	case slices.ContainsFunc(s.done, func(d doneWrite) bool { return d.rule == rule }):
 		return "done in this sync"
 	case request != nil && ended:
-		return "not sent in this sync: " + a.Why
+		return "not sent in this sync: " + request.Why
 	case request != nil && request.IsRead():
-		return fmt.Sprintf("sends %s first, and then %s: %s", s.text(request.Op), s.text(request.For), a.Why)
+		return fmt.Sprintf("sends %s first, and then %s: %s", s.text(request.Op), s.text(request.For), request.Why)
 	case request != nil:
-		return fmt.Sprintf("sends %s: %s", s.text(request.Op), a.Why)
+		return fmt.Sprintf("sends %s: %s", s.text(request.Op), request.Why)
 	case slices.ContainsFunc(s.failures, func(f failure) bool { return f.rule == rule }):
 		return "failed in this sync: " + a.Why
 	case blocked >= 0:

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // A pair is a Namespace, which has no namespace, and for which two ConfigMaps of one name are kept in others. Observed is
@@ -42,7 +42,7 @@ var pairs = reconcile.New(reconcile.Plan[pair]{
 		if problem == nil {
 			return nil
 		}
-		is := conditions.Set(nil, problem.Report(), 1, s.Now())
+		is := state.Conditions(nil, problem.Report(), 1, s.Now())
 		return reconcile.StatusStep(namespaceKind, &in.Namespace, in.Namespace, nil, is)
 	},
 })

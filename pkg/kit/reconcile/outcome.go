@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"example.com/foo-controller/pkg/kit/conditions"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // The values of Outcome.Kind. Logs and metrics have the same words, and the functions of the kit that make one the same
@@ -129,10 +129,10 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Reason + ": " + p.Message }
 
 // Report returns p for the conditions of an object.
-func (p *Problem) Report() conditions.Report {
-	report := conditions.Report{True: conditions.Reconciling, Reason: p.Reason, Message: p.Message}
+func (p *Problem) Report() state.Report {
+	report := state.Report{True: state.Reconciling, Reason: p.Reason, Message: p.Message}
 	if p.Stalled {
-		report.True = conditions.Stalled
+		report.True = state.Stalled
 	}
 	if p.Advice != "" {
 		report.Message += ". " + p.Advice
@@ -176,8 +176,8 @@ func isForeign(err error) bool {
 		!apierrors.IsTooManyRequests(err) && errors.As(err, &status) && status.Status().Code < 500
 }
 
-// IsGone reports whether err is the API server's answer that the object of this name does not exist.
-func IsGone(err error, name string) bool { return apierrors.IsNotFound(err) && nameIn(err) == name }
+// isGone reports whether err is the API server's answer that the object of this name does not exist.
+func isGone(err error, name string) bool { return apierrors.IsNotFound(err) && nameIn(err) == name }
 
 // IsConflict reports whether err shows only that a cache lagged behind the API server: a conflict, or a name that is
 // taken or not there. If err joins several errors, all of them must show that.

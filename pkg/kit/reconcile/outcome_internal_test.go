@@ -209,10 +209,10 @@ func TestCauseOf(t *testing.T) {
 // A proxy may answer 404 with nothing but the code. It is not known what was not found then.
 func TestANotFoundWithoutDetailsIsNotAboutTheDeployment(t *testing.T) {
 	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}}
-	if IsGone(bare, "web-1") {
+	if isGone(bare, "web-1") {
 		t.Error("the Deployment counts as gone")
 	}
-	if !IsGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
+	if !isGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
 		t.Error("the Deployment does not count as gone")
 	}
 }

@@ -54,7 +54,7 @@ func (s *Sync) recordWrite(step *Step, reply Reply) *Event {
 	case err == nil:
 		s.succeeded(step.Op)
 		return s.recordDone(step, reply.Object)
-	case step.Verb == Delete && IsGone(err, step.Name): // Somebody else has deleted it.
+	case step.Verb == Delete && isGone(err, step.Name): // Somebody else has deleted it.
 		s.succeeded(step.Op)
 		s.recordDone(step, nil)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -2,12 +2,15 @@ package reconcile
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // A Verb is a kind of request. Logs and error messages use the same words.
@@ -74,6 +77,22 @@ func (s fieldOf[T]) get() metav1.Object {
 
 func (s fieldOf[T]) set(obj metav1.Object) { *s.field, _ = obj.(T) }
 
+// An elementOf is the slot of an object in a list of an Input. Its own field has the object, nil if the list lacks it.
+// The list is replaced and never changed, because copies of the Input share it.
+type elementOf[T Object] struct {
+	fieldOf[T]
+	list *[]T
+}
+
+func (s elementOf[T]) set(obj metav1.Object) {
+	was := *s.field
+	list := slices.DeleteFunc(slices.Clone(*s.list), func(element T) bool { return element == was })
+	if s.fieldOf.set(obj); obj != nil {
+		list = append(list, *s.field)
+	}
+	*s.list = list
+}
+
 // A Ref refers to an object in a field of an Input, which a live read replaces.
 type Ref struct {
 	read Op
@@ -89,19 +108,16 @@ func opOn[T Object](verb Verb, kind Kind[T], obj metav1.Object) Op {
 	return Op{Verb: verb, Kind: kind.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// A Field of an object is what a step changes, for people. Have and Want may be "".
-type Field struct {
-	Path string `json:"path"`
-	Have string `json:"have"`
-	Want string `json:"want"`
-}
+// A Field of an object is what a step changes.
+type Field = state.Field
 
 // A Step is one request to the API server. CreateStep, PatchStep, DeleteStep and StatusStep make one. What follows Body
 // is optional, and may be set by the rule that returns it.
 type Step struct {
 	// Op has the namespace of the object of the sync, if the body of a create has none.
 	Op
-	// Rule is the name of the rule that asked for the request, and Why the facts for which it did.
+	// Rule is the name of the rule that asked for the request, and Why the facts for which it did: if it is "", those of
+	// the answer.
 	Rule, Why string
 	// For is the write that a live read comes before. When the read fails, that write has failed.
 	For Op
@@ -168,15 +184,18 @@ func FinalizersStep[T Object](kind Kind[T], field *T, finalizers []string) *Step
 }
 
 // DeleteStep deletes the object in a field of the Input, in this version.
-func DeleteStep[T Object](kind Kind[T], field *T) *Step { return about(Delete, kind, field) }
+func DeleteStep[T Object](kind Kind[T], field *T) *Step {
+	return about(Delete, kind, field)
+}
 
-// StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. Its event is
-// ReadyEvent(was, is).
+// StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status. It has an
+// event if the condition Ready has a new reason: a warning if the object is Stalled, or a request has failed or is
+// undone, and a normal one if it is Ready.
 func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
 	step := about(Update, kind, field)
 	step.Body = body
 	step.Fields = []Field{{Path: "status", Have: Summary(was), Want: Summary(is)}}
-	step.Event, step.Why, step.Log = ReadyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}
+	step.Event, step.Why, step.Log = readyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}
 	return step
 }
 
@@ -198,7 +217,7 @@ type Reply struct {
 // Answered returns the Reply of a request that has returned obj and err.
 func (step *Step) Answered(obj metav1.Object, err error) Reply {
 	switch {
-	case step.IsRead() && IsGone(err, step.Name):
+	case step.IsRead() && isGone(err, step.Name):
 		return Reply{}
 	case err != nil:
 		return Reply{Err: err}
@@ -231,9 +250,8 @@ func Summary(conditions []metav1.Condition) string {
 	return other + ready
 }
 
-// ReadyEvent returns the event of a new reason of the condition Ready: a warning if the object is Stalled, or a request
-// has failed or is undone, a normal one if it is Ready, and nil otherwise.
-func ReadyEvent(was, is []metav1.Condition) *Event {
+// readyEvent returns the event of a status, or nil.
+func readyEvent(was, is []metav1.Condition) *Event {
 	had, ready := meta.FindStatusCondition(was, "Ready"), meta.FindStatusCondition(is, "Ready")
 	event := &Event{Type: corev1.EventTypeNormal}
 	switch {
@@ -260,11 +278,4 @@ func (step *Step) FieldList() string {
 		fields = append(fields, field.String())
 	}
 	return strings.Join(fields, ", ")
-}
-
-func (f Field) String() string {
-	if f.Have == "" && f.Want == "" {
-		return f.Path
-	}
-	return f.Path + " " + f.Have + " -> " + f.Want
 }

@@ -69,10 +69,13 @@ type Answer struct {
 	Why string
 	// Problem, unless nil, is what the rule has for the status.
 	Problem *Problem
+
+	complete func(a *Answer, object Ref) // Unless nil, it adds what depends on the object of the sync.
 }
 
-// maxRequests is how many requests a sync sends: a rule that is never content with the answers must not send for ever.
-const maxRequests = 64
+// maxRequests is how many requests a sync sends, besides requestsForStep for each step of the first answer of a rule: a
+// rule that is never content with the answers must not send for ever.
+const maxRequests, requestsForStep = 64, 3
 
 // statusRule is the name of the last rule.
 const statusRule = "update status"
@@ -100,8 +103,9 @@ type Sync struct {
 	jitter          float64
 	memory          Memory
 
-	// requests is how many were answered.
-	requests int
+	// requests is how many were answered. asked is how many rules have answered, and steps how many steps their first
+	// answers had.
+	requests, asked, steps int
 	// fresh has what was read live after the last write.
 	fresh []Op
 	// problems are those of the rules, and of the operations that are needed but must wait for the end of their backoff.
@@ -142,13 +146,17 @@ func (p *planned[In]) rules() int      { return len(p.Rules) }
 func (p *planned[In]) name(rule int) (string, bool) {
 	return p.Rules[rule].Name, p.Rules[rule].Terminal
 }
-func (p *planned[In]) ask(rule int) Answer { return p.Rules[rule].Ask(p.in) }
-func (p *planned[In]) status(s *Sync) *Step {
-	if p.Status == nil {
-		return nil
+func (p *planned[In]) ask(rule int) Answer {
+	a := p.Rules[rule].Ask(p.in)
+	if a.complete == nil {
+		return a
 	}
-	return p.Status(p.in, s)
+	completed := new(a)
+	a.complete(completed, p.Object(p.in))
+	return *completed
 }
+func (p *planned[In]) status(s *Sync) *Step { return p.Status(p.in, s) }
+
 func (p *planned[In]) clone() planner {
 	in := *p.in
 	if p.Clone != nil {
@@ -197,7 +205,7 @@ func (s *Sync) Next() *Step {
 		return nil
 	}
 	step := s.decide(nil)
-	if step != nil && s.requests == maxRequests {
+	if step != nil && s.requests >= maxRequests+requestsForStep*s.steps {
 		err := fmt.Errorf("rule %q wants %s after %d requests in one sync: it is never content with the answers",
 			step.Rule, s.text(step.Op), s.requests)
 		s.end = &Outcome{Kind: Retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
@@ -213,6 +221,9 @@ func (s *Sync) decide(asked func(rule string, a Answer, request *Step)) *Step {
 	for i := range s.plan.rules() {
 		name, terminal := s.plan.name(i)
 		a := s.plan.ask(i)
+		if i == s.asked {
+			s.asked, s.steps = i+1, s.steps+len(a.Steps)
+		}
 		request := s.firstRequest(name, &a)
 		if asked != nil {
 			asked(name, a, request)
@@ -248,11 +259,12 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
 		})
 	}
-	if a.One && s.tried(rule) {
-		return nil
-	}
+	tried := a.One && s.tried(rule)
 	for _, step := range steps {
-		step.Rule, step.Why, step.Namespace = rule, a.Why, cmp.Or(step.Namespace, s.object.GetNamespace())
+		if tried && !s.failedNow(step.Op) {
+			continue
+		}
+		step.Rule, step.Why, step.Namespace = rule, cmp.Or(step.Why, a.Why), cmp.Or(step.Namespace, s.object.GetNamespace())
 		if request := s.requestFor(step); request != nil || s.end != nil {
 			return request
 		}
@@ -264,6 +276,11 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 func (s *Sync) tried(rule string) bool {
 	return slices.ContainsFunc(s.done, func(d doneWrite) bool { return d.rule == rule }) ||
 		slices.ContainsFunc(s.failures, func(f failure) bool { return f.rule == rule })
+}
+
+// failedNow reports whether op has failed in this sync.
+func (s *Sync) failedNow(op Op) bool {
+	return slices.ContainsFunc(s.failures, func(f failure) bool { return f.op == op })
 }
 
 // requestFor returns the request to send for step: step itself, or a live read that it needs first. It returns nil and

@@ -1,6 +1,7 @@
-// Package recorder adds a limit and a Flush to the event recorder of client-go. That recorder keeps each event in
-// memory for minutes, so users who create and delete objects could fill it. And it sends events in the background, so a
-// process that ends without Flush loses those that are not sent yet.
+// Package recorder adds Limits and a Flush to the event recorder of client-go. That recorder keeps each event in memory
+// for minutes, so users who create and delete objects could fill it. And it sends events in the background, so a
+// process that ends without Flush loses those that are not sent yet. Limits are also of use without a Recorder, for
+// lines of the log that users can cause.
 package recorder
 
 import (
@@ -27,21 +28,19 @@ const seriesTime = 6 * time.Minute
 // with pauses of up to 12.5 s.
 const keptFor = 5 * time.Minute
 
-// Recorder is an events.EventRecorder that drops events beyond a limit, and counts its unsent ones. It may be used
+// Recorder is an events.EventRecorder that drops events beyond its Limits, and counts its unsent ones. It may be used
 // concurrently.
 type Recorder struct {
 	recorder events.EventRecorder
 	scheme   *runtime.Scheme
-	allow    func(namespace string) bool
+	limits   *Limits
 	sink     *sink
 }
 
 // New returns a Recorder that sends events through client until ctx ends. name is the reporting controller of the
-// events. The scheme must know the kinds of the objects that events are about. allow reports whether one more event
-// about an object of this namespace may be sent now.
+// events. The scheme must know the kinds of the objects that events are about. The Recorder has Limits of its own.
 func New(
 	ctx context.Context, client typedeventsv1.EventsV1Interface, scheme *runtime.Scheme, name string,
-	allow func(namespace string) bool,
 ) (*Recorder, error) {
 	sink := newSink(&events.EventSinkImpl{Interface: client})
 	broadcaster := events.NewBroadcaster(sink)
@@ -49,7 +48,8 @@ func New(
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
 	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return &Recorder{recorder: broadcaster.NewRecorder(scheme, name), scheme: scheme, allow: allow, sink: sink}, nil
+	recorder := broadcaster.NewRecorder(scheme, name)
+	return &Recorder{recorder: recorder, scheme: scheme, limits: NewLimits(), sink: sink}, nil
 }
 
 // Eventf implements events.EventRecorder. It does not block. The event has no resourceVersion of regarding, because
@@ -60,7 +60,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, 
 		r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...) // It logs the error.
 		return
 	}
-	if !r.allow(ref.Namespace) {
+	if !r.limits.Allow(ref.Namespace) {
 		return
 	}
 	ref = ref.DeepCopy() // It may be the caller's own.

@@ -26,12 +26,11 @@ var _ events.EventRecorder = &Recorder{} // The controller takes this interface.
 // eventually is a timeout that no test here should reach.
 const eventually = time.Minute
 
-// newRecorder returns a Recorder that sends all events, and the clientset that it uses.
+// newRecorder returns a Recorder, and the clientset that it uses.
 func newRecorder(t *testing.T) (*Recorder, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()
-	all := func(string) bool { return true }
-	recorder, err := New(t.Context(), client.EventsV1(), scheme.Scheme, "example.com/foo-controller", all)
+	recorder, err := New(t.Context(), client.EventsV1(), scheme.Scheme, "example.com/foo-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,24 +71,32 @@ func TestFlushReturnsWhenAllEventsAreSent(t *testing.T) {
 	}
 }
 
-// client-go keeps events for minutes, so one that is not allowed must not reach it.
-func TestAnEventThatIsNotAllowedIsDropped(t *testing.T) {
-	recorder, client := newRecorder(t)
-	var asked []string
-	recorder.allow = func(namespace string) bool {
-		asked = append(asked, namespace)
-		return len(asked) == 1
-	}
-	for i := range 3 {
-		recorder.Eventf(pod(fmt.Sprint("web-", i)), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
-	}
-	recorder.Flush(eventually)
-	if n := len(sent(t, client)); n != 1 || !recorder.sink.allSent() {
-		t.Errorf("%d events are sent, %v are pending; want 1 and none", n, recorder.sink.unsent)
-	}
-	if diff := cmp.Diff([]string{"default", "default", "default"}, asked); diff != "" {
-		t.Errorf("namespaces (-want +got):\n%s", diff)
-	}
+// client-go keeps events for minutes, so one beyond the limits must not reach it.
+func TestAnEventBeyondTheLimitsIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder, client := newRecorder(t)
+		for i := range burst + 3 {
+			recorder.Eventf(pod(fmt.Sprint("web-", i)), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+		}
+		other := pod("web")
+		other.Namespace = "other"
+		recorder.Eventf(other, nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+		recorder.Flush(eventually)
+		all, err := client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string]int{}
+		for _, e := range all.Items {
+			of[e.Namespace]++
+		}
+		if diff := cmp.Diff(map[string]int{"default": burst, "other": 1}, of); diff != "" {
+			t.Errorf("events by namespace (-want +got):\n%s", diff)
+		}
+		if !recorder.sink.allSent() {
+			t.Errorf("pending: %v", recorder.sink.unsent)
+		}
+	})
 }
 
 func TestFlushDoesNotWaitForARefusedEvent(t *testing.T) {

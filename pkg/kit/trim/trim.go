@@ -1,5 +1,3 @@
-// Package trim reduces the metadata of cached objects, so that what users write and nobody reads costs no memory, and
-// what is read has a limit.
 package trim
 
 import (

@@ -15,13 +15,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // The controller of these tests keeps a ConfigMap for each PodDisruptionBudget. This kind comes with Kubernetes, and has
-// observedGeneration and conditions.
+// observedGeneration and state.
 type budgetInput struct {
 	Budget    *policyv1.PodDisruptionBudget
 	ConfigMap *corev1.ConfigMap
@@ -48,13 +48,13 @@ var budgetPlan = reconcile.New(reconcile.Plan[budgetInput]{
 		})
 	}}},
 	Status: func(in *budgetInput, s *reconcile.Sync) *reconcile.Step {
-		report := conditions.Report{True: conditions.Ready, Reason: "Kept", Message: "All is kept"}
+		report := state.Report{True: state.Ready, Reason: "Kept", Message: "All is kept"}
 		if problem := s.First(); problem != nil {
 			report = problem.Report()
 		}
 		b := in.Budget.DeepCopy()
 		b.Status.ObservedGeneration = b.Generation
-		b.Status.Conditions = conditions.Set(b.Status.Conditions, report, b.Generation, s.Now())
+		b.Status.Conditions = state.Conditions(b.Status.Conditions, report, b.Generation, s.Now())
 		if reconcile.Summary(b.Status.Conditions) == reconcile.Summary(in.Budget.Status.Conditions) &&
 			b.Status.ObservedGeneration == in.Budget.Status.ObservedGeneration {
 			return nil

@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/ratelimit"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
@@ -108,8 +107,7 @@ func (s *Simulation) RunController(t testing.TB) {
 	scheme, kind := runtime.NewScheme(), s.kind.Served[0]
 	scheme.AddKnownTypeWithName(kind.Resource.GroupVersion().WithKind(kind.Kind), kind.Object)
 	reportedBy := kind.Resource.Group + "/" + s.kind.Controller
-	events, err := recorder.New(ctx, kubernetes.NewForConfigOrDie(config).EventsV1(), scheme, reportedBy,
-		ratelimit.New().Allow)
+	events, err := recorder.New(ctx, kubernetes.NewForConfigOrDie(config).EventsV1(), scheme, reportedBy)
 	if err != nil {
 		t.Fatal(err)
 	}

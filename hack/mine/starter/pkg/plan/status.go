@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
-	"example.com/foo-controller/pkg/kit/conditions"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // status returns the step that writes the status, nil if it is as it must be.
@@ -19,7 +19,7 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 	w.Status = v1alpha1.WidgetStatus{
 		ObservedGeneration: w.Generation,
 		Selector:           labels.Set{labelWidget: w.Name}.String(),
-		Conditions:         conditions.Set(w.Status.Conditions, in.report(s), w.Generation, s.Now()),
+		Conditions:         state.Conditions(w.Status.Conditions, in.report(s), w.Generation, s.Now()),
 	}
 	if dep != nil && reconcile.Owns(w, dep) {
 		w.Status.Replicas, w.Status.AvailableReplicas = dep.Status.Replicas, dep.Status.AvailableReplicas
@@ -31,7 +31,7 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 }
 
 // report returns the first problem of the sync, or how far the rollout is.
-func (in *Input) report(s *reconcile.Sync) conditions.Report {
+func (in *Input) report(s *reconcile.Sync) state.Report {
 	problem := s.First()
 	if problem == nil {
 		return rollout(in.Deployment)
@@ -44,7 +44,7 @@ func (in *Input) report(s *reconcile.Sync) conditions.Report {
 }
 
 // rollout reports on a Deployment that is as wanted, with the rules of `kubectl rollout status`.
-func rollout(dep *appsv1.Deployment) conditions.Report {
+func rollout(dep *appsv1.Deployment) state.Report {
 	wanted, status := int32(1), dep.Status
 	if dep.Spec.Replicas != nil {
 		wanted = *dep.Spec.Replicas
@@ -52,16 +52,16 @@ func rollout(dep *appsv1.Deployment) conditions.Report {
 	text := fmt.Sprintf("%d of %d replicas available", min(status.AvailableReplicas, wanted), wanted)
 	isObserved := status.ObservedGeneration >= dep.Generation
 	if isObserved && status.UpdatedReplicas == wanted && status.Replicas == wanted && status.AvailableReplicas == wanted {
-		return conditions.Report{True: conditions.Ready, Reason: v1alpha1.ReasonAvailable, Message: text}
+		return state.Report{True: state.Ready, Reason: v1alpha1.ReasonAvailable, Message: text}
 	}
 	for _, c := range status.Conditions {
 		isStuck := c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse ||
 			c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue
 		if isObserved && isStuck {
 			// Not the message: it may have the name of a pod, which changes with each attempt.
-			return conditions.Report{True: conditions.Stalled, Reason: v1alpha1.ReasonFailed, Message: fmt.Sprintf(
+			return state.Report{True: state.Stalled, Reason: v1alpha1.ReasonFailed, Message: fmt.Sprintf(
 				"Deployment reports %s: see kubectl describe deployment %s", c.Reason, dep.Name)}
 		}
 	}
-	return conditions.Report{True: conditions.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: text}
+	return state.Report{True: state.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: text}
 }
