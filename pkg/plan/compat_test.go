@@ -38,8 +38,6 @@ const (
 	CacheStale WaitReason = reconcile.CacheStale
 	NextStep   WaitReason = reconcile.NextStep
 	Backoff    WaitReason = reconcile.Backoff
-
-	firstDelay = 5 * time.Millisecond
 )
 
 type Op struct {
@@ -203,16 +201,6 @@ func (s *State) begin() {
 	s.in.Owner = func(*Observed) *v1alpha1.Foo { return owner }
 	s.sync = Foos.Sync(s.in)
 	s.sync.Begin(s.Memory.real(), s.Now, s.Jitter)
-}
-
-// Clone returns a State that can go on by itself.
-func (s *State) Clone() *State {
-	s.begin()
-	c := *s
-	in := *s.in
-	in.Previous = slices.Clone(in.Previous)
-	c.in, c.sync = &in, reconcile.CloneWith(s.sync, Foos, &in)
-	return &c
 }
 
 func (s *State) Next() *Step {
