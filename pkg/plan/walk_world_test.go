@@ -2,7 +2,6 @@ package plan
 
 import (
 	"maps"
-	"slices"
 	"strconv"
 	"time"
 
@@ -282,35 +281,30 @@ func walkOtherGroup(dep *appsv1.Deployment)   { dep.OwnerReferences[0].APIVersio
 func walkEarlierOwner(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = "earlier-uid" }
 func walkCopied(dep *appsv1.Deployment)       { dep.Name, dep.UID = "web-9", "web-9-uid" }
 
-// A walkOption is one choice in one list.
-type walkOption struct {
-	name string
-	// set changes a world whose options of the lists before are set.
-	set func(*walktest.World)
-	// fits, unless nil, reports whether the option makes any difference to the world.
-	fits func(*walktest.World) bool
-}
-
-// and returns option with one more change.
-func (option walkOption) and(change func(*walktest.World)) walkOption {
-	set := option.set
-	option.set = func(w *walktest.World) { set(w); change(w) }
+// walkAnd returns option with one more change.
+func walkAnd(option walktest.Option, change func(*walktest.World)) walktest.Option {
+	set := option.Set
+	option.Set = func(w *walktest.World) { set(w); change(w) }
 	return option
 }
 
-// walkLists are the independent parts of a world. The Foo comes first, as all others depend on it.
-var walkLists = [][]walkOption{walkFoos(), walkNamed(), walkEarlier(), walkTemplates(), walkOwnWrites()}
+// walkWorlds calls visit with every world. The Foo comes first, as all others depend on it.
+func walkWorlds(visit func(walktest.World)) {
+	walktest.Combine([][]walktest.Option{
+		walkFoos(), walkNamed(), walkEarlier(), walkTemplates(), walkOwnWrites(),
+	}, visit)
+}
 
 // walkFoos: the Foo in the cache, and what the API server has instead.
-func walkFoos() []walkOption {
-	foo := func(name string, live func(*v1alpha1.Foo), changes ...func(*v1alpha1.Foo)) walkOption {
+func walkFoos() []walktest.Option {
+	foo := func(name string, live func(*v1alpha1.Foo), changes ...func(*v1alpha1.Foo)) walktest.Option {
 		cached := walkFoo(changes...)
 		newest := cached
 		if live != nil {
 			newest = cached.DeepCopy()
 			live(newest)
 		}
-		return walkOption{name: name, set: func(w *walktest.World) {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
 			w.Cached, w.Live, w.EventDue = walktest.Objects{}, walktest.Objects{}, live != nil
 			for _, owner := range walkOwners {
 				w.Cached[walkKey(FooKind.Kind, owner.Name)], w.Live[walkKey(FooKind.Kind, owner.Name)] = owner, owner
@@ -318,7 +312,7 @@ func walkFoos() []walkOption {
 			w.Cached[walkKey(FooKind.Kind, "web")], w.Live[walkKey(FooKind.Kind, "web")] = cached, newest
 		}}
 	}
-	return []walkOption{
+	return []walktest.Option{
 		foo("new Foo", nil),
 		foo("Foo", nil, walkReported),
 		foo("Foo with absent fields", nil, walkReported, walkAbsentFields),
@@ -330,24 +324,26 @@ func walkFoos() []walkOption {
 		foo("Foo of an older generation than cached", walkRestored, walkReported),
 		foo("recreated Foo", walkRecreated, walkReported),
 		foo("Foo being deleted", walkDeletedFoo, walkReported),
-		foo("Foo gone", walkEdited, walkReported).and(func(w *walktest.World) {
+		walkAnd(foo("Foo gone", walkEdited, walkReported), func(w *walktest.World) {
 			delete(w.Live, walkKey(FooKind.Kind, "web"))
 		}),
 	}
 }
 
 // walkNamed: the Deployment that has the name.
-func walkNamed() []walkOption {
-	named := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
-		return walkOption{name: name, set: func(w *walktest.World) { walkSetNamed(w, walkDeployment(walkCached(w), changes...)) }}
+func walkNamed() []walktest.Option {
+	named := func(name string, changes ...func(*appsv1.Deployment)) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
+			walkSetNamed(w, walkDeployment(walkCached(w), changes...))
+		}}
 	}
-	others := func(name string, owner *v1alpha1.Foo) walkOption {
-		return walkOption{name: name, set: func(w *walktest.World) { walkSetNamed(w, walkPrevious(owner, walkName)) }}
+	others := func(name string, owner *v1alpha1.Foo) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) { walkSetNamed(w, walkPrevious(owner, walkName)) }}
 	}
 	stuck := func(w *walktest.World) { w.Stuck = true }
 	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
-	return []walkOption{
-		{name: "no Deployment", set: func(*walktest.World) {}},
+	return []walktest.Option{
+		{Name: "no Deployment", Set: func(*walktest.World) {}},
 		named(walkAsWanted), named("scaled", walkScaled(9)), named("another image", walkNewImage),
 		named("no labels", walkUnlabelled), named("weak owner reference", walkUnblocked),
 		named(walkOlder, walkGeneration("2")),
@@ -358,10 +354,10 @@ func walkNamed() []walkOption {
 		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
 		named("terminating", walkTerminating), named("not observed", walkNotObserved),
 		named("coming up", walkAvailable(1)), named("with an old replica", walkSurplus),
-		named("stuck", walkAvailable(0), late).and(stuck),
-		named("no room for pods", walkAvailable(0), walkNoRoom).and(stuck),
-		named("room for one pod", walkAvailable(1), walkNoRoom).and(stuck),
-		named("capped by a policy", walkScaled(1)).and(func(w *walktest.World) { w.Admits = true }),
+		walkAnd(named("stuck", walkAvailable(0), late), stuck),
+		walkAnd(named("no room for pods", walkAvailable(0), walkNoRoom), stuck),
+		walkAnd(named("room for one pod", walkAvailable(1), walkNoRoom), stuck),
+		walkAnd(named("capped by a policy", walkScaled(1)), func(w *walktest.World) { w.Admits = true }),
 		named("scaled, without uid", walkScaled(9), walkWithoutUID),
 	}
 }
@@ -379,22 +375,22 @@ func walkOurs(w *walktest.World) bool {
 }
 
 // walkEarlier: the previous Deployments.
-func walkEarlier() []walkOption {
+func walkEarlier() []walktest.Option {
 	type maker func(*v1alpha1.Foo) *appsv1.Deployment
 	made := func(name string, changes ...func(*appsv1.Deployment)) maker {
 		return func(foo *v1alpha1.Foo) *appsv1.Deployment { return walkPrevious(foo, name, changes...) }
 	}
-	previous := func(name string, makers ...maker) walkOption {
-		return walkOption{name: name, set: func(w *walktest.World) {
+	previous := func(name string, makers ...maker) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
 			for _, make := range makers {
 				walkSetNamed(w, make(walkCached(w)))
 			}
 		}}
 	}
-	options := []walkOption{
+	options := []walktest.Option{
 		previous("no previous"), previous(walkServing, made("web-1")),
 		previous("a copy", made("web-1", walkCopied)), previous("a terminating one", made("web-1", walkTerminating)),
-		previous(walkUndeletable, made("web-1")).and(func(w *walktest.World) { w.Undeletable = true }),
+		walkAnd(previous(walkUndeletable, made("web-1")), func(w *walktest.World) { w.Undeletable = true }),
 		previous("one with a newer label", made("web-1", walkGeneration("9"))),
 		previous("one without resourceVersion", made("web-1", walkUnversioned)),
 	}
@@ -402,7 +398,7 @@ func walkEarlier() []walkOption {
 	never := walkProgressing(corev1.ConditionTrue, "ReplicaSetUpdated")
 	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	// What matters only while the Deployment is the Foo's: until then no previous one is deleted, whatever its state.
-	for _, option := range []walkOption{
+	for _, option := range []walktest.Option{
 		previous("one that lost its pods", made("web-1", none)), // Its rollout was complete.
 		previous("one in its first rollout", made("web-1", none, never)),
 		previous("one in a rollout", made("web-1", one, never)),
@@ -415,15 +411,15 @@ func walkEarlier() []walkOption {
 		previous("a small one that serves and a larger one that lost its pods",
 			made("web-1", walkScaled(1)), made("web-2", none)),
 	} {
-		option.fits = walkOurs
+		option.Fits = walkOurs
 		options = append(options, option)
 	}
 	return options
 }
 
 // walkTemplates: the pods of the Deployment of the name, while a previous one serves.
-func walkTemplates() []walkOption {
-	mixed := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
+func walkTemplates() []walktest.Option {
+	mixed := func(name string, changes ...func(*appsv1.Deployment)) walktest.Option {
 		set := func(w *walktest.World) {
 			dep := walkNamedIn(w.Cached).DeepCopy()
 			for _, change := range changes {
@@ -435,10 +431,10 @@ func walkTemplates() []walkOption {
 			named, earlier := w.Options[1], w.Options[2]
 			return (named == walkAsWanted || named == walkOlder) && (earlier == walkServing || earlier == walkUndeletable)
 		}
-		return walkOption{name: name, set: set, fits: fits}
+		return walktest.Option{Name: name, Set: set, Fits: fits}
 	}
-	return []walkOption{
-		{name: "one template", set: func(*walktest.World) {}},
+	return []walktest.Option{
+		{Name: "one template", Set: func(*walktest.World) {}},
 		mixed("pods of an earlier template, Recreate", walkRecreate, walkMixed(0, 3)),
 		mixed("pods of an earlier template, all may be unavailable", walkAllUnavailable, walkMixed(0, 3)),
 		mixed("pods of two templates", walkMixed(1, 3)),
@@ -446,44 +442,23 @@ func walkTemplates() []walkOption {
 }
 
 // walkOwnWrites: writes of earlier syncs. The caches lack them longer than the controller waits.
-func walkOwnWrites() []walkOption {
+func walkOwnWrites() []walktest.Option {
 	mayWrite := func(w *walktest.World) bool { return walkNamedIn(w.Cached) == nil || walkOurs(w) }
 	current := func(w *walktest.World) bool { return walktest.Get(w.Live, FooKind, "default", "web") == walkCached(w) }
-	return []walkOption{
-		{name: "all writes seen", set: func(*walktest.World) {}},
-		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walktest.World) {
+	return []walktest.Option{
+		{Name: "all writes seen", Set: func(*walktest.World) {}},
+		{Name: "a write of the Deployment unseen", Fits: mayWrite, Set: func(w *walktest.World) {
 			w.Memory.Wrote, w.Held = true, true
 			written := walkDeployment(walkCached(w), walkNotObserved)
 			written.ResourceVersion = "30"
 			walkStore(&w.Live, written)
 		}},
-		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walktest.World) { w.Memory.Wrote = true }},
-		{name: "a write of the status unseen", fits: current, set: func(w *walktest.World) {
+		{Name: "the outcome of a write unknown", Fits: mayWrite, Set: func(w *walktest.World) { w.Memory.Wrote = true }},
+		{Name: "a write of the status unseen", Fits: current, Set: func(w *walktest.World) {
 			foo := walkCached(w).DeepCopy()
 			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
 			w.Held, w.Live = true, maps.Clone(w.Live)
 			w.Live[walkKey(FooKind.Kind, "web")] = foo
 		}},
 	}
-}
-
-// walkWorlds calls visit with every world, always in the same order.
-func walkWorlds(visit func(walktest.World)) {
-	var choose func(w walktest.World, lists [][]walkOption)
-	choose = func(w walktest.World, lists [][]walkOption) {
-		if len(lists) == 0 {
-			visit(w)
-			return
-		}
-		for _, option := range lists[0] {
-			if option.fits != nil && !option.fits(&w) {
-				continue
-			}
-			next := w
-			next.Options = append(slices.Clip(w.Options), option.name)
-			option.set(&next)
-			choose(next, lists[1:])
-		}
-	}
-	choose(walktest.World{}, walkLists)
 }

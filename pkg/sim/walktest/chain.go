@@ -1,13 +1,12 @@
 package walktest
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,14 +50,12 @@ func (p *player[In, W]) next(c *talk, w *World, at time.Time) *talk {
 
 // playOut plays c to its end with good answers. It returns false when an oracle does not hold.
 func (p *player[In, W]) playOut(c *talk) bool {
-	for step := c.sync.Next(); step != nil; step = c.sync.Next() {
+	return p.run(c, func(step *reconcile.Step) *reply {
 		if !p.allowed(c, step) {
-			return false
+			return nil
 		}
-		p.answer(c, step, &good)
-	}
-	c.outcome, c.memory = c.sync.End()
-	return true
+		return &good
+	})
 }
 
 // follow plays the syncs after c.
@@ -84,35 +81,31 @@ func (p *player[In, W]) follow(c *talk) {
 			return
 		}
 		c, at = next, next.at
-		if !quiet {
-			continue
-		}
-		if !p.progress(c) {
+		switch {
+		case !quiet:
+		case p.progress(c):
+			c.eventDue = true
+		default:
 			if !p.settled(c) {
 				p.note("in the end the object has what it asks for, or its status gives the reason", c,
 					"nothing changes any more; the status is "+reconcile.Summary(conditionsOf(c.live[p.key])))
 			}
 			return
 		}
-		c.eventDue = true
 	}
 }
 
 // progress does one step of the other controllers: what is being deleted, or has an owner that is gone, is removed, and
 // Progress. The object stays as long as it has a finalizer. It returns false when they have nothing to do.
-func (p *player[In, W]) progress(c *talk) bool {
-	changed := false
+func (p *player[In, W]) progress(c *talk) (changed bool) {
 	owner := c.live[p.key].(W)
 	for key, have := range c.live {
 		isDeleted := have.GetDeletionTimestamp() != nil && len(have.GetFinalizers()) == 0
-		if key.Kind == p.key.Kind && !isDeleted {
-			continue
-		}
 		if isDeleted || p.isGarbage(c, have) {
 			c.live, changed = c.live.with(key, nil), true
 			continue
 		}
-		if c.world.Stuck || p.Progress == nil {
+		if key.Kind == p.key.Kind || c.world.Stuck || p.Progress == nil {
 			continue
 		}
 		if obj := deepCopy(have); p.Progress(owner, obj) {
@@ -125,16 +118,11 @@ func (p *player[In, W]) progress(c *talk) bool {
 
 // isGarbage reports whether the controller of obj, of the kind of the plan, does not exist.
 func (p *player[In, W]) isGarbage(c *talk, obj metav1.Object) bool {
-	ref := metav1.GetControllerOfNoCopy(obj)
-	if ref == nil || ref.Kind != p.key.Kind || ref.APIVersion != p.Kind.GroupVersion().String() {
-		return false
+	ref, alive := metav1.GetControllerOfNoCopy(obj), false
+	for _, have := range c.live {
+		alive = alive || ref != nil && have.GetUID() == ref.UID
 	}
-	for key, have := range c.live {
-		if key.Kind == p.key.Kind && have.GetUID() == ref.UID {
-			return false
-		}
-	}
-	return true
+	return ref != nil && !alive && ref.Kind == p.key.Kind && ref.APIVersion == p.Kind.GroupVersion().String()
 }
 
 // isUnwritable reports whether an object lacks what a write to it must carry. It is never written then.
@@ -147,82 +135,77 @@ func isUnwritable(objects Objects) bool {
 	return false
 }
 
-// settled reports whether the object has what it asks for, or its status gives a reason.
+// settled reports whether the object has what it asks for, or its status gives a reason. If it is being deleted, the
+// plan is for that, and it is still there.
 func (p *player[In, W]) settled(c *talk) bool {
 	obj := c.live[p.key].(W)
-	is := ready(obj)
-	switch {
-	case p.Settled != nil:
+	if p.Settled != nil {
 		return p.Settled(obj, c.live, c.world.Stuck)
-	case obj.GetDeletionTimestamp() != nil:
-		return false // The plan is for its deletion, and it is still there.
 	}
-	return observed(obj) == obj.GetGeneration() && is.Reason != "" &&
+	is := ready(obj)
+	return obj.GetDeletionTimestamp() == nil && observed(obj) == obj.GetGeneration() && is.Reason != "" &&
 		p.mayBeReady(obj, c.live) == (is.Status == metav1.ConditionTrue)
 }
 
 // met reports whether a sync in w was followed before, and notes that it is now.
 func (p *player[In, W]) met(w *World, at time.Time, quiet bool) bool {
-	key := sha256.Sum256(p.encoded(w, at, quiet))
+	key := sha256.Sum256([]byte(p.encoded(w, at, quiet)))
 	met := p.visited[key]
 	p.visited[key] = true
 	return met
 }
 
 // encoded returns all that decides what follows from w at this time. Versions, and times that have passed, do not count.
-func (p *player[In, W]) encoded(w *World, at time.Time, quiet bool) []byte {
+func (p *player[In, W]) encoded(w *World, at time.Time, quiet bool) string {
 	m := w.Memory
 	ledger := make(map[string]reconcile.Entry, len(m.Ledger))
 	for op, e := range m.Ledger {
 		e.Failed.Until = start.Add(max(e.Failed.Until.Sub(at), 0))
 		e.Repeated.Until = start.Add(max(e.Repeated.Until.Sub(at), 0))
-		ledger[string(op.Verb)+op.Kind+op.Namespace+"/"+op.Name] = e
+		ledger[text(op)] = e
 	}
-	text, err := json.Marshal([]any{quiet, w.Stuck, ledger, m.UID, m.Generation, m.Wrote, []byte(m.Reported)})
+	texts := []string{encode(quiet, w.Stuck, ledger, m.UID, m.Generation, m.Wrote, []byte(m.Reported))}
+	for key, have := range w.Live {
+		texts = append(texts, memoized(p.memo.encoded, have, func() string {
+			obj := shallowCopy(have)
+			if have.GetUID() != "" && have.GetResourceVersion() != "" {
+				obj.SetResourceVersion("some")
+			}
+			if key.Kind != p.key.Kind && have.GetUID() != "" {
+				obj.SetUID("some")
+			}
+			if key == p.key {
+				all := slices.Clone(conditionsOf(obj))
+				for i := range all {
+					all[i].LastTransitionTime = metav1.Time{}
+				}
+				reflect.ValueOf(obj).Elem().FieldByName("Status").FieldByName("Conditions").Set(reflect.ValueOf(all))
+			}
+			return encode(key, obj)
+		}))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "\n")
+}
+
+func encode(values ...any) string {
+	text, err := json.Marshal(values)
 	if err != nil {
 		panic(err)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(w.Live), compareKeys) {
-		text = append(text, p.encodedObject(key, w.Live[key])...)
-	}
-	return text
+	return string(text)
 }
 
-func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+func shallowCopy(obj metav1.Object) metav1.Object {
+	c := reflect.New(reflect.TypeOf(obj).Elem())
+	c.Elem().Set(reflect.ValueOf(obj).Elem())
+	return c.Interface().(metav1.Object)
 }
 
-func (p *player[In, W]) encodedObject(key Key, have metav1.Object) []byte {
-	if text := p.memo.encoded[have]; text != nil {
-		return text
-	}
-	obj := reflect.New(reflect.TypeOf(have).Elem())
-	obj.Elem().Set(reflect.ValueOf(have).Elem()) // A shallow copy.
-	is := obj.Interface().(metav1.Object)
-	if have.GetUID() != "" && have.GetResourceVersion() != "" {
-		is.SetResourceVersion("some")
-	}
-	if key.Kind != p.key.Kind && have.GetUID() != "" {
-		is.SetUID("some")
-	}
-	if key == p.key {
-		all := slices.Clone(conditionsOf(is))
-		for i := range all {
-			all[i].LastTransitionTime = metav1.Time{}
-		}
-		obj.Elem().FieldByName("Status").FieldByName("Conditions").Set(reflect.ValueOf(all))
-	}
-	text, err := json.Marshal([]any{key, is})
-	if err != nil {
-		panic(err)
-	}
-	p.memo.encoded[have] = text
-	return text
-}
-
-// fight plays syncs in which somebody undoes each write at once, again and again.
+// fight plays syncs in which somebody undoes each write at once, again and again. Three repetitions are free, and one is
+// delayed by a second.
 func (p *player[In, W]) fight(w *World, wanted []reconcile.Op) {
-	const rounds, most = 10, 5 // Three repetitions are free, and one is delayed by a second.
+	const rounds, most = 10, 5
 	if w.EventDue || w.Held || w.Admits || w.Undeletable || isUnwritable(w.Live) {
 		return
 	}
@@ -230,45 +213,39 @@ func (p *player[In, W]) fight(w *World, wanted []reconcile.Op) {
 		if op.Verb == reconcile.Delete {
 			continue
 		}
+		key, count := keyOf(op), 0
 		c, _ := p.begin(w, start)
-		count := 0
-		for range rounds {
-			before := c.live[keyOf(op)]
-			if !p.playOut(c) {
-				return
+		for next := w; next != nil; next = p.caughtUp(c) {
+			if len(c.lines) > 0 {
+				c = p.next(c, next, c.at.Add(10*time.Millisecond))
+				c.before, c.wroteBefore = nil, false
 			}
-			if slices.Contains(c.sent(), op) && c.live[keyOf(op)] != nil {
-				count++
-				c.live = undone(c, op, before)
-			}
-			next := p.caughtUp(c)
-			if next == nil {
+			before := c.live[key]
+			if c.at.Sub(start) > rounds*100*time.Millisecond || !p.playOut(c) {
 				break
 			}
-			c = p.next(c, next, c.at.Add(10*time.Millisecond))
-			c.before, c.wroteBefore = nil, false
+			if slices.Contains(c.sent(), op) && c.live[key] != nil {
+				count++
+				p.undo(c, op, before)
+			}
 		}
 		if count > most {
-			p.note("what somebody undoes again and again is repeated more slowly", c, fmt.Sprintf(
-				"%s was sent in %d of %d syncs within a second", text(op), count, rounds))
+			p.note("what somebody undoes again and again is repeated more slowly", c,
+				fmt.Sprintf("%s was sent %d times within a second", text(op), count))
 		}
 	}
 }
 
-// undone returns what the API server has after somebody has undone a write.
-func undone(c *talk, op reconcile.Op, before metav1.Object) Objects {
-	if before == nil {
-		return c.live.with(keyOf(op), nil)
+// undo is somebody who undoes a write.
+func (p *player[In, W]) undo(c *talk, op reconcile.Op, before metav1.Object) {
+	switch {
+	case before == nil:
+		c.live = c.live.with(keyOf(op), nil)
+	case op.Verb == reconcile.Update:
+		c.put(keyOf(op), withStatus(c.live[keyOf(op)], before, false))
+	default:
+		c.put(keyOf(op), deepCopy(before))
 	}
-	now := c.live[keyOf(op)]
-	obj := deepCopy(before)
-	if op.Verb == reconcile.Update {
-		obj = withStatus(now, before, false)
-	}
-	branch := *c
-	branch.put(keyOf(op), obj)
-	c.versions = branch.versions
-	return branch.live
 }
 
 // vary plays the conversation in which all answers are good again, with what must not matter changed.
@@ -278,14 +255,10 @@ func (p *player[In, W]) vary(w *World) {
 		if change != nil && !change(in) {
 			return "", nil
 		}
-		const tooMany = 50 // There is an oracle for that.
-		for step := c.sync.Next(); step != nil && len(c.lines) < tooMany; step = c.sync.Next() {
-			p.answer(c, step, &good)
-		}
-		c.outcome, c.memory = c.sync.End()
+		p.run(c, func(*reconcile.Step) *reply { return &good })
 		text := fmt.Sprint(c.lines, c.ended())
 		if next := p.caughtUp(c); next != nil {
-			text += string(p.encoded(next, c.at, false))
+			text += p.encoded(next, c.at, false)
 		}
 		return text, c
 	}
@@ -303,10 +276,19 @@ func (p *player[In, W]) vary(w *World) {
 
 // askTwice asks each rule twice, up to the first final answer.
 func (p *player[In, W]) askTwice(c *talk, in *In) {
-	for _, rule := range p.Plan.Rules {
-		first, second := rule.Ask(in), rule.Ask(in)
-		if !reflect.DeepEqual(withoutFunctions(first), withoutFunctions(second)) {
-			p.note("a rule that is asked twice answers the same", c, rule.Name+" answers differently")
+	ask := func(rule *reconcile.Rule[In]) reconcile.Answer {
+		a := rule.Ask(in)
+		for i, step := range a.Steps { // Functions cannot be compared.
+			plain := *step
+			plain.Differs, plain.Undone = nil, nil
+			a.Steps[i] = &plain
+		}
+		return a
+	}
+	for i := range p.Plan.Rules {
+		first, second := ask(&p.Plan.Rules[i]), ask(&p.Plan.Rules[i])
+		if !reflect.DeepEqual(first, second) {
+			p.note("a rule that is asked twice answers the same", c, p.Plan.Rules[i].Name+" answers differently")
 		}
 		if first.Final {
 			return
@@ -314,42 +296,28 @@ func (p *player[In, W]) askTwice(c *talk, in *In) {
 	}
 }
 
-// withoutFunctions returns an answer without its functions.
-func withoutFunctions(a reconcile.Answer) reconcile.Answer {
-	steps := a.Steps
-	a.Steps = nil
-	for _, step := range steps {
-		plain := *step
-		plain.Differs, plain.Undone = nil, nil
-		a.Steps = append(a.Steps, &plain)
-	}
-	return a
-}
-
-// explained returns the next request of c, and notes a problem if the answers of the rules are not about it.
-func (p *player[In, W]) explained(c *talk) *reconcile.Step {
+// explain notes a problem if the answers of the rules are not about step, the next request of c or nil.
+func (p *player[In, W]) explain(c *talk, step *reconcile.Step) {
 	rows := c.sync.Explain()
-	step := c.sync.Next()
-	var sending []string
+	var sending, want []string
 	for _, row := range rows {
 		if row.Sends {
 			sending = append(sending, row.Rule)
 		}
 	}
-	switch {
-	case len(rows) != len(p.Plan.Rules)+1:
-		p.note("each rule has an answer", c, fmt.Sprintf("there are %d answers", len(rows)))
-	case step == nil && len(sending) > 0, step != nil && !slices.Equal(sending, []string{step.Rule}):
-		p.note("the rule whose answer is that it sends is the one of the next request", c, fmt.Sprint(sending))
+	if step != nil {
+		want = []string{step.Rule}
 	}
-	return step
+	if len(rows) != len(p.Plan.Rules)+1 || !slices.Equal(sending, want) {
+		p.note("each rule has an answer, and one that sends is of the next request", c, fmt.Sprint(rows))
+	}
 }
 
-// A memo has what does not have to be done again, in the worlds of one group.
+// A memo has what does not have to be done again for the objects in the worlds of one group.
 type memo struct {
 	trimmed map[metav1.Object]metav1.Object
 	patched map[patch]metav1.Object
-	encoded map[metav1.Object][]byte
+	encoded map[metav1.Object]string
 }
 
 // A patch is an object and what is patched in it.
@@ -358,14 +326,18 @@ type patch struct {
 	body string
 }
 
+func memoized[K comparable, V any](memo map[K]V, key K, do func() V) V {
+	value, found := memo[key]
+	if !found {
+		value = do()
+		memo[key] = value
+	}
+	return value
+}
+
 // trimmed returns obj as the caches have it.
 func (p *player[In, W]) trimmed(obj metav1.Object) metav1.Object {
-	if trimmed := p.memo.trimmed[obj]; trimmed != nil {
-		return trimmed
-	}
-	trimmed := p.trim(obj)
-	p.memo.trimmed[obj] = trimmed
-	return trimmed
+	return memoized(p.memo.trimmed, obj, func() metav1.Object { return p.trim(obj) })
 }
 
 func (walk *Walk[In, W]) trim(obj metav1.Object) metav1.Object {

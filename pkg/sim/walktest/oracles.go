@@ -45,7 +45,7 @@ type talk struct {
 	surprised []Key
 	// status is what was sent last.
 	status metav1.Object
-	// failures are the writes that were not done, before those that were not done in the sync before. unknown means that one of them may have
+	// failures are the writes that were not done, before those of the sync before. unknown means that one of them may have
 	// been done, quiet that one of them ends the sync without a report, refused that one of them is none of that.
 	failures                []failed
 	before                  []reconcile.Op
@@ -68,6 +68,9 @@ func (c *talk) clone() *talk {
 	branch.surprised = slices.Clip(c.surprised)
 	return &branch
 }
+
+// hasRead reports whether an object was read live since the last write.
+func (c *talk) hasRead(key Key) bool { return slices.Contains(c.read, key.op(reconcile.Get)) }
 
 // sent are the requests of this sync.
 func (c *talk) sent() (ops []reconcile.Op) {
@@ -113,9 +116,7 @@ func (l line) String() string {
 	return fmt.Sprintf("%s: %s -> %s", l.rule, text(l.op), l.reply)
 }
 
-func text(op reconcile.Op) string {
-	return op.Request() + " " + strings.TrimPrefix(op.Namespace+"/"+op.Name, "/")
-}
+func text(op reconcile.Op) string { return string(op.Verb) + " " + keyOf(op).String() }
 
 // A failed write, or one that a failed read was for. If terminating, the namespace is being deleted: nothing can be there
 // that a live read could find.
@@ -125,56 +126,56 @@ type failed struct {
 	terminating bool
 }
 
-type stepOracle struct {
-	name  string
-	holds func(c *talk, step *reconcile.Step) bool
+// A rule is what must hold before each request, or, if that is nil, at each end.
+type rule struct {
+	name string
+	step func(c *talk, step *reconcile.Step) bool
+	end  func(c *talk) bool
 }
 
-type endOracle struct {
-	name  string
-	holds func(c *talk) bool
-}
-
-func (p *player[In, W]) oraclesOfSteps() []stepOracle {
-	return []stepOracle{
-		{"a sync sends few requests", func(c *talk, _ *reconcile.Step) bool {
+func (p *player[In, W]) allRules() []rule {
+	return []rule{
+		{name: "a sync sends few requests", step: func(c *talk, _ *reconcile.Step) bool {
 			return len(c.lines)-c.first < cmp.Or(p.MaxRequests, 12)
 		}},
-		{"a write carries uid and resourceVersion", carriesPreconditions},
-		{"nothing is written for an object that is gone, another one, being deleted or has another spec",
-			func(c *talk, step *reconcile.Step) bool { return step.IsRead() || !c.lost && !c.changed }},
-		{"nothing is written after a write with an unknown outcome",
-			func(c *talk, step *reconcile.Step) bool { return step.IsRead() || !c.unknown }},
-		{"a create for an object that may have had children comes after a live read of it", p.createsForLiveObject},
-		{"a write that has failed is repeated only after a live read of what it writes", readsBeforeRepeating},
-		{"nothing of another's, and nothing that is being deleted, is written", p.writesItsOwn},
-		{"a child is created for the object, with its controller", func(c *talk, step *reconcile.Step) bool {
+		{name: "a write carries uid and resourceVersion", step: carriesPreconditions},
+		{name: "nothing is written for an object that is gone, another one, being deleted or has another spec",
+			step: func(c *talk, step *reconcile.Step) bool { return step.IsRead() || !c.lost && !c.changed }},
+		{name: "nothing is written after a write with an unknown outcome",
+			step: func(c *talk, step *reconcile.Step) bool { return step.IsRead() || !c.unknown }},
+		{name: "a create for an object that may have had children comes after a live read of it",
+			step: func(c *talk, step *reconcile.Step) bool {
+				mayHaveHad := c.wroteBefore || observed(c.object) != 0
+				return step.Verb != reconcile.Create || step.Idempotent || !mayHaveHad || c.hasRead(p.key)
+			}},
+		{name: "a write that has failed is repeated only after a live read of what it writes", step: readsBeforeRepeating},
+		{name: "nothing of another's, and nothing that is being deleted, is written", step: p.writesItsOwn},
+		{name: "a child is created for the object, with its controller", step: func(c *talk, step *reconcile.Step) bool {
 			return step.Verb != reconcile.Create || step.Idempotent || controls(c.object, step.Body)
 		}},
-		{"nothing is written twice in a sync", writesOnce},
-		{"no live read is sent twice without a write between",
-			func(c *talk, step *reconcile.Step) bool { return !slices.Contains(c.read, step.Op) }},
-		{"nothing is read after a live read that failed", // Each may hang.
-			func(c *talk, step *reconcile.Step) bool { return !step.IsRead() || !c.readFailed }},
-		{"a write changes something", p.changesSomething},
-		{"Ready is True only when it is", p.readyIsTrue},
-		{"the status is about the generation", func(c *talk, step *reconcile.Step) bool {
+		{name: "nothing is written twice in a sync", step: writesOnce},
+		{name: "no live read is sent twice without a write between",
+			step: func(c *talk, step *reconcile.Step) bool { return !step.IsRead() || !c.hasRead(keyOf(step.Op)) }},
+		{name: "nothing is read after a live read that failed", // Each may hang.
+			step: func(c *talk, step *reconcile.Step) bool { return !step.IsRead() || !c.readFailed }},
+		{name: "a write changes something", step: p.changesSomething},
+		{name: "Ready is True only when it is", step: func(c *talk, step *reconcile.Step) bool {
+			isTrue := step.Verb == reconcile.Update && ready(step.Body).Status == metav1.ConditionTrue
+			return !isTrue || p.mayBeReady(step.Body.(W), c.seen)
+		}},
+		{name: "the status is about the generation", step: func(c *talk, step *reconcile.Step) bool {
 			return step.Verb != reconcile.Update || observed(step.Body) == c.object.GetGeneration()
 		}},
-	}
-}
 
-func (p *player[In, W]) oraclesOfEnds() []endOracle {
-	return []endOracle{
-		{"a delay is between 0 and a minute, and 0 only when another one has ended", delayIsReasonable},
-		{"what was not done comes back", failuresComeBack},
-		{"what was refused is in the condition Ready", p.failuresAreReported},
-		{"what was refused is logged", failuresAreLogged},
-		{"a conflict is not logged as an error", conflictsAreExpected},
-		{"what backs off comes back", backoffsComeBack},
-		{"what backs off is in the condition Ready", p.backoffsAreReported},
-		{"when all answers are good another sync sends nothing", p.repeatsNothing},
-		{"what is remembered of another object, of an earlier spec, or of what is not wanted, delays nothing", delaysNothing},
+		{name: "a delay is between 0 and a minute, and 0 only when another one has ended", end: delayIsReasonable},
+		{name: "what was not done comes back", end: failuresComeBack},
+		{name: "what was refused is in the condition Ready", end: p.failuresAreReported},
+		{name: "what was refused is logged", end: failuresAreLogged},
+		{name: "a conflict is not logged as an error", end: conflictsAreExpected},
+		{name: "what backs off is not sent, comes back, and is in the condition Ready", end: p.respectsBackoffs},
+		{name: "when all answers are good another sync sends nothing", end: p.repeatsNothing},
+		{name: "what is remembered of another object, of an earlier spec, or of what is not wanted, delays nothing",
+			end: delaysNothing},
 	}
 }
 
@@ -192,35 +193,25 @@ func carriesPreconditions(_ *talk, step *reconcile.Step) bool {
 	return step.UID != "" && step.ResourceVersion != ""
 }
 
-func (p *player[In, W]) createsForLiveObject(c *talk, step *reconcile.Step) bool {
-	mayHaveHad := c.wroteBefore || observed(c.object) != 0
-	return step.Verb != reconcile.Create || step.Idempotent || !mayHaveHad || slices.Contains(c.read, p.key.op(reconcile.Get))
-}
-
 // readsBeforeRepeating: a deletion carries uid and resourceVersion, and what is gone counts as deleted.
 func readsBeforeRepeating(c *talk, step *reconcile.Step) bool {
 	failed := slices.Contains(c.before, step.Op) || c.remembered.Ledger[step.Op].Failed.Count > 0 ||
 		slices.ContainsFunc(c.failures, func(f failed) bool { return f.op == step.Op })
-	if step.IsRead() || step.Verb == reconcile.Delete || step.Idempotent || !failed {
-		return true
-	}
-	return slices.Contains(c.read, keyOf(step.Op).op(reconcile.Get))
+	return step.IsRead() || step.Verb == reconcile.Delete || step.Idempotent || !failed || c.hasRead(keyOf(step.Op))
 }
 
 func (p *player[In, W]) writesItsOwn(c *talk, step *reconcile.Step) bool {
-	if step.Verb != reconcile.Patch && step.Verb != reconcile.Delete || keyOf(step.Op) == p.key {
-		return true
-	}
-	return isOurs(c.object, c.seen[keyOf(step.Op)])
+	isOther := step.Verb != reconcile.Patch && step.Verb != reconcile.Delete || keyOf(step.Op) == p.key
+	return isOther || isOurs(c.object, c.seen[keyOf(step.Op)])
 }
 
 // writesOnce: what was created is not patched too, unless a live read has found something new. The status of an object
 // counts as another one.
 func writesOnce(c *talk, step *reconcile.Step) bool {
-	isKnown := !slices.Contains(c.read, keyOf(step.Op).op(reconcile.Get))
+	isKnown := !c.hasRead(keyOf(step.Op))
 	return step.IsRead() || !slices.ContainsFunc(c.writes(), func(op reconcile.Op) bool {
-		other := op.Verb != reconcile.Update && step.Verb != reconcile.Update && isKnown
-		return op == step.Op || other && keyOf(op) == keyOf(step.Op)
+		isStatus := op.Verb == reconcile.Update || step.Verb == reconcile.Update
+		return op == step.Op || !isStatus && isKnown && keyOf(op) == keyOf(step.Op)
 	})
 }
 
@@ -256,26 +247,15 @@ func ready(obj metav1.Object) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func (p *player[In, W]) readyIsTrue(c *talk, step *reconcile.Step) bool {
-	if step.Verb != reconcile.Update || ready(step.Body).Status != metav1.ConditionTrue {
-		return true
-	}
-	return p.mayBeReady(step.Body.(W), c.seen)
-}
-
 func (p *player[In, W]) mayBeReady(obj W, objects Objects) bool {
 	return obj.GetDeletionTimestamp() == nil && (p.Worlds != nil || p.isComplete(obj, objects)) && p.Ready(obj, objects)
 }
 
 // isComplete reports whether all children are there, are the object's, and are not being deleted.
 func (p *player[In, W]) isComplete(obj W, objects Objects) bool {
-	for i := range p.Children {
-		child := &p.Children[i]
-		if child.Want(obj) != nil && !isOurs(obj, objects[p.childKey(child)]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Children, func(child Child[W]) bool {
+		return child.Want(obj) != nil && !isOurs(obj, objects[p.childKey(&child)])
+	})
 }
 
 // delayIsReasonable: a delay of 0 means that the delay of a failure was over before the last answer came.
@@ -285,30 +265,24 @@ func delayIsReasonable(c *talk) bool {
 	}
 	over := false
 	for _, e := range c.memory.Ledger {
-		over = over || e.Failed != (reconcile.Attempt{}) && !e.Failed.Until.After(c.at) ||
-			e.Repeated != (reconcile.Attempt{}) && !e.Repeated.Until.After(c.at)
+		over = over || e.Failed.Count > 0 && !e.Failed.Until.After(c.at) ||
+			e.Repeated.Count > 0 && !e.Repeated.Until.After(c.at)
 	}
 	return c.outcome.After > 0 && c.outcome.After <= time.Minute || c.outcome.After == 0 && over
 }
 
 func failuresComeBack(c *talk) bool {
-	for _, f := range c.failures {
+	return c.eventDue || !slices.ContainsFunc(c.failures, func(f failed) bool {
 		attempt := c.memory.Ledger[f.op].Failed
 		late := attempt.Until.After(c.began) && c.outcome.After > max(attempt.Until.Sub(c.at), 5*time.Millisecond)
-		if !c.eventDue && (!c.outcome.ComesBack() || late) {
-			return false
-		}
-	}
-	return true
+		return !c.outcome.ComesBack() || late
+	})
 }
 
 // failuresAreReported: a sync that ends because of a conflict, a lost answer or another live object reports nothing. The
 // next one does.
 func (p *player[In, W]) failuresAreReported(c *talk) bool {
-	if c.quiet || c.changed || c.statusBacksOff() {
-		return true
-	}
-	return !slices.ContainsFunc(c.failures, func(f failed) bool {
+	return c.quiet || c.changed || c.statusBacksOff() || !slices.ContainsFunc(c.failures, func(f failed) bool {
 		return f.op.Verb != reconcile.Update && !p.reports(c, f.op, f.message)
 	})
 }
@@ -344,39 +318,28 @@ func (p *player[In, W]) reports(c *talk, op reconcile.Op, message string) bool {
 
 // isFine reports whether nothing but the failure of op is to be reported.
 func (p *player[In, W]) isFine(c *talk, op reconcile.Op) bool {
-	for i := range p.Children {
-		key := p.childKey(&p.Children[i])
+	return !slices.ContainsFunc(p.Children, func(child Child[W]) bool {
+		key := p.childKey(&child)
 		have := c.seen[key]
 		unusual := have != nil && (!isOurs(c.object, have) || have.GetResourceVersion() == "" || have.GetUID() == "")
-		if key != keyOf(op) && (unusual || c.world.Admits || c.admitted) {
-			return false
-		}
-	}
-	return true
+		return key != keyOf(op) && (unusual || c.world.Admits || c.admitted)
+	})
 }
 
 // failuresAreLogged: the queue logs the error of a retry that is not expected.
 func failuresAreLogged(c *talk) bool {
-	if c.quiet || c.changed {
-		return true
-	}
-	for _, f := range c.failures {
+	return c.quiet || c.changed || !slices.ContainsFunc(c.failures, func(f failed) bool {
 		ours := f.op.Verb == reconcile.Create && c.seen[keyOf(f.op)] != nil // Another sync has created it.
 		logged := c.outcome.Kind == "retry" && !c.outcome.Expected && strings.Contains(c.outcome.Err.Error(), f.message)
-		if !ours && !logged {
-			return false
-		}
-	}
-	return true
+		return !ours && !logged
+	})
 }
 
 // conflictsAreExpected: the first three in a row are normal work.
 func conflictsAreExpected(c *talk) bool {
-	if !c.quiet || c.unknown || c.refused || c.readFailed || len(c.failures) != 1 || isUnwritable(c.world.Cached) {
-		return true
-	}
-	count := c.remembered.Ledger[c.failures[0].op].Failed.Count
-	return c.outcome.Expected || count >= 3 || c.outcome.Kind != "retry"
+	others := c.unknown || c.refused || c.readFailed || isUnwritable(c.world.Cached)
+	return !c.quiet || others || len(c.failures) != 1 || c.outcome.Kind != "retry" || c.outcome.Expected ||
+		c.remembered.Ledger[c.failures[0].op].Failed.Count >= 3
 }
 
 // backingOff returns the operations of the ledger that would be sent if they did not back off. It returns nothing when
@@ -406,16 +369,21 @@ func until(e reconcile.Entry) time.Time {
 	return e.Failed.Until
 }
 
-// backoffsComeBack: the key comes back when a delay is over, if not earlier, and nothing is sent before.
-func backoffsComeBack(c *talk) bool {
+// respectsBackoffs: what backs off is not sent, the key comes back when the delay is over, if not earlier, and meanwhile
+// the status reports it, unless a cache lags, or the status backs off too.
+func (p *player[In, W]) respectsBackoffs(c *talk) bool {
 	ops := c.backingOff()
-	for _, op := range ops {
-		late := c.outcome.After > max(until(c.remembered.Ledger[op]).Sub(c.at), 0)
-		if slices.Contains(c.sent(), op) || !c.outcome.ComesBack() && !c.deleted || late && c.isAlone(op, ops) {
-			return false
+	noStatus := c.remembered.Ledger[p.key.op(reconcile.Update)].Failed.Until.After(c.began)
+	return !slices.ContainsFunc(ops, func(op reconcile.Op) bool {
+		e, alone := c.remembered.Ledger[op], c.isAlone(op, ops)
+		late := c.outcome.After > max(until(e).Sub(c.at), 0) || !c.outcome.ComesBack() && !c.deleted
+		isReported := c.quiet || op.Verb == reconcile.Update || !alone ||
+			p.reports(c, op, cmp.Or(e.Failed.Report, e.Repeated.Report).Message)
+		if noStatus || e.Failed.Expected {
+			isReported = c.quiet || c.status == nil
 		}
-	}
-	return true
+		return slices.Contains(c.sent(), op) || late && (alone || !c.outcome.ComesBack()) || !isReported
+	})
 }
 
 // isAlone reports whether no other operation that backs off decides whether op is wanted: one that comes before it does,
@@ -423,24 +391,6 @@ func backoffsComeBack(c *talk) bool {
 func (c *talk) isAlone(op reconcile.Op, backingOff []reconcile.Op) bool {
 	first := slices.IndexFunc(c.wanted, func(op reconcile.Op) bool { return slices.Contains(backingOff, op) })
 	return len(backingOff) == 1 || op.Verb == reconcile.Update || op.Verb != reconcile.Delete && c.wanted[first] == op
-}
-
-func (p *player[In, W]) backoffsAreReported(c *talk) bool {
-	ops := c.backingOff()
-	statusBacksOff := c.remembered.Ledger[p.key.op(reconcile.Update)].Failed.Until.After(c.began)
-	for _, op := range ops {
-		e := c.remembered.Ledger[op]
-		problem := cmp.Or(e.Failed.Report, e.Repeated.Report)
-		switch {
-		case c.quiet: // A cache lags, and the next sync reports it.
-		case e.Failed.Expected, statusBacksOff:
-			return c.status == nil
-		case op.Verb == reconcile.Update:
-		case c.isAlone(op, ops) && !p.reports(c, op, problem.Message):
-			return false
-		}
-	}
-	return true
 }
 
 // isDue reports whether the key comes back by itself after the sync, or because of an event.
@@ -467,16 +417,12 @@ func (p *player[In, W]) repeatsNothing(c *talk) bool {
 // delaysNothing: what is sent when nothing backs off is sent, and what is not wanted is forgotten, unless it is a
 // deletion.
 func delaysNothing(c *talk) bool {
-	if !c.delaysNothing {
-		return true
+	isForgotten := true
+	for op, e := range c.memory.Ledger {
+		isKept := op.Verb == reconcile.Delete || slices.Contains(c.wanted, op) || c.outcome.ComesBack()
+		isForgotten = isForgotten && (isKept || e.Failed.Count == 0)
 	}
-	for op := range c.memory.Ledger {
-		complete := c.outcome.Kind == "done" || c.outcome.Kind == "terminal"
-		if complete && op.Verb != reconcile.Delete && !slices.Contains(c.wanted, op) && c.memory.Ledger[op].Failed.Count > 0 {
-			return false
-		}
-	}
-	return slices.Equal(c.writes(), c.wanted)
+	return !c.delaysNothing || isForgotten && slices.Equal(c.writes(), c.wanted)
 }
 
 // learn takes what can be learned from an answer.

@@ -149,24 +149,21 @@ func (p *player[In, W]) admit(step *reconcile.Step, obj metav1.Object, admits bo
 
 // patched returns have after a patch.
 func (p *player[In, W]) patched(have metav1.Object, step *reconcile.Step) metav1.Object {
-	memo := patch{have, string(step.Patch)}
-	if obj := p.memo.patched[memo]; obj != nil {
-		return obj
-	}
-	before, err := json.Marshal(have)
-	var after []byte
-	var patchErr error
-	if step.Merge {
-		after, patchErr = jsonpatch.MergePatch(before, step.Patch)
-	} else {
-		after, patchErr = strategicpatch.StrategicMergePatch(before, step.Patch, have)
-	}
-	obj := reflect.New(reflect.TypeOf(have).Elem()).Interface()
-	if err = errors.Join(err, patchErr, json.Unmarshal(after, obj)); err != nil {
-		panic(err)
-	}
-	p.memo.patched[memo] = obj.(metav1.Object)
-	return p.memo.patched[memo]
+	return memoized(p.memo.patched, patch{have, string(step.Patch)}, func() metav1.Object {
+		before, err := json.Marshal(have)
+		var after []byte
+		var patchErr error
+		if step.Merge {
+			after, patchErr = jsonpatch.MergePatch(before, step.Patch)
+		} else {
+			after, patchErr = strategicpatch.StrategicMergePatch(before, step.Patch, have)
+		}
+		obj := reflect.New(reflect.TypeOf(have).Elem()).Interface()
+		if err = errors.Join(err, patchErr, json.Unmarshal(after, obj)); err != nil {
+			panic(err)
+		}
+		return obj.(metav1.Object)
+	})
 }
 
 // withStatus returns have with the status of body.
@@ -300,7 +297,7 @@ func (p *player[In, W]) othersFirst(kind replyKind) []reply {
 	if child.Want != nil && (isRead || kind.verb == reconcile.Create) {
 		for _, e := range append([]Edit[metav1.Object]{{Name: "as wanted", Do: func(metav1.Object) {}}}, strangers[:2]...) {
 			replies = append(replies, reply{name: "after somebody has created it " + e.Name, appears: func() metav1.Object {
-				obj := p.wanted(child, p.owner)
+				obj := p.wanted(child)
 				e.Do(obj)
 				return obj
 			}})

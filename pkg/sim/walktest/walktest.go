@@ -110,6 +110,10 @@ type Key struct{ Kind, Namespace, Name string }
 
 func keyOf(op reconcile.Op) Key { return Key{op.Kind, op.Namespace, op.Name} }
 
+func (key Key) String() string {
+	return key.Kind + " " + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")
+}
+
 func (key Key) op(verb reconcile.Verb) reconcile.Op {
 	return reconcile.Op{Verb: verb, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}
 }
@@ -168,6 +172,34 @@ type World struct {
 	Held, EventDue bool
 }
 
+// An Option is one choice in a list of worlds. Set replaces what a world has, without changing its maps. Fits reports
+// whether the option makes a difference; nil is that it does.
+type Option struct {
+	Name string
+	Set  func(*World)
+	Fits func(*World) bool
+}
+
+// Combine calls visit with a world for each choice of one option of each list, always in the same order. Lists are set in
+// their order.
+func Combine(lists [][]Option, visit func(World)) { combine(World{}, lists, visit) }
+
+func combine(w World, lists [][]Option, visit func(World)) {
+	if len(lists) == 0 {
+		visit(w)
+		return
+	}
+	for _, o := range lists[0] {
+		if o.Fits != nil && !o.Fits(&w) {
+			continue
+		}
+		next := w
+		next.Options = append(slices.Clip(w.Options), o.Name)
+		o.Set(&next)
+		combine(next, lists[1:], visit)
+	}
+}
+
 // start is when every first sync begins.
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
@@ -177,11 +209,12 @@ var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 func (walk *Walk[In, W]) Test(t *testing.T) {
 	t.Helper()
 	most := 1000
+	build, _ := debug.ReadBuildInfo() // A test has it.
 	switch {
 	case *playAll:
 		most = 0
-	case testing.Short(), raceDetector:
-		most = 200
+	case testing.Short(), slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}):
+		most = 200 // The race detector makes a walk ten times slower.
 	}
 	p := walk.play(most)
 	t.Logf("%d worlds, %d conversations, %d requests, and %d syncs until all is quiet",
@@ -200,11 +233,12 @@ func (walk *Walk[In, W]) Test(t *testing.T) {
 func (walk *Walk[In, W]) play(most int) *player[In, W] {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
 	p := &player[In, W]{
-		Walk: walk, visited: map[[32]byte]bool{}, wrong: map[string]*violation{}, random: rand.New(rand.NewPCG(1, 0)),
+		Walk: walk, visited: map[[32]byte]bool{}, wrong: map[string]*violation{}, replies: map[replyKind][]reply{},
+		random: rand.New(rand.NewPCG(1, 0)),
 	}
-	p.owner = p.stored(walk.Object, 0).(W)
-	p.key = keyFor(walk.Kind.Kind, p.owner, "")
-	p.replies, p.stepOracles, p.endOracles = map[replyKind][]reply{}, p.oraclesOfSteps(), p.oraclesOfEnds()
+	p.owner = stored(walk.Object, "10").(W)
+	p.key = Key{walk.Kind.Kind, p.owner.GetNamespace(), p.owner.GetName()}
+	p.rules = p.allRules()
 	worlds := walk.Worlds
 	if worlds == nil {
 		worlds = p.worldsOf
@@ -225,8 +259,8 @@ func (walk *Walk[In, W]) play(most int) *player[In, W] {
 
 // A violation is an oracle that did not hold.
 type violation struct {
-	count   int
-	example string
+	count, lines int
+	example      string // Of so many lines.
 }
 
 // A player plays conversations, counts them and collects what is wrong.
@@ -234,12 +268,10 @@ type player[In any, W reconcile.Object] struct {
 	*Walk[In, W]
 	owner   W // Object as it is stored.
 	key     Key
+	rules   []rule
 	replies map[replyKind][]reply
 	memo    memo
-
-	stepOracles []stepOracle
-	endOracles  []endOracle
-	random      *rand.Rand
+	random  *rand.Rand
 
 	groups, leftOut, worlds, conversations, requests int
 
@@ -250,12 +282,20 @@ type player[In any, W reconcile.Object] struct {
 // playGroup plays all conversations in w, in which nothing backs off, and in the worlds that are like it but that
 // something backs off.
 func (p *player[In, W]) playGroup(w *World) {
-	p.memo = memo{map[metav1.Object]metav1.Object{}, map[patch]metav1.Object{}, map[metav1.Object][]byte{}}
+	p.memo = memo{map[metav1.Object]metav1.Object{}, map[patch]metav1.Object{}, map[metav1.Object]string{}}
 	if w.Memory.UID == "" {
 		w.Memory.UID = w.Cached[p.key].GetUID()
 	}
 	w.Memory.Generation = w.Cached[p.key].GetGeneration()
-	wanted := p.playPlain(w)
+	plain, in := p.begin(w, start)
+	p.run(plain, func(step *reconcile.Step) *reply {
+		p.askTwice(plain, in)
+		p.explain(plain, step)
+		return &good
+	})
+	p.explain(plain, nil)
+	p.vary(w)
+	wanted := plain.writes()
 	p.fight(w, wanted)
 	may := wanted
 	if p.MayWant != nil {
@@ -265,15 +305,15 @@ func (p *player[In, W]) playGroup(w *World) {
 		next := *w
 		next.Options = append(slices.Clip(w.Options), backs.name)
 		next.Memory.Ledger = backs.ledger
-		if backs.delaysNothing {
+		if backs.stale != nil {
 			backs.stale(&next.Memory)
 		}
 		p.worlds++
 		c, _ := p.begin(&next, start)
-		c.wanted, c.delaysNothing = wanted, backs.delaysNothing
-		p.goOn(c, backs.delaysNothing)
+		c.wanted, c.delaysNothing = wanted, backs.stale != nil
+		p.goOn(c, c.delaysNothing)
 		if p.worlds%5 == 0 {
-			p.goOnAtRandom(&next, wanted)
+			p.playAtRandom(&next, wanted)
 		}
 		if len(backs.ledger) > 1 {
 			p.vary(&next)
@@ -285,26 +325,6 @@ func (p *player[In, W]) playGroup(w *World) {
 			p.note("the objects of caches are not changed", c, key.Name)
 		}
 	}
-}
-
-// playPlain plays the conversation in which all answers are good, and asks all rules before each request. It returns the
-// writes.
-func (p *player[In, W]) playPlain(w *World) (sent []reconcile.Op) {
-	const tooMany = 50 // There is an oracle for that.
-	c, in := p.begin(w, start)
-	for len(c.lines) < tooMany {
-		p.askTwice(c, in)
-		step := p.explained(c)
-		if step == nil {
-			break
-		}
-		if !step.IsRead() {
-			sent = append(sent, step.Op)
-		}
-		p.answer(c, step, &good)
-	}
-	p.vary(w)
-	return sent
 }
 
 // begin returns the conversation of a sync in w before its first request, and its Input.
@@ -349,35 +369,53 @@ func (p *player[In, W]) goOn(c *talk, onlyGood bool) {
 		}
 		p.answer(c, step, &good)
 	}
+	c.outcome, c.memory = c.sync.End()
 	p.end(c)
 }
 
-// goOnAtRandom plays one conversation in w in which one in three answers is bad.
-func (p *player[In, W]) goOnAtRandom(w *World, wanted []reconcile.Op) {
-	c, _ := p.begin(w, start)
-	c.wanted = wanted
-	for step := p.explained(c); step != nil; step = p.explained(c) {
-		if !p.allowed(c, step) {
-			return
-		}
-		p.requests++
-		r, bad := &good, p.bad(step)
-		if i := p.random.IntN(3 * len(bad)); i < len(bad) && bad[i].matters(c, step) {
-			r, c.bad = &bad[i], c.bad+1
+// run plays c to its end with the replies of choose, which returns nil to leave it. It returns whether it was played to
+// its end.
+func (p *player[In, W]) run(c *talk, choose func(*reconcile.Step) *reply) bool {
+	const tooMany = 50 // There is an oracle for that.
+	for step := c.sync.Next(); step != nil && len(c.lines)-c.first < tooMany; step = c.sync.Next() {
+		r := choose(step)
+		if r == nil {
+			return false
 		}
 		p.answer(c, step, r)
 	}
-	p.end(c)
-	p.explained(c)
+	c.outcome, c.memory = c.sync.End()
+	return true
+}
+
+// playAtRandom plays one conversation in w in which one in three answers is bad, with explanations.
+func (p *player[In, W]) playAtRandom(w *World, wanted []reconcile.Op) {
+	c, _ := p.begin(w, start)
+	c.wanted = wanted
+	if p.run(c, func(step *reconcile.Step) *reply {
+		p.explain(c, step)
+		if !p.allowed(c, step) {
+			return nil
+		}
+		p.requests++
+		bad := p.bad(step)
+		if i := p.random.IntN(3 * len(bad)); i < len(bad) && bad[i].matters(c, step) {
+			c.bad++
+			return &bad[i]
+		}
+		return &good
+	}) {
+		p.explain(c, nil)
+		p.end(c)
+	}
 }
 
 // end asks what must hold at the end of a conversation, and follows it.
 func (p *player[In, W]) end(c *talk) {
 	p.conversations++
-	c.outcome, c.memory = c.sync.End()
-	for _, oracle := range p.endOracles {
-		if !oracle.holds(c) {
-			p.note(oracle.name, c, c.ended())
+	for _, rule := range p.rules {
+		if rule.end != nil && !rule.end(c) {
+			p.note(rule.name, c, c.ended())
 			return
 		}
 	}
@@ -387,10 +425,9 @@ func (p *player[In, W]) end(c *talk) {
 // allowed asks the oracles whether step may be sent.
 func (p *player[In, W]) allowed(c *talk, step *reconcile.Step) bool {
 	name := ""
-	for _, oracle := range p.stepOracles {
-		if !oracle.holds(c, step) {
-			name = oracle.name
-			break
+	for i := 0; i < len(p.rules) && name == ""; i++ {
+		if rule := p.rules[i]; rule.step != nil && !rule.step(c, step) {
+			name = rule.name
 		}
 	}
 	for i := 0; i < len(p.Oracles) && name == ""; i++ {
@@ -398,11 +435,10 @@ func (p *player[In, W]) allowed(c *talk, step *reconcile.Step) bool {
 			name = p.Oracles[i].Name
 		}
 	}
-	if name == "" {
-		return true
+	if name != "" {
+		p.note(name, c, fmt.Sprintf("%s: it must not send %s", step.Rule, text(step.Op)))
 	}
-	p.note(name, c, fmt.Sprintf("%s: it must not send %s", step.Rule, text(step.Op)))
-	return false
+	return name == ""
 }
 
 func (p *player[In, W]) situation(c *talk, step *reconcile.Step) Situation {
@@ -415,20 +451,17 @@ func (p *player[In, W]) situation(c *talk, step *reconcile.Step) Situation {
 
 // note collects a violation. last is what is wrong at the end of c.
 func (p *player[In, W]) note(name string, c *talk, last string) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "  In a world with: %s\n", strings.Join(c.world.Options, ", "))
+	text := "  In a world with: " + strings.Join(c.world.Options, ", ") + "\n"
 	for _, line := range c.lines {
-		fmt.Fprintf(&b, "  %s\n", line)
+		text += "  " + line.String() + "\n"
 	}
-	fmt.Fprintf(&b, "  %s", last)
+	text += "  " + last
 	wrong := p.wrong[name]
-	if wrong == nil {
-		wrong = &violation{}
-		p.wrong[name] = wrong
+	if wrong == nil || len(c.lines) < wrong.lines || len(c.lines) == wrong.lines && len(text) < len(wrong.example) {
+		p.wrong[name] = &violation{lines: len(c.lines), example: text}
 	}
-	wrong.count++
-	if lines := strings.Count(b.String(), "\n"); wrong.example == "" ||
-		lines < strings.Count(wrong.example, "\n") || lines == strings.Count(wrong.example, "\n") && b.Len() < len(wrong.example) {
-		wrong.example = b.String()
+	if wrong != nil {
+		p.wrong[name].count = wrong.count
 	}
+	p.wrong[name].count++
 }
