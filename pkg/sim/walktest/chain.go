@@ -202,17 +202,14 @@ func shallowCopy(obj metav1.Object) metav1.Object {
 	return c.Interface().(metav1.Object)
 }
 
-// fight plays syncs in which somebody undoes each write at once, again and again. Three repetitions are free, and one is
-// delayed by a second.
-func (p *player[In, W]) fight(w *World, wanted []reconcile.Op) {
+// fight plays syncs in which somebody undoes one of the writes at once, again and again. Three repetitions are free, and
+// one is delayed by a second.
+func (p *player[In, W]) fight(w *World, writes []reconcile.Op) {
 	const rounds, most = 10, 5
 	if w.EventDue || w.Held || w.Admits || w.Undeletable || isUnwritable(w.Live) {
 		return
 	}
-	for _, op := range wanted {
-		if op.Verb == reconcile.Delete {
-			continue
-		}
+	for _, op := range writes {
 		key, count := keyOf(op), 0
 		c, _ := p.begin(w, start)
 		for next := w; next != nil; next = p.caughtUp(c) {

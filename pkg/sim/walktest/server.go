@@ -48,11 +48,10 @@ func (r *reply) matters(c *talk, step *reconcile.Step) bool {
 // answer answers step, and notes what can be learned from it.
 func (p *player[In, W]) answer(c *talk, step *reconcile.Step, r *reply) {
 	key := keyOf(step.Op)
-	var changed metav1.Object
+	p.current = c
 	switch have := c.live[key]; {
 	case r.change != nil && have != nil:
-		changed = r.change(deepCopy(have))
-		c.put(key, changed)
+		c.put(key, r.change(deepCopy(have)))
 		c.eventDue = true
 	case r.appears != nil:
 		c.put(key, r.appears())

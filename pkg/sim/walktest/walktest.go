@@ -272,6 +272,7 @@ type player[In any, W reconcile.Object] struct {
 	replies map[replyKind][]reply
 	memo    memo
 	random  *rand.Rand
+	current *talk // That of the last answer.
 
 	groups, leftOut, worlds, conversations, requests int
 
@@ -282,21 +283,31 @@ type player[In any, W reconcile.Object] struct {
 // playGroup plays all conversations in w, in which nothing backs off, and in the worlds that are like it but that
 // something backs off.
 func (p *player[In, W]) playGroup(w *World) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.note("nothing panics", p.current, fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
+		}
+	}()
 	p.memo = memo{map[metav1.Object]metav1.Object{}, map[patch]metav1.Object{}, map[metav1.Object]string{}}
 	if w.Memory.UID == "" {
 		w.Memory.UID = w.Cached[p.key].GetUID()
 	}
 	w.Memory.Generation = w.Cached[p.key].GetGeneration()
 	plain, in := p.begin(w, start)
+	var fights []reconcile.Op
 	p.run(plain, func(step *reconcile.Step) *reply {
+		// A patch without Undone is not about what somebody undoes.
+		if step.Verb == reconcile.Create || step.Verb == reconcile.Update || step.Undone != nil {
+			fights = append(fights, step.Op)
+		}
 		p.askTwice(plain, in)
 		p.explain(plain, step)
 		return &good
 	})
 	p.explain(plain, nil)
 	p.vary(w)
+	p.fight(w, fights)
 	wanted := plain.writes()
-	p.fight(w, wanted)
 	may := wanted
 	if p.MayWant != nil {
 		may = p.MayWant(w)
@@ -347,6 +358,7 @@ func (p *player[In, W]) begin(w *World, at time.Time) (*talk, *In) {
 	}
 	c.wroteBefore, c.wrote = c.remembered.Wrote, c.remembered.Wrote
 	c.sync.Begin(w.Memory, at, 0.5)
+	p.current = c
 	return c, in
 }
 

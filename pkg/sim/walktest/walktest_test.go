@@ -106,9 +106,6 @@ func (d defect) addFinalizer(in *tenantInput) reconcile.Answer {
 		return reconcile.Answer{Why: "it has the finalizer"}
 	}
 	step := reconcile.FinalizersStep(tenantKind, &in.Tenant, []string{finalizer})
-	step.Undone = func() *reconcile.Problem {
-		return &reconcile.Problem{Reason: reconcile.Overridden, Message: "somebody keeps removing the finalizer"}
-	}
 	return reconcile.Answer{Steps: []*reconcile.Step{step}, Why: "it has no finalizer"}
 }
 
@@ -116,6 +113,8 @@ func (d defect) keepConfigMaps(in *tenantInput) (a reconcile.Answer) {
 	switch *in.asked++; d {
 	case "counts":
 		a.Why = fmt.Sprint(*in.asked)
+	case "panics":
+		panic("there is no plan")
 	case "changes what is shared":
 		in.Tenant.Labels = map[string]string{"tenant": "x"}
 	}
@@ -246,6 +245,7 @@ func TestOracles(t *testing.T) {
 		oracle string
 	}{
 		{defect: "stays", oracle: "in the end the object has what it asks for, or its status gives the reason"},
+		{defect: "panics", oracle: "nothing panics"},
 		{defect: "writes what is there", oracle: "a write changes something"},
 		{defect: "counts", oracle: "a rule that is asked twice answers the same"},
 		{defect: "changes what is shared", oracle: "the objects of caches are not changed"},
