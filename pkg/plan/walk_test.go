@@ -36,7 +36,8 @@ func TestWalk(t *testing.T) {
 			{Name: "reported by somebody else", Do: walkOtherStatus},
 		},
 		Children: []walktest.Child[*v1alpha1.Foo]{{
-			Kind: DeploymentKind.Kind, Want: func(foo *v1alpha1.Foo) metav1.Object { return walkDeployment(foo, walkNotObserved) },
+			Kind: DeploymentKind.Kind,
+			Want: func(foo *v1alpha1.Foo) metav1.Object { return walkDeployment(foo, walkNotObserved) },
 			Edits: []walktest.Edit[metav1.Object]{
 				edit("one that has lost its pods", walkAvailable(0)), edit("scaled", walkScaled(7)),
 			},
@@ -154,7 +155,9 @@ func walkMayBeReady(foo *v1alpha1.Foo, objects walktest.Objects) bool {
 		reason = ready.Reason
 	}
 	// Overridden is that of what package walktest remembers.
-	asObserved := reason == v1alpha1.ReasonPaused || reason == v1alpha1.ReasonFieldsOverridden || reason == reconcile.Overridden
+	asObserved := slices.Contains([]string{
+		v1alpha1.ReasonPaused, v1alpha1.ReasonFieldsOverridden, reconcile.Overridden,
+	}, reason)
 	if foo.Spec.Replicas != nil && *foo.Spec.Replicas != *dep.Spec.Replicas && !asObserved {
 		return false
 	}
@@ -167,7 +170,8 @@ func walkMayBeReady(foo *v1alpha1.Foo, objects walktest.Objects) bool {
 		status.AvailableReplicas >= wanted && status.Replicas <= wanted
 }
 
-// walkSettled reports whether the Foo has what it asks for when nothing changes any more, or its status gives the reason.
+// walkSettled reports whether the Foo has what it asks for when nothing changes any more, or its status gives the
+// reason.
 func walkSettled(foo *v1alpha1.Foo, objects walktest.Objects, stuck bool) bool {
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || foo.Status.ObservedGeneration != foo.Generation {
@@ -301,11 +305,11 @@ func walkPreviousOf(foo *v1alpha1.Foo, objects walktest.Objects) (previous []*ap
 	return previous
 }
 
-// walkNobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at the
-// current generation and observed, must have at least one available pod of its current template, since those of earlier
-// ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what the previous
-// one is set to; of several the one that is set to most counts. A Foo without a number asks for what the previous one is
-// set to. Nothing is needed for a Foo that asks for none.
+// walkNobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at
+// the current generation and observed, must have at least one available pod of its current template, since those of
+// earlier ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what
+// the previous one is set to; of several the one that is set to most counts. A Foo without a number asks for what the
+// previous one is set to. Nothing is needed for a Foo that asks for none.
 func walkNobodyMissesPrevious(foo *v1alpha1.Foo, objects walktest.Objects) bool {
 	dep, set := walktest.Get(objects, walkDeploymentKind, "default", foo.Spec.DeploymentName), int32(0)
 	if dep == nil {

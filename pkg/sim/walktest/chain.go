@@ -21,8 +21,8 @@ import (
 // maxChain is how many syncs may follow. Each step of the other controllers begins a few.
 const maxChain = 30
 
-// caughtUp returns the world in which the caches show what the API server has, without the obstacles of that of c. It is
-// nil when there is no sync.
+// caughtUp returns the world in which the caches show what the API server has. What was refused in that of c is not. It
+// is nil when there is no sync.
 func (p *player[In, W]) caughtUp(c *talk) *World {
 	if !p.isForSync(c.live[p.key]) {
 		return nil
@@ -34,7 +34,9 @@ func (p *player[In, W]) caughtUp(c *talk) *World {
 func (p *player[In, W]) next(c *talk, w *World, at time.Time) *talk {
 	next, _ := p.begin(w, at)
 	next.versions = c.versions
-	next.lines = append(slices.Clip(c.lines), line{reply: fmt.Sprintf("(%s) the next sync, after %v:", c.outcome.Kind, at.Sub(c.at))})
+	next.lines = append(slices.Clip(c.lines), line{
+		reply: fmt.Sprintf("(%s) the next sync, after %v:", c.outcome.Kind, at.Sub(c.at)),
+	})
 	next.first = len(next.lines)
 	if next.object.GetUID() != c.object.GetUID() {
 		return next
@@ -155,7 +157,7 @@ func (p *player[In, W]) met(w *World, at time.Time, quiet bool) bool {
 	return met
 }
 
-// encoded returns all that decides what follows from w at this time. Versions, and times that have passed, do not count.
+// encoded returns all that decides what follows from w at this time. Versions and times that have passed do not count.
 func (p *player[In, W]) encoded(w *World, at time.Time, quiet bool) string {
 	m := w.Memory
 	ledger := make(map[string]reconcile.Entry, len(m.Ledger))
@@ -202,7 +204,7 @@ func shallowCopy(obj metav1.Object) metav1.Object {
 	return c.Interface().(metav1.Object)
 }
 
-// fight plays syncs in which somebody undoes one of the writes at once, again and again. Three repetitions are free, and
+// fight plays syncs in which somebody undoes one of the writes at once, again and again. Three repetitions are free,
 // one is delayed by a second.
 func (p *player[In, W]) fight(w *World, writes []reconcile.Op) {
 	const rounds, most = 10, 5

@@ -57,7 +57,8 @@ type talk struct {
 	delaysNothing bool
 	// held and eventDue are those of World, for the end of the conversation.
 	held, eventDue bool
-	// admitted means that a webhook has changed a write, deleted that something was deleted: its event brings the key back.
+	// admitted means that a webhook has changed a write, deleted that something was deleted, whose event brings the key
+	// back.
 	admitted, deleted bool
 }
 
@@ -118,8 +119,8 @@ func (l line) String() string {
 
 func text(op reconcile.Op) string { return string(op.Verb) + " " + keyOf(op).String() }
 
-// A failed write, or one that a failed read was for. If terminating, the namespace is being deleted: nothing can be there
-// that a live read could find.
+// A failed write, or one that a failed read was for. If terminating, its namespace is being deleted: it cannot have
+// been done.
 type failed struct {
 	op          reconcile.Op
 	message     string
@@ -279,8 +280,8 @@ func failuresComeBack(c *talk) bool {
 	})
 }
 
-// failuresAreReported: a sync that ends because of a conflict, a lost answer or another live object reports nothing. The
-// next one does.
+// failuresAreReported: a sync that ends because of a conflict, a lost answer or another live object reports nothing;
+// the next one does.
 func (p *player[In, W]) failuresAreReported(c *talk) bool {
 	return c.quiet || c.changed || c.statusBacksOff() || !slices.ContainsFunc(c.failures, func(f failed) bool {
 		return f.op.Verb != reconcile.Update && !p.reports(c, f.op, f.message)
@@ -369,8 +370,8 @@ func until(e reconcile.Entry) time.Time {
 	return e.Failed.Until
 }
 
-// respectsBackoffs: what backs off is not sent, the key comes back when the delay is over, if not earlier, and meanwhile
-// the status reports it, unless a cache lags, or the status backs off too.
+// respectsBackoffs: what backs off is not sent, and the key comes back when the delay is over, if not earlier.
+// Meanwhile the status reports it, unless a cache lags, or the status backs off too.
 func (p *player[In, W]) respectsBackoffs(c *talk) bool {
 	ops := c.backingOff()
 	noStatus := c.remembered.Ledger[p.key.op(reconcile.Update)].Failed.Until.After(c.began)
@@ -386,8 +387,8 @@ func (p *player[In, W]) respectsBackoffs(c *talk) bool {
 	})
 }
 
-// isAlone reports whether no other operation that backs off decides whether op is wanted: one that comes before it does,
-// but not for a status.
+// isAlone reports whether no other operation that backs off decides whether op is wanted. One that comes before it
+// does, but not for a status.
 func (c *talk) isAlone(op reconcile.Op, backingOff []reconcile.Op) bool {
 	first := slices.IndexFunc(c.wanted, func(op reconcile.Op) bool { return slices.Contains(backingOff, op) })
 	return len(backingOff) == 1 || op.Verb == reconcile.Update || op.Verb != reconcile.Delete && c.wanted[first] == op
@@ -398,7 +399,7 @@ func (c *talk) isDue() bool { return c.outcome.ComesBack() || c.eventDue || c.he
 
 // repeatsNothing: a conflict, or a cache that lags, does not end the work.
 func (p *player[In, W]) repeatsNothing(c *talk) bool {
-	behind := c.world.Held || c.deleted // A sync may delete one of several.
+	behind := c.world.Held
 	for _, e := range c.memory.Ledger {
 		behind = behind || e.Failed.Expected
 	}
@@ -408,10 +409,11 @@ func (p *player[In, W]) repeatsNothing(c *talk) bool {
 	}
 	again, _ := p.begin(next, c.at.Add(time.Millisecond))
 	step := again.sync.Next()
-	if step != nil {
-		c.lines = append(c.lines, line{reply: fmt.Sprintf("another sync wants to %s: %s", text(step.Op), step.Why)})
+	if step == nil || c.deleted && (step.Verb == reconcile.Delete || step.For.Verb == reconcile.Delete) {
+		return true // A sync may delete one of several.
 	}
-	return step == nil
+	c.lines = append(c.lines, line{reply: fmt.Sprintf("another sync wants to %s: %s", text(step.Op), step.Why)})
+	return false
 }
 
 // delaysNothing: what is sent when nothing backs off is sent, and what is not wanted is forgotten, unless it is a
@@ -477,7 +479,7 @@ func (c *talk) learnFailure(step *reconcile.Step, err error, page bool) {
 	case step.Verb == reconcile.Delete && apierrors.IsNotFound(err):
 		return // It is gone.
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldValueInvalid) && isUID(status),
-		(apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)) && err != error(noSubresource):
+		apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && err != error(noSubresource):
 		c.quiet = true
 	default:
 		c.refused = true

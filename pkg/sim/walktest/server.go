@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -268,33 +269,25 @@ func (p *player[In, W]) othersFirst(kind replyKind) []reply {
 	isRead, child := kind.verb == reconcile.Get, p.child(kind.key)
 	if kind.key == p.key {
 		for i, live := range p.lives()[1:] { // The first is gone.
-			// A write has preconditions: one change is like another.
-			if isRead || i == len(p.Changes) {
+			// A write has preconditions, so one change is like another.
+			if isRead || i == 0 || i == len(p.Changes) {
 				replies = append(replies, reply{name: "after it " + live.name, change: live.do})
 			}
 		}
 		return replies
 	}
-	if kind.verb == reconcile.Create || kind.verb == reconcile.Patch {
-		if child.Admit != nil {
-			replies = append(replies, reply{name: "done, but changed on its way in", admits: true})
-		}
+	isCreate := kind.verb == reconcile.Create
+	if child.Admit != nil && (isCreate || kind.verb == reconcile.Patch) {
+		replies = append(replies, reply{name: "done, but changed on its way in", admits: true})
 	}
-	edit := func(do func(metav1.Object)) func(metav1.Object) metav1.Object {
-		return func(obj metav1.Object) metav1.Object {
-			if len(obj.GetOwnerReferences()) > 0 {
-				do(obj)
-			}
-			return obj
+	for i, e := range slices.Concat([]Edit[metav1.Object]{asWanted}, strangers[:4], child.Edits) {
+		if isRead && i > 0 {
+			replies = append(replies, reply{name: "after it became " + e.Name, change: func(obj metav1.Object) metav1.Object {
+				e.Do(obj)
+				return obj
+			}})
 		}
-	}
-	if isRead {
-		for _, e := range append(child.Edits[:len(child.Edits):len(child.Edits)], strangers[:4]...) {
-			replies = append(replies, reply{name: "after it became " + e.Name, change: edit(e.Do)})
-		}
-	}
-	if child.Want != nil && (isRead || kind.verb == reconcile.Create) {
-		for _, e := range append([]Edit[metav1.Object]{{Name: "as wanted", Do: func(metav1.Object) {}}}, strangers[:2]...) {
+		if (isRead || isCreate) && i < 3 && child.Want != nil && p.childKey(child) == kind.key {
 			replies = append(replies, reply{name: "after somebody has created it " + e.Name, appears: func() metav1.Object {
 				obj := p.wanted(child)
 				e.Do(obj)

@@ -4,12 +4,12 @@
 // A world is what the caches and the API server have, and what is remembered. From each world the walk plays the
 // conversation in which all answers are good and, for every request of it and every bad answer to that request, the
 // conversation that follows. Then it plays the syncs after that, until nothing changes any more. Oracles are what must
-// hold at each request and at each end. They use the answers that were given, and nothing that decides: neither the plan
-// nor the engine. So they find what rules do when a cache lags, an answer is lost, or somebody is faster.
+// hold at each request and at each end. They use the answers that were given, and nothing that decides: no function of
+// the plan or of the engine. So they find what rules do when a cache lags, an answer is lost, or somebody is faster.
 //
 // A maker describes an object, its children, and how somebody else may change them, see [Walk]. The worlds, the API
-// server with its good and bad answers, and the oracles of any controller are here. Worlds and answers are fixed: each run
-// plays the same conversations. A test is one call of [Walk.Test].
+// server with its good and bad answers, and the oracles of any controller are here. Worlds and answers are fixed, so
+// each run plays the same conversations. A test is one call of [Walk.Test].
 //
 // It is not for what surrounds the plan: event handlers, queues, informers and the client are left out, and so are the
 // schema, defaults and the admission of a real API server. For those there are package simtest and a real cluster. Nor
@@ -52,7 +52,7 @@ type Walk[In any, W reconcile.Object] struct {
 	// be instead, such as one with a status. The last of them is the one that somebody changes.
 	Object  W
 	Objects []Edit[W]
-	// Changes are what somebody may do to the object while the caches lack it. They are changes of the spec.
+	// Changes are what somebody may do to the object while the caches lack it, most of them to the spec.
 	Changes []Edit[W]
 	// Children are what the object is to have.
 	Children []Child[W]
@@ -180,8 +180,8 @@ type Option struct {
 	Fits func(*World) bool
 }
 
-// Combine calls visit with a world for each choice of one option of each list, always in the same order. Lists are set in
-// their order.
+// Combine calls visit with a world for each choice of one option of each list, always in the same order. The options
+// are set in the order of the lists.
 func Combine(lists [][]Option, visit func(World)) { combine(World{}, lists, visit) }
 
 func combine(w World, lists [][]Option, visit func(World)) {
@@ -204,8 +204,9 @@ func combine(w World, lists [][]Option, visit func(World)) {
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
 // Test plays the walk, and fails t for each oracle that did not hold, with the shortest conversation. Unless the test
-// has the flag -walk-all, it plays a fixed part of the worlds that costs at most about 20 s of CPU, and logs which part.
-// With -short, or with the race detector, that part is smaller.
+// has the flag -walk-all, it plays a fixed part of the worlds, which costs about 20 s of CPU at most, and logs how
+// many it leaves out. With -short, or with the race detector, that part is smaller. -walk-bad is how many answers of
+// a conversation may be bad, 1 if it is absent.
 func (walk *Walk[In, W]) Test(t *testing.T) {
 	t.Helper()
 	most := 1000

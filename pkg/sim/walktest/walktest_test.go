@@ -16,8 +16,8 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// A tenant has no namespace. It asks for a ConfigMap in each of its namespaces, and has a finalizer: it is deleted after
-// them.
+// A tenant has no namespace. It asks for a ConfigMap in each of its namespaces, and has a finalizer: it is deleted
+// after them.
 type tenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -126,12 +126,8 @@ func (d defect) keepConfigMaps(in *tenantInput) (a reconcile.Answer) {
 			a.Steps = append(a.Steps, reconcile.CreateStep(configMapKind, &in.Maps[i], want))
 			continue
 		case d == "takes what is another's" && have != nil && have.UID != "" && have.ResourceVersion != "":
-			want.OwnerReferences = have.OwnerReferences
-			for j := range want.OwnerReferences {
-				want.OwnerReferences = slices.Clone(want.OwnerReferences)
-				want.OwnerReferences[j].UID, want.OwnerReferences[j].Controller = in.Tenant.UID, new(true)
-			}
-			body := fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q},"data":{"tenant":"t"}}`, have.UID, have.ResourceVersion)
+			const format = `{"metadata":{"uid":%q,"resourceVersion":%q},"data":{"tenant":"t"}}`
+			body := fmt.Sprintf(format, have.UID, have.ResourceVersion)
 			if have.Data["tenant"] != "t" {
 				a.Steps = append(a.Steps, reconcile.PatchStep(configMapKind, &in.Maps[i], []byte(body), nil))
 			}
@@ -214,7 +210,9 @@ func walkOfTenants(d defect) *Walk[tenantInput, *tenant] {
 					in.Others = append(in.Others, c)
 				}
 			}
-			slices.SortFunc(in.Others, func(a, b *corev1.ConfigMap) int { return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name) })
+			slices.SortFunc(in.Others, func(a, b *corev1.ConfigMap) int {
+				return strings.Compare(a.Namespace+a.Name, b.Namespace+b.Name)
+			})
 			return in
 		},
 		Object: &tenant{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Spec: tenantSpec{Namespaces: []string{"one", "two"}}},
@@ -223,7 +221,9 @@ func walkOfTenants(d defect) *Walk[tenantInput, *tenant] {
 			{Name: "being deleted", Do: func(t *tenant) { finalized(t); t.DeletionTimestamp = new(metav1.NewTime(start)) }},
 			{Name: "reported", Do: func(t *tenant) { finalized(t); t.Status.ObservedGeneration = t.Generation }},
 		},
-		Changes:  []Edit[*tenant]{{Name: "one of one namespace", Do: func(t *tenant) { t.Spec.Namespaces = []string{"one"} }}},
+		Changes: []Edit[*tenant]{
+			{Name: "one of one namespace", Do: func(t *tenant) { t.Spec.Namespaces = []string{"one"} }},
+		},
 		Children: []Child[*tenant]{child("one"), child("two")},
 		Ready: func(t *tenant, objects Objects) bool {
 			return !slices.ContainsFunc(t.Spec.Namespaces, func(namespace string) bool {
@@ -257,7 +257,9 @@ func TestOracles(t *testing.T) {
 		{defect: "is about another spec", oracle: "the status is about the generation"},
 		{oracle: "a sync sends few requests", change: func(walk *Walk[tenantInput, *tenant]) { walk.MaxRequests = 3 }},
 		{oracle: "nothing is created", change: func(walk *Walk[tenantInput, *tenant]) {
-			walk.Oracles = []Oracle{{Name: "nothing is created", Holds: func(s Situation) bool { return s.Verb != reconcile.Create }}}
+			walk.Oracles = []Oracle{{
+				Name: "nothing is created", Holds: func(s Situation) bool { return s.Verb != reconcile.Create },
+			}}
 		}},
 		{oracle: "what is too many does not matter", change: func(walk *Walk[tenantInput, *tenant]) {
 			walk.Vary = map[string]func(*tenantInput) bool{"what is too many does not matter": func(in *tenantInput) bool {

@@ -97,12 +97,12 @@ func (p *player[In, W]) objects() (options []Option) {
 	return options
 }
 
-// isForSync reports whether there is a sync of obj. Nobody syncs one that is being deleted, unless the plan is for that.
+// isForSync reports whether there is a sync of obj. One that is being deleted has none, unless the plan is for that.
 func (p *player[In, W]) isForSync(obj metav1.Object) bool {
 	return obj != nil && (p.Deletion || obj.GetDeletionTimestamp() == nil)
 }
 
-// A live is what may have happened to the object before a request comes. do changes a copy, and returns nil for one that
+// A live is what may have happened to the object before a request comes. do changes a copy; it returns nil for one that
 // is gone.
 type live struct {
 	name string
@@ -121,8 +121,10 @@ func (p *player[In, W]) lives() []live {
 	}
 	for _, edit := range p.Changes {
 		add("became "+edit.Name, func(obj metav1.Object) {
-			edit.Do(obj.(W))
-			obj.SetGeneration(obj.GetGeneration() + 7)
+			before := field(deepCopy(obj), "Spec")
+			if edit.Do(obj.(W)); !reflect.DeepEqual(before, field(obj, "Spec")) {
+				obj.SetGeneration(obj.GetGeneration() + 7)
+			}
 		})
 	}
 	// Objects that have no generation keep it.
@@ -149,16 +151,20 @@ func isOurs(owner, obj metav1.Object) bool {
 	return obj != nil && controls(owner, obj) && obj.GetDeletionTimestamp() == nil
 }
 
-// reowned changes the first owner reference.
+// reowned changes owner references.
 func reowned(change func(*metav1.OwnerReference)) func(metav1.Object) {
 	return func(obj metav1.Object) {
 		refs := slices.Clone(obj.GetOwnerReferences())
-		change(&refs[0])
+		for i := range refs {
+			change(&refs[i])
+		}
 		obj.SetOwnerReferences(refs)
 	}
 }
 
 const earlierUID = "earlier-uid"
+
+var asWanted = Edit[metav1.Object]{Name: "as wanted", Do: func(metav1.Object) {}}
 
 // strangers are what may have happened to any child, so that it must be left alone.
 var strangers = []Edit[metav1.Object]{
@@ -199,12 +205,9 @@ func (p *player[In, W]) childOptions(child *Child[W]) []Option {
 	for _, edit := range child.Edits {
 		add(edit.Name, func(w *World) { w.Stuck = w.Stuck || edit.Stuck }, edit.Do)
 	}
+	first := append(child.Edits[:len(child.Edits):len(child.Edits)], asWanted)[0]
 	for _, stranger := range strangers { // It also differs, if it can: that must not matter.
-		if len(child.Edits) == 0 {
-			add(stranger.Name, plain, stranger.Do)
-			continue
-		}
-		add(child.Edits[0].Name+", "+stranger.Name, plain, child.Edits[0].Do, stranger.Do)
+		add(first.Name+", "+stranger.Name, plain, first.Do, stranger.Do)
 	}
 	if child.Admit != nil {
 		add("that a webhook changes", func(w *World) { w.Admits = true }, child.Admit)
@@ -244,8 +247,8 @@ type backoff struct {
 // report is the text of all failures in a ledger.
 const report = "the quota is used up"
 
-// backoffs are the ledgers of operations that back off, or did until now. wanted are those that are sent in w, may those
-// that may be.
+// backoffs are the ledgers of operations that back off, or did until now. wanted are those that are sent in w; may are
+// those that could be.
 func (p *player[In, W]) backoffs(w *World, wanted, may []reconcile.Op) []backoff {
 	all := []backoff{{name: "nothing that backs off"}}
 	problem := &reconcile.Problem{Reason: reconcile.Refused, Message: report, Failed: true}
