@@ -217,7 +217,7 @@ func (p *player[In, W]) fight(w *World, writes []reconcile.Op) {
 		for next := w; next != nil; next = p.caughtUp(c) {
 			if len(c.lines) > 0 {
 				c = p.next(c, next, c.at.Add(10*time.Millisecond))
-				c.before, c.wroteBefore = nil, false
+				c.before = nil
 			}
 			before := c.live[key]
 			if c.at.Sub(start) > rounds*100*time.Millisecond || !p.playOut(c) {

@@ -20,6 +20,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"runtime/debug"
@@ -209,15 +210,15 @@ var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 // a conversation may be bad, 1 if it is absent.
 func (walk *Walk[In, W]) Test(t *testing.T) {
 	t.Helper()
-	most := 1000
+	limit := 90_000
 	build, _ := debug.ReadBuildInfo() // A test has it.
 	switch {
 	case *playAll:
-		most = 0
+		limit = math.MaxInt
 	case testing.Short(), slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}):
-		most = 200 // The race detector makes a walk ten times slower.
+		limit = 10_000 // The race detector makes a walk ten times slower.
 	}
-	p := walk.play(most)
+	p := walk.play(limit)
 	t.Logf("%d worlds, %d conversations, %d requests, and %d syncs until all is quiet",
 		p.worlds, p.conversations, p.requests, len(p.visited))
 	if p.leftOut > 0 {
@@ -230,8 +231,9 @@ func (walk *Walk[In, W]) Test(t *testing.T) {
 	}
 }
 
-// play plays at most so many worlds, 0 for all, and each of them again with operations that back off.
-func (walk *Walk[In, W]) play(most int) *player[In, W] {
+// play plays the worlds, and each of them again with operations that back off, until there were more requests and syncs
+// than limit.
+func (walk *Walk[In, W]) play(limit int) *player[In, W] {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
 	p := &player[In, W]{
 		Walk: walk, visited: map[[32]byte]bool{}, wrong: map[string]*violation{}, replies: map[replyKind][]reply{},
@@ -244,17 +246,18 @@ func (walk *Walk[In, W]) play(most int) *player[In, W] {
 	if worlds == nil {
 		worlds = p.worldsOf
 	}
-	all := 0
-	worlds(func(World) { all++ })
-	part := rand.New(rand.NewPCG(2, 0))
-	worlds(func(w World) {
-		if most > 0 && all > most && part.IntN(all) >= most {
-			p.leftOut++
-			return
-		}
-		p.groups++
-		p.playGroup(&w)
-	})
+	worlds(func(World) { p.leftOut++ })
+	parts := p.leftOut/100 + 1
+	for part := 0; part < parts && p.requests+len(p.visited) < limit; part++ {
+		random := rand.New(rand.NewPCG(2, 0))
+		worlds(func(w World) {
+			if random.IntN(parts) == part {
+				p.groups++
+				p.leftOut--
+				p.playGroup(&w)
+			}
+		})
+	}
 	return p
 }
 

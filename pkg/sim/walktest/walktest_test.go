@@ -273,7 +273,7 @@ func TestOracles(t *testing.T) {
 			if test.change != nil {
 				test.change(walk)
 			}
-			wrong := walk.play(60).wrong[test.oracle]
+			wrong := walk.play(1).wrong[test.oracle]
 			if wrong == nil || wrong.count == 0 {
 				t.Fatal("it holds")
 			}
