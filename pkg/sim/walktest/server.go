@@ -214,12 +214,7 @@ type replyKind struct {
 // bad returns every bad answer to step.
 func (p *player[In, W]) bad(step *reconcile.Step) []reply {
 	kind := replyKind{step.Verb, keyOf(step.Op)}
-	replies, found := p.replies[kind]
-	if !found {
-		replies = append(failures(step), p.othersFirst(kind)...)
-		p.replies[kind] = replies
-	}
-	return replies
+	return memoized(p.replies, kind, func() []reply { return append(failures(step), p.othersFirst(kind)...) })
 }
 
 // failures are answers that are not good.

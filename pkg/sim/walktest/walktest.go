@@ -210,7 +210,11 @@ var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 // a conversation may be bad, 1 if it is absent.
 func (walk *Walk[In, W]) Test(t *testing.T) {
 	t.Helper()
-	limit := 90_000
+	walk.test(t, 90_000)
+}
+
+func (walk *Walk[In, W]) test(t *testing.T, limit int) {
+	t.Helper()
 	build, _ := debug.ReadBuildInfo() // A test has it.
 	switch {
 	case *playAll:

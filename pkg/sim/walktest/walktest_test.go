@@ -164,7 +164,7 @@ func (d defect) status(in *tenantInput, s *reconcile.Sync) *reconcile.Step {
 		report = problem.Report()
 	}
 	switch d {
-	case "tells the time":
+	case "has the time":
 		report.Message = s.Now().String()
 	case "keeps failures to itself":
 		report.Message = "something is wrong"
@@ -235,7 +235,7 @@ func walkOfTenants(d defect) *Walk[tenantInput, *tenant] {
 }
 
 // TestAPlanWithAFinalizer walks a plan for objects without a namespace that have a list of children and a finalizer.
-func TestAPlanWithAFinalizer(t *testing.T) { walkOfTenants("").Test(t) }
+func TestAPlanWithAFinalizer(t *testing.T) { walkOfTenants("").test(t, 20_000) }
 
 // TestOracles walks plans with a defect.
 func TestOracles(t *testing.T) {
@@ -252,7 +252,7 @@ func TestOracles(t *testing.T) {
 		{defect: "owns nothing", oracle: "a child is created for the object, with its controller"},
 		{defect: "takes what is another's", oracle: "nothing of another's, and nothing that is being deleted, is written"},
 		{defect: "is always ready", oracle: "Ready is True only when it is"},
-		{defect: "tells the time", oracle: "when all answers are good another sync sends nothing"},
+		{defect: "has the time", oracle: "when all answers are good another sync sends nothing"},
 		{defect: "keeps failures to itself", oracle: "what was refused is in the condition Ready"},
 		{defect: "is about another spec", oracle: "the status is about the generation"},
 		{oracle: "a sync sends few requests", change: func(walk *Walk[tenantInput, *tenant]) { walk.MaxRequests = 3 }},
