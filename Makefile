@@ -179,7 +179,7 @@ test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 test-all: test test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@cd hack/bench && go test -count=1 ./...
-	@go test -count=1 -v -timeout 60m -run TestWalk ./pkg/plan -walk-bad 2
+	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults

@@ -220,7 +220,7 @@ func (walk *Walk[In, W]) test(t *testing.T, limit int) {
 	case *playAll:
 		limit = math.MaxInt
 	case testing.Short(), slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}):
-		limit = 10_000 // The race detector makes a walk ten times slower.
+		limit = 20_000 // The race detector makes a walk ten times slower.
 	}
 	p := walk.play(limit)
 	t.Logf("%d worlds, %d conversations, %d requests, and %d syncs until all is quiet",
