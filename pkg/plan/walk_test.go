@@ -2,7 +2,6 @@ package plan
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -231,9 +230,10 @@ func walkRespectsPause(s walktest.Situation) bool {
 }
 
 func walkCreates(s walktest.Situation) bool {
-	had := slices.ContainsFunc(slices.Collect(maps.Values(s.World.Cached)), func(obj metav1.Object) bool {
-		return walkControls(walkCached(s.World), obj)
-	})
+	foo, had := walkCached(s.World), false
+	for key, obj := range s.World.Cached {
+		had = had || key.Name != foo.Spec.DeploymentName && walkControls(foo, obj)
+	}
 	return s.Verb != reconcile.Create || !had || walkHasRead(s, FooKind.Kind, "web")
 }
 
