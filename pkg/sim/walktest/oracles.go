@@ -339,7 +339,7 @@ func failuresAreLogged(c *talk) bool {
 // conflictsAreExpected: the first three in a row are normal work.
 func conflictsAreExpected(c *talk) bool {
 	others := c.unknown || c.refused || c.readFailed || isUnwritable(c.world.Cached)
-	return !c.quiet || others || len(c.failures) != 1 || c.outcome.Kind != "retry" || c.outcome.Expected ||
+	return !c.quiet || others || c.bad != 1 || len(c.failures) != 1 || c.outcome.Kind != "retry" || c.outcome.Expected ||
 		c.remembered.Ledger[c.failures[0].op].Failed.Count >= 3
 }
 
