@@ -8,8 +8,8 @@
 # trim. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do
 # not import each other, but reconcile, which uses state. Only the root of the kit joins them.
 # pkg/sim is for tests, and so the program does not contain it; the simulated API server in it is for tests of any
-# controller. pkg/plan and pkg/kit/reconcile decide and do nothing else, so they must not import a client, a clock or a
-# logger.
+# controller, and walktest, which uses reconcile, for tests of any plan. pkg/plan and pkg/kit/reconcile decide and do
+# nothing else, so they must not import a client, a clock or a logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -27,10 +27,11 @@ while read -r package import; do
 	*:/hack/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: it is a tool" ;;
 	/pkg/sim/footest:* | /pkg/sim/play:/pkg/sim/*) ;; # They are about Foos.
 	/pkg/sim/simtest:/pkg/sim/apiserver | /pkg/sim/faults:/pkg/sim/apiserver) ;;
+	/pkg/sim/walktest:/pkg/kit/reconcile) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
 	/pkg/kit/reconcile:/pkg/kit/state) ;; # A report, and what Keep compares.
-	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:*)
+	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:* | /pkg/sim/walktest:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;
