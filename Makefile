@@ -135,11 +135,16 @@ test: build bin/play bin/foo-controller-race ## the tests for each change, also 
 	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
 	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours|TestMemory|TestASync.*' . \
 		-foos 1000 -schedules 500 -pairs 10000
-	@go test -count=1 -v -timeout 15m -run 'TestWalk' ./pkg/plan
+	@$(MAKE) --no-print-directory test-walk
 	@echo "3 of 4: the starter of make mine"
 	@$(call in,hack/mine/starter) ./...
 	@echo "4 of 4: end to end, on the local Kubernetes"
 	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
+
+.PHONY: test-walk
+test-walk: #- all worlds of each walk, also of the starter of make mine: 4 minutes
+	@go test -count=1 -v -timeout 15m -run 'TestWalk|TestAPlanWithAFinalizer' ./pkg/plan ./pkg/sim/walktest -walk-all
+	@cd hack/mine/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
 
 # The parts of test-all. .ci/run runs those whose files have changed.
 .PHONY: test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring
@@ -174,7 +179,7 @@ test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 test-all: test test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@cd hack/bench && go test -count=1 ./...
-	@go test -count=1 -v -timeout 60m -run 'TestWalk$$' ./pkg/plan -walk-bad 2
+	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults

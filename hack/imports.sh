@@ -7,9 +7,10 @@
 # pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its reconcile, state and
 # trim. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do
 # not import each other, but reconcile, which uses state. Only the root of the kit joins them.
-# pkg/sim is for tests of any controller, and so the program does not contain it and it knows no Foo; its package
-# scenario is for controllers on the kit. pkg/footest has the tests' part about Foos. pkg/plan and pkg/kit/reconcile
-# decide and do nothing else, so they must not import a client, a clock or a logger.
+# pkg/sim is for tests of any controller, and so the program does not contain it and it knows no Foo. Its package
+# scenario is for controllers on the kit, and walktest, which uses reconcile, for any plan. pkg/footest has the tests'
+# part about Foos. pkg/plan and pkg/kit/reconcile decide and do nothing else, so they must not import a client, a clock
+# or a logger.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 module=$(go list -m)
@@ -29,10 +30,11 @@ while read -r package import; do
 	/pkg/footest:*) ;;
 	/pkg/sim/scenario:/pkg/kit | /pkg/sim/scenario:/pkg/kit/* | /pkg/sim/scenario:/pkg/sim/*) ;; # It plays controllers on the kit.
 	/pkg/sim/simtest:/pkg/sim/apiserver | /pkg/sim/faults:/pkg/sim/apiserver) ;;
+	/pkg/sim/walktest:/pkg/kit/reconcile) ;;
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
 	/pkg/kit/reconcile:/pkg/kit/state) ;; # A report, and what Keep compares.
-	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/apiserver:* | /pkg/sim/faults:* | /pkg/sim/simtest:* | /pkg/sim/scenario:*)
+	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/*:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
 	/pkg/apis/*:*) complain "$from imports $to: the API must not depend on its users" ;;

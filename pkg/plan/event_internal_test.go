@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
 // A new reason, or the same one for a new generation, is worth an event when a person acts on it.
@@ -28,9 +29,9 @@ func TestEventOf(t *testing.T) {
 	}
 	for reason, want := range want {
 		after := status(reason, 2)
-		var event *Event
+		var event *reconcile.Event
 		if kind, name, found := strings.Cut(want, " "); found {
-			event = &Event{Type: kind, Reason: name, Note: "2 of 2", Action: "Report " + hash(10, reason, "2 of 2")}
+			event = &reconcile.Event{Type: kind, Reason: name, Note: "2 of 2", Action: "Report " + hash(10, reason, "2 of 2")}
 		}
 		for name, before := range map[string]*v1alpha1.FooStatus{
 			"the first report": {}, "another reason before": status("Pending", 2), "another generation": status(reason, 1),

@@ -235,7 +235,6 @@ func checkStep(t *testing.T, step *reconcile.Step) {
 	}
 }
 
-
 // wordsOf returns a step in a few words.
 func wordsOf(step *reconcile.Step) string {
 	switch step.Verb {

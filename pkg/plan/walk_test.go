@@ -1,347 +1,331 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"flag"
-	"fmt"
-	"math/rand/v2"
-	"reflect"
-	"runtime/debug"
+	"encoding/json"
 	"slices"
-	"strings"
-	"sync"
+	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/sim/walktest"
 )
 
-// The walk plays every conversation that a sync can have with the API server, in a small world.
-//
-// walk_world_test.go has the worlds: all combinations of a Foo, the Deployment of the name, previous Deployments, own
-// writes and what backs off. walk_server_test.go has the API server with good and bad answers. From each world the walk
-// plays the conversation in which all answers are good, and for every request of it, and every bad answer to that
-// request, the conversation that follows. walk_oracle_test.go has what must hold at each request and at each end.
-// walk_chain_test.go has the syncs after that, walk_explain_test.go the answers of the rules.
-//
-// Worlds and answers are fixed, so each run plays the same conversations.
+// walkDeploymentKind is DeploymentKind of what the API server has, which has not passed Trim.
+var walkDeploymentKind = reconcile.KindOf[*appsv1.Deployment](DeploymentKind.GroupVersionKind)
 
-// walkStride: a short run plays one of so many groups of worlds.
-const walkStride = 61
-
-var (
-	walkBadAnswers = flag.Int("walk-bad", 1, "how many answers of a conversation may be bad in TestWalk")
-	walkSample     = flag.Int("walk-sample", 20000, "how many conversations TestWalkSample plays")
-	walkSeed       = flag.Uint64("walk-seed", 1, "which conversations TestWalkSample plays")
-)
-
-// A walkTalk is one conversation, and what the oracles know of it.
-type walkTalk struct {
-	world  *walkWorld
-	state  *State
-	server walkServer
-	lines  []walkLine
-	first  int // The index in lines of this sync's first line.
-	bad    int
-	at     time.Time // Of the last answer.
-
-	// readFoo and readDeployment are what was read live since the last write.
-	readFoo, readDeployment bool
-	// readFailed means that a live read failed.
-	readFailed bool
-	// fooLost means that a live read found the Foo gone, recreated, being deleted or renamed.
-	fooLost, fooPaused bool
-	// fooChanged means that a live read found a Foo with another spec, or one of the above.
-	fooChanged bool
-	// deployment is the one of the name, as it was seen last. deleted means that a previous one was deleted.
-	deployment *appsv1.Deployment
-	deleted    bool
-	// surprised means that a live read found a version of that Deployment which the cache lacks.
-	surprised bool
-	// status is the one that was sent last.
-	status *v1alpha1.FooStatus
-	// failures are the writes that were not done. unknown means that one of them may have been, quiet that one of them
-	// ends the sync without a report.
-	failures       []walkFailure
-	unknown, quiet bool
-	// wanted are the writes that are sent in this world when nothing backs off.
-	wanted []Op
-	// later means that this is a sync after the first.
-	later bool
-}
-
-// A walkLine is a request and how it was answered.
-type walkLine struct {
-	op          Op
-	rule, reply string
-}
-
-func (line walkLine) String() string {
-	return fmt.Sprintf("%s (%s): %s", line.op, line.rule, line.reply)
-}
-
-// newTalk returns the conversation of a sync in w before its first request.
-func newTalk(w *walkWorld, at time.Time, wanted []Op) *walkTalk {
-	return &walkTalk{
-		world: w, state: w.state(at), server: w.server, at: at, wanted: wanted, deployment: w.cached.deployment,
+// TestWalk plays the conversations that a sync of a Foo can have with the API server, see package walktest. With
+// -walk-all, it plays all of them. The worlds are in walk_world_test.go. This file has what must hold of a Foo besides
+// what must hold of any object; it uses no function of this package that decides anything.
+func TestWalk(t *testing.T) {
+	edit := func(name string, do func(*appsv1.Deployment)) walktest.Edit[metav1.Object] {
+		return walktest.Edit[metav1.Object]{Name: name, Do: func(obj metav1.Object) { do(obj.(*appsv1.Deployment)) }}
 	}
-}
-
-// clone returns a copy of c that can go on by itself.
-func (c *walkTalk) clone() *walkTalk {
-	branch := *c
-	branch.state, branch.lines = c.state.Clone(), slices.Clip(branch.lines)
-	return &branch
-}
-
-// answer answers step.
-func (c *walkTalk) answer(step *Step, reply *walkReply) {
-	answer := reply.give(&c.server, step)
-	c.at = c.at.Add(20 * time.Millisecond) // Longer than the first delay.
-	c.lines = append(c.lines, walkLine{step.Op, step.Rule, reply.name})
-	if step.Verb == UpdateStatus {
-		c.status = &step.Foo.Status
+	walk := &walktest.Walk[Input, *v1alpha1.Foo]{
+		Plan: Foos, Kind: FooKind, Trim: Trim, Observe: walkInput, Object: walkFoo(),
+		Worlds: walkWorlds, MayWant: walkMayWant, Ready: walkMayBeReady, Settled: walkSettled, Progress: walkProgress,
+		Oracles: walkOracles, ReportsAll: true, MaxRequests: 8,
+		Changes: []walktest.Edit[*v1alpha1.Foo]{
+			{Name: "one of another name", Do: func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = "web-4" }},
+			{Name: "paused", Do: walkPaused},
+			{Name: "reported by somebody else", Do: walkOtherStatus},
+		},
+		Children: []walktest.Child[*v1alpha1.Foo]{{
+			Kind: DeploymentKind.Kind,
+			Want: func(foo *v1alpha1.Foo) metav1.Object { return walkDeployment(foo, walkNotObserved) },
+			Edits: []walktest.Edit[metav1.Object]{
+				edit("one that has lost its pods", walkAvailable(0)), edit("scaled", walkScaled(7)),
+			},
+			Admit: func(obj metav1.Object) { obj.(*appsv1.Deployment).Spec.Replicas = new(int32(1)) },
+		}},
+		Vary: map[string]func(*Input) bool{
+			"the order of lists does not matter": func(in *Input) bool {
+				slices.Reverse(in.Previous)
+				return len(in.Previous) > 1
+			},
+			"the status of another Foo does not matter": walkReportOwner,
+		},
 	}
-	c.note(step, answer)
-	c.state.Record(step, answer, c.at)
+	walk.Test(t)
 }
 
-// A walker plays conversations, counts them and collects what is wrong.
-type walker struct {
-	maxBad                          int
-	states, conversations, requests int
-	// wrong has the rules that were broken, wrongLater those that were broken in a later sync.
-	wrong, wrongLater map[string]*walkProblem
-	// visited has the states that were followed.
-	visited map[[sha256.Size]byte]bool
-}
-
-func newWalker(maxBad int) *walker {
-	return &walker{
-		maxBad: maxBad, visited: map[[sha256.Size]byte]bool{},
-		wrong: map[string]*walkProblem{}, wrongLater: map[string]*walkProblem{},
-	}
-}
-
-// A walkProblem is an oracle that did not hold, with the shortest example.
-type walkProblem struct {
-	count   int
-	example string
-}
-
-// play plays all conversations in w. wanted are the writes that are sent when nothing backs off. It returns the writes
-// that are sent when all answers are good.
-func (walk *walker) play(w *walkWorld, wanted []Op) []Op {
-	walk.states++
-	was := w.cached.clone()
-	c := newTalk(w, walkStart, wanted)
-	walk.goOn(c)
-	if !reflect.DeepEqual(was, w.cached) {
-		walk.note("the objects of caches are not changed", c, Outcome{})
-	}
-	walk.vary(w)
-	var sent []Op
-	for _, line := range c.lines {
-		if line.op.Verb != ReadFoo && line.op.Verb != ReadDeployment {
-			sent = append(sent, line.op)
+// walkInput is what the controller's observe does.
+func walkInput(cached walktest.Objects) *Input {
+	in := &Input{Foo: walktest.Get(cached, FooKind, "default", "web")}
+	in.Deployment = walktest.Get(cached, DeploymentKind, "default", in.Foo.Spec.DeploymentName)
+	for key, obj := range cached {
+		if dep, ok := obj.(*Observed); ok && key.Name != in.Foo.Spec.DeploymentName && walkControls(in.Foo, dep) {
+			in.Previous = append(in.Previous, dep)
 		}
 	}
-	return sent
-}
-
-// vary plays the conversation in which all answers are good twice, with what must not matter changed.
-func (walk *walker) vary(w *walkWorld) {
-	other := *w
-	if len(w.cached.previous) > 1 || len(w.memory.Ledger) > 1 {
-		other.cached.previous = slices.Clone(w.cached.previous)
-		slices.Reverse(other.cached.previous)
-		walk.compare("the order of lists and maps does not matter", w, &other)
-	}
-	if owner := w.server.owner(w.cached.deployment); owner != nil && owner != w.cached.foo {
-		other = *w
-		other.server.owners = walkOwnersReported
-		walk.compare("the status of another Foo does not matter", w, &other)
-	}
-}
-
-// compare plays the conversations in which all answers are good in two worlds, and notes a problem if they differ.
-func (walk *walker) compare(rule string, w, other *walkWorld) {
-	have, want := newTalk(other, walkStart, nil), newTalk(w, walkStart, nil)
-	if have.result() != want.result() {
-		walk.note(rule, have, have.state.Outcome())
-	}
-}
-
-// result plays c with good answers and returns all that comes of it.
-func (c *walkTalk) result() string {
-	const tooMany = 50 // There is an oracle for that.
-	for step := c.state.Next(); step != nil && len(c.lines) < tooMany; step = c.state.Next() {
-		c.answer(step, &walkGood)
-	}
-	text := fmt.Sprint(c.lines, c.state.Outcome())
-	if next := walkCaughtUp(c.world, c.server, c.state.Memory); next != nil {
-		text += string(encodeWorld(next, c.at, false))
-	}
-	return text
-}
-
-// goOn plays c to its end with good answers, and all other conversations that begin like it.
-func (walk *walker) goOn(c *walkTalk) {
-	for step := c.state.Next(); step != nil; step = c.state.Next() {
-		if !walk.allowed(c, step) {
-			return
-		}
-		walk.requests++
-		if c.bad < walk.maxBad {
-			for i := range walkBad[step.Verb] {
-				branch := c.clone()
-				branch.bad++
-				branch.answer(branch.state.Next(), &walkBad[step.Verb][i])
-				walk.goOn(branch)
+	in.Owner = func(dep *Observed) *v1alpha1.Foo {
+		for _, obj := range cached {
+			if foo, ok := obj.(*v1alpha1.Foo); ok && walkControls(foo, dep) {
+				return foo
 			}
 		}
-		c.answer(step, &walkGood)
+		return nil
 	}
-	walk.end(c)
+	return in
 }
 
-// allowed asks the oracles whether step may be sent.
-func (walk *walker) allowed(c *walkTalk, step *Step) bool {
-	for _, oracle := range walkStepOracles {
-		if !oracle.holds(c, step) {
-			c.lines = append(slices.Clip(c.lines), walkLine{step.Op, step.Rule, "not allowed"})
-			walk.note(oracle.name, c, Outcome{})
-			return false
+// walkReportOwner gives another status to the Foos that own a Deployment of the name.
+func walkReportOwner(in *Input) bool {
+	owner := in.Owner
+	in.Owner = func(dep *Observed) *v1alpha1.Foo {
+		foo := owner(dep)
+		if foo != nil && foo.UID != in.Foo.UID {
+			foo = foo.DeepCopy()
+			walkReported(foo)
+		}
+		return foo
+	}
+	return in.Deployment != nil && !walkControls(in.Foo, in.Deployment)
+}
+
+// walkMayWant returns the operations that a sync might do.
+func walkMayWant(w *walktest.World) (ops []reconcile.Op) {
+	foo := walkCached(w)
+	add := func(verb reconcile.Verb, kind, name string) {
+		ops = append(ops, reconcile.Op{Verb: verb, Kind: kind, Namespace: "default", Name: name})
+	}
+	if !foo.Spec.Paused && !walkIsInvalid(foo) {
+		switch dep := walkNamedIn(w.Cached); {
+		case dep == nil:
+			add(reconcile.Create, DeploymentKind.Kind, walkName)
+		case walkControls(foo, dep) && dep.DeletionTimestamp == nil:
+			add(reconcile.Patch, DeploymentKind.Kind, walkName)
+		}
+		for _, name := range []string{"web-1", "web-2"} {
+			if w.Cached[walkKey(DeploymentKind.Kind, name)] != nil {
+				add(reconcile.Delete, DeploymentKind.Kind, name)
+			}
 		}
 	}
+	add(reconcile.Update, FooKind.Kind, "web")
+	return ops
+}
+
+func walkIsInvalid(foo *v1alpha1.Foo) bool { return foo.Spec.Replicas != nil && *foo.Spec.Replicas < 0 }
+
+// walkProgress: the Deployment controller, and the Foo that leaves the name.
+func walkProgress(foo *v1alpha1.Foo, obj metav1.Object) bool {
+	dep, ok := obj.(*appsv1.Deployment)
+	switch {
+	case !ok:
+		return false
+	case walkControls(walkMover, dep):
+		walkTerminating(dep)
+		return true
+	case dep.Name != foo.Spec.DeploymentName, walkComplete(dep):
+		return false
+	}
+	walkDeploymentController(dep)
 	return true
 }
 
-// end asks what must hold at the end of a conversation.
-func (walk *walker) end(c *walkTalk) {
-	walk.conversations++
-	outcome := c.state.Outcome()
-	for _, oracle := range walkEndOracles {
-		if !oracle.holds(c, outcome) {
-			walk.note(oracle.name, c, outcome)
-			return
-		}
-	}
-	walk.follow(c, outcome)
+// walkComplete reports whether the Deployment controller has nothing to do.
+func walkComplete(dep *appsv1.Deployment) bool {
+	wanted, status := *dep.Spec.Replicas, &dep.Status
+	return status.ObservedGeneration >= dep.Generation && status.UpdatedReplicas == wanted &&
+		status.AvailableReplicas == wanted && status.Replicas == wanted
 }
 
-// note collects a problem.
-func (walk *walker) note(rule string, c *walkTalk, outcome Outcome) {
-	var text strings.Builder
-	fmt.Fprintf(&text, "in: %s", c.world)
-	for _, line := range c.lines {
-		fmt.Fprintf(&text, "\n      %s", line)
-	}
-	fmt.Fprintf(&text, "\n      %+v", outcome)
-	example := text.String()
-	wrong := walk.wrong
-	if c.later {
-		wrong = walk.wrongLater
-	}
-	if wrong[rule] == nil {
-		wrong[rule] = &walkProblem{}
-	}
-	problem := wrong[rule]
-	problem.count++
-	if problem.example == "" || len(example) < len(problem.example) {
-		problem.example = example
-	}
-}
-
-// walkVisitAll calls visit with every world, and with the writes that are sent in it when nothing backs off. When short
-// is true, it visits a fixed part of the worlds.
-func walkVisitAll(short bool, visit func(w *walkWorld, wanted []Op) (sent []Op)) {
-	var wanted []Op
-	groups := 0 // A group of worlds differs only in what backs off.
-	walkWorlds(func(w *walkWorld) {
-		first := len(w.memory.Ledger) == 0
-		if first {
-			wanted = nil
-			groups++
-		}
-		if short && groups%walkStride != 0 {
-			return
-		}
-		if sent := visit(w, wanted); first {
-			wanted = sent
-		}
+// walkControls reports whether foo is the controller of dep.
+func walkControls(foo *v1alpha1.Foo, dep metav1.Object) bool {
+	return slices.ContainsFunc(dep.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
+		return ref.APIVersion == "samplecontroller.k8s.io/v1alpha1" && ref.Kind == "Foo" && ref.UID == foo.UID &&
+			ref.Controller != nil && *ref.Controller
 	})
 }
 
-// walkShort reports whether to play only a part: the race detector makes the walk ten times slower.
-func walkShort() bool { return testing.Short() || raceDetector }
-
-// walkAll plays all worlds, once for all tests.
-var walkAll = sync.OnceValue(func() *walker {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
-	walk := newWalker(*walkBadAnswers)
-	walkVisitAll(walkShort(), walk.play)
-	return walk
-})
-
-func TestWalk(t *testing.T) {
-	walk := walkAll()
-	t.Logf("%d states, %d conversations, %d requests", walk.states, walk.conversations, walk.requests)
-	walk.report(t, walk.wrong)
-}
-
-// TestWalkEndsQuiet is about the syncs after each conversation of TestWalk.
-func TestWalkEndsQuiet(t *testing.T) {
-	walk := walkAll()
-	t.Logf("%d syncs, until all is quiet", len(walk.visited))
-	walk.report(t, walk.wrongLater)
-}
-
-// TestWalkSample plays conversations in which any number of answers is bad.
-func TestWalkSample(t *testing.T) {
-	var worlds []*walkWorld
-	walkVisitAll(walkShort(), func(w *walkWorld, _ []Op) []Op {
-		worlds = append(worlds, w)
-		return nil
-	})
-	walk := newWalker(0)
-	random := rand.New(rand.NewPCG(*walkSeed, 0))
-	sample := *walkSample
-	if walkShort() {
-		sample /= 10
+// walkMayBeReady reports whether the Deployment is complete and, unless the reason allows another one, as foo wants it.
+func walkMayBeReady(foo *v1alpha1.Foo, objects walktest.Objects) bool {
+	dep := walktest.Get(objects, walkDeploymentKind, "default", foo.Spec.DeploymentName)
+	if dep == nil || !walkControls(foo, dep) || dep.DeletionTimestamp != nil || dep.Spec.Replicas == nil {
+		return false
 	}
-	for range sample {
-		c := newTalk(worlds[random.IntN(len(worlds))], walkStart, nil)
-		walk.goOnAtRandom(c, random)
+	reason := ""
+	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		reason = ready.Reason
 	}
-	t.Logf("seed %d: %d conversations, %d requests", *walkSeed, walk.conversations, walk.requests)
-	walk.report(t, walk.wrong)
-	walk.report(t, walk.wrongLater)
+	// Overridden is that of what package walktest remembers.
+	asObserved := slices.Contains([]string{
+		v1alpha1.ReasonPaused, v1alpha1.ReasonFieldsOverridden, reconcile.Overridden,
+	}, reason)
+	if foo.Spec.Replicas != nil && *foo.Spec.Replicas != *dep.Spec.Replicas && !asObserved {
+		return false
+	}
+	image := dep.Spec.Template.Spec.Containers[0].Image
+	if foo.Spec.Image != "" && foo.Spec.Image != image && !asObserved {
+		return false
+	}
+	status, wanted := dep.Status, *dep.Spec.Replicas
+	return status.ObservedGeneration >= dep.Generation && status.UpdatedReplicas >= wanted &&
+		status.AvailableReplicas >= wanted && status.Replicas <= wanted
 }
 
-// goOnAtRandom plays c to its end; one in three answers is bad.
-func (walk *walker) goOnAtRandom(c *walkTalk, random *rand.Rand) {
-	for step := walk.explained(c); step != nil; step = walk.explained(c) {
-		if !walk.allowed(c, step) {
-			return
+// walkSettled reports whether the Foo has what it asks for when nothing changes any more, or its status gives the
+// reason.
+func walkSettled(foo *v1alpha1.Foo, objects walktest.Objects, stuck bool) bool {
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || foo.Status.ObservedGeneration != foo.Generation {
+		return false
+	}
+	dep := walktest.Get(objects, walkDeploymentKind, "default", foo.Spec.DeploymentName)
+	blocked := dep != nil && !walkControls(foo, dep) || stuck
+	left := len(walkPreviousOf(foo, objects)) > 0
+	switch {
+	case foo.Spec.Paused:
+		return ready.Reason == v1alpha1.ReasonPaused
+	case walkIsInvalid(foo):
+		return ready.Reason == v1alpha1.ReasonInvalid
+	case left && walkNobodyMissesPrevious(foo, objects):
+		return false
+	case blocked:
+		return ready.Status == "False" || walkMayBeReady(foo, objects)
+	case left: // The Foo sets no number, and the Deployment has fewer than the previous one is set to.
+		return ready.Status == "False" && ready.Reason == v1alpha1.ReasonRenaming && foo.Spec.Replicas == nil
+	}
+	return ready.Status == "True" && ready.Reason == v1alpha1.ReasonAvailable &&
+		len(foo.Status.Conditions) == 1 && walkMayBeReady(foo, objects) &&
+		foo.Status.AvailableReplicas == dep.Status.AvailableReplicas
+}
+
+var walkOracles = []walktest.Oracle{
+	{Name: "nothing but the status is written for a Foo that is paused or invalid", Holds: walkRespectsPause},
+	{Name: "a create for a Foo with a previous Deployment comes after a live read of the Foo", Holds: walkCreates},
+	{Name: "a patch is for a new spec, or comes after a live read of the Foo", Holds: walkPatches},
+	{Name: "a patch mentions only fields that the Foo owns", Holds: walkMentionsOwnFields},
+	{Name: "a delete comes after live reads of the Foo and of the replacement", Holds: func(s walktest.Situation) bool {
+		return s.Verb != reconcile.Delete || walkHasRead(s, FooKind.Kind, "web") &&
+			walkHasRead(s, DeploymentKind.Kind, walkCached(s.World).Spec.DeploymentName)
+	}},
+	{Name: "a delete removes a previous Deployment that was made for the Foo", Holds: walkDeletesItsOwn},
+	// This asks the API server, and not the cache.
+	{Name: "a previous Deployment is deleted only when nobody can miss it", Holds: func(s walktest.Situation) bool {
+		foo := walktest.Get(s.Live, FooKind, "default", "web")
+		return s.Verb != reconcile.Delete || foo != nil && walkNobodyMissesPrevious(foo, s.Live)
+	}},
+	{Name: "at most one previous Deployment is deleted", Holds: func(s walktest.Situation) bool {
+		return s.Verb != reconcile.Delete ||
+			!slices.ContainsFunc(s.Sent, func(op reconcile.Op) bool { return op.Verb == reconcile.Delete })
+	}},
+}
+
+// walkHasRead reports whether an object was read live since the last write.
+func walkHasRead(s walktest.Situation, kind, name string) bool {
+	return slices.Contains(s.Read, reconcile.Op{Verb: reconcile.Get, Kind: kind, Namespace: "default", Name: name})
+}
+
+// walkRespectsPause: a pause counts as soon as a live read has shown it.
+func walkRespectsPause(s walktest.Situation) bool {
+	foo, seen := walkCached(s.World), walktest.Get(s.Seen, FooKind, "default", "web")
+	paused := foo.Spec.Paused || seen != nil && seen.Spec.Paused
+	return s.IsRead() || s.Verb == reconcile.Update || !paused && !walkIsInvalid(foo)
+}
+
+func walkCreates(s walktest.Situation) bool {
+	foo, had := walkCached(s.World), false
+	for key, obj := range s.World.Cached {
+		had = had || key.Name != foo.Spec.DeploymentName && walkControls(foo, obj)
+	}
+	return s.Verb != reconcile.Create || !had || walkHasRead(s, FooKind.Kind, "web")
+}
+
+// walkPatches: what undoes a change of somebody else, or was written for a newer spec than the cached one, needs a live
+// read of the Foo. What its spec asks for needs none: a Deployment of an older spec, or one without our labels.
+func walkPatches(s walktest.Situation) bool {
+	if s.Verb != reconcile.Patch {
+		return true
+	}
+	dep := s.Have().(*Observed)
+	label, err := strconv.ParseInt(dep.FooGeneration, 10, 64)
+	isUpdate := err == nil && label < walkCached(s.World).Generation || dep.FooGeneration == "" && dep.MadeFor == ""
+	return isUpdate || walkHasRead(s, FooKind.Kind, "web")
+}
+
+func walkMentionsOwnFields(s walktest.Situation) bool {
+	if s.Verb != reconcile.Patch {
+		return true
+	}
+	own := []string{"metadata.uid", "metadata.resourceVersion", "metadata.ownerReferences"}
+	for _, label := range []string{"app.kubernetes.io/managed-by", v1alpha1.LabelMadeFor, v1alpha1.LabelFooGeneration} {
+		own = append(own, "metadata.labels."+label)
+	}
+	foo := walkCached(s.World)
+	if foo.Spec.Replicas != nil {
+		own = append(own, "spec.replicas")
+	}
+	if foo.Spec.Image != "" {
+		own = append(own, "spec.template.spec.containers")
+	}
+	fields := map[string]any{}
+	err := json.Unmarshal(s.Step.Patch, &fields)
+	isForeign := func(path string) bool { return !slices.Contains(own, path) }
+	containers := s.Patched.(*appsv1.Deployment).Spec.Template.Spec.Containers
+	return err == nil && !slices.ContainsFunc(walkPaths("", fields), isForeign) && len(containers) == 1
+}
+
+// walkPaths returns where the values in fields are. A list counts as one value.
+func walkPaths(prefix string, fields map[string]any) []string {
+	var paths []string
+	for name, value := range fields {
+		if inner, ok := value.(map[string]any); ok {
+			paths = append(paths, walkPaths(prefix+name+".", inner)...)
+			continue
 		}
-		walk.requests++
-		reply, bad := &walkGood, walkBad[step.Verb]
-		if random.IntN(3) == 0 {
-			reply = &bad[random.IntN(len(bad))]
-			c.bad++
-		}
-		c.answer(step, reply)
+		paths = append(paths, prefix+name)
 	}
-	walk.end(c)
-	walk.explained(c)
+	return paths
 }
 
-func (walk *walker) report(t *testing.T, wrong map[string]*walkProblem) {
-	t.Helper()
-	for rule, problem := range wrong {
-		t.Errorf("%q does not hold, %d times:\n   %s", rule, problem.count, problem.example)
+func walkDeletesItsOwn(s walktest.Situation) bool {
+	if s.Verb != reconcile.Delete {
+		return true
 	}
+	dep, foo := s.Have().(*Observed), walkCached(s.World)
+	return dep.Name != foo.Spec.DeploymentName && dep.Name != "web-9" && dep.MadeFor != "" &&
+		walkControls(foo, dep) && dep.DeletionTimestamp == nil
+}
+
+// walkPreviousOf returns the previous Deployments: made for the Foo under another name, and not being deleted.
+func walkPreviousOf(foo *v1alpha1.Foo, objects walktest.Objects) (previous []*appsv1.Deployment) {
+	for _, obj := range objects {
+		dep, ok := obj.(*appsv1.Deployment)
+		isCopy := ok && (dep.Name == "web-9" || dep.Labels[v1alpha1.LabelMadeFor] == "")
+		if ok && dep.Name != foo.Spec.DeploymentName && dep.DeletionTimestamp == nil && !isCopy && walkControls(foo, dep) {
+			previous = append(previous, dep)
+		}
+	}
+	return previous
+}
+
+// walkNobodyMissesPrevious reports whether nobody can miss the previous Deployments. The Deployment of the name, at
+// the current generation and observed, must have at least one available pod of its current template, since those of
+// earlier ones are about to end, and at least as many as the smaller of two numbers: what the Foo asks for, and what
+// the previous one is set to; of several the one that is set to most counts. A Foo without a number asks for what the
+// previous one is set to. Nothing is needed for a Foo that asks for none.
+func walkNobodyMissesPrevious(foo *v1alpha1.Foo, objects walktest.Objects) bool {
+	dep, set := walktest.Get(objects, walkDeploymentKind, "default", foo.Spec.DeploymentName), int32(0)
+	if dep == nil {
+		return false
+	}
+	for _, previous := range walkPreviousOf(foo, objects) {
+		set = max(set, *previous.Spec.Replicas)
+	}
+	asked := set
+	if foo.Spec.Replicas != nil {
+		asked = *foo.Spec.Replicas
+	}
+	isCurrent := dep.Labels[v1alpha1.LabelFooGeneration] == strconv.FormatInt(foo.Generation, 10) &&
+		dep.Status.ObservedGeneration >= dep.Generation
+	current, _ := walkPods(dep)
+	available := min(current, *dep.Spec.Replicas) // Others are about to end.
+	return walkControls(foo, dep) && dep.DeletionTimestamp == nil && isCurrent &&
+		(asked == 0 || available >= 1 && available >= min(asked, set))
 }

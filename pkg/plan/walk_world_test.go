@@ -1,11 +1,8 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,72 +12,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/sim/walktest"
 )
 
-// This file has the worlds of the walk: the product of six lists. An option of such a list changes one part of a plain
-// world. The objects of a world are shared by all conversations in it, and nobody changes them.
+// This file has the worlds of the walk: the product of five lists. An option of such a list changes one part of a plain
+// world. What backs off is added by package walktest.
 
 // walkStart is when every first sync begins.
 var walkStart = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// A walkWorld is the state in which a sync begins: what the caches have, what the API server has, and what is
-// remembered.
-type walkWorld struct {
-	options []string // One from each list.
-	cached  walkCaches
-	server  walkServer
-	memory  Memory
-	// stuck means that the Deployments make no progress by themselves.
-	stuck bool
+// walkKey is the key of an object in the namespace of the walk.
+func walkKey(kind, name string) walktest.Key {
+	return walktest.Key{Kind: kind, Namespace: "default", Name: name}
 }
 
-// walkCaches is what the informers show.
-type walkCaches struct {
-	foo        *v1alpha1.Foo
-	deployment *appsv1.Deployment
-	previous   []*appsv1.Deployment
+// walkCached returns the Foo in the cache.
+func walkCached(w *walktest.World) *v1alpha1.Foo {
+	return walktest.Get(w.Cached, FooKind, "default", "web")
 }
 
-// clone returns a copy of all objects.
-func (c walkCaches) clone() walkCaches {
-	previous := slices.Clone(c.previous)
-	for i := range previous {
-		previous[i] = previous[i].DeepCopy()
-	}
-	return walkCaches{c.foo.DeepCopy(), c.deployment.DeepCopy(), previous}
+// walkNamedIn returns the Deployment that the Foo names, nil if there is none.
+func walkNamedIn(objects walktest.Objects) *appsv1.Deployment {
+	return walktest.Get(objects, walkDeploymentKind, "default", walkName)
 }
 
-func (w *walkWorld) String() string { return strings.Join(w.options, " | ") }
-
-// state returns the State of a sync in w, as the controller's observe does.
-func (w *walkWorld) state(now time.Time) *State {
-	foo := w.cached.foo
-	state := &State{
-		Foo: foo, Deployment: TrimDeployment(w.cached.deployment), Owner: w.server.owner(w.cached.deployment),
-		Now: now, Jitter: 0.5, Memory: w.memory.For(foo, now),
-	}
-	for _, dep := range w.cached.previous {
-		state.Previous = append(state.Previous, TrimDeployment(dep))
-	}
-	return state
-}
-
-// walkCaughtUp returns the world in which the caches show what server has. It is nil when there is no sync, because the
-// Foo is gone or being deleted.
-func walkCaughtUp(w *walkWorld, server walkServer, memory Memory) *walkWorld {
-	foo := server.foo
-	if foo == nil || foo.DeletionTimestamp != nil {
-		return nil
-	}
-	server.eventDue, server.held, server.cached = false, false, foo
-	next := &walkWorld{options: w.options, server: server, memory: memory, stuck: w.stuck}
-	next.cached = walkCaches{foo: foo, deployment: server.find(foo.Spec.DeploymentName)}
-	for _, dep := range server.deployments {
-		if dep.Name != foo.Spec.DeploymentName && walkControls(foo, dep) {
-			next.cached.previous = append(next.cached.previous, dep)
-		}
-	}
-	return next
+// walkStore puts a Deployment into a copy of objects, which other worlds may share.
+func walkStore(objects *walktest.Objects, dep *appsv1.Deployment) {
+	*objects = maps.Clone(*objects)
+	(*objects)[walkKey(DeploymentKind.Kind, dep.Name)] = dep
 }
 
 // Options that others depend on.
@@ -91,10 +50,7 @@ const (
 	walkUndeletable = "an undeletable one"
 )
 
-const (
-	walkName   = "web-3"                // The Deployment that the Foo names.
-	walkReport = "the quota is used up" // The text of all failures in a ledger.
-)
+const walkName = "web-3" // The Deployment that the Foo names.
 
 // walkFoo returns the Foo at its third generation, with all fields set, as nobody has reported on it.
 func walkFoo(changes ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
@@ -165,16 +121,6 @@ var (
 	walkMover  = walkOwner("mover", "elsewhere")
 	walkRing   = walkOwner("ring", "web-1")
 	walkOwners = []*v1alpha1.Foo{walkHolder, walkMover, walkRing}
-	// walkOwnersReported are the same Foos with another status.
-	walkOwnersReported = func() []*v1alpha1.Foo {
-		var reported []*v1alpha1.Foo
-		for _, owner := range walkOwners {
-			owner = owner.DeepCopy()
-			walkReported(owner)
-			reported = append(reported, owner)
-		}
-		return reported
-	}()
 )
 
 // walkDeployment returns foo's Deployment as it is stored when its rollout is complete.
@@ -335,42 +281,38 @@ func walkOtherGroup(dep *appsv1.Deployment)   { dep.OwnerReferences[0].APIVersio
 func walkEarlierOwner(dep *appsv1.Deployment) { dep.OwnerReferences[0].UID = "earlier-uid" }
 func walkCopied(dep *appsv1.Deployment)       { dep.Name, dep.UID = "web-9", "web-9-uid" }
 
-// A walkOption is one choice in one list.
-type walkOption struct {
-	name string
-	// set changes a world whose options of the lists before are set.
-	set func(*walkWorld)
-	// fits, unless nil, reports whether the option makes any difference to the world.
-	fits func(*walkWorld) bool
-}
-
-// and returns option with one more change.
-func (option walkOption) and(change func(*walkWorld)) walkOption {
-	set := option.set
-	option.set = func(w *walkWorld) { set(w); change(w) }
+// walkAnd returns option with one more change.
+func walkAnd(option walktest.Option, change func(*walktest.World)) walktest.Option {
+	set := option.Set
+	option.Set = func(w *walktest.World) { set(w); change(w) }
 	return option
 }
 
-// walkLists are the independent parts of a world. The Foo comes first, as all others depend on it.
-var walkLists = [][]walkOption{
-	walkFoos(), walkNamed(), walkEarlier(), walkTemplates(), walkOwnWrites(), walkLedgers(),
+// walkWorlds calls visit with every world. The Foo comes first, as all others depend on it.
+func walkWorlds(visit func(walktest.World)) {
+	walktest.Combine([][]walktest.Option{
+		walkFoos(), walkNamed(), walkEarlier(), walkTemplates(), walkOwnWrites(),
+	}, visit)
 }
 
 // walkFoos: the Foo in the cache, and what the API server has instead.
-func walkFoos() []walkOption {
-	foo := func(name string, live func(*v1alpha1.Foo), changes ...func(*v1alpha1.Foo)) walkOption {
+func walkFoos() []walktest.Option {
+	foo := func(name string, live func(*v1alpha1.Foo), changes ...func(*v1alpha1.Foo)) walktest.Option {
 		cached := walkFoo(changes...)
 		newest := cached
 		if live != nil {
 			newest = cached.DeepCopy()
 			live(newest)
 		}
-		return walkOption{name: name, set: func(w *walkWorld) {
-			w.cached.foo, w.server.cached, w.server.owners = cached, cached, walkOwners
-			w.server.foo, w.server.eventDue = newest, live != nil
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
+			w.Cached, w.Live, w.EventDue = walktest.Objects{}, walktest.Objects{}, live != nil
+			for _, owner := range walkOwners {
+				w.Cached[walkKey(FooKind.Kind, owner.Name)], w.Live[walkKey(FooKind.Kind, owner.Name)] = owner, owner
+			}
+			w.Cached[walkKey(FooKind.Kind, "web")], w.Live[walkKey(FooKind.Kind, "web")] = cached, newest
 		}}
 	}
-	return []walkOption{
+	return []walktest.Option{
 		foo("new Foo", nil),
 		foo("Foo", nil, walkReported),
 		foo("Foo with absent fields", nil, walkReported, walkAbsentFields),
@@ -382,22 +324,26 @@ func walkFoos() []walkOption {
 		foo("Foo of an older generation than cached", walkRestored, walkReported),
 		foo("recreated Foo", walkRecreated, walkReported),
 		foo("Foo being deleted", walkDeletedFoo, walkReported),
-		foo("Foo gone", walkEdited, walkReported).and(func(w *walkWorld) { w.server.foo = nil }),
+		walkAnd(foo("Foo gone", walkEdited, walkReported), func(w *walktest.World) {
+			delete(w.Live, walkKey(FooKind.Kind, "web"))
+		}),
 	}
 }
 
 // walkNamed: the Deployment that has the name.
-func walkNamed() []walkOption {
-	named := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
-		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(walkDeployment(w.cached.foo, changes...)) }}
+func walkNamed() []walktest.Option {
+	named := func(name string, changes ...func(*appsv1.Deployment)) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
+			walkSetNamed(w, walkDeployment(walkCached(w), changes...))
+		}}
 	}
-	others := func(name string, owner *v1alpha1.Foo) walkOption {
-		return walkOption{name: name, set: func(w *walkWorld) { w.setNamed(walkPrevious(owner, walkName)) }}
+	others := func(name string, owner *v1alpha1.Foo) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) { walkSetNamed(w, walkPrevious(owner, walkName)) }}
 	}
-	stuck := func(w *walkWorld) { w.stuck = true }
+	stuck := func(w *walktest.World) { w.Stuck = true }
 	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
-	return []walkOption{
-		{name: "no Deployment", set: func(*walkWorld) {}},
+	return []walktest.Option{
+		{Name: "no Deployment", Set: func(*walktest.World) {}},
 		named(walkAsWanted), named("scaled", walkScaled(9)), named("another image", walkNewImage),
 		named("no labels", walkUnlabelled), named("weak owner reference", walkUnblocked),
 		named(walkOlder, walkGeneration("2")),
@@ -408,43 +354,43 @@ func walkNamed() []walkOption {
 		others("another Foo's", walkHolder), others("left by another Foo", walkMover), others("in a cycle", walkRing),
 		named("terminating", walkTerminating), named("not observed", walkNotObserved),
 		named("coming up", walkAvailable(1)), named("with an old replica", walkSurplus),
-		named("stuck", walkAvailable(0), late).and(stuck),
-		named("no room for pods", walkAvailable(0), walkNoRoom).and(stuck),
-		named("room for one pod", walkAvailable(1), walkNoRoom).and(stuck),
-		named("capped by a policy", walkScaled(1)).and(func(w *walkWorld) { w.server.capped = true }),
+		walkAnd(named("stuck", walkAvailable(0), late), stuck),
+		walkAnd(named("no room for pods", walkAvailable(0), walkNoRoom), stuck),
+		walkAnd(named("room for one pod", walkAvailable(1), walkNoRoom), stuck),
+		walkAnd(named("capped by a policy", walkScaled(1)), func(w *walktest.World) { w.Admits = true }),
 		named("scaled, without uid", walkScaled(9), walkWithoutUID),
 	}
 }
 
-// setNamed makes dep the Deployment of the name, for the caches and the API server.
-func (w *walkWorld) setNamed(dep *appsv1.Deployment) {
-	w.cached.deployment = dep
-	w.server.deployments = append(w.server.deployments[:0:0], dep)
+// walkSetNamed makes dep the Deployment of the name, for the caches and the API server.
+func walkSetNamed(w *walktest.World, dep *appsv1.Deployment) {
+	walkStore(&w.Cached, dep)
+	walkStore(&w.Live, dep)
 }
 
-// ours reports whether the cached Deployment belongs to the cached Foo.
-func (w *walkWorld) ours() bool {
-	return w.cached.deployment != nil && Owns(w.cached.foo, w.cached.deployment)
+// walkOurs reports whether the cached Deployment belongs to the cached Foo.
+func walkOurs(w *walktest.World) bool {
+	dep := walkNamedIn(w.Cached)
+	return dep != nil && walkControls(walkCached(w), dep)
 }
 
 // walkEarlier: the previous Deployments.
-func walkEarlier() []walkOption {
+func walkEarlier() []walktest.Option {
 	type maker func(*v1alpha1.Foo) *appsv1.Deployment
 	made := func(name string, changes ...func(*appsv1.Deployment)) maker {
 		return func(foo *v1alpha1.Foo) *appsv1.Deployment { return walkPrevious(foo, name, changes...) }
 	}
-	previous := func(name string, makers ...maker) walkOption {
-		return walkOption{name: name, set: func(w *walkWorld) {
+	previous := func(name string, makers ...maker) walktest.Option {
+		return walktest.Option{Name: name, Set: func(w *walktest.World) {
 			for _, make := range makers {
-				w.cached.previous = append(slices.Clip(w.cached.previous), make(w.cached.foo))
+				walkSetNamed(w, make(walkCached(w)))
 			}
-			w.server.deployments = append(slices.Clip(w.server.deployments), w.cached.previous...)
 		}}
 	}
-	options := []walkOption{
+	options := []walktest.Option{
 		previous("no previous"), previous(walkServing, made("web-1")),
 		previous("a copy", made("web-1", walkCopied)), previous("a terminating one", made("web-1", walkTerminating)),
-		previous(walkUndeletable, made("web-1")).and(func(w *walkWorld) { w.server.undeletable = true }),
+		walkAnd(previous(walkUndeletable, made("web-1")), func(w *walktest.World) { w.Undeletable = true }),
 		previous("one with a newer label", made("web-1", walkGeneration("9"))),
 		previous("one without resourceVersion", made("web-1", walkUnversioned)),
 	}
@@ -452,7 +398,7 @@ func walkEarlier() []walkOption {
 	never := walkProgressing(corev1.ConditionTrue, "ReplicaSetUpdated")
 	late := walkProgressing(corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	// What matters only while the Deployment is the Foo's: until then no previous one is deleted, whatever its state.
-	for _, option := range []walkOption{
+	for _, option := range []walktest.Option{
 		previous("one that lost its pods", made("web-1", none)), // Its rollout was complete.
 		previous("one in its first rollout", made("web-1", none, never)),
 		previous("one in a rollout", made("web-1", one, never)),
@@ -465,31 +411,30 @@ func walkEarlier() []walkOption {
 		previous("a small one that serves and a larger one that lost its pods",
 			made("web-1", walkScaled(1)), made("web-2", none)),
 	} {
-		option.fits = (*walkWorld).ours
+		option.Fits = walkOurs
 		options = append(options, option)
 	}
 	return options
 }
 
 // walkTemplates: the pods of the Deployment of the name, while a previous one serves.
-func walkTemplates() []walkOption {
-	mixed := func(name string, changes ...func(*appsv1.Deployment)) walkOption {
-		set := func(w *walkWorld) {
-			dep := w.cached.deployment.DeepCopy()
+func walkTemplates() []walktest.Option {
+	mixed := func(name string, changes ...func(*appsv1.Deployment)) walktest.Option {
+		set := func(w *walktest.World) {
+			dep := walkNamedIn(w.Cached).DeepCopy()
 			for _, change := range changes {
 				change(dep)
 			}
-			w.cached.deployment = dep
-			w.server.store(dep)
+			walkSetNamed(w, dep)
 		}
-		fits := func(w *walkWorld) bool {
-			named, earlier := w.options[1], w.options[2]
+		fits := func(w *walktest.World) bool {
+			named, earlier := w.Options[1], w.Options[2]
 			return (named == walkAsWanted || named == walkOlder) && (earlier == walkServing || earlier == walkUndeletable)
 		}
-		return walkOption{name: name, set: set, fits: fits}
+		return walktest.Option{Name: name, Set: set, Fits: fits}
 	}
-	return []walkOption{
-		{name: "one template", set: func(*walkWorld) {}},
+	return []walktest.Option{
+		{Name: "one template", Set: func(*walktest.World) {}},
 		mixed("pods of an earlier template, Recreate", walkRecreate, walkMixed(0, 3)),
 		mixed("pods of an earlier template, all may be unavailable", walkAllUnavailable, walkMixed(0, 3)),
 		mixed("pods of two templates", walkMixed(1, 3)),
@@ -497,126 +442,23 @@ func walkTemplates() []walkOption {
 }
 
 // walkOwnWrites: writes of earlier syncs. The caches lack them longer than the controller waits.
-func walkOwnWrites() []walkOption {
-	mayWrite := func(w *walkWorld) bool { return w.cached.deployment == nil || w.ours() }
-	current := func(w *walkWorld) bool { return w.server.foo == w.cached.foo }
-	return []walkOption{
-		{name: "all writes seen", set: func(*walkWorld) {}},
-		{name: "a write of the Deployment unseen", fits: mayWrite, set: func(w *walkWorld) {
-			w.memory.Wrote, w.server.held = true, true
-			written := walkDeployment(w.cached.foo, walkNotObserved)
+func walkOwnWrites() []walktest.Option {
+	mayWrite := func(w *walktest.World) bool { return walkNamedIn(w.Cached) == nil || walkOurs(w) }
+	current := func(w *walktest.World) bool { return walktest.Get(w.Live, FooKind, "default", "web") == walkCached(w) }
+	return []walktest.Option{
+		{Name: "all writes seen", Set: func(*walktest.World) {}},
+		{Name: "a write of the Deployment unseen", Fits: mayWrite, Set: func(w *walktest.World) {
+			w.Memory.Wrote, w.Held = true, true
+			written := walkDeployment(walkCached(w), walkNotObserved)
 			written.ResourceVersion = "30"
-			w.server.store(written)
+			walkStore(&w.Live, written)
 		}},
-		{name: "the outcome of a write unknown", fits: mayWrite, set: func(w *walkWorld) { w.memory.Wrote = true }},
-		{name: "a write of the status unseen", fits: current, set: func(w *walkWorld) {
-			w.server.held = true
-			foo := w.server.foo.DeepCopy()
+		{Name: "the outcome of a write unknown", Fits: mayWrite, Set: func(w *walktest.World) { w.Memory.Wrote = true }},
+		{Name: "a write of the status unseen", Fits: current, Set: func(w *walktest.World) {
+			foo := walkCached(w).DeepCopy()
 			foo.ResourceVersion, foo.Status.Replicas, foo.Status.AvailableReplicas = "11", 0, 0
-			w.server.foo = foo
+			w.Held, w.Live = true, maps.Clone(w.Live)
+			w.Live[walkKey(FooKind.Kind, "web")] = foo
 		}},
 	}
-}
-
-func named(name string) func(*appsv1.Deployment) bool {
-	return func(dep *appsv1.Deployment) bool { return dep.Name == name }
-}
-
-// walkLedgers: the operations that back off, or did until now.
-func walkLedgers() []walkOption {
-	options := []walkOption{{name: "nothing backs off", set: func(*walkWorld) {}}}
-	add := func(op Op, reason string, when ...string) {
-		for _, end := range when {
-			attempt := Attempt{Count: 4, Until: walkStart, Report: ConditionError{Reason: reason, Message: walkReport}}
-			if end == "until now" {
-				attempt.Count = 20 // One more, and the delay is the longest.
-			} else {
-				attempt.Until = walkStart.Add(10 * time.Second)
-			}
-			if end == "after a conflict" { // The delays after conflicts are short.
-				attempt.Count, attempt.Expected, attempt.Until = 2, true, walkStart.Add(10*time.Millisecond)
-			}
-			suffix := ""
-			if op.Again {
-				suffix = " again"
-			}
-			options = append(options, walkOption{
-				name: fmt.Sprintf("%s%s backs off %s", op, suffix, end),
-				set:  func(w *walkWorld) { w.enter(op, attempt) },
-				fits: func(w *walkWorld) bool { return w.mayWant(op) },
-			})
-		}
-	}
-	const failed, past, conflict = "after a failure", "until now", "after a conflict"
-	for _, verb := range []Verb{CreateDeployment, PatchDeployment} {
-		add(Op{Verb: verb, Name: walkName}, v1alpha1.ReasonRefused, failed, past, conflict)
-	}
-	add(Op{Verb: DeleteDeployment, Name: "web-1"}, v1alpha1.ReasonRefused, failed, past)
-	add(Op{Verb: DeleteDeployment, Name: "web-2"}, v1alpha1.ReasonRefused, failed)
-	add(Op{Verb: UpdateStatus, Name: "web"}, v1alpha1.ReasonRefused, failed)
-	add(Op{Verb: CreateDeployment, Name: walkName, Again: true}, v1alpha1.ReasonCreating, failed, past)
-	add(Op{Verb: PatchDeployment, Name: walkName, Again: true}, v1alpha1.ReasonFieldsOverridden, failed, past)
-	writable := func(w *walkWorld) bool {
-		return w.mayWant(Op{Verb: CreateDeployment}) || w.mayWant(Op{Verb: PatchDeployment})
-	}
-	return append(options, walkOption{name: "every operation backs off", set: (*walkWorld).enterAll, fits: writable})
-}
-
-// enter puts an attempt into the ledger.
-func (w *walkWorld) enter(op Op, attempt Attempt) {
-	ledger := map[Op]Attempt{op: attempt}
-	maps.Copy(ledger, w.memory.Ledger)
-	w.memory.Generation, w.memory.Ledger = w.cached.foo.Generation, ledger
-}
-
-// enterAll puts all operations that a sync might do into the ledger, with different delays.
-func (w *walkWorld) enterAll() {
-	report := ConditionError{Reason: v1alpha1.ReasonRefused, Message: walkReport}
-	for i, op := range []Op{
-		{Verb: CreateDeployment, Name: walkName}, {Verb: PatchDeployment, Name: walkName},
-		{Verb: UpdateStatus, Name: "web"},
-		{Verb: DeleteDeployment, Name: "web-1"}, {Verb: DeleteDeployment, Name: "web-2"},
-	} {
-		if w.mayWant(op) {
-			w.enter(op, Attempt{Count: 4, Until: walkStart.Add(time.Duration(20-i) * time.Second), Report: report})
-		}
-	}
-}
-
-// mayWant reports whether a sync in w might do op: the ledger has no entry of any other.
-func (w *walkWorld) mayWant(op Op) bool {
-	if w.cached.foo.Spec.Paused || w.cached.foo.Spec.Replicas != nil && *w.cached.foo.Spec.Replicas < 0 {
-		return op.Verb == UpdateStatus
-	}
-	switch op.Verb {
-	case CreateDeployment:
-		return w.cached.deployment == nil
-	case PatchDeployment:
-		return w.ours() && w.cached.deployment.DeletionTimestamp == nil
-	case DeleteDeployment:
-		return slices.ContainsFunc(w.cached.previous, named(op.Name))
-	}
-	return true
-}
-
-// walkWorlds calls visit with every world, always in the same order.
-func walkWorlds(visit func(*walkWorld)) {
-	var choose func(w walkWorld, lists [][]walkOption)
-	choose = func(w walkWorld, lists [][]walkOption) {
-		if len(lists) == 0 {
-			w.memory.UID = w.cached.foo.UID
-			visit(&w)
-			return
-		}
-		for _, option := range lists[0] {
-			if option.fits != nil && !option.fits(&w) {
-				continue
-			}
-			next := w
-			next.options = append(slices.Clip(w.options), option.name)
-			option.set(&next)
-			choose(next, lists[1:])
-		}
-	}
-	choose(walkWorld{}, walkLists)
 }

@@ -403,16 +403,9 @@ func (s *Sync) Now() time.Time {
 }
 
 // Clone returns a copy of s that can go on by itself. The Input is copied too; what its fields point to is shared.
-func (s *Sync) Clone() *Sync { return s.with(s.plan.clone()) }
-
-// CloneWith is Clone with a copy of the Input, or another Input.
-func CloneWith[In any](s *Sync, p *Plan[In], in *In) *Sync {
-	return s.with(&planned[In]{Plan: p, in: in})
-}
-
-func (s *Sync) with(plan planner) *Sync {
+func (s *Sync) Clone() *Sync {
 	c := *s
-	c.plan = plan
+	c.plan = s.plan.clone()
 	c.memory.Ledger = maps.Clone(s.memory.Ledger)
 	c.fresh, c.problems = slices.Clone(s.fresh), slices.Clone(s.problems)
 	c.done, c.failures = slices.Clip(s.done), slices.Clip(s.failures)
