@@ -115,7 +115,7 @@ func send[T metav1.Object, L runtime.Object](ctx context.Context, client Client[
 		return client.Create(ctx, step.Body.(T), metav1.CreateOptions{FieldManager: manager})
 	case reconcile.Patch:
 		kind := types.StrategicMergePatchType
-		if step.Merge {
+		if step.JSONMerge {
 			kind = types.MergePatchType
 		}
 		return client.Patch(ctx, step.Name, kind, step.Patch, metav1.PatchOptions{FieldManager: manager})
@@ -154,7 +154,7 @@ func patched(obj metav1.Object, step *reconcile.Step) (metav1.Object, error) {
 		return nil, err
 	}
 	apply := func() ([]byte, error) { return strategicpatch.StrategicMergePatch(before, step.Patch, obj) }
-	if step.Merge {
+	if step.JSONMerge {
 		apply = func() ([]byte, error) { return jsonpatch.MergePatch(before, step.Patch) }
 	}
 	after, err := apply()

@@ -90,7 +90,7 @@ func (in *Input) deleteReplaced() (a reconcile.Answer) {
 		return reconcile.Answer{Why: fmt.Sprintf("Deployment %s must be up to date, with %d replicas of its current "+
 			"template available, before a previous one is deleted", in.Deployment.Name, in.neededReplicas())}
 	default:
-		a.One = true
+		a.OnlyOne = true
 		a.Why = fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
 			in.Deployment.Name, len(previous))
 	}

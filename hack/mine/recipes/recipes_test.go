@@ -136,3 +136,23 @@ func lastRecipe(text string, line int) string {
 }
 
 var recipeLink = regexp.MustCompile(`\]\(\.\./hack/mine/recipes/(\w+\.diff)\)`)
+
+// TestTheKitShowsTheStarter compares the code of the kit's first page with the starter.
+func TestTheKitShowsTheStarter(t *testing.T) {
+	starter := read(t, root+"/hack/mine/starter/pkg/plan/plan.go") + read(t, root+"/hack/mine/starter/pkg/plan/status.go")
+	shown := 0
+	for _, block := range markdown.Parse(read(t, root+"/pkg/kit/README.md")).Blocks {
+		if block.Language != "go" {
+			continue
+		}
+		for line := range strings.SplitSeq(block.Text, "\n") {
+			shown++
+			if !strings.Contains("\n"+starter, "\n"+line+"\n") {
+				t.Errorf("the page has %q, which is not a line of the starter", line)
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("the page shows no code any more")
+	}
+}

@@ -141,6 +141,14 @@ func TestADecisionRestsOnTheChildThatWasRead(t *testing.T) {
 	}
 }
 
+// The cache has a child of an object without a status, and the child is gone now. The object may be gone, too.
+func TestAChildThatIsGoneWasThere(t *testing.T) {
+	d := toUpdate()
+	d.Observed = 0
+	s := setting{desk: d, memory: remembers(ledger{patchOp: failed(0)}), replies: []reply{finds("get child", nil)}}
+	check(t, "get child, get team, create child; Ready; done", play(t, s).line())
+}
+
 // A write that has failed may have been done, or the cache lags, or admission has answered before the API server has
 // checked the name. So it is repeated only after a live read of what it writes, whatever the failure was.
 func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {

@@ -95,7 +95,7 @@ func (in *desk) deleteOld() (a reconcile.Answer) {
 		}
 		a.Steps = append(a.Steps, step)
 	}
-	a.One, a.Why = true, "the child is ready"
+	a.OnlyOne, a.Why = true, "the child is ready"
 	return a
 }
 

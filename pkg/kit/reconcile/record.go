@@ -23,6 +23,7 @@ func (s *Sync) Record(step *Step, reply Reply, now time.Time) *Event {
 	case step.IsRead() && s.isAboutObject(step):
 		s.recordObject(step, reply.Object)
 	case step.IsRead():
+		s.hadChildren = s.hadChildren || step.slot.get() != nil // Also if it is gone now.
 		step.slot.set(reply.Object)
 		s.fresh = append(s.fresh, step.Op)
 	default:
@@ -78,7 +79,7 @@ func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 	switch step.Verb {
 	case Create:
 		step.slot.set(obj)
-		if s.had {
+		if s.hadChildren {
 			s.repeat(step.Op, repeats >= freeRepeats, undone(step, repeats))
 		}
 		if problem := differs(step); problem != nil {

@@ -125,9 +125,9 @@ type Step struct {
 	UID, ResourceVersion string
 	// Body is the object to create, or with the status to write. Patch is a strategic merge patch or, for the kind of the
 	// plan, a JSON merge patch: custom resources take no other.
-	Body  metav1.Object
-	Patch []byte
-	Merge bool
+	Body      metav1.Object
+	Patch     []byte
+	JSONMerge bool
 
 	// Fields are what the request changes, for people.
 	Fields []Field
@@ -178,8 +178,14 @@ func FinalizersStep[T Object](kind Kind[T], field *T, finalizers []string) *Step
 	if err != nil {
 		panic(err) // Strings can always be encoded.
 	}
-	step.Patch, step.Merge, step.Spec = body, true, true
+	step.Patch, step.JSONMerge, step.Spec = body, true, true
 	step.Fields = []Field{{Path: "metadata.finalizers"}}
+	step.Undone = func() *Problem {
+		return &Problem{
+			Reason: Overridden, Advice: "Stop that client",
+			Message: "Another client keeps changing the finalizers of this " + kind.Kind,
+		}
+	}
 	return step
 }
 

@@ -16,7 +16,7 @@ func TestFinalizersStep(t *testing.T) {
 	in := &input{Namespace: newTeam()}
 	step := reconcile.FinalizersStep(namespaceKind, &in.Namespace, []string{"a"})
 	check(t, `{"metadata":{"finalizers":["a"],"resourceVersion":"10","uid":"team-uid"}}`, string(step.Patch))
-	if !step.Merge || !step.Spec || step.FieldList() != "metadata.finalizers" {
+	if !step.JSONMerge || !step.Spec || step.FieldList() != "metadata.finalizers" {
 		t.Errorf("the step is %+v", step)
 	}
 	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
@@ -32,6 +32,9 @@ func TestFinalizersStep(t *testing.T) {
 	sync := p.Sync(in)
 	sync.Begin(reconcile.Memory{}, start, 0)
 	sync.Record(sync.Next(), reconcile.Reply{Object: answered}, start)
+	if step.Undone == nil {
+		t.Error("who keeps undoing it is not reported, and not slowed down")
+	}
 	if next := sync.Next(); next != nil || sync.Object() != metav1.Object(answered) {
 		t.Errorf("the next request is %v, and the object %v", next, sync.Object())
 	}

@@ -61,8 +61,8 @@ type Rule[In any] struct {
 // An Answer of a rule is the steps that it wants, in order, and why. Its zero value wants nothing.
 type Answer struct {
 	Steps []*Step
-	// One means that a sync sends one of the steps at most. Those that were refused come last.
-	One bool
+	// OnlyOne means that a sync sends one of the steps at most. Those that were refused come last.
+	OnlyOne bool
 	// Final means that the rules behind it do not count.
 	Final bool
 	// Why has the facts, for people.
@@ -86,7 +86,7 @@ func (p *Plan[In]) Sync(in *In) *Sync {
 		panic("make the plan with New")
 	}
 	bound := &planned[In]{Plan: p, in: in}
-	return &Sync{plan: bound, object: p.Object(in).slot.get(), had: p.Observed(in) != 0}
+	return &Sync{plan: bound, object: p.Object(in).slot.get(), hadChildren: p.Observed(in) != 0}
 }
 
 // A Sync is a conversation about one object: Next returns the next request, and Record takes its answer, until Next
@@ -95,8 +95,8 @@ type Sync struct {
 	plan planner
 	// object is the object as the cache or the last live read has it.
 	object metav1.Object
-	// had means that children may have been created for the object before this sync.
-	had bool
+	// hadChildren means that children may have been created for the object before this sync.
+	hadChildren bool
 
 	// now is when this sync began, answeredAt when the last answer came. jitter is the random part of its delays.
 	now, answeredAt time.Time
@@ -188,7 +188,7 @@ type found struct {
 // Begin begins the sync. memory is what the last sync of the object has left, random is in [0, 1).
 func (s *Sync) Begin(memory Memory, now time.Time, random float64) {
 	s.memory, s.now, s.jitter = memory.Of(s.object, now), now, random
-	s.had = s.had || s.memory.Wrote
+	s.hadChildren = s.hadChildren || s.memory.Wrote
 }
 
 // Object is the object as the cache or the last live read has it.
@@ -254,12 +254,12 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 		s.problems = append(s.problems, found{Problem: a.Problem})
 	}
 	steps := a.Steps
-	if a.One && len(steps) > 1 {
+	if a.OnlyOne && len(steps) > 1 {
 		steps = slices.SortedStableFunc(slices.Values(steps), func(a, b *Step) int { // Those that were refused come last.
 			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
 		})
 	}
-	tried := a.One && s.tried(rule)
+	tried := a.OnlyOne && s.tried(rule)
 	for _, step := range steps {
 		if tried && !s.failedNow(step.Op) {
 			continue
@@ -339,7 +339,7 @@ func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
 // or the cache lags, or admission has answered before the API server has checked the name. Everything else rests on uid
 // and resourceVersion, and may be repeated.
 func (s *Sync) nextLiveRead(step *Step) *Step {
-	if step.Verb == Create && s.had && metav1.GetControllerOfNoCopy(step.Body) != nil {
+	if step.Verb == Create && s.hadChildren && metav1.GetControllerOfNoCopy(step.Body) != nil {
 		// If the object is gone, the garbage collector would delete what we create, and we would create it again, in a loop.
 		if read := s.readUnlessFresh(step, s.plan.object()); read != nil {
 			return read

@@ -282,7 +282,7 @@ func (p *player[In, W]) askTwice(c *talk, in *In) {
 			plain.Differs, plain.Undone = nil, nil
 			a.Steps[i] = &plain
 		}
-		return reconcile.Answer{Steps: a.Steps, One: a.One, Final: a.Final, Why: a.Why, Problem: a.Problem}
+		return reconcile.Answer{Steps: a.Steps, OnlyOne: a.OnlyOne, Final: a.Final, Why: a.Why, Problem: a.Problem}
 	}
 	const name = "a rule that is asked twice answers the same"
 	if first, second := c.sync.Explain(), c.sync.Explain(); !slices.Equal(first, second) { // KeepAll answers to a sync.

@@ -153,7 +153,7 @@ func (p *player[In, W]) patched(have metav1.Object, step *reconcile.Step) metav1
 		before, err := json.Marshal(have)
 		var after []byte
 		var patchErr error
-		if step.Merge {
+		if step.JSONMerge {
 			after, patchErr = jsonpatch.MergePatch(before, step.Patch)
 		} else {
 			after, patchErr = strategicpatch.StrategicMergePatch(before, step.Patch, have)
