@@ -61,7 +61,7 @@ type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Fo
 // depends on: the Foo, the Deployments that it names or controls, and the Foo that controls the named one. From then on
 // the rules of plan.Foos decide, see package reconcile.
 type Controller struct {
-	// Reconciler sends the requests of syncs, and remembers what plan needs of each Foo.
+	// Reconciler sends the requests of syncs, and remembers what the next sync of each Foo needs.
 	*kit.Reconciler
 
 	fooLister         listers.FooLister

@@ -115,8 +115,10 @@ func (o *order) write(ctx context.Context, out io.Writer) (err error) {
 func (o *order) next() string {
 	return fmt.Sprintf(`Make it yours in these files:
   pkg/apis/%s/%s/types.go: the fields of %s %s, and their rules
+  pkg/plan/plan.go: what a sync reads, and the rules
   pkg/plan/children.go: the objects that it needs
   pkg/plan/status.go: what its status reports
+  pkg/plan/walk_test.go: what others may do to them
   controller_test.go: a row for each promise
   players_test.go: the edits of users, and what an object must have; texts in scenarios
 

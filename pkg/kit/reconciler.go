@@ -287,16 +287,13 @@ func logRequest(logger klog.Logger, step *reconcile.Step, name string, err error
 	case step.Verb == reconcile.Create:
 		logger.Info("Created "+step.Kind, child...)
 	case step.Verb == reconcile.Patch && step.Spec:
-		logger.Info("Updated "+step.Kind, append(child, "fields", step.FieldList())...)
+		logger.Info("Updated "+step.Kind, append(child, "fields", reconcile.Clip(step.FieldList(), reconcile.NoteLimit))...)
 	case step.Verb == reconcile.Patch:
-		logger.Info("Corrected "+step.Kind, append(child, "fields", step.FieldList())...)
+		logger.Info("Corrected "+step.Kind, append(child, "fields", reconcile.Clip(step.FieldList(), reconcile.NoteLimit))...)
 	case step.Verb == reconcile.Delete:
 		logger.Info("Deleted "+step.Kind, child...)
 	case step.Verb == reconcile.Update:
 		logger.V(2).Info("Updated status", step.Log...)
-	}
-	if step.Patch != nil {
-		logger.V(5).Info("Sent patch", append(child, "body", string(step.Patch))...)
 	}
 }
 

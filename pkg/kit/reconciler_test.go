@@ -88,7 +88,7 @@ func TestWhatFollowsARequest(t *testing.T) {
 		return step
 	}
 	quota := apierrors.NewForbidden(corev1.Resource("configmaps"), "child", errors.New("quota"))
-	const read = "Read Child rule=fill child=default/child"
+	const read, readBox = "Read Child rule=fill child=default/child", "Read Box rule=fill box=default/box"
 	for _, test := range []struct {
 		name    string
 		step    func(*box) *reconcile.Step
@@ -108,11 +108,12 @@ func TestWhatFollowsARequest(t *testing.T) {
 		{name: "corrected", step: patch(false), counted: "patch Child 2xx", held: true, event: "Normal Corrected a",
 			shown: "patch Child child a 1 -> 2 ok",
 			log:   []string{"Corrected Child rule=fill child=default/child fields=a 1 -> 2"}},
-		{name: "deleted", step: remove, counted: "delete Child 2xx", held: true, shown: "delete Child child ok",
-			log: []string{"Deleted Child rule=fill child=default/child"}},
-		{name: "read before", step: confirmed, counted: "get Child 2xx, delete Child 2xx", held: true,
-			shown: "get Child child ok, delete Child child ok",
-			log:   []string{read, "Deleted Child rule=fill child=default/child"}},
+		{name: "deleted", step: remove, counted: "get Box 2xx, delete Child 2xx", held: true,
+			shown: "get Box box ok, delete Child child ok",
+			log:   []string{readBox, "Deleted Child rule=fill child=default/child"}},
+		{name: "read before", step: confirmed, counted: "get Child 2xx, get Box 2xx, delete Child 2xx", held: true,
+			shown: "get Box box ok, get Child child ok, delete Child child ok",
+			log:   []string{readBox, read, "Deleted Child rule=fill child=default/child"}},
 		{name: "a status", step: status, counted: "update status of Box 2xx", held: true,
 			shown: "update status of Box box status no conditions -> no conditions ok",
 			log:   []string{"Updated status rule=fill status=no conditions"}},

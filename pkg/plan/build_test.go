@@ -24,7 +24,7 @@ import (
 	"example.com/foo-controller/pkg/plan"
 )
 
-// This file builds the Foos, Deployments and States of all tests here. newFoo and newDeployment return the simplest
+// This file builds the Foos and Deployments of all tests here. newFoo and newDeployment return the simplest
 // good ones; options give what is special in a case.
 
 type (

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -225,14 +224,6 @@ func TestReadyReason(t *testing.T) {
 	}
 	if reason, message := plan.ReadyReason(newFoo()); reason != "" || message != "" {
 		t.Errorf("reason %q, message %q of a Foo that has none", reason, message)
-	}
-}
-
-// The log has the reason and the message.
-func TestConditionErrorIsAnError(t *testing.T) {
-	err := fmt.Errorf("sync: %w", &reconcile.Problem{Reason: "NotOwned", Message: "not ours"})
-	if got, want := err.Error(), "sync: NotOwned: not ours"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

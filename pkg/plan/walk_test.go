@@ -53,7 +53,7 @@ func TestWalk(t *testing.T) {
 	walk.Test(t)
 }
 
-// walkInput is what the controller's observe does.
+// walkInput is what syncOf of the controller does.
 func walkInput(cached walktest.Objects) *Input {
 	in := &Input{Foo: walktest.Get(cached, FooKind, "default", "web")}
 	in.Deployment = walktest.Get(cached, DeploymentKind, "default", in.Foo.Spec.DeploymentName)

@@ -34,7 +34,7 @@ const (
 type Controller struct {
 	caches
 	queue *kit.Queue
-	// Reconciler sends the requests of syncs, and remembers what the rules need of each Widget.
+	// Reconciler sends the requests of syncs, and remembers what the next sync of each Widget needs.
 	*kit.Reconciler
 }
 

@@ -261,9 +261,9 @@ func TestLiveReads(t *testing.T) {
 			name: "before a child is created again, the Widget is read", stored: without[*corev1.ConfigMap](complete(reported)),
 			requests: []string{"get widgets web", "create configmaps web"},
 		},
-		{name: "an update that a new spec asks for needs no read", stored: complete(edit), requests: []string{patch}},
+		{name: "before an update, the Widget is read", stored: complete(edit), requests: []string{"get widgets web", patch}},
 		{
-			name: "before a correction, the Widget is read", stored: complete(reported, edit),
+			name: "before a correction, too", stored: complete(reported, edit),
 			requests: []string{"get widgets web", patch},
 		},
 		{

@@ -49,7 +49,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		{
 			name: "of steps of which only one is sent, one that was refused comes last", desk: both,
 			memory: remembers(ledger{deleteOp: failed(0)}),
-			want:   "get team, patch child, get team, get child, delete older; Ready; done",
+			want:   "get team, patch child, get team, get child, delete older; Refused; done",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -199,6 +199,28 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 				check(t, test.done, play(t, next).line())
 			})
 		}
+	}
+}
+
+// A step gets the namespace of the object before the rule of which it is one chooses: the refused one comes last.
+func TestOnlyOneOfStepsWithoutANamespace(t *testing.T) {
+	p := reconcile.New(reconcile.Plan[pair]{
+		Object:   func(in *pair) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.A) },
+		Observed: func(*pair) int64 { return 0 },
+		Rules: []reconcile.Rule[pair]{{Name: "create", Ask: func(in *pair) reconcile.Answer {
+			named := func(name string) *reconcile.Step {
+				return reconcile.CreateStep(configMapKind, &in.B, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			return reconcile.Answer{Steps: []*reconcile.Step{named("a"), named("b")}, OnlyOne: true}
+		}}},
+		Status: func(*pair, *reconcile.Sync) *reconcile.Step { return nil },
+	})
+	refused := createOp
+	refused.Name = "a"
+	sync := p.Sync(&pair{A: child()})
+	sync.Begin(reconcile.Memory{UID: "child-uid", Ledger: ledger{refused: failed(0)}}, start, 0)
+	if step := sync.Next(); step.Name != "b" {
+		t.Errorf("the next request is %s", step.Op)
 	}
 }
 
@@ -506,7 +528,7 @@ func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 		d := toUpdate()
 		edit(d.Child)
 		c := play(t, setting{desk: d})
-		check(t, "nothing; Refused; retry 5ms", c.line())
+		check(t, "nothing; Refused; retry 1s", c.line())
 		if !strings.Contains(c.status, "no uid or no resourceVersion") {
 			t.Errorf("no %s: the status is %q", name, c.status)
 		}

@@ -2,11 +2,13 @@
 // observed is the input, the next request is the output, and its answer is the next input.
 //
 // A maker writes three things. An Input is a struct of what the caches have of an object. A Plan has the rules: pure
-// functions of the Input, read from top to bottom, that return steps. And a function that returns the status. He gets:
+// functions of the Input, read from top to bottom, that return steps. And a function that returns the status. The
+// engine gives:
 //
 //   - a write carries the uid and the resourceVersion of the version that its rule has seen;
 //   - before a step that a stale cache could make harmful, the objects that it names are read live, and before an
-//     object gets another child, or [Keep] deletes one, the object itself; after each answer all rules are asked again;
+//     object gets another child, or one is deleted, or [Keep] changes one, the object itself; after each answer all
+//     rules are asked again;
 //   - a write that has failed is repeated only after a live read of what it writes;
 //   - each operation has a backoff of its own, so that one which fails does not block the others;
 //   - what somebody else undoes again and again is repeated more slowly, and reported;

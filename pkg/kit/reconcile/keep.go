@@ -36,8 +36,9 @@ const actionLimit = 128
 // remembered for all that, so it holds after a restart. Custom resources take no such patch: its refusal is reported.
 //
 // A patch is an update while the status of the object is not about its spec yet. Otherwise it corrects what somebody
-// has changed, perhaps after a change of the object whose event is late: so the object is read live before. So it is
-// before a deletion. The sync adds deletions to the answer when it has the object: return it as it is.
+// has changed, and sends an event. Before a patch or a deletion the object is read live: it may have changed, and its
+// event may be late. The answer may be incomplete until the sync adds the object: return it unchanged, and do not read
+// its Steps.
 func Keep[T Object](kind Kind[T], field *T, want T, owned ...string) Answer {
 	var none T
 	switch {
@@ -88,7 +89,9 @@ func (a *Answer) add(child Answer) {
 	if p := child.Problem; p != nil && (a.Problem == nil || p.Stalled && !a.Problem.Stalled) {
 		a.Problem = p
 	}
-	a.Why = strings.TrimPrefix(a.Why+"; "+child.Why, "; ")
+	if len(a.Why) < NoteLimit { // There may be many.
+		a.Why = strings.TrimPrefix(a.Why+"; "+child.Why, "; ")
+	}
 }
 
 // mistake is the answer to what no request can be made of.
@@ -107,7 +110,6 @@ func remove[T Object](kind Kind[T], field *T, list *[]T, object Ref) Answer {
 		return Answer{Why: name + " is not wanted, and is being deleted"}
 	}
 	step := in(list, field, DeleteStep(kind, field))
-	step.Confirm = []Ref{object}
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Deleted", Action: Clip("Delete "+name, actionLimit),
 		Note: "Deleted " + name + ", which is not wanted any more",
@@ -150,7 +152,7 @@ func keep[T Object](kind Kind[T], field *T, list *[]T, want T, owned []string) A
 	case patch == nil:
 		return Answer{Why: name + " is as it must be"}
 	}
-	fields := patch.Paths()
+	fields := Clip(patch.Paths(), NoteLimit)
 	step := in(list, field, PatchStep(kind, field, patch.Body, patch.Fields))
 	step.keeps = true
 	step.Event = &Event{
@@ -177,7 +179,7 @@ func overridden[T Object](name string, have, want T, owned []string) *Problem {
 	}
 	return &Problem{
 		Reason:  Overridden,
-		Message: fmt.Sprintf("%s: a webhook or a policy of this cluster changes %s", name, patch.Paths()),
+		Message: fmt.Sprintf("%s: a webhook or a policy of this cluster changes %s", name, Clip(patch.Paths(), NoteLimit)),
 		Advice:  "Set what it accepts",
 	}
 }
@@ -207,8 +209,10 @@ func groupKind(ref *metav1.OwnerReference) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 }
 
-// Owns reports whether owner is the controller of obj.
+// Owns reports whether owner is the controller of obj. An owner with a namespace owns nothing in another one, whatever
+// somebody has written there into a reference.
 func Owns(owner, obj metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(obj)
-	return ref != nil && ref.UID == owner.GetUID()
+	return ref != nil && ref.UID == owner.GetUID() &&
+		(owner.GetNamespace() == "" || owner.GetNamespace() == obj.GetNamespace())
 }

@@ -126,11 +126,23 @@ func (s *server) answer(step *reconcile.Step) (metav1.Object, error) {
 	return want, nil
 }
 
+// The uid of an owner can be known, and written into a reference, by who has no right in its namespace.
+func TestAnOwnerOwnsNothingInAnotherNamespace(t *testing.T) {
+	owned := newPair().A
+	for namespace, want := range map[string]bool{"": true, "a": true, "b": false} {
+		owner := &corev1.ConfigMap{ObjectMeta: stored("team")}
+		owner.Namespace = namespace
+		if got := reconcile.Owns(owner, owned); got != want {
+			t.Errorf("an owner in %q owns an object in %q: %t", namespace, owned.Namespace, got)
+		}
+	}
+}
+
 var refused = apierrors.NewForbidden(corev1.Resource("configmaps"), "a", errors.New("no"))
 
-// An update follows the spec, which the Sync has seen. A correction undoes what somebody has done, perhaps after a
-// change of the object that no cache has yet.
-func TestKeepReadsTheObjectBeforeACorrection(t *testing.T) {
+// The object may have changed, and no cache has it yet. Then a correction would undo what somebody has done after that,
+// and an update what another copy of the controller has written for a newer spec.
+func TestKeepReadsTheObjectBeforeAPatch(t *testing.T) {
 	const read, patch = "get Namespace team", "patch ConfigMap a/hello"
 	for _, test := range []struct {
 		name     string
@@ -139,7 +151,11 @@ func TestKeepReadsTheObjectBeforeACorrection(t *testing.T) {
 		requests []string
 		events   []string
 	}{
-		{name: "an update", observed: 0, requests: []string{patch}},
+		{name: "an update", observed: 0, requests: []string{read, patch}},
+		{
+			name: "an update after a change", observed: 0, requests: []string{read},
+			edit: func(live *corev1.Namespace) { live.Generation++ },
+		},
 		{name: "a correction", observed: 1, requests: []string{read, patch}, events: []string{"Normal Corrected"}},
 		{
 			name: "a correction after a change", observed: 1, requests: []string{read},

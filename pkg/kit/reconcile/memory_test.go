@@ -95,8 +95,8 @@ func TestTheDelayOfRepetitions(t *testing.T) {
 				events = append(events, c.events...)
 				s.now, s.memory = c.endedAt.Add(c.outcome.After), c.memory
 			}
-			if corrected := slices.DeleteFunc(events, func(reason string) bool { return reason != "Corrected" }); //
-			request == "patch child" && len(corrected) != 3 {
+			corrected := slices.DeleteFunc(events, func(reason string) bool { return reason != "Corrected" })
+			if request == "patch child" && len(corrected) != 3 {
 				t.Errorf("there are %d events, want one for each of the first three corrections", len(corrected))
 			}
 		})

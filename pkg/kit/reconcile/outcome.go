@@ -203,8 +203,13 @@ func anotherUID(err error) bool {
 }
 
 // outcomeUnknown reports whether err leaves open whether the write that it is the answer to was done: there was no
-// answer, one that means that something broke on the way, or one that is not the API server's.
+// answer, one that means that something broke on the way, or one that is not the API server's. What is outside of the
+// cluster refuses with a Problem of the reason Refused.
 func outcomeUnknown(err error) bool {
+	var problem *Problem
+	if errors.As(err, &problem) && problem.Reason == Refused {
+		return false
+	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= 500 || isForeign(err)
 }

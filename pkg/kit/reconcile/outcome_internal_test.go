@@ -48,7 +48,7 @@ func terminating() error {
 	return err
 }
 
-// pageOfAProxy is an answer that is not in the form of the API server's. client-go adds the name from the request.
+// proxyPage is an answer that is not in the form of the API server's. client-go adds the name from the request.
 func proxyPage(code int) error {
 	return apierrors.NewGenericServerResponse(code, "patch", resource, "web-1", "<html>", 0, true)
 }
@@ -207,13 +207,13 @@ func TestCauseOf(t *testing.T) {
 }
 
 // A proxy may answer 404 with nothing but the code. It is not known what was not found then.
-func TestANotFoundWithoutDetailsIsNotAboutTheDeployment(t *testing.T) {
+func TestANotFoundWithoutDetailsIsNotAboutTheObject(t *testing.T) {
 	bare := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}}
 	if isGone(bare, "web-1") {
-		t.Error("the Deployment counts as gone")
+		t.Error("the object counts as gone")
 	}
 	if !isGone(apierrors.NewNotFound(appsv1.Resource("deployments"), "web-1"), "web-1") {
-		t.Error("the Deployment does not count as gone")
+		t.Error("the object does not count as gone")
 	}
 }
 

@@ -182,9 +182,15 @@ func FinalizersStep[T Object](kind Kind[T], field *T, finalizers []string) *Step
 	step.Fields = []Field{{Path: "metadata.finalizers"}}
 	step.Undone = func() *Problem {
 		return &Problem{
-			Reason: Overridden, Advice: "Stop that client",
-			Message: "Another client keeps changing the finalizers of this " + kind.Kind,
+			Reason: Overridden, Advice: "Stop it",
+			Message: "Another client, or a webhook, keeps changing the finalizers of this " + kind.Kind,
 		}
+	}
+	step.Differs = func() *Problem {
+		if slices.Equal((*field).GetFinalizers(), finalizers) {
+			return nil
+		}
+		return step.Undone()
 	}
 	return step
 }

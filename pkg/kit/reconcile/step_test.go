@@ -19,6 +19,9 @@ func TestFinalizersStep(t *testing.T) {
 	if !step.JSONMerge || !step.Spec || step.FieldList() != "metadata.finalizers" {
 		t.Errorf("the step is %+v", step)
 	}
+	if step.Undone == nil || step.Differs() == nil {
+		t.Error("who keeps undoing it, or changes it on its way in, is not reported, and not slowed down")
+	}
 	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
 	p := reconcile.New(reconcile.Plan[input]{
 		Object: plan.Object, Observed: plan.Observed, Status: noStatus,
@@ -32,9 +35,6 @@ func TestFinalizersStep(t *testing.T) {
 	sync := p.Sync(in)
 	sync.Begin(reconcile.Memory{}, start, 0)
 	sync.Record(sync.Next(), reconcile.Reply{Object: answered}, start)
-	if step.Undone == nil {
-		t.Error("who keeps undoing it is not reported, and not slowed down")
-	}
 	if next := sync.Next(); next != nil || sync.Object() != metav1.Object(answered) {
 		t.Errorf("the next request is %v, and the object %v", next, sync.Object())
 	}

@@ -254,6 +254,9 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 		s.problems = append(s.problems, found{Problem: a.Problem})
 	}
 	steps := a.Steps
+	for _, step := range steps {
+		step.Namespace = cmp.Or(step.Namespace, s.object.GetNamespace())
+	}
 	if a.OnlyOne && len(steps) > 1 {
 		steps = slices.SortedStableFunc(slices.Values(steps), func(a, b *Step) int { // Those that were refused come last.
 			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
@@ -262,9 +265,12 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 	tried := a.OnlyOne && s.tried(rule)
 	for _, step := range steps {
 		if tried && !s.failedNow(step.Op) {
+			if failed := s.memory.Ledger[step.Op].Failed; failed.Count > 0 { // It is still wanted.
+				s.problems = append(s.problems, found{op: step.Op, until: failed.Until, Problem: failed.Report})
+			}
 			continue
 		}
-		step.Rule, step.Why, step.Namespace = rule, cmp.Or(step.Why, a.Why), cmp.Or(step.Namespace, s.object.GetNamespace())
+		step.Rule, step.Why = rule, cmp.Or(step.Why, a.Why)
 		if request := s.requestFor(step); request != nil || s.end != nil {
 			return request
 		}
@@ -289,15 +295,18 @@ func (s *Sync) failedNow(op Op) bool {
 // It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
 // status that is written now could be wrong. The status itself may wait for its backoff.
 func (s *Sync) requestFor(step *Step) *Step {
-	switch {
-	case !step.keeps:
-	case s.plan.observed() != s.object.GetGeneration(), s.memory.Ledger[step.Op].Failed.Late:
-		step.Spec, step.Event = true, nil
-	default:
+	if step.keeps {
 		step.Confirm = append(step.Confirm, s.plan.object())
+		if s.plan.observed() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Late {
+			step.Spec, step.Event = true, nil
+		}
 	}
 	read := s.nextLiveRead(step)
-	if attempt, backsOff := s.obstacle(step, read); backsOff {
+	attempt, backsOff := s.backingOff(step)
+	if err := s.obstacle(step, read); !backsOff && err != nil {
+		attempt, backsOff = s.fail(step.Op, step.Rule, err, false), true
+	}
+	if backsOff {
 		s.problems = append(s.problems, found{op: step.Op, until: attempt.Until, Problem: attempt.Report})
 		if attempt.Expected && step.Verb != Update {
 			s.endEarly(Backoff, s.left(attempt.Until))
@@ -318,20 +327,12 @@ func (s *Sync) requestFor(step *Step) *Step {
 	return step
 }
 
-// obstacle returns the failed attempt that keeps step from being sent now, if there is one. read is the live read that
-// step needs first, or nil. A step that cannot be sent at all fails here.
-func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
-	if attempt, backsOff := s.backingOff(step); backsOff {
-		return attempt, true
+// obstacle returns why step cannot be sent at all, or nil. read is the live read that it needs first, or nil.
+func (s *Sync) obstacle(step, read *Step) error {
+	if err := step.missingPrecondition(); err != nil || read == nil {
+		return err
 	}
-	err := step.missingPrecondition()
-	if err == nil && read != nil {
-		err = s.readErr
-	}
-	if err == nil {
-		return Attempt{}, false
-	}
-	return s.fail(step.Op, step.Rule, err, false), true
+	return s.readErr
 }
 
 // nextLiveRead returns the live read that must come before step, or nil: of the objects that it names, of those of
@@ -339,8 +340,10 @@ func (s *Sync) obstacle(step, read *Step) (Attempt, bool) {
 // or the cache lags, or admission has answered before the API server has checked the name. Everything else rests on uid
 // and resourceVersion, and may be repeated.
 func (s *Sync) nextLiveRead(step *Step) *Step {
-	if step.Verb == Create && s.hadChildren && metav1.GetControllerOfNoCopy(step.Body) != nil {
+	if step.Verb == Delete ||
+		step.Verb == Create && s.hadChildren && metav1.GetControllerOfNoCopy(step.Body) != nil {
 		// If the object is gone, the garbage collector would delete what we create, and we would create it again, in a loop.
+		// If it has changed, it may need what we delete.
 		if read := s.readUnlessFresh(step, s.plan.object()); read != nil {
 			return read
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,8 +84,8 @@ func Drift[T metav1.Object](have, want T, owned ...string) (*Patch, error) {
 	if have.GetUID() == "" || have.GetResourceVersion() == "" {
 		return nil, fmt.Errorf("compare %s: %w", have.GetName(), ErrNoPrecondition)
 	}
-	h, l := reflect.ValueOf(have), reflect.ValueOf(left)
-	if covers(h, reflect.ValueOf(want), listKind{}) && (len(owned) == 0 || covers(l, h, listKind{})) {
+	if covers(reflect.ValueOf(have), reflect.ValueOf(want), listKind{}) &&
+		(len(owned) == 0 || reflect.DeepEqual(left, have)) {
 		return nil, nil
 	}
 	stored, body, err := changes(have, left, want, *new(T))
@@ -192,6 +193,9 @@ func fieldAt(path string, have, want any) Field {
 		default:
 			if *value = fmt.Sprint(text); len(*value) > maxValue {
 				*value = strings.ToValidUTF8((*value)[:maxValue], "") + "..."
+			}
+			if strings.ContainsFunc(*value, func(r rune) bool { return !strconv.IsPrint(r) }) {
+				*value = strconv.Quote(*value) // It must not make a line of the log, or control a terminal.
 			}
 		}
 	}

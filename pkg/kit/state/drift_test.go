@@ -230,6 +230,10 @@ func TestDriftOfOtherKinds(t *testing.T) {
 	if patch, err = Drift(configMap(nil), configMap(map[string]string{"a": long})); err != nil {
 		t.Fatal(err)
 	}
+	forged, err := Drift(configMap(nil), configMap(map[string]string{"a": "x\nE1125 forged\x1b[2K"}))
+	if err != nil || forged.Fields[0].Want != `"x\nE1125 forged\x1b[2K"` {
+		t.Errorf("a value of several lines is shown as %s, %v", forged.Fields[0].Want, err)
+	}
 	if want := strings.Repeat("é", 32) + "..."; patch.Fields[0].Want != want {
 		t.Errorf("a long value is shown as %q, want %q", patch.Fields[0].Want, want)
 	}

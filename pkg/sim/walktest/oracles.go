@@ -149,6 +149,9 @@ func (p *player[In, W]) allRules() []rule {
 				mayHaveHad := c.wroteBefore || observed(c.object) != 0
 				return step.Verb != reconcile.Create || step.Idempotent || !mayHaveHad || c.hasRead(p.key)
 			}},
+		{name: "a deletion comes after a live read of the object", step: func(c *talk, step *reconcile.Step) bool {
+			return step.Verb != reconcile.Delete || c.hasRead(p.key)
+		}},
 		{name: "a write that has failed is repeated only after a live read of what it writes", step: readsBeforeRepeating},
 		{name: "nothing of another's, and nothing that is being deleted, is written", step: p.writesItsOwn},
 		{name: "a child is created for the object, with its controller", step: func(c *talk, step *reconcile.Step) bool {
@@ -203,7 +206,7 @@ func readsBeforeRepeating(c *talk, step *reconcile.Step) bool {
 
 func (p *player[In, W]) writesItsOwn(c *talk, step *reconcile.Step) bool {
 	isOther := step.Verb != reconcile.Patch && step.Verb != reconcile.Delete || keyOf(step.Op) == p.key
-	return isOther || isOurs(c.object, c.seen[keyOf(step.Op)])
+	return isOther || step.Idempotent || isOurs(c.object, c.seen[keyOf(step.Op)])
 }
 
 // writesOnce: what was created is not patched too, unless a live read has found something new. The status of an object
@@ -252,10 +255,11 @@ func (p *player[In, W]) mayBeReady(obj W, objects Objects) bool {
 	return obj.GetDeletionTimestamp() == nil && (p.Worlds != nil || p.isComplete(obj, objects)) && p.Ready(obj, objects)
 }
 
-// isComplete reports whether all children are there, are the object's, and are not being deleted.
+// isComplete reports whether all children that are asked for are there, are the object's, and are not being deleted,
+// and no other one is.
 func (p *player[In, W]) isComplete(obj W, objects Objects) bool {
 	return !slices.ContainsFunc(p.Children, func(child Child[W]) bool {
-		return child.Want(obj) != nil && !isOurs(obj, objects[p.childKey(&child)])
+		return (child.Want(obj) != nil) != isOurs(obj, objects[p.childKey(&child)])
 	})
 }
 
@@ -412,6 +416,9 @@ func (p *player[In, W]) repeatsNothing(c *talk) bool {
 	if step == nil || c.deleted && (step.Verb == reconcile.Delete || step.For.Verb == reconcile.Delete) {
 		return true // A sync may delete one of several.
 	}
+	if step.Idempotent {
+		return true // It is done again until the status has that it was done.
+	}
 	c.lines = append(c.lines, line{reply: fmt.Sprintf("another sync wants to %s: %s", text(step.Op), step.Why)})
 	return false
 }
@@ -477,7 +484,8 @@ func (c *talk) learnFailure(step *reconcile.Step, err error, page bool) {
 	case !answered, status.Status().Code >= 500, page:
 		c.unknown, c.quiet, c.wrote = true, true, true
 	case step.Verb == reconcile.Delete && apierrors.IsNotFound(err):
-		return // It is gone.
+		c.seen = c.seen.with(keyOf(op), nil)
+		return
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldValueInvalid) && isUID(status),
 		apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && err != error(noSubresource):
 		c.quiet = true

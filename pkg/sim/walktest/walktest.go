@@ -50,7 +50,8 @@ type Walk[In any, W reconcile.Object] struct {
 	Trim    func(any) (any, error)
 
 	// Object is an object that nobody has reported on. It needs a name, a spec, and nothing else. Objects are what it may
-	// be instead, such as one with a status. The last of them is the one that somebody changes.
+	// be instead, such as one with a status. The last of them is the one that somebody changes. It must have been reported
+	// on.
 	Object  W
 	Objects []Edit[W]
 	// Changes are what somebody may do to the object while the caches lack it, most of them to the spec.
