@@ -121,9 +121,9 @@ func (r *runner) build(ctx context.Context, check *checker, b *binary) (bool, er
 	if err != nil {
 		return false, err
 	}
-	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay=" + overlay, "-o", b.file, "./" + b.dir}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay=" + overlay, "-o", b.file, "."}
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = r.root
+	cmd.Dir = r.testsOf(b.dir)
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -143,9 +143,10 @@ func (r *runner) runBinary(ctx context.Context, b *binary, number int, flags ...
 	limit := 3 * r.timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no end after %s", limit))
 	defer cancel()
-	fixed := []string{"-test.short", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + r.timeout.String()}
+	fixed := []string{"-test.short", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + r.timeout.String(),
+		"-test.run=" + r.run}
 	cmd := exec.CommandContext(ctx, b.file, append(fixed, flags...)...)
-	cmd.Dir = filepath.Join(r.root, b.dir)
+	cmd.Dir = r.testsOf(b.dir)
 	cmd.Env = append(os.Environ(), selectorVariable+"="+strconv.Itoa(number))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // With the processes that a test has started, it is a group.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

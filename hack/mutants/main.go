@@ -65,6 +65,7 @@ func main() {
 type options struct {
 	list, alone bool
 	only        *regexp.Regexp
+	tests, run  string
 	parallel    int
 	timeout     time.Duration
 	paths       []string
@@ -83,6 +84,9 @@ func parse(args []string, out io.Writer) (*options, error) {
 	fs.BoolVar(&opts.alone, "alone", false,
 		"compile each fault alone, to check that the shared test binaries give the same results; takes hours")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
+	fs.StringVar(&opts.tests, "tests", "", "run the tests of this `directory`, such as hack/mine/starter/pkg/plan, and not "+
+		"those beside the code; "+survivorsFile+" is about the latter")
+	fs.StringVar(&opts.run, "run", "", "run only the tests whose name matches this `regexp`, such as TestWalk")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
 	fs.DurationVar(&opts.timeout, "timeout", time.Minute,
 		"a test that takes this `long` hangs, which counts as a failure")
@@ -122,7 +126,9 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(reasons, func(key, _ string) bool { return !opts.includes(key) })
+	maps.DeleteFunc(reasons, func(key, _ string) bool {
+		return !opts.includes(key) || opts.tests != "" || opts.run != ""
+	})
 	found := unknownSurvivors(reasons, mutants)
 	if opts.list {
 		for _, m := range mutants {
@@ -148,7 +154,10 @@ func try(ctx context.Context, root string, opts *options, mutants []mutant, out 
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &runner{root: root, dir: dir, out: out, parallel: opts.parallel, timeout: opts.timeout, alone: opts.alone}
+	r := &runner{
+		root: root, dir: dir, out: out, parallel: opts.parallel, timeout: opts.timeout, alone: opts.alone,
+		tests: opts.tests, run: opts.run,
+	}
 	return r.all(ctx, mutants)
 }
 

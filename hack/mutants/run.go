@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -34,7 +35,12 @@ type runner struct {
 	parallel  int
 	timeout   time.Duration
 	alone     bool // Tries every mutant alone.
+	// tests is the directory whose tests run, "" for those beside the code. run selects some of them, "" all.
+	tests, run string
 }
+
+// testsOf returns the directory of the tests that run for the code in dir, which is relative to the root.
+func (r *runner) testsOf(dir string) string { return filepath.Join(r.root, cmp.Or(r.tests, dir)) }
 
 // baseline runs the tests of all mutants that are tried alone, without a fault.
 func (r *runner) baseline(ctx context.Context, mutants []mutant, runs []*sharedRun) error {
@@ -45,22 +51,23 @@ func (r *runner) baseline(ctx context.Context, mutants []mutant, runs []*sharedR
 		}
 	}
 	for _, dir := range directories(alone) {
-		fmt.Fprintf(r.out, "without a fault: go test ./%s\n", dir)
-		if output, err := r.goTest(ctx, "./"+dir); err != nil {
+		fmt.Fprintf(r.out, "without a fault: go test ./%s\n", cmp.Or(r.tests, dir))
+		if output, err := r.goTest(ctx, dir); err != nil {
 			return fmt.Errorf("the tests fail without any fault: %w\n%s", err, output)
 		}
 	}
 	return nil
 }
 
-func (r *runner) goTest(ctx context.Context, args ...string) (string, error) {
+// goTest runs the tests of the code in dir.
+func (r *runner) goTest(ctx context.Context, dir string, args ...string) (string, error) {
 	fixed := []string{"test", "-short", "-failfast", "-count=1", "-vet=off", "-ldflags=-s -w",
-		"-timeout=" + r.timeout.String()}
+		"-timeout=" + r.timeout.String(), "-run=" + r.run}
 	if r.parallel > 1 {
 		fixed = append(fixed, "-p=1") // The mutants run in parallel already.
 	}
 	cmd := exec.CommandContext(ctx, "go", append(fixed, args...)...)
-	cmd.Dir = r.root
+	cmd.Dir = r.testsOf(dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // On an interrupt, go test ends its tests too.
 	output, err := cmd.CombinedOutput()
 	return string(output), err
@@ -77,7 +84,7 @@ func (r *runner) tryAlone(ctx context.Context, i int, m mutant) (outcome, error)
 	if err != nil {
 		return "", err
 	}
-	output, err := r.goTest(ctx, "-overlay="+overlay, "./"+path.Dir(m.file))
+	output, err := r.goTest(ctx, path.Dir(m.file), "-overlay="+overlay)
 	switch {
 	case ctx.Err() != nil:
 		return "", ctx.Err()

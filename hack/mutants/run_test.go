@@ -28,6 +28,7 @@ const (
 type commandTest struct {
 	name                        string
 	source, tests, survivors    string
+	user                        string // The tests of another package.
 	args                        []string
 	wantOut, wantErr, unwantErr string
 	// onlyShared is true if the run with --alone takes too long.
@@ -117,6 +118,21 @@ func TestRun(t *testing.T) {
 			wantErr: "survives, and is not listed: " + survivor,
 		},
 		{
+			name:      "only the tests of that name run, and the list of survivors is not about them",
+			tests:     tinyTests + "\nfunc TestWalk(*testing.T) {}\n",
+			survivors: listedSurvivor,
+			args:      []string{"--only", alwaysTrue, "--run=TestWalk"},
+			wantErr:   "survives, and is not listed: tiny/tiny.go | positive | return n > 0 | " + alwaysTrue,
+		},
+		{
+			name:    "the tests of another package",
+			source:  strings.ReplaceAll(tinySource, "positive", "Positive"),
+			user:    "package user\n\nimport (\n\t\"testing\"\n\t\"tiny/tiny\"\n)\n\nfunc TestWalk(t *testing.T) {\n\tif tiny.Positive(-5) {\n\t\tt.Fail()\n\t}\n}\n",
+			tests:   "package tiny\n",
+			args:    []string{"--only", alwaysTrue, "--tests=user"},
+			wantOut: oneKilled,
+		},
+		{
 			name:    "a panic before the first test counts as a failure",
 			tests:   tinyTests + "\nfunc init() {\n\tif positive(-5) {\n\t\tpanic(1)\n\t}\n}\n",
 			args:    []string{"--only", alwaysTrue},
@@ -151,6 +167,7 @@ func (test *commandTest) run(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"go.mod": "module tiny\n\ngo 1.26\n", "tiny/tiny.go": cmp.Or(test.source, tinySource),
 		"tiny/tiny_test.go": cmp.Or(test.tests, tinyTests), survivorsFile: test.survivors,
+		"user/user_test.go": cmp.Or(test.user, "package user\n"),
 	})
 	var out bytes.Buffer
 	err := run(t.Context(), root, slices.Concat(test.args, []string{"tiny"}), &out)
