@@ -84,8 +84,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	fs.BoolVar(&opts.alone, "alone", false,
 		"compile each fault alone, to check that the shared test binaries give the same results; takes hours")
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
-	fs.StringVar(&opts.tests, "tests", "", "run the tests of this `directory`, such as hack/mine/starter/pkg/plan, and not "+
-		"those beside the code; "+survivorsFile+" is about the latter")
+	fs.StringVar(&opts.tests, "tests", "", "run the tests of this `directory`, such as hack/mine/starter/pkg/plan, "+
+		"and not those beside the code; "+survivorsFile+" is about the latter")
 	fs.StringVar(&opts.run, "run", "", "run only the tests whose name matches this `regexp`, such as TestWalk")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
 	fs.DurationVar(&opts.timeout, "timeout", time.Minute,
