@@ -48,12 +48,6 @@ const (
 // A deploymentInformer is an informer of Deployments whose transform is plan.Trim.
 type deploymentInformer = cache.TypedSharedIndexInformer[*plan.Observed]
 
-// deploymentHandlerFuncs are handlers that learn whether an added Deployment is in the initial list.
-type deploymentHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*plan.Observed]
-
-// fooHandlerFuncs are handlers that learn whether an added Foo is in the initial list.
-type fooHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Foo]
-
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
 // before, and records the result in the Foo's status.
 //
@@ -115,13 +109,13 @@ func New(ctx context.Context, clients Clients, events events.EventRecorder, foos
 // objects of the first lists. Run does it, and not New: the caches of a standby are filled too, but nobody takes keys
 // from its queue, which would keep the name of every Foo that came and went.
 func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
-	foos, err := c.fooInformer.AddTypedEventHandler(fooHandlerFuncs{
+	foos, err := c.fooInformer.AddTypedEventHandler(kit.Handlers[*v1alpha1.Foo]{
 		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return nil, fmt.Errorf("watch Foos: %w", err)
 	}
-	deployments, err := c.deploymentInformer.AddTypedEventHandler(deploymentHandlerFuncs{
+	deployments, err := c.deploymentInformer.AddTypedEventHandler(kit.Handlers[*plan.Observed]{
 		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {

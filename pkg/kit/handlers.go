@@ -7,20 +7,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/kit/fairqueue"
+	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// An Object is a pointer to an object of the API, such as *appsv1.Deployment.
-type Object interface {
-	comparable
-	metav1.Object
-}
-
 // Handlers are what AddTypedEventHandler of a typed informer takes.
-type Handlers[T Object] = cache.TypedResourceEventHandlerDetailedFuncs[T]
+type Handlers[T reconcile.Object] = cache.TypedResourceEventHandlerDetailedFuncs[T]
 
 // Objects returns handlers that queue each object that is added, changed or deleted. The initial list and a resync come
 // after changes, see fairqueue.Initial.
-func Objects[T Object](queue *Queue) Handlers[T] {
+func Objects[T reconcile.Object](queue *Queue) Handlers[T] {
 	return Handlers[T]{
 		AddFunc: func(obj T, isInInitialList bool) {
 			if isInInitialList {
@@ -49,11 +44,12 @@ func Objects[T Object](queue *Queue) Handlers[T] {
 // Owners and children are in the same namespace. The handlers ignore the initial list, because the owners are in a list
 // too, and resyncs. If a watch has missed a deletion, only the name of the child may be known. So a child should have
 // the name of its owner, or add should know whose child has that name.
-func Children[T Object](owner schema.GroupKind, add func(cache.ObjectName)) Handlers[T] {
+func Children[T reconcile.Object](owner schema.GroupKind, add func(cache.ObjectName)) Handlers[T] {
 	changed := func(child T) {
 		name := cache.MetaObjectToName(child)
 		add(name)
-		if ref := metav1.GetControllerOf(child); ref != nil && isOf(ref, owner) && ref.Name != name.Name {
+		ref := metav1.GetControllerOf(child)
+		if ref != nil && ref.Name != name.Name && isOf(ref, owner) {
 			add(cache.NewObjectName(name.Namespace, ref.Name))
 		}
 	}
@@ -95,6 +91,5 @@ func ByController(obj any) ([]string, error) {
 
 // isOf reports whether ref is to an object of this kind, in any version.
 func isOf(ref *metav1.OwnerReference, kind schema.GroupKind) bool {
-	version, err := schema.ParseGroupVersion(ref.APIVersion)
-	return err == nil && version.Group == kind.Group && ref.Kind == kind.Kind
+	return schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() == kind
 }

@@ -18,17 +18,16 @@ type Sync func(ctx context.Context, key cache.ObjectName) Outcome
 // changed. What the status of the object reports is another question.
 type Outcome = reconcile.Outcome
 
-// Backoff as Outcome.After lets the Queue choose the delay of a retry: 5 ms, doubled with each failure in a row, up to
-// a minute.
-const Backoff time.Duration = -1
+// chosenByQueue as Outcome.After is the delay of Retry.
+const chosenByQueue time.Duration = -1
 
 // Done is the outcome of a sync after which nothing is left to do, or a watch event will come when something is.
 func Done() Outcome { return Outcome{Kind: reconcile.Done} }
 
-// Retry is the outcome of a sync that failed. Its delay is Backoff. If reconcile.IsConflict(err), the failure is an
-// expected one.
+// Retry is the outcome of a sync that failed. The Queue chooses its delay: 5 ms, doubled with each failure in a
+// row, up to a minute. If reconcile.IsConflict(err), the failure is an expected one.
 func Retry(err error) Outcome {
-	return Outcome{Kind: reconcile.Retry, After: Backoff, Err: err, Expected: reconcile.IsConflict(err)}
+	return Outcome{Kind: reconcile.Retry, After: chosenByQueue, Err: err, Expected: reconcile.IsConflict(err)}
 }
 
 // Wait is the outcome of a sync after which time must pass, and perhaps no watch event will come. It does not end a

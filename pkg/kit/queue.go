@@ -30,7 +30,7 @@ const (
 	stuckAfter = 10 * time.Minute
 	// panicDelay is the delay before a key is synced again whose sync panicked.
 	panicDelay = time.Minute
-	// firstRetry and lastRetry are the limits of Backoff.
+	// firstRetry and lastRetry are the limits of the delay that the Queue chooses.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
 	// maxExpected is how many expected failures in a row are not logged. More mean that a cache never has the object, for
@@ -186,7 +186,7 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", id)
 	recorded := q.Syncs.Begin(key, id)
 	outcome := q.syncSafely(klog.NewContext(syncs.NewContext(syncCtx, recorded), logger), key)
-	if outcome.After == Backoff {
+	if outcome.After == chosenByQueue {
 		outcome.After = min(firstRetry<<min(q.retries.NumRequeues(key), 20), lastRetry)
 	}
 	logger.V(4).Info("Synced", "outcome", outcome.Kind, "after", outcome.After, "for", outcome.For, "err", outcome.Err)

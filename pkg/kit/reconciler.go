@@ -76,7 +76,7 @@ func KindOf[O reconcile.Object, T metav1.Object, L runtime.Object, C Client[T, L
 	return Kind{
 		Name: kind.Kind, Informer: NewInformer(resource, informer, client), Store: informer.GetIndexer(),
 		Send: func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
-			obj, err := send[T, L](ctx, client(step.Namespace), manager, step)
+			obj, err := sendThrough[T, L](ctx, client(step.Namespace), manager, step)
 			switch {
 			case err != nil, step.Verb == reconcile.Delete:
 				return nil, err
@@ -105,8 +105,8 @@ func KindOf[O reconcile.Object, T metav1.Object, L runtime.Object, C Client[T, L
 	}
 }
 
-// send sends the request of step.
-func send[T metav1.Object, L runtime.Object](ctx context.Context, client Client[T, L], manager string,
+// sendThrough sends the request of step through a client.
+func sendThrough[T metav1.Object, L runtime.Object](ctx context.Context, client Client[T, L], manager string,
 	step *reconcile.Step) (obj T, err error) {
 	switch step.Verb {
 	case reconcile.Get:
@@ -208,7 +208,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcom
 		shown.Concluded(answers)
 	}
 	outcome, memory := sync.End()
-	r.Remember(key, memory)
+	r.remember(key, memory)
 	return outcome
 }
 
@@ -329,15 +329,7 @@ func (r *Reconciler) recall(key cache.ObjectName) reconcile.Memory {
 	return r.memories[key]
 }
 
-// Len returns of how many objects something is remembered.
-func (r *Reconciler) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.memories)
-}
-
-// Remember keeps memory for the next sync of key.
-func (r *Reconciler) Remember(key cache.ObjectName, memory reconcile.Memory) {
+func (r *Reconciler) remember(key cache.ObjectName, memory reconcile.Memory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.memories == nil {

@@ -143,7 +143,7 @@ func TestWhatFollowsARequest(t *testing.T) {
 					t.Errorf("the key is held: %t, want %t", held, test.held)
 				}
 				f.Gone(f.ctx, boxKey)
-				if f.Len() > 0 || f.Queue.Writes.HoldDelay(boxKey) > 0 {
+				if len(f.memories) > 0 || f.Queue.Writes.HoldDelay(boxKey) > 0 {
 					t.Error("something is remembered of an object that is gone")
 				}
 			})

@@ -47,14 +47,14 @@ func Keep[T Object](kind Kind[T], field *T, want T, owned ...string) Answer {
 	case *field == none:
 		return Answer{Why: "no " + kind.Kind + " is wanted, and there is none"}
 	}
-	return Answer{complete: func(a *Answer, object Ref) { a.add(remove(kind, field, nil, object)) }}
+	return Answer{withObject: func(a *Answer, object Ref) { a.add(remove(kind, field, nil, object)) }}
 }
 
 // KeepAll is Keep for many children, in the order of their names: each of wants is kept, and what else the object
 // controls is deleted. The list of the Input has all children of this kind that the object controls, and all objects
 // that have a wanted name: those of others are a problem. A sync replaces it and never changes it: it needs no Clone.
 func KeepAll[T Object](kind Kind[T], list *[]T, wants []T, owned ...string) Answer {
-	return Answer{complete: func(a *Answer, object Ref) {
+	return Answer{withObject: func(a *Answer, object Ref) {
 		nameOf := func(obj T) string { return cmp.Or(obj.GetNamespace(), object.read.Namespace) + "/" + obj.GetName() }
 		byName := func(x, y T) int { return cmp.Compare(nameOf(x), nameOf(y)) }
 		have, seen := map[string]T{}, map[string]bool{}
@@ -154,7 +154,7 @@ func keep[T Object](kind Kind[T], field *T, list *[]T, want T, owned []string) A
 	}
 	fields := Clip(patch.Paths(), NoteLimit)
 	step := in(list, field, PatchStep(kind, field, patch.Body, patch.Fields))
-	step.keeps = true
+	step.byKeep = true
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: Clip("Correct "+name, actionLimit),
 		Note: Clip("Corrected "+name+": "+fields, NoteLimit),

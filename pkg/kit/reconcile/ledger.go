@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 const (
@@ -56,8 +58,8 @@ type Attempt struct {
 	Until time.Time
 	// Expected means that the failure is normal work, such as a conflict: the status does not report it.
 	Expected bool
-	// Late means that the first failure was of an update by Keep: it stays one when the status is about the spec.
-	Late bool
+	// Spec means that the first failure was of a patch for a new spec: its repetition is no correction.
+	Spec bool
 	// Report is what the status reports meanwhile, or nil.
 	Report *Problem
 }
@@ -247,7 +249,7 @@ func digest(obj any) string {
 			condition, _ := element.(map[string]any)
 			delete(condition, "lastTransitionTime")
 			kind := condition["type"]
-			return kind != "Ready" && kind != "Reconciling" && kind != "Stalled"
+			return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
 		})
 	}
 	encoded, err = json.Marshal(read.Status)

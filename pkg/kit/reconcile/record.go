@@ -134,9 +134,9 @@ func (s *Sync) recordFailedWrite(step *Step, err error) {
 	unknown := outcomeUnknown(err)
 	attempt := s.fail(step.Op, step.Rule, err, IsConflict(err) && s.memory.Ledger[step.Op].Failed.Count < freeConflicts)
 	s.memory.Wrote = s.memory.Wrote || unknown
-	if step.keeps && step.Spec {
+	if step.byKeep && step.Spec {
 		e := s.memory.Ledger[step.Op]
-		e.Failed.Late = true
+		e.Failed.Spec = true
 		s.memory.Ledger[step.Op] = e
 	}
 	switch {

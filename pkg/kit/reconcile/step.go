@@ -133,8 +133,8 @@ type Step struct {
 	Fields []Field
 	// Spec means that a new spec asks for the patch. Otherwise it corrects what somebody has changed.
 	Spec bool
-	// keeps means that the patch is of Keep, which leaves it to the Sync whether it is an update or a correction.
-	keeps bool
+	// byKeep means that the patch is of Keep, which leaves it to the Sync whether it is an update or a correction.
+	byKeep bool
 	// Event, unless nil, is sent when the write has had its effect.
 	Event *Event
 	// Confirm are the objects of which a stale version would do harm: they are read live before.
@@ -253,9 +253,9 @@ func Summary(conditions []metav1.Condition) string {
 	ready, other := "no conditions", ""
 	for i := range conditions {
 		switch c := &conditions[i]; c.Type {
-		case "Ready":
+		case state.Ready:
 			ready = "Ready=" + string(c.Status) + " " + c.Reason + ": " + c.Message
-		case "Reconciling", "Stalled":
+		case state.Reconciling, state.Stalled:
 			other = c.Type + ", "
 		}
 	}
@@ -264,12 +264,12 @@ func Summary(conditions []metav1.Condition) string {
 
 // readyEvent returns the event of a status, or nil.
 func readyEvent(was, is []metav1.Condition) *Event {
-	had, ready := meta.FindStatusCondition(was, "Ready"), meta.FindStatusCondition(is, "Ready")
+	had, ready := meta.FindStatusCondition(was, state.Ready), meta.FindStatusCondition(is, state.Ready)
 	event := &Event{Type: corev1.EventTypeNormal}
 	switch {
 	case ready == nil, had != nil && had.Reason == ready.Reason:
 		return nil
-	case meta.FindStatusCondition(is, "Stalled") != nil,
+	case meta.FindStatusCondition(is, state.Stalled) != nil,
 		ready.Reason == Refused, ready.Reason == RequestFailed, ready.Reason == Overridden:
 		event.Type = corev1.EventTypeWarning
 	case ready.Status != metav1.ConditionTrue:

@@ -70,7 +70,7 @@ type Answer struct {
 	// Problem, unless nil, is what the rule has for the status.
 	Problem *Problem
 
-	complete func(a *Answer, object Ref) // Unless nil, it adds what depends on the object of the sync.
+	withObject func(a *Answer, object Ref) // Unless nil, it adds what depends on the object of the sync.
 }
 
 // maxRequests is how many requests a sync sends, besides requestsForStep for each step of the first answer of a rule: a
@@ -148,11 +148,11 @@ func (p *planned[In]) name(rule int) (string, bool) {
 }
 func (p *planned[In]) ask(rule int) Answer {
 	a := p.Rules[rule].Ask(p.in)
-	if a.complete == nil {
+	if a.withObject == nil {
 		return a
 	}
 	completed := new(a)
-	a.complete(completed, p.Object(p.in))
+	a.withObject(completed, p.Object(p.in))
 	return *completed
 }
 func (p *planned[In]) status(s *Sync) *Step { return p.Status(p.in, s) }
@@ -295,9 +295,9 @@ func (s *Sync) failedNow(op Op) bool {
 // It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
 // status that is written now could be wrong. The status itself may wait for its backoff.
 func (s *Sync) requestFor(step *Step) *Step {
-	if step.keeps {
+	if step.byKeep {
 		step.Confirm = append(step.Confirm, s.plan.object())
-		if s.plan.observed() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Late {
+		if s.plan.observed() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Spec {
 			step.Spec, step.Event = true, nil
 		}
 	}
