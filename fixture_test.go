@@ -37,13 +37,9 @@ import (
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-var errBoom = errors.New("boom")
-
 // A fixture is a Controller with caches that the test fills and a simulated API server that records the requests. No
 // informer runs, so the caches change only when the test changes them.
 type fixture struct {
-	kube    kubernetes.Interface
-	samples clientset.Interface
 	*Controller
 	t      testing.TB
 	ctx    context.Context
@@ -80,7 +76,7 @@ func newFixture(t testing.TB, cached, live []runtime.Object) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Controller, f.kube, f.samples = controller, kube, samples
+	f.Controller = controller
 	f.foos, f.deps = foos.Informer().GetIndexer(), deployments.GetIndexer()
 	f.fill(f.current(cached, live))
 	f.added = map[cache.ObjectName]fairqueue.Class{}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,25 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/foo-controller/pkg/footest"
-	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
-	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit/fairqueue"
 	"example.com/foo-controller/pkg/plan"
-	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
 // TestEventsQueueTheFoosThatDependOnThem has three Foos: web controls the Deployment "web", duplicate names it too,
@@ -193,104 +180,4 @@ func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 	if got := len(strings.Fields(f.queued())); got != 201 {
 		t.Errorf("%d Foos are queued in the end, want the owner and the 200 that wait", got)
 	}
-}
-
-// TestInformersCallTheHandlers lets real informers watch the simulated API server. The other tests call the handlers
-// themselves.
-func TestInformersCallTheHandlers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, ctx := ktesting.NewTestContext(t)
-		ctx, stop := context.WithCancel(ctx)
-		config := apiserver.New(footest.FooKind(), deploymentKind).Config("user")
-		kube, samples := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)
-		samplesFactory, kubeFactory := fooinformers.NewSharedInformerFactory(samples,
-			0), kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0,
-			kubeinformers.WithTransform(plan.Trim))
-		c, err := New(ctx, Clients{kube, samples}, events.NewFakeRecorder(1),
-			samplesFactory.Samplecontroller().V1alpha1().Foos(), observe(kubeFactory), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		synced, err := c.watch(klog.FromContext(ctx))
-		if err != nil {
-			t.Fatal(err)
-		}
-		samplesFactory.StartWithContext(ctx)
-		kubeFactory.StartWithContext(ctx)
-		defer func() {
-			c.queue.ShutDown()
-			c.names.ShutDown()
-			stop()
-			samplesFactory.Shutdown()
-			kubeFactory.Shutdown()
-		}()
-		if !cache.WaitFor(ctx, "", synced...) {
-			t.Fatal("the caches are not filled")
-		}
-
-		foos, deployments := samples.SamplecontrollerV1alpha1().Foos("default"), kube.AppsV1().Deployments("default")
-		for _, step := range []struct {
-			what string
-			do   func() error
-		}{
-			{"a Foo is created", func() error {
-				_, err := foos.Create(ctx, created(newFoo()), metav1.CreateOptions{})
-				return err
-			}},
-			{"a Deployment is created", func() error {
-				_, err := deployments.Create(ctx, created(newDeployment()), metav1.CreateOptions{})
-				return err
-			}},
-			{"a Deployment is changed", func() error {
-				patch := []byte(`{"metadata":{"labels":{"samplecontroller.k8s.io/made-for":"other"}}}`)
-				_, err := deployments.Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{})
-				return err
-			}},
-			{"a Deployment is deleted", func() error { return deployments.Delete(ctx, "web", metav1.DeleteOptions{}) }},
-			{"a Foo is changed", func() error {
-				_, err := foos.Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
-				return err
-			}},
-			{"a Foo is deleted", func() error { return foos.Delete(ctx, "web", metav1.DeleteOptions{}) }},
-		} {
-			if err := step.do(); err != nil {
-				t.Fatalf("%s: %v", step.what, err)
-			}
-			synctest.Wait()
-			for c.names.Workqueue.Len() > 0 {
-				c.names.ProcessNextWorkItem(ctx, ctx)
-			}
-			if n := c.queue.Workqueue.Len(); n != 1 {
-				t.Fatalf("%s: %d keys are queued, want 1", step.what, n)
-			}
-			key, _ := c.queue.Workqueue.Get()
-			if key != webKey {
-				t.Errorf("%s: %s is queued, want %s", step.what, key, webKey)
-			}
-			c.queue.Workqueue.Done(key)
-		}
-	})
-}
-
-// created returns obj without the fields that a client must not set when it creates an object.
-func created[T metav1.Object](obj T) T {
-	obj.SetResourceVersion("")
-	obj.SetUID("")
-	return obj
-}
-
-// While the controller runs, a Foo is synced that is queued only because of the name of a Deployment.
-func TestRunQueuesTheFoosThatNameADeployment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, objects(newFoo()), objects(newFoo()))
-		ctx, stop := context.WithCancel(f.ctx)
-		go f.work(ctx) // The caches are as the test filled them.
-		f.deploymentDeleted(cache.DeletedObject[*plan.Observed]{OptionalObj: cachedDeployment(foreign)})
-		synctest.Wait()
-		stop()
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"create deployments web", "update foos/status web"}, f.requests()); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
-		}
-	})
 }
