@@ -58,7 +58,8 @@ func Example() {
 		})
 		queue.Metrics = telemetry.NewMetrics("config_watcher", legacyregistry.MustRegister)
 		caches := []kit.Informer{
-			kit.NewInformer("configmaps", configMaps.Informer(), client.CoreV1().ConfigMaps),
+			kit.NewInformer(corev1.SchemeGroupVersion.WithResource("configmaps"), configMaps.Informer(),
+				client.CoreV1().ConfigMaps),
 		}
 		needs := kit.Needs{Permissions: kit.Allow(options.Namespace, "", "configmaps", "list", "watch")}
 		stopServing, err := process.Serve(ctx, needs, caches, queue.Check())

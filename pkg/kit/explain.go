@@ -133,7 +133,7 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.
 	out io.Writer) error {
 	for i := range r.Kinds {
 		if err := r.fill(ctx, &r.Kinds[i], q.Object.Namespace); err != nil {
-			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.Resource, err)
+			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.Resource.Resource, err)
 		}
 	}
 	obj, err := r.find(q)

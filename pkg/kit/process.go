@@ -64,6 +64,7 @@ type Process struct {
 	// permission is revoked, /readyz shows it.
 	noticed  *rest.Config
 	review   kubernetes.Interface // For questions about permissions, which a standby may ask.
+	lists    rest.Interface       // Over the connection of Watch, whose problems the reporter sees.
 	reporter *preflight.Reporter
 	elector  *leader.Elector
 	syncs    http.Handler // Nil if syncs are not recorded.
@@ -101,17 +102,21 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 			return nil, fmt.Errorf("make connection: %w", err)
 		}
 	}
-	if p.review, err = kubernetes.NewForConfig(review); err != nil { // Also if the address of the server is no URL.
+	reads, err := kubernetes.NewForConfigAndClient(p.Watch.Config, p.Watch.HTTP)
+	if err != nil { // Also if the address of the server is no URL.
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	p.lists = reads.CoreV1().RESTClient()
+	if p.review, err = kubernetes.NewForConfig(review); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return p, nil
 }
 
-// An Informer is the informer of a resource, and how to see whether it will be able to list.
+// An Informer is the informer of a resource, and how to list what it would have without running it.
 type Informer struct {
 	cache.SharedIndexInformer
-	// Resource is the name in paths, such as configmaps.
-	Resource string
+	Resource schema.GroupVersionResource
 	list     func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error)
 }
 
@@ -120,10 +125,10 @@ type Lister[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 }
 
-// NewInformer returns the Informer of a resource, such as configmaps, with a client of client-go for it, such as
+// NewInformer returns the Informer of a resource, such as the v1 configmaps, with a client of client-go for it, such as
 // kubernetes.Interface.CoreV1().ConfigMaps.
-func NewInformer[L runtime.Object, C Lister[L]](resource string, informer cache.SharedIndexInformer,
-	client func(namespace string) C) Informer {
+func NewInformer[L runtime.Object, C Lister[L]](resource schema.GroupVersionResource,
+	informer cache.SharedIndexInformer, client func(namespace string) C) Informer {
 	return Informer{
 		SharedIndexInformer: informer, Resource: resource,
 		list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
@@ -175,7 +180,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	stop func(), err error) {
 	var ready []serving.Check
 	for _, i := range informers {
-		ready = append(ready, serving.Until(i.Resource, i.HasSyncedChecker().Done(), "not listed yet", p.problems))
+		ready = append(ready, serving.Until(i.Resource.Resource, i.HasSyncedChecker().Done(), "not listed yet", p.problems))
 	}
 	o := p.options
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
@@ -297,10 +302,7 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 		if err := i.SetWatchErrorHandlerWithContext(p.reporter.WatchErrorHandler); err != nil {
 			return err
 		}
-		lists = append(lists, func(ctx context.Context) error {
-			_, err := i.list(ctx, p.options.Namespace, metav1.ListOptions{Limit: 1})
-			return err
-		})
+		lists = append(lists, func(ctx context.Context) error { return p.list(ctx, i.Resource) })
 		filled = append(filled, i.HasSyncedChecker())
 	}
 	if p.reporter.Wait(ctx, lists...) != nil {
@@ -321,6 +323,16 @@ func (p *Process) Lead(ctx context.Context, informers []Informer, lead func(cont
 		context.AfterFunc(ctx, p.exitLater) // Also if the leadership is lost.
 		lead(ctx)
 	})
+}
+
+// list returns why the informer of a resource could not list it now, or nil. The answer is not decoded.
+func (p *Process) list(ctx context.Context, resource schema.GroupVersionResource) error {
+	root, namespace := "/apis/", p.options.Namespace
+	if resource.Group == "" {
+		root = "/api/"
+	}
+	return p.lists.Get().AbsPath(root+resource.GroupVersion().String()).NamespaceIfScoped(namespace, namespace != "").
+		Resource(resource.Resource).Param("limit", "1").Do(ctx).Error()
 }
 
 // waitAtMost waits for running, at most for a time.

@@ -71,7 +71,8 @@ func newFixture(t *testing.T, flags ...string) *fixture {
 		t.Fatal(err)
 	}
 	configMaps := informers.NewSharedInformerFactory(watch, 0).Core().V1().ConfigMaps().Informer()
-	f.informers = []Informer{NewInformer("configmaps", configMaps, watch.CoreV1().ConfigMaps)}
+	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	f.informers = []Informer{NewInformer(resource, configMaps, f.write.CoreV1().ConfigMaps)} // As KindOf does.
 	return f
 }
 
@@ -230,7 +231,7 @@ func TestAProcessThatCannotListDoesNotLead(t *testing.T) {
 	go func() {
 		stopped <- f.Lead(ctx, f.informers, func(context.Context) { t.Error("it leads") })
 	}()
-	f.eventually("/readyz", "500 [-]configmaps failed: not listed yet: ")
+	f.eventually("/readyz", "500 [-]configmaps failed: not listed yet: Not allowed to list and watch")
 	f.eventually("/readyz/cluster", "500")
 	f.eventually("/healthz", "200") // A restart would not help.
 	if n := f.Problems(); n != 1 {

@@ -74,7 +74,8 @@ type Client[T any, L runtime.Object] interface {
 func KindOf[O reconcile.Object, T metav1.Object, L runtime.Object, C Client[T, L]](kind reconcile.Kind[O],
 	resource string, informer cache.SharedIndexInformer, client func(namespace string) C) Kind {
 	return Kind{
-		Name: kind.Kind, Informer: NewInformer(resource, informer, client), Store: informer.GetIndexer(),
+		Name: kind.Kind, Store: informer.GetIndexer(),
+		Informer: NewInformer(kind.GroupVersion().WithResource(resource), informer, client),
 		Send: func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
 			obj, err := sendThrough[T, L](ctx, client(step.Namespace), manager, step)
 			switch {

@@ -83,7 +83,7 @@ func (e *Env) start(name string) *controller {
 	var running sync.WaitGroup
 	for _, informer := range c.Informers() {
 		c.caches = append(c.caches, &cached{
-			kind: e.kind.served(informer.Resource), store: informer.GetIndexer(), handlers: handlersOf(informer),
+			kind: e.kind.served(informer.Resource.Resource), store: informer.GetIndexer(), handlers: handlersOf(informer),
 		})
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
