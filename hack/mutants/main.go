@@ -31,6 +31,9 @@ const survivorsFile = "hack/mutants/survivors.txt"
 // defaultPaths are what decides, and whose tests are fast: directories of packages, and a file.
 var defaultPaths = []string{"pkg/kit/consistency", "pkg/kit/reconcile", "pkg/kit/recorder/limits.go", "pkg/plan"}
 
+// defaultAlso are the tests of Foo and of the starter, walks included: they show whether the engine is right.
+var defaultAlso = []string{"pkg/kit/reconcile=pkg/plan", "pkg/kit/reconcile=hack/mine/starter/pkg/plan"}
+
 const help = `mutants makes small faults in the sources, one at a time, and runs the tests that should fail. Run it in
 hack/mutants, as "go run . [flags] [DIRECTORY|FILE...]"; both begin at the root. It does not change the sources.
 
@@ -66,13 +69,14 @@ type options struct {
 	list, alone bool
 	only        *regexp.Regexp
 	tests, run  string
+	also        []string
 	parallel    int
 	timeout     time.Duration
 	paths       []string
 }
 
 func parse(args []string, out io.Writer) (*options, error) {
-	opts := &options{paths: defaultPaths}
+	opts := &options{paths: defaultPaths, also: defaultAlso}
 	fs := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	fs.SetOutput(out)
 	fs.Usage = func() {
@@ -86,6 +90,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 	only := fs.String("only", "", "only faults whose name matches this `regexp`, see --list")
 	fs.StringVar(&opts.tests, "tests", "", "run the tests of this `directory`, such as hack/mine/starter/pkg/plan, "+
 		"and not those beside the code; "+survivorsFile+" is about the latter")
+	fs.Func("also", "try what the tests of a package do not notice with those of another directory: `PACKAGE=DIRECTORY`, "+
+		"by default "+strings.Join(defaultAlso, " and "), func(pair string) error {
+		opts.also = append(slices.Clip(opts.also), pair)
+		return nil
+	})
 	fs.StringVar(&opts.run, "run", "", "run only the tests whose name matches this `regexp`, such as TestWalk")
 	fs.IntVar(&opts.parallel, "parallel", runtime.NumCPU(), "this `number` of tests run at once")
 	fs.DurationVar(&opts.timeout, "timeout", time.Minute,
@@ -140,6 +149,11 @@ func run(ctx context.Context, root string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if opts.tests == "" {
+		if err := tryElsewhere(ctx, root, *opts, mutants, outcomes, out); err != nil {
+			return err
+		}
+	}
 	found = append(found, report(out, root, mutants, outcomes, reasons)...)
 	if len(found) == 0 {
 		fmt.Fprintln(out, "no problems")
@@ -159,6 +173,34 @@ func try(ctx context.Context, root string, opts *options, mutants []mutant, out 
 		tests: opts.tests, run: opts.run,
 	}
 	return r.all(ctx, mutants)
+}
+
+// tryElsewhere tries the survivors of a package with the tests of other directories, and corrects the outcomes.
+func tryElsewhere(ctx context.Context, root string, opts options, mutants []mutant, outcomes []outcome,
+	out io.Writer) error {
+	for _, pair := range opts.also {
+		dir, tests, _ := strings.Cut(pair, "=")
+		var indexes []int
+		var left []mutant
+		for i, m := range mutants {
+			if outcomes[i] == survived && path.Dir(m.file) == dir {
+				indexes, left = append(indexes, i), append(left, m)
+			}
+		}
+		if len(left) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "%d survivors of ./%s, with the tests of ./%s\n", len(left), dir, tests)
+		opts.tests = tests
+		again, err := try(ctx, root, &opts, left, out)
+		if err != nil {
+			return err
+		}
+		for i, have := range again {
+			outcomes[indexes[i]] = have
+		}
+	}
+	return nil
 }
 
 // mutateAll returns the mutants of the files in paths, and of the packages in those that are directories.

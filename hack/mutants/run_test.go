@@ -16,6 +16,9 @@ const (
 	tinyTests  = "package tiny\n\nimport \"testing\"\n\n" +
 		"func TestPositive(t *testing.T) {\n\tif !positive(5) || positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
 
+	walkOfUser = "package user\n\nimport (\n\t\"testing\"\n\t\"tiny/tiny\"\n)\n\n" +
+		"func TestWalk(t *testing.T) {\n\tif tiny.Positive(-5) {\n\t\tt.Fail()\n\t}\n}\n"
+
 	survivor       = "tiny/tiny.go | positive | return n > 0 | >= for > in n > 0"
 	listedSurvivor = "# Known.\n" + survivor + "\n\tNobody asks\n\tabout 0.\n"
 	atTheBoundary  = "tiny/tiny.go | positive | return n > 0 | 0 is 1\n\tNobody asks about 1.\n"
@@ -127,9 +130,17 @@ func TestRun(t *testing.T) {
 		{
 			name:    "the tests of another package",
 			source:  strings.ReplaceAll(tinySource, "positive", "Positive"),
-			user:    "package user\n\nimport (\n\t\"testing\"\n\t\"tiny/tiny\"\n)\n\nfunc TestWalk(t *testing.T) {\n\tif tiny.Positive(-5) {\n\t\tt.Fail()\n\t}\n}\n",
+			user:    walkOfUser,
 			tests:   "package tiny\n",
 			args:    []string{"--only", alwaysTrue, "--tests=user"},
+			wantOut: oneKilled,
+		},
+		{
+			name:    "what its own tests do not notice is tried with those of another package",
+			source:  strings.ReplaceAll(tinySource, "positive", "Positive"),
+			user:    walkOfUser,
+			tests:   "package tiny\n\nimport \"testing\"\n\nfunc Test(*testing.T) {}\n",
+			args:    []string{"--only", alwaysTrue, "--also=tiny=user"},
 			wantOut: oneKilled,
 		},
 		{
