@@ -204,20 +204,21 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 
 // A step gets the namespace of the object before the rule of which it is one chooses: the refused one comes last.
 func TestOnlyOneOfStepsWithoutANamespace(t *testing.T) {
-	p := reconcile.New(reconcile.Plan[pair]{
-		Object:   func(in *pair) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.A) },
-		Observed: func(*pair) int64 { return 0 },
-		Rules: []reconcile.Rule[pair]{{Name: "create", Ask: func(in *pair) reconcile.Answer {
+	p := reconcile.New(reconcile.Plan[group]{
+		Object:   func(in *group) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.One) },
+		Observed: func(*group) int64 { return 0 },
+		Rules: []reconcile.Rule[group]{{Name: "create", Ask: func(in *group) reconcile.Answer {
 			named := func(name string) *reconcile.Step {
-				return reconcile.CreateStep(configMapKind, &in.B, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				return reconcile.CreateStep(configMapKind, new(*corev1.ConfigMap), body)
 			}
 			return reconcile.Answer{Steps: []*reconcile.Step{named("a"), named("b")}, OnlyOne: true}
 		}}},
-		Status: func(*pair, *reconcile.Sync) *reconcile.Step { return nil },
+		Status: func(*group, *reconcile.Sync) *reconcile.Step { return nil },
 	})
 	refused := createOp
 	refused.Name = "a"
-	sync := p.Sync(&pair{A: child()})
+	sync := p.Sync(&group{One: child()})
 	sync.Begin(reconcile.Memory{UID: "child-uid", Ledger: ledger{refused: failed(0)}}, start, 0)
 	if step := sync.Next(); step.Name != "b" {
 		t.Errorf("the next request is %s", step.Op)
@@ -307,38 +308,6 @@ func TestAReadThatFails(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A write makes old what was read before it: after a patch both are read again, and may have changed.
-func TestAWriteEndsTheFreshnessOfReads(t *testing.T) {
-	s := setting{desk: toCorrect(), memory: remembers(ledger{patchOp: failed(0)})}
-	s.desk.Old = old("old")
-	const first = "get team, get child, patch child"
-	for _, test := range []struct {
-		name    string
-		replies []reply
-		want    string
-	}{
-		{name: "nothing has changed", want: first + ", " + deleteOld + "; Ready; done"},
-		{
-			name:    "the child is not ready any more",
-			replies: []reply{finds("get child", child("n", "9")), finds("get child", child("ready", ""))},
-			want:    first + ", get team, get child; Ready; done",
-		},
-		{
-			name: "the object is gone", replies: []reply{finds("get team", newTeam()), finds("get team", nil)},
-			want: first + ", get team; no report; wait 1m0s",
-		},
-		{
-			name: "a refused patch is a write too", replies: []reply{fails("patch child", forbidden)},
-			want: first + ", " + deleteOld + "; Refused; retry 2s",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s.replies = test.replies
-			check(t, test.want, play(t, s).line())
-		})
 	}
 }
 
@@ -498,27 +467,6 @@ func TestADelayBeginsAtTheAnswer(t *testing.T) {
 	}
 }
 
-// The message of a request that fails again is the same, although the error has a port or a version.
-func TestTheMessageOfAFailureStays(t *testing.T) {
-	for name, errs := range map[string][2]error{
-		"a port": {errors.New("dial tcp 10.0.0.1:34561: refused"), errors.New("dial tcp 10.0.0.1:34562: refused")},
-		"a version": {
-			apierrors.NewConflict(configMaps, "child", errors.New("Precondition failed: ResourceVersion in precondition: 1")),
-			apierrors.NewConflict(configMaps, "child", errors.New("Precondition failed: ResourceVersion in precondition: 2")),
-		},
-	} {
-		messages := map[string]bool{}
-		for _, err := range errs {
-			memory := remembers(ledger{patchOp: {Failed: reconcile.Attempt{Count: 4, Until: start}}})
-			c := play(t, setting{desk: toUpdate(), memory: memory, replies: []reply{fails("patch child", err)}})
-			messages[c.memory.Ledger[patchOp].Failed.Report.Message] = true
-		}
-		if len(messages) != 1 {
-			t.Errorf("%s: %v", name, messages)
-		}
-	}
-}
-
 // Nothing is sent without a uid and a resourceVersion: the API server takes an empty one as no precondition.
 func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 	for name, edit := range map[string]func(*corev1.ConfigMap){
@@ -532,22 +480,6 @@ func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 		if !strings.Contains(c.status, "no uid or no resourceVersion") {
 			t.Errorf("no %s: the status is %q", name, c.status)
 		}
-	}
-}
-
-// A sync that has done something and finds the same again leaves it to the next one, also while the clock stands still.
-func TestNothingIsSentTwice(t *testing.T) {
-	d := toDelete()
-	d.Child = child("n", "9")
-	c := play(t, setting{desk: d, replies: []reply{finds("get child", child("n", "9"))}})
-	patches := 0
-	for _, step := range c.steps {
-		if step.Verb == reconcile.Patch {
-			patches++
-		}
-	}
-	if patches != 1 || c.outcome.For != reconcile.NextStep {
-		t.Errorf("the patch is sent %d times: %s for %s", patches, c.line(), c.outcome.For)
 	}
 }
 

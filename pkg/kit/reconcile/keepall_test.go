@@ -66,6 +66,8 @@ type cluster struct {
 	live     func(*corev1.Namespace)
 	admit    func(*corev1.ConfigMap)
 	refuse   reconcile.Verb
+	memory   reconcile.Memory
+	now      time.Time
 	// Of the last sync.
 	requests []string
 	status   string
@@ -76,7 +78,7 @@ type cluster struct {
 func newCluster(edits ...func(*cluster)) *cluster {
 	c := &cluster{
 		namespace: &corev1.Namespace{ObjectMeta: stored("team")}, observed: 1, stored: map[string]*corev1.ConfigMap{},
-		owned: "data",
+		owned: "data", now: time.Unix(1e9, 0),
 	}
 	for _, edit := range edits {
 		edit(c)
@@ -144,8 +146,8 @@ func (c *cluster) observe() *group {
 
 func (c *cluster) sync() reconcile.Outcome {
 	c.requests, c.status, c.notes, c.answers = nil, "", nil, nil
-	sync, now := groups.Sync(c.observe()), time.Unix(1e9, 0)
-	sync.Begin(reconcile.Memory{}, now, 0)
+	sync := groups.Sync(c.observe())
+	sync.Begin(c.memory, c.now, 0)
 	for _, e := range sync.Explain() {
 		c.answers = append(c.answers, e.Answer)
 	}
@@ -155,11 +157,12 @@ func (c *cluster) sync() reconcile.Outcome {
 		} else {
 			c.requests = append(c.requests, strings.ReplaceAll(step.Request()+" "+sync.NameOf(step.Op), "ConfigMap a/", ""))
 		}
-		if event := sync.Record(step, step.Answered(c.answer(step)), now); event != nil && step.Verb != reconcile.Update {
+		if event := sync.Record(step, step.Answered(c.answer(step)), c.now); event != nil && step.Verb != reconcile.Update {
 			c.notes = append(c.notes, event.Type+" "+event.Reason+" "+event.Action+" "+event.Note)
 		}
 	}
-	outcome, _ := sync.End()
+	outcome, memory := sync.End()
+	c.memory, c.now = memory, c.now.Add(outcome.After)
 	return outcome
 }
 
@@ -391,32 +394,6 @@ func TestKeepAllOfManyChildrenNeedsOneSync(t *testing.T) {
 	}
 }
 
-// What the API server or a webhook sets at an owned path comes back after each removal.
-func TestWhatComesBackAtAnOwnedPathIsReported(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		edit func(*cluster)
-	}{
-		{"of one", func(c *cluster) { c.wantsOne = true }},
-		{"of all", wants("one-of-many")},
-		{"of one that exists", func(c *cluster) {
-			c.wantsOne = true
-			store("one")(c)
-			c.stored["a/one"].Data["default"] = "x"
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := newCluster(test.edit)
-			c.admit = func(child *corev1.ConfigMap) { child.Data["default"] = "x" }
-			outcome := c.sync()
-			if !strings.Contains(c.status, "Ready=False Overridden") || !strings.Contains(c.status, "changes data.") ||
-				outcome.After < time.Second {
-				t.Errorf("status %q, then %+v", c.status, outcome)
-			}
-		})
-	}
-}
-
 // A mistake in a path is found by the first sync that wants a child.
 func TestAnOwnedPathThatTheKindDoesNotHave(t *testing.T) {
 	const message = `the path "spec.data": v1.ConfigMap has no ".spec.data"`
@@ -435,21 +412,5 @@ func TestAnOwnedPathThatTheKindDoesNotHave(t *testing.T) {
 		if !strings.HasPrefix(c.status, "Stalled, Ready=False Refused: ") || c.requests != nil {
 			t.Errorf("%s: status %q, requests %q", name, c.status, c.requests)
 		}
-	}
-}
-
-// A plan with a list needs no Clone: a copy of a sync leaves the list of the sync as it is.
-func TestACopyOfASyncHasAListOfItsOwn(t *testing.T) {
-	c := newCluster(store("x", "y", "z"), wants("z"))
-	in := c.observe()
-	before := slices.Clone(in.All)
-	sync := groups.Sync(in)
-	sync.Begin(reconcile.Memory{}, time.Time{}, 0)
-	copied := sync.Clone()
-	for step := copied.Next(); step != nil; step = copied.Next() {
-		copied.Record(step, step.Answered(c.answer(step)), time.Time{})
-	}
-	if len(c.stored) != 1 || !slices.Equal(before, in.All) {
-		t.Errorf("%d are stored, and the list of the sync is %v", len(c.stored), in.All)
 	}
 }

@@ -1,8 +1,6 @@
 package reconcile_test
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,25 +36,6 @@ func delays(t *testing.T, n int, s setting, request string) (waits []time.Durati
 	}
 	t.Fatalf("%s was sent only %d times", request, len(waits)+1)
 	return nil
-}
-
-// The delay doubles up to a minute. After a refusal it begins with a second, and after what passes soon with 5 ms.
-func TestTheDelayAfterFailuresInARow(t *testing.T) {
-	short := milliseconds(5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 60000, 60000)
-	long := milliseconds(1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000)
-	for request, d := range map[string]desk{
-		"create child": toCreate(), "patch child": toUpdate(), "delete old": toDelete(), "report": toReport(),
-		"get team": toCreateAgain(), "get child": toDelete(),
-	} {
-		for err, want := range map[error][]time.Duration{
-			forbidden: long, tooMany: long, noResponse: short, serverFails: short,
-		} {
-			t.Run(fmt.Sprint(request, ": ", err), func(t *testing.T) {
-				s := setting{desk: d, replies: []reply{fails(request, err)}}
-				check(t, want, delays(t, len(want), s, request))
-			})
-		}
-	}
 }
 
 // The random part of a delay is an input: the same input, the same delay.
@@ -113,23 +92,6 @@ func TestWhatAdmissionChanges(t *testing.T) {
 			t.Errorf("%s: status %q, events %q, outcome %+v", write, c.status, c.events, c.outcome)
 		}
 	}
-}
-
-// What a policy takes away of the status is never stored: what counts is that the stored one is not the one that was
-// sent. So events do not make a hot loop of it.
-func TestAStatusThatIsStoredDifferentlyIsWrittenAgainWithADelay(t *testing.T) {
-	s := setting{desk: toReport(), now: start}
-	var written []time.Duration
-	for range 300 { // Events within half a minute.
-		c := play(t, s)
-		if c.status != "" {
-			written = append(written, s.now.Sub(start))
-		} else if c.outcome.Kind != reconcile.Wait {
-			t.Fatalf("after %s the key does not come back: %+v", s.now.Sub(start), c.outcome)
-		}
-		s.memory, s.now = c.memory, s.now.Add(100*time.Millisecond)
-	}
-	check(t, milliseconds(0, 100, 200, 300, 400, 1400, 3400, 7400, 15400), written)
 }
 
 // A status is overwritten if what was sent is not there.
@@ -243,22 +205,6 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 	}
 }
 
-// A sync that ends before everything was considered drops nothing: what is wanted is not known.
-func TestASyncThatEndsEarlyDropsNothing(t *testing.T) {
-	for name, r := range map[string]reply{
-		"a conflict":              fails("create child", notFound),
-		"an unknown outcome":      fails("create child", noResponse),
-		"an object that is gone":  finds("get team", nil),
-		"a conflict of a status":  fails("report", conflict),
-		"another one of its name": finds("get team", newTeam(func(t *corev1.Namespace) { t.UID = "new" })),
-	} {
-		s := setting{desk: toCreateAgain(), memory: remembers(ledger{patchOp: failed(0)}), replies: []reply{r}}
-		if c := play(t, s); c.memory.Ledger[patchOp].Failed.Count != 1 {
-			t.Errorf("after %s the ledger has %v", name, c.memory.Ledger)
-		}
-	}
-}
-
 // An operation that backs off blocks only itself; until then the status has its failure. One that backs off because of
 // a conflict ends the sync: what there is to report is not known before the retry.
 func TestWhileAnOperationBacksOff(t *testing.T) {
@@ -292,19 +238,6 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 				t.Errorf("after a conflict the outcome is %+v, want %+v, and the status %q", c.outcome, want, c.status)
 			}
 		})
-	}
-}
-
-// What failed in a sync is not lost when the sync ends early: it is a retry, and it is logged.
-func TestAFailureIsNotLostWhenTheSyncEndsEarly(t *testing.T) {
-	d := toUpdate()
-	d.Old = old("old")
-	s := setting{desk: d, memory: remembers(ledger{deleteOp: conflicted(5 * time.Millisecond)})}
-	s.replies = []reply{fails("patch child", forbidden)}
-	c := play(t, s)
-	check(t, "patch child; no report; retry 5ms", c.line())
-	if c.outcome.Expected || !errors.Is(c.outcome.Err, forbidden) {
-		t.Errorf("the refused patch is not in the outcome %+v", c.outcome)
 	}
 }
 
