@@ -121,13 +121,11 @@ func madeAt(second int64) deploymentOption {
 	return func(dep *appsv1.Deployment) { dep.CreationTimestamp = metav1.Unix(second, 0) }
 }
 
-func withoutUID(dep *appsv1.Deployment)             { dep.UID = "" }
-func withoutResourceVersion(dep *appsv1.Deployment) { dep.ResourceVersion = "" }
-func deleted(dep *appsv1.Deployment)                { dep.DeletionTimestamp = &metav1.Time{Time: now} }
-func pausedByUser(dep *appsv1.Deployment)           { dep.Spec.Paused = true }
-func withoutLabels(dep *appsv1.Deployment)          { dep.Labels = nil }
-func withoutContainers(dep *appsv1.Deployment)      { dep.Spec.Template.Spec.Containers = nil }
-func withoutReplicas(dep *appsv1.Deployment)        { dep.Spec.Replicas = nil }
+func deleted(dep *appsv1.Deployment)           { dep.DeletionTimestamp = &metav1.Time{Time: now} }
+func pausedByUser(dep *appsv1.Deployment)      { dep.Spec.Paused = true }
+func withoutLabels(dep *appsv1.Deployment)     { dep.Labels = nil }
+func withoutContainers(dep *appsv1.Deployment) { dep.Spec.Template.Spec.Containers = nil }
+func withoutReplicas(dep *appsv1.Deployment)   { dep.Spec.Replicas = nil }
 
 func scaled(n int32) deploymentOption { return func(dep *appsv1.Deployment) { dep.Spec.Replicas = &n } }
 
@@ -306,14 +304,6 @@ func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *ap
 	})
 }
 
-// shuffled returns state with all that is in no order in another one.
-func shuffled(state world, r *rand.Rand) world {
-	previous := slices.Clone(state.Previous)
-	r.Shuffle(len(previous), func(i, j int) { previous[i], previous[j] = previous[j], previous[i] })
-	state.Previous = previous
-	return state
-}
-
 // paths returns where the fields are.
 func paths(fields []reconcile.Field) []string {
 	var paths []string
@@ -382,8 +372,6 @@ var (
 	deployments = appsv1.Resource("deployments")
 
 	forbidden   = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
-	exists      = apierrors.NewAlreadyExists(deployments, "web-1")
-	notFound    = apierrors.NewNotFound(deployments, "web-1")
 	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
 	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
 	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))

@@ -48,27 +48,3 @@ func TestEventOf(t *testing.T) {
 		t.Errorf("nothing to report: %+v", event)
 	}
 }
-
-// Events with equal notes are one row for who reads them, and others are rows of their own.
-func TestEventsAreCountedInOneIfTheirNotesAreEqual(t *testing.T) {
-	action := func(generation int64, message string) string {
-		return eventOf(&v1alpha1.FooStatus{}, &v1alpha1.FooStatus{Conditions: []metav1.Condition{
-			{Type: "Ready", Reason: "Available", Message: message, ObservedGeneration: generation},
-		}}).Action
-	}
-	if action(1, "5 of 5") != action(2, "5 of 5") || action(1, "5 of 5") == action(1, "3 of 3") {
-		t.Errorf("actions %q, %q, and of another note %q", action(1, "5 of 5"), action(2, "5 of 5"), action(1, "3 of 3"))
-	}
-}
-
-// The API server takes notes of at most 1 kB.
-func TestEventOfShortensItsNote(t *testing.T) {
-	for size, want := range map[int]string{1024: strings.Repeat("a", 1024), 1025: strings.Repeat("a", 1021) + "..."} {
-		after := &v1alpha1.FooStatus{Conditions: []metav1.Condition{
-			{Type: "Ready", Reason: v1alpha1.ReasonNotOwned, Message: strings.Repeat("a", size)},
-		}}
-		if diff := cmp.Diff(want, eventOf(&v1alpha1.FooStatus{}, after).Note); diff != "" {
-			t.Errorf("%d characters (-want +got):\n%s", size, diff)
-		}
-	}
-}

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -57,47 +56,6 @@ func Example() {
 	//   Ready=False Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	//   Reconciling=True Creating: Created Deployment "example". Waiting for the Deployment controller to create its pods
 	// done
-}
-
-// A Deployment that differs is corrected by a patch of just that, which applies to just this version of just this
-// object.
-func ExampleDrift() {
-	foo, dep := exampleFoo(), exampleDeployment()
-	fmt.Println("as created:", plan.Drift(plan.TrimDeployment(dep), foo))
-
-	dep.Spec.Replicas = new(int32(9))                             // The Foo sets replicas.
-	dep.Spec.Template.Spec.Containers[0].Image = "nginx:1.29"     // The Foo leaves the image to others.
-	dep.Annotations = map[string]string{"example.com/note": "hi"} // This is not the Foo's either.
-	patch := plan.Drift(plan.TrimDeployment(dep), foo)
-	fmt.Println("edited:", patch.Fields)
-	fmt.Printf("%s\n", patch.Body)
-	// Output:
-	// as created: <nil>
-	// edited: [spec.replicas 9 -> 3]
-	// {"metadata":{"resourceVersion":"1200","uid":"04cc"},"spec":{"replicas":3}}
-}
-
-// The status follows the Deployment. Reconciling is only there while something changes.
-func ExampleReadyReason() {
-	foo, dep := exampleFoo(), exampleDeployment()
-	report := func(what string) {
-		sync := plan.Foos.Sync(&plan.Input{Foo: foo, Deployment: plan.TrimDeployment(dep)})
-		sync.Begin(reconcile.Memory{}, time.Unix(0, 0), 0)
-		foo = sync.Next().Body.(*v1alpha1.Foo)
-		reason, message := plan.ReadyReason(foo)
-		first, _, _ := strings.Cut(message, ". ")
-		fmt.Printf("%s: %s: %s\n", what, reason, first)
-	}
-
-	report("just created")
-	dep.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, AvailableReplicas: 2}
-	report("coming up")
-	dep.Status.AvailableReplicas = 3
-	report("up")
-	// Output:
-	// just created: Creating: Created Deployment "example"
-	// coming up: Progressing: 2 of 3 replicas available
-	// up: Available: 3 of 3 replicas available
 }
 
 // What the Foo does not set gets a default when the Deployment is created.

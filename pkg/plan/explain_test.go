@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
@@ -116,44 +115,6 @@ func TestExplain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.state.Now = now
 			expectAnswers(t, tc.state.begin(tc.state.input()), tc.want)
-		})
-	}
-}
-
-// At the end of a sync, the answers are about what it did and what it has left.
-func TestExplainAfterASync(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		foo   *v1alpha1.Foo
-		reply []reply
-		want  []string
-	}{
-		{
-			name: "all is done", foo: newFoo(),
-			want: []string{
-				"create: done in this sync",
-				"patch drift: does not apply: all fields that the Foo sets have its values",
-				"update status: done in this sync",
-			},
-		},
-		{
-			name: "a write is refused", foo: newFoo(), reply: []reply{fails(createDeployment, forbidden)},
-			want: []string{
-				"create: failed in this sync: no Deployment has the name web-1",
-				"patch drift: not reached: create comes first",
-			},
-		},
-		{
-			name: "the Foo is gone", foo: newFoo(observed), reply: []reply{finds(nil)},
-			want: []string{
-				"create: not sent in this sync: no Deployment has the name web-1",
-				"update status: not reached: create comes first",
-			},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, world{Foo: tc.foo}, tc.reply...)
-			expectAnswers(t, c.sync, tc.want)
 		})
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -67,28 +65,16 @@ func TestOverridden(t *testing.T) {
 		repeated        bool // It is not the answer that differs.
 	}{
 		{name: "created as asked for", answer: answer()},
-		{name: "created as asked for, however many patches there were", answer: answer(), patches: 99},
-		{name: "created with foreign data", answer: answer(foreignData)},
-		{name: "created with another value", answer: answer(scaled(5)), changed: replicas5, advice: noReplicas},
 		{
 			name: "created with several other values", answer: answer(scaled(5), running("mirror/nginx:1.29")),
 			changed: replicas5 + "; " + image, advice: neither,
 		},
 		{name: "created without a label", answer: answer(unlabelled), changed: noLabel},
 
-		{name: "patched as asked for", have: differs, answer: answer()},
 		{name: "patched for the third time", have: differs, answer: answer(), patches: 2},
 		{
 			name: "patched for the fourth time", have: differs, answer: answer(), patches: 3,
 			changed: replicas5, advice: noReplicas, repeated: true,
-		},
-		{
-			name: "patched more often", have: differs, answer: answer(), patches: 98,
-			changed: replicas5, advice: noReplicas, repeated: true,
-		},
-		{
-			name: "patched for the first time, with another value", have: differs,
-			answer: answer(running("mirror/nginx:1.29")), changed: image, advice: noImage,
 		},
 		{
 			name: "patched for the fourth time, and now with another value: the answer counts", have: differs,
@@ -133,27 +119,6 @@ func TestOverridden(t *testing.T) {
 	}
 }
 
-// What the Foo does not set cannot be overridden: it belongs to others.
-func TestOnlyWhatTheFooSetsIsOverridden(t *testing.T) {
-	foo := newFoo()
-	c := play(t, world{Foo: foo},
-		returns(createDeployment, newDeployment(foo, scaled(7), running("mirror/nginx:1.29"), rollout(7, 7, 7))))
-	if diff := cmp.Diff("create web-1; Available; done", c.line()); diff != "" {
-		t.Errorf("wrong sync (-want +got):\n%s", diff)
-	}
-}
-
-// An answer without a uid cannot be patched later; what differs in it is reported all the same.
-func TestAnOverriddenAnswerWithoutUID(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	c := play(t, world{Foo: foo}, slowly(returns(createDeployment, newDeployment(foo, scaled(5), withoutUID)),
-		time.Millisecond))
-	checkSent(t, "create web-1", c.sent())
-	if diff := cmp.Diff(v1alpha1.ReasonFieldsOverridden, c.reason()); diff != "" {
-		t.Errorf("wrong reason (-want +got):\n%s", diff)
-	}
-}
-
 // Between two patches the Foo reports the same, and is otherwise reconciled.
 func TestWhileAFieldIsOverridden(t *testing.T) {
 	foo := newFoo(withReplicas(3))
@@ -164,7 +129,6 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 		want  string
 	}{
 		{name: "what differs is not patched", state: world{Deployment: newDeployment(foo, scaled(5))}, want: same},
-		{name: "the report stays while nothing differs", state: world{Deployment: newDeployment(foo)}, want: same},
 		{
 			name: "a Deployment that is gone is created again, and the report stays",
 			want: "create web-1; FieldsOverridden; wait in 1s",
@@ -172,18 +136,6 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 		{
 			name:  "a Deployment that is being deleted is waited for",
 			state: world{Deployment: newDeployment(foo, deleted)}, want: "nothing; WaitingForDeletion; wait in 1s",
-		},
-		{
-			name:  "a Deployment that is another owner's is left alone",
-			state: world{Deployment: newDeployment(foo, ownedBy())}, want: "nothing; NotOwned; wait in 1s",
-		},
-		{
-			name:  "a patch that cannot be sent is not needed yet",
-			state: world{Deployment: newDeployment(foo, scaled(5), withoutUID)}, want: same,
-		},
-		{
-			name:  "a generation that is newer is not read about, since nothing is written",
-			state: world{Deployment: newDeployment(foo, withFence("3"))}, want: same,
 		},
 		{
 			name:  "a paused Foo patches nothing anyway",
@@ -200,106 +152,6 @@ func TestWhileAFieldIsOverridden(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAnInvalidFooIsNotReportedAsOverridden(t *testing.T) {
-	foo := newFoo(withReplicas(-1))
-	c := play(t, world{Foo: foo, Deployment: newDeployment(newFoo()), Memory: overriddenMemory(foo)})
-	if c.sent() != "nothing" || c.reason() != v1alpha1.ReasonInvalid {
-		t.Errorf("%s: %s", c.sent(), c.report())
-	}
-}
-
-// When the delay has ended, what differs is patched again.
-func TestAnOverriddenFieldIsPatchedAgain(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	state := world{
-		Foo: foo, Deployment: newDeployment(foo, scaled(5)), Memory: overriddenMemory(foo), Now: now.Add(seconds(1)),
-	}
-	if diff := cmp.Diff("get Foo, patch spec.replicas; Available; done", play(t, state).line()); diff != "" {
-		t.Errorf("wrong sync (-want +got):\n%s", diff)
-	}
-	state.Deployment = newDeployment(foo)
-	if diff := cmp.Diff("nothing; Available; done", play(t, state).line()); diff != "" {
-		t.Errorf("wrong sync when nothing differs any more (-want +got):\n%s", diff)
-	}
-}
-
-// Ready is as the Deployment is; reason and message have what must be done.
-func TestTheStatusOfWhatIsOverridden(t *testing.T) {
-	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
-	foo := newFoo(withReplicas(3))
-	for _, tc := range []struct {
-		name     string
-		dep      *appsv1.Deployment
-		previous []*appsv1.Deployment
-		ready    metav1.ConditionStatus
-		second   string
-		tail     string
-	}{
-		{
-			name: "all replicas available, of the number that the other one has set",
-			dep:  newDeployment(foo, scaled(5), rollout(5, 5, 5)), ready: yes,
-		},
-		{
-			name: "replicas coming up", dep: newDeployment(foo, scaled(5), rollout(5, 5, 4)),
-			ready: no, second: "Reconciling",
-		},
-		{
-			name: "just created", dep: newDeployment(foo, scaled(5), observedAt(0, 1)),
-			ready: no, second: "Reconciling",
-		},
-		{name: "without progress", dep: newDeployment(foo, deadlineExceeded), ready: no, second: "Stalled"},
-		{name: "nothing differs at the moment", dep: newDeployment(foo), ready: yes},
-		{
-			name: "with a previous Deployment", dep: newDeployment(foo, available(1)), previous: all(earlier(foo, "web-0")),
-			ready: no, second: "Reconciling",
-			tail: `. Previous Deployment "web-0" (3 available) is kept until its replacement is available`,
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := play(t, world{
-				Foo: foo, Deployment: tc.dep, Previous: tc.previous, Memory: overriddenMemory(foo),
-			})
-			message := overriddenReport + tc.tail + overriddenAdvice
-			checkConditions(t, conditionsOf(foo, tc.ready, tc.second, "FieldsOverridden", message), c.conditions())
-			want := &reconcile.Event{
-				Type: "Warning", Reason: "FieldsOverridden", Note: message,
-			}
-			if diff := cmp.Diff(want, c.event(), cmpopts.IgnoreFields(reconcile.Event{}, "Action")); diff != "" {
-				t.Errorf("wrong event (-want +got):\n%s", diff)
-			}
-			if again := play(t, c.nextSync(1)); len(again.steps) > 0 {
-				t.Errorf("a second report: %s, and event %+v", again.report(), again.event())
-			}
-		})
-	}
-}
-
-// A user who sets another number each time: the Foo's author is not warned for what people try out, and once for what
-// does not end.
-func TestAnAutoscalerIsReportedOnce(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	state := world{Foo: foo, Now: now}
-	var got []string
-	for range 6 {
-		state.Deployment = newDeployment(foo, scaled(5), rollout(5, 5, 5))
-		c := play(t, state, returns(patchDeployment, newDeployment(foo))) // It has three at once.
-		line := c.line()
-		if event := c.event(); event != nil {
-			line += "; " + event.Type + " " + event.Reason
-		}
-		got = append(got, line)
-		state = c.nextSync(c.outcome.After)
-	}
-	checkLines(t, []string{
-		"get Foo, patch spec.replicas; Available; done; Normal Synced",
-		"get Foo, patch spec.replicas; no report; done",
-		"get Foo, patch spec.replicas; no report; done",
-		"get Foo, patch spec.replicas; FieldsOverridden; wait in 1s; Warning FieldsOverridden",
-		"get Foo, patch spec.replicas; no report; wait in 2s",
-		"get Foo, patch spec.replicas; no report; wait in 4s",
-	}, got)
 }
 
 // Something that deletes what is created each time is not answered each time: the first few are created at once.
@@ -335,21 +187,8 @@ func TestADeploymentThatKeepsBeingDeletedIsNotCreatedAtOnce(t *testing.T) {
 			state: world{Deployment: newDeployment(foo, scaled(9))}, want: "get Foo, patch spec.replicas; Available; wait in 1s",
 		},
 		{
-			name:  "it is there, and the Deployment controller has not seen it yet",
-			state: world{Deployment: newDeployment(foo, unobserved)}, want: "nothing; Creating; wait in 1s",
-		},
-		{
-			name:  "it is there, not seen yet, and being deleted again",
-			state: world{Deployment: newDeployment(foo, unobserved, deleted)},
-			want:  "nothing; WaitingForDeletion; wait in 1s",
-		},
-		{
 			name:  "the Foo is paused",
 			state: world{Foo: newFoo(withReplicas(3), observed, withPaused)}, want: "nothing; Paused; wait in 1s",
-		},
-		{
-			name:  "a previous one serves",
-			state: world{Previous: all(earlier(foo, "web-0"))}, want: gone,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -63,9 +63,6 @@ func fails(request string, err error) reply {
 	return reply{request: request, answer: &answer{err: err}}
 }
 
-// finds is the answer to a live read of the Foo; nil is "not found".
-func finds(foo *v1alpha1.Foo) reply { return reply{request: readFoo, answer: &answer{foo: foo}} }
-
 // returns is the answer to a create or patch that something on the server's side has changed.
 func returns(request string, dep *appsv1.Deployment) reply {
 	return reply{request: request, answer: &answer{deployment: dep}}

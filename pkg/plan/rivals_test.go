@@ -52,31 +52,11 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 	}{
 		{name: "the owner names it too", owner: api, reason: "NameTaken", want: nameTaken},
 		{
-			name: "the owner names it too and is paused", owner: named("api", "web-1", withPaused),
-			reason: "NameTaken", want: nameTaken,
-		},
-		{
-			name: "the owner names it too, and it is being deleted", dep: earlier(api, "web-1", deleted), owner: api,
-			reason: "NameTaken", want: nameTaken,
-		},
-		{
 			name: "the owner is being deleted", owner: named("api", "web-1", deletedFoo),
 			reason: "WaitingForName", want: deleting,
 		},
-		{
-			name: "the owner is being deleted after it was renamed", owner: named("api", "api-2", deletedFoo),
-			reason: "WaitingForName", want: deleting,
-		},
 		{name: "the owner was renamed", owner: leaving, reason: "WaitingForName", want: movingAway + describeAPI},
-		{
-			name: "the owner was renamed and is paused", owner: named("api", "api-2", withPaused),
-			reason: "WaitingForName", want: movingAway + describeAPI,
-		},
 		{name: "the owner is gone", reason: "WaitingForName", want: ownerGone},
-		{
-			name: "the owner has a copy there, which does not move", dep: ofCopy, owner: leaving,
-			reason: "NameTaken", want: nameTaken,
-		},
 		{
 			name: "the owner has a copy there, and it is what it names", dep: ofCopy, owner: api,
 			reason: "NameTaken", want: nameTaken,
@@ -93,21 +73,6 @@ func TestANameThatAnotherFooHas(t *testing.T) {
 		{
 			name: "each has what the other one names", owner: leaving, previous: wanted(),
 			reason: "NameCycle", want: nameCycle + previously(1) + endCycle,
-		},
-		{
-			name: "each has what the other one names, and one is paused", owner: named("api", "api-2", withPaused),
-			previous: wanted(available(0)), reason: "NameCycle",
-			want: nameCycle + previously(0) + endCycle,
-		},
-		{
-			name: "what the other one names is being deleted", owner: leaving, previous: wanted(deleted),
-			reason: "WaitingForName",
-			want:   movingAway + `. Previous Deployment "api-2" is being deleted` + describeAPI,
-		},
-		{
-			name: "what the other one names is a copy, which this Foo never releases", owner: leaving,
-			previous: wanted(withoutLabels), reason: "WaitingForName",
-			want: movingAway + strings.ReplaceAll(notMade, "web-1-copy", "api-2") + describeAPI,
 		},
 		{
 			name: "what the other one names is not what this Foo has", owner: leaving, previous: all(earlier(foo, "web-0")),
@@ -165,21 +130,6 @@ func reports(conditions ...metav1.Condition) fooOption {
 	}
 }
 
-// The name is free, and several Foos name it: each tries, and the API server decides.
-func TestAFreeNameGoesToTheFirstCreate(t *testing.T) {
-	foo := newFoo()
-	lost := play(t, world{Foo: foo}, fails(createDeployment, exists))
-	if diff := cmp.Diff("create web-1; no report; retry in 5ms", lost.line()); diff != "" {
-		t.Errorf("wrong sync (-want +got):\n%s", diff)
-	}
-	checkSent(t, "get web-1, create web-1", play(t, lost.nextSync(lost.outcome.After)).sent()) // The cache lags.
-	next, api := lost.nextSync(lost.outcome.After), named("api", "web-1")
-	next.Deployment, next.Owner = earlier(api, "web-1"), api // The cache has it by now.
-	if diff := cmp.Diff("nothing; NameTaken; terminal", play(t, next).line()); diff != "" {
-		t.Errorf("wrong next sync (-want +got):\n%s", diff)
-	}
-}
-
 // Group, kind, uid and the flag decide who owns a Deployment; everything else may be equal.
 func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 	foo := newFoo()
@@ -192,37 +142,23 @@ func TestADeploymentThatOnlyResemblesTheFoosIsNotOwned(t *testing.T) {
 	version := func(version string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.APIVersion = version })}
 	}
-	noController := ref(func(ref *metav1.OwnerReference) { ref.Controller = nil })
-	replicaSet := *metav1.NewControllerRef(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", UID: "rs-uid"}},
-		appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 
 	for _, tc := range []struct {
 		name  string
 		refs  []metav1.OwnerReference
 		owner string // "" when the Deployment is the Foo's.
 	}{
-		{name: "the Foo's own", refs: []metav1.OwnerReference{ours}},
 		{name: "the Foo's own of another version", refs: version(v1alpha1.GroupName + "/v1")},
-		{
-			name: "the Foo's own beside an owner that is not the controller",
-			refs: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}, ours},
-		},
 		{name: "no owner", owner: "it has no controller"},
-		{name: "controller not set", refs: []metav1.OwnerReference{noController}, owner: "it has no controller"},
 		{
 			name:  "controller false",
 			refs:  []metav1.OwnerReference{ref(func(ref *metav1.OwnerReference) { ref.Controller = new(false) })},
 			owner: "it has no controller",
 		},
 		{
-			name: "another controller beside the Foo", refs: []metav1.OwnerReference{noController, replicaSet},
-			owner: `its controller is apps/v1 ReplicaSet "rs"`,
-		},
-		{
 			name: "another group", refs: version("example.com/v1alpha1"),
 			owner: `its controller is example.com/v1alpha1 Foo "web"`,
 		},
-		{name: "no group", refs: version("v1alpha1"), owner: `its controller is v1alpha1 Foo "web"`},
 		{name: "a group that cannot be read", refs: version("a/b/c"), owner: `its controller is a/b/c Foo "web"`},
 		{
 			name:  "another kind",
@@ -267,11 +203,3 @@ func notOwnedReport(deployment, owner string) string {
 
 // handOver is what to do about it.
 const handOver = yields + ". To make this Foo the controller of that Deployment, see NotOwned in docs/operations.md"
-
-// An earlier Foo of the same name had it: another uid is another Foo.
-func TestAnEarlierFooOfTheNameIsWaitedFor(t *testing.T) {
-	foo := newFoo()
-	c := play(t, world{Foo: foo, Deployment: newDeployment(newFoo(withUID("earlier")))})
-	checkConditions(t, conditionsOf(foo, metav1.ConditionFalse, "Reconciling", "WaitingForName",
-		strings.ReplaceAll(ownerGone, `"api"`, `"web"`)), c.conditions())
-}

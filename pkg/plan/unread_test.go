@@ -38,17 +38,9 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.replicas" + cannotBeRead,
 		},
 		{
-			name: "without a Deployment", unread: []string{"spec.replicas"}, changes: unsetReplicas,
-			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.replicas" + cannotBeRead,
-		},
-		{
 			name: "the name, of which the reason is not that it is missing", unread: []string{"spec.deploymentName"},
 			changes: withDeploymentName(""),
 			want:    v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec.deploymentName" + cannotBeRead,
-		},
-		{
-			name: "the whole spec", unread: []string{"spec"}, changes: withDeploymentName(""),
-			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: spec" + cannotBeRead,
 		},
 		{
 			name: "metadata, which may be a time of deletion", unread: []string{"metadata.deletionTimestamp"},
@@ -66,10 +58,6 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 		{
 			name: "the whole status", unread: []string{"status"},
 			have: newDeployment(foo, available(3)), want: "nothing", report: available3,
-		},
-		{
-			name: "a field whose name begins like the status", unread: []string{"statusOfOthers"},
-			want: v1alpha1.ReasonInvalid, report: stalled + "Invalid: statusOfOthers" + cannotBeRead,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -92,42 +80,6 @@ func TestAFooWithAFieldThatCannotBeReadIsInvalidUnlessItIsOfTheStatus(t *testing
 				t.Errorf("the next sync sends %s", wordsOf(again.last()))
 			}
 		})
-	}
-}
-
-// What could be decoded of the status may be all of what it should be. The rest of it must not stay.
-func TestAStatusThatCannotBeReadIsWrittenAgainAlsoIfNothingElseDiffers(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	first := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(3))})
-	state := first.nextSync(time.Second)
-	state.Foo = state.Foo.DeepCopy()
-	withUnread("status.selector")(state.Foo)
-	healed := play(t, state)
-	checkSent(t, "nothing", healed.sent())
-	if healed.status() == nil {
-		t.Fatal("the status was not written")
-	}
-	if again := play(t, healed.nextSync(time.Second)); again.last() != nil {
-		t.Errorf("the next sync sends %s", wordsOf(again.last()))
-	}
-}
-
-// Somebody who writes such a status again and again does not make the controller write as often.
-func TestAStatusThatCannotBeReadAgainAndAgainIsWrittenWithADelay(t *testing.T) {
-	foo := newFoo(withReplicas(3))
-	c := play(t, world{Foo: foo, Deployment: newDeployment(foo, available(3))})
-	written := 0
-	for range 100 {
-		state := c.nextSync(10 * time.Millisecond)
-		state.Foo = state.Foo.DeepCopy()
-		withUnread("status.conditions[1].lastTransitionTime")(state.Foo)
-		c = play(t, state)
-		if c.status() != nil {
-			written++
-		}
-	}
-	if written == 0 || written > 5 {
-		t.Errorf("the status was written %d times in a second", written)
 	}
 }
 
