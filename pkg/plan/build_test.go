@@ -21,6 +21,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -348,7 +349,7 @@ func allUnchanged(t *testing.T, state world) {
 }
 
 // driftOf returns what differs in dep as it is observed.
-func driftOf(dep *appsv1.Deployment, foo *v1alpha1.Foo) *plan.Patch {
+func driftOf(dep *appsv1.Deployment, foo *v1alpha1.Foo) *state.Patch {
 	return plan.Drift(plan.TrimDeployment(dep), foo)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 const (
@@ -72,21 +73,12 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
-// A Patch corrects the fields of an existing Deployment that a Foo owns. The API server applies it
-// only to the very object, and version of it, that the difference was found in.
-type Patch struct {
-	// Body is a strategic merge patch, with the uid and resourceVersion that it applies to.
-	Body []byte
-	// Fields are what Body changes, in the order of their paths.
-	Fields []reconcile.Field
-}
-
 // Drift returns the patch that gives have the values that foo asks for, or nil when have has them. It reads only the
 // fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets them. All
 // other fields are neither compared nor mentioned in the patch.
 //
 // The patch carries the uid and resourceVersion of have.
-func Drift(have *Observed, foo *v1alpha1.Foo) *Patch {
+func Drift(have *Observed, foo *v1alpha1.Foo) *state.Patch {
 	metadata, spec := map[string]any{"uid": have.UID, "resourceVersion": have.ResourceVersion}, map[string]any{}
 	var fields []reconcile.Field
 	differs := func(path, have, want string) {
@@ -127,7 +119,7 @@ func Drift(have *Observed, foo *v1alpha1.Foo) *Patch {
 		panic(err) // Strings, numbers and bools can always be encoded.
 	}
 	slices.SortFunc(fields, func(a, b reconcile.Field) int { return cmp.Compare(a.Path, b.Path) })
-	return &Patch{Body: encoded, Fields: fields}
+	return &state.Patch{Body: encoded, Fields: fields}
 }
 
 // Owns reports whether foo is the controller of obj, a Deployment. Group, kind, uid and namespace decide. A reference

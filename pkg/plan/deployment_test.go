@@ -17,6 +17,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -278,7 +279,7 @@ func TestDrift(t *testing.T) {
 			unchanged(t, tc.foo, dep)
 			patch := driftOf(dep, tc.foo)
 			if patch == nil {
-				patch = &plan.Patch{}
+				patch = &state.Patch{}
 			}
 			got := []any{sorted(t, string(patch.Body)), paths(patch.Fields)}
 			if diff := cmp.Diff([]any{sorted(t, tc.want), tc.fields}, got); diff != "" {

@@ -10,6 +10,7 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 )
 
 // statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
@@ -52,7 +53,7 @@ func (in *Input) isUpdate() bool {
 }
 
 // corrected returns the event of a patch that undoes what somebody has changed.
-func (in *Input) corrected(patch *Patch) *reconcile.Event {
+func (in *Input) corrected(patch *state.Patch) *reconcile.Event {
 	return &reconcile.Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
