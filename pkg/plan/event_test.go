@@ -122,3 +122,14 @@ func TestTheEventsOfAWrite(t *testing.T) {
 		})
 	}
 }
+
+// The rename is complete, but somebody must act.
+func TestADeletionThatFailsIsAWarning(t *testing.T) {
+	foo := renamed()
+	state := world{Foo: foo, Deployment: newDeployment(foo), Previous: all(earlier(foo, "web-2"), earlier(foo, "web-1"))}
+	c := play(t, state, fails(deleteDeployment, forbidden))
+	if event := c.event(); event.Type != "Warning" || event.Reason != "Refused" {
+		t.Errorf("the event is %+v", event)
+	}
+	checkLines(t, []string{"[availableReplicas 3 reason Available]"}, []string{fmt.Sprint(c.step(updateStatus).Log)})
+}

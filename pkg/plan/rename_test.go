@@ -402,6 +402,7 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 		return earlier(foo, "web-"+fence, append([]deploymentOption{withFence(fence), available(5)}, with...)...)
 	}
 	edited := newDeployment(foo, scaled(5), withFence("2"), available(0))
+	ten := newFoo(withGeneration(10))
 	const patch, read = stampGeneration + " spec.replicas", "get Foo, "
 
 	for _, tc := range []struct {
@@ -438,6 +439,10 @@ func TestTheGenerationOnEveryOwnedDeploymentCounts(t *testing.T) {
 			name:  "a number with more digits is newer: it is not compared as text",
 			state: world{Foo: newFoo(withGeneration(9)), Deployment: newDeployment(newFoo(), withFence("10"))},
 			want:  read + stampGeneration,
+		},
+		{
+			name:  "a number of two digits",
+			state: world{Foo: ten, Deployment: newDeployment(ten, withFence("10"))}, want: "nothing",
 		},
 		{
 			name:  "that of a Deployment of another Foo does not count",
