@@ -124,8 +124,8 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	return []cache.DoneChecker{foos.HasSyncedChecker(), deployments.HasSyncedChecker()}, nil
 }
 
-// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, at most for 10 s, and
-// returns. Call Run once.
+// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, whose contexts end 10 s
+// later, and returns. Call Run once.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
@@ -135,7 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", synced...) {
 		c.shutDown()
-		return // Asked to stop before the caches were filled.
+		return // Asked to stop before the caches were filled, or no handlers.
 	}
 	logger.Info("Started")
 	c.work(ctx)
@@ -192,7 +192,7 @@ func (c *Controller) kinds(clients Clients) []kit.Kind {
 	send := foos.Send
 	foos.Send = func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
 		answer, err := send(ctx, manager, step)
-		if err == nil && step.Verb == reconcile.Update {
+		if err == nil && step.Verb == reconcile.UpdateStatus {
 			c.Reports.Written(klog.FromContext(ctx), step.Have().(*v1alpha1.Foo), answer.(*v1alpha1.Foo))
 		}
 		return answer, err

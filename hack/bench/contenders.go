@@ -65,7 +65,7 @@ func (c clients) write(ctx context.Context, foo *v1alpha1.Foo) error {
 
 // writeStatus writes the status of foo as its Deployment is now, also if it is the same as before.
 func (c clients) writeStatus(ctx context.Context, foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
-	if step := nextStep(foo, dep); step != nil && step.Verb == reconcile.Update {
+	if step := nextStep(foo, dep); step != nil && step.Verb == reconcile.UpdateStatus {
 		foo = step.Body.(*v1alpha1.Foo)
 	}
 	_, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})

@@ -77,7 +77,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (done 
 	if patch := plan.Drift(plan.TrimDeployment(have), foo); patch != nil && metav1.IsControlledBy(have, foo) {
 		return done, r.Patch(ctx, have, client.RawPatch(types.StrategicMergePatchType, patch.Body))
 	}
-	if step := nextStep(foo, have); step != nil && step.Verb == reconcile.Update {
+	if step := nextStep(foo, have); step != nil && step.Verb == reconcile.UpdateStatus {
 		return done, r.Status().Update(ctx, step.Body.(*v1alpha1.Foo))
 	}
 	return done, nil

@@ -336,7 +336,7 @@ func (w *writer) reportOn(ctx context.Context, foo *v1alpha1.Foo) string {
 	sync := plan.Foos.Sync(&plan.Input{Foo: foo})
 	sync.Begin(reconcile.Memory{}, at, 0)
 	step := sync.Next()
-	for ; step != nil && step.Verb != reconcile.Update; step = sync.Next() {
+	for ; step != nil && step.Verb != reconcile.UpdateStatus; step = sync.Next() {
 		answer, _ := plan.Trim(step.Body)
 		obj, _ := answer.(metav1.Object)
 		sync.Record(step, reconcile.Reply{Object: obj}, at)

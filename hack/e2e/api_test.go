@@ -1100,7 +1100,7 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 		sync := plan.Foos.Sync(&plan.Input{Foo: foo})
 		sync.Begin(reconcile.Memory{}, time.Now(), 0)
 		step := sync.Next()
-		for ; step.Verb != reconcile.Update; step = sync.Next() {
+		for ; step.Verb != reconcile.UpdateStatus; step = sync.Next() {
 			answer := step.Have() // Of a live read.
 			if step.Verb == reconcile.Create {
 				created, _ := plan.Trim(step.Body)

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -199,7 +202,7 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 				report.Body = map[string]any{"uid": step.UID, "resourceVersion": step.ResourceVersion}
 			}
 		}
-		if step.Verb == reconcile.Update {
+		if step.Verb == reconcile.UpdateStatus {
 			report.Status, report.Reported = member(step.Body, "status"), ""
 		}
 		obj, err := r.expected(ctx, step)
@@ -338,4 +341,64 @@ func (p *printer) write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, p.String())
 	return err
+}
+
+// expect returns the function Expect of a Kind with this client.
+func expect[T metav1.Object, L runtime.Object, C Client[T, L]](
+	client func(namespace string) C) func(context.Context, *reconcile.Step) (metav1.Object, error) {
+	return func(ctx context.Context, step *reconcile.Step) (metav1.Object, error) {
+		switch step.Verb {
+		case reconcile.Delete:
+			return nil, nil
+		case reconcile.UpdateStatus:
+			return step.Body, nil
+		case reconcile.Get:
+			return step.Have(), nil // All was read live.
+		case reconcile.Create:
+			return created(step.Body), nil
+		}
+		live, err := client(step.Namespace).Get(ctx, step.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return patched(live, step)
+	}
+}
+
+// created returns obj as an API server would store it.
+func created(obj metav1.Object) metav1.Object {
+	stored := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
+	stored.SetUID("new")
+	stored.SetResourceVersion("new")
+	stored.SetGeneration(1)
+	return stored
+}
+
+// patched returns obj after a patch. A change of its spec is a new generation.
+func patched(obj metav1.Object, step *reconcile.Step) (metav1.Object, error) {
+	before, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	apply := func() ([]byte, error) { return strategicpatch.StrategicMergePatch(before, step.Patch, obj) }
+	if step.JSONMerge {
+		apply = func() ([]byte, error) { return jsonpatch.MergePatch(before, step.Patch) }
+	}
+	after, err := apply()
+	if err != nil {
+		return nil, err
+	}
+	result := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(metav1.Object)
+	if err := json.Unmarshal(after, result); err != nil {
+		return nil, err
+	}
+	again, err := json.Marshal(result)
+	var was, is struct{ Spec any }
+	if err = errors.Join(err, json.Unmarshal(before, &was), json.Unmarshal(again, &is)); err != nil {
+		return nil, err
+	}
+	if !reflect.DeepEqual(was, is) {
+		result.SetGeneration(result.GetGeneration() + 1)
+	}
+	return result, nil
 }

@@ -69,8 +69,8 @@ type Queue struct {
 	AddAs func(key cache.ObjectName, class fairqueue.Class)
 	// Metrics counts syncs and panics. Nil counts nothing.
 	Metrics *telemetry.Metrics
-	// Writes has the versions that the caches must reach. Sync is not called before they have, and after a sync that
-	// recorded one the key is not done: events are only hints, so it comes back until the caches have it.
+	// Writes has the versions that the caches must reach. Sync is not called before they have, for a minute at most. After
+	// a sync that recorded one the key is not done: events are only hints, so it comes back until the caches have it.
 	Writes *consistency.Writes
 	// Syncs records each sync, for /debug/syncs. Nil records nothing. Process.Show sets it.
 	Syncs *syncs.Log
@@ -210,7 +210,7 @@ func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcom
 		q.retries.Failed(key, outcome.After, expected)
 		q.Workqueue.AddRateLimited(key) // After the delay that retries has.
 	case reconcile.Wait: // No Forget: a delay between two failures is not a success.
-		q.retries.Waits(key, outcome.AfterFailure)
+		q.retries.Waits(key, outcome.For == reconcile.Backoff)
 		q.Workqueue.AddAfter(key, outcome.After)
 	case reconcile.Done, reconcile.Terminal:
 		q.Workqueue.Forget(key)
@@ -235,8 +235,8 @@ func (q *Queue) syncSafely(ctx context.Context, key cache.ObjectName) (outcome O
 	return Retry(fmt.Errorf("Sync returned an outcome of kind %q: use kit.Done, Retry, Wait or Terminal", outcome.Kind))
 }
 
-// Sync syncs key: once the caches have what was recorded for it, and with a wait until they have what this sync
-// recorded. Run calls it; a test may call it instead.
+// Sync syncs key once the caches have what was recorded for it, or after a minute, and with a wait until they have what
+// this sync recorded. Run calls it; a test may call it instead.
 func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
 	if delay := q.Writes.CatchUpDelay(key); delay > 0 { // Before Sync reads the caches: they may catch up at any moment.
 		return reconcile.WaitFor(reconcile.CacheStale, delay)

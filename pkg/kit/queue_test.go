@@ -275,8 +275,7 @@ func TestAQueueThatNeverRunsCanBeShutDown(t *testing.T) {
 // Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share,
 // also if an event brought the key back before. A wait for the caches needs none.
 func TestOnlyFailuresNeedAToken(t *testing.T) {
-	backsOff := Wait(time.Second)
-	backsOff.AfterFailure = true
+	backsOff := reconcile.WaitFor(reconcile.Backoff, time.Second)
 	for _, test := range []struct {
 		name     string
 		outcomes []Outcome

@@ -2,19 +2,15 @@ package kit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -24,7 +20,7 @@ import (
 	"example.com/foo-controller/pkg/kit/syncs"
 )
 
-// A Reconciler plays the syncs of a plan: it sends their requests, logs and counts them, sends their events, records
+// A Reconciler runs the syncs of a plan: it sends their requests, logs and counts them, sends their events, records
 // the versions that the caches must reach, shows all that to /debug/syncs, and keeps what is remembered between the
 // syncs of an object. It may be used concurrently.
 type Reconciler struct {
@@ -54,8 +50,8 @@ type Kind struct {
 	Store    consistency.Store
 	// Send returns the object that was read or written, nil after a deletion.
 	Send func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error)
-	// Expect returns the answer that Send would probably get, and sends nothing but reads. Nil is an answer with the body
-	// of the step.
+	// Expect is for --explain: it returns the answer that Send would probably get, and sends nothing but reads. Without
+	// this function, the answer is the body of the step.
 	Expect func(ctx context.Context, step *reconcile.Step) (metav1.Object, error)
 }
 
@@ -86,23 +82,7 @@ func KindOf[O reconcile.Object, T metav1.Object, L runtime.Object, C Client[T, L
 			}
 			return obj, nil
 		},
-		Expect: func(ctx context.Context, step *reconcile.Step) (metav1.Object, error) {
-			switch step.Verb {
-			case reconcile.Delete:
-				return nil, nil
-			case reconcile.Update:
-				return step.Body, nil
-			case reconcile.Get:
-				return step.Have(), nil // All was read live.
-			case reconcile.Create:
-				return created(step.Body), nil
-			}
-			live, err := client(step.Namespace).Get(ctx, step.Name, metav1.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return patched(live, step)
-		},
+		Expect: expect[T, L](client),
 	}
 }
 
@@ -127,7 +107,7 @@ func sendThrough[T metav1.Object, L runtime.Object](ctx context.Context, client 
 			Preconditions:     &metav1.Preconditions{UID: new(types.UID(step.UID)), ResourceVersion: &step.ResourceVersion},
 			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
-	case reconcile.Update:
+	case reconcile.UpdateStatus:
 		status := client.(interface {
 			UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 		})
@@ -138,44 +118,6 @@ func sendThrough[T metav1.Object, L runtime.Object](ctx context.Context, client 
 
 // errOtherObject is the error of an answer that can be decoded and does not have the object, for example "{}".
 var errOtherObject = errors.New("the answer does not have the object, so it is not from the API server")
-
-// created returns obj as an API server would store it.
-func created(obj metav1.Object) metav1.Object {
-	stored := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
-	stored.SetUID("new")
-	stored.SetResourceVersion("new")
-	stored.SetGeneration(1)
-	return stored
-}
-
-// patched returns obj after a patch. A change of its spec is a new generation.
-func patched(obj metav1.Object, step *reconcile.Step) (metav1.Object, error) {
-	before, err := json.Marshal(obj)
-	if err != nil {
-		return nil, err
-	}
-	apply := func() ([]byte, error) { return strategicpatch.StrategicMergePatch(before, step.Patch, obj) }
-	if step.JSONMerge {
-		apply = func() ([]byte, error) { return jsonpatch.MergePatch(before, step.Patch) }
-	}
-	after, err := apply()
-	if err != nil {
-		return nil, err
-	}
-	result := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(metav1.Object)
-	if err := json.Unmarshal(after, result); err != nil {
-		return nil, err
-	}
-	again, err := json.Marshal(result)
-	var was, is struct{ Spec any }
-	if err = errors.Join(err, json.Unmarshal(before, &was), json.Unmarshal(again, &is)); err != nil {
-		return nil, err
-	}
-	if !reflect.DeepEqual(was, is) {
-		result.SetGeneration(result.GetGeneration() + 1)
-	}
-	return result, nil
-}
 
 // Reconcile plays a sync, which has not begun, to its end.
 func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcome {
@@ -293,7 +235,7 @@ func logRequest(logger klog.Logger, step *reconcile.Step, name string, err error
 		logger.Info("Corrected "+step.Kind, append(child, "fields", reconcile.Clip(step.FieldList(), reconcile.NoteLimit))...)
 	case step.Verb == reconcile.Delete:
 		logger.Info("Deleted "+step.Kind, child...)
-	case step.Verb == reconcile.Update:
+	case step.Verb == reconcile.UpdateStatus:
 		logger.V(2).Info("Updated status", step.Log...)
 	}
 }
@@ -308,7 +250,7 @@ func show(shown *syncs.Sync, step *reconcile.Step, name string, sent time.Time, 
 		request.Fields = append(request.Fields, syncs.Field(field))
 	}
 	shown.Sent(request, reply.Err)
-	if step.Verb == reconcile.Update && reply.Err == nil {
+	if step.Verb == reconcile.UpdateStatus && reply.Err == nil {
 		shown.Reported(step.Fields[0].Want)
 	}
 }

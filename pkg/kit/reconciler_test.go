@@ -41,9 +41,9 @@ var (
 )
 
 var boxes = reconcile.New(reconcile.Plan[box]{
-	Object:   func(in *box) reconcile.Ref { return reconcile.RefTo(boxKind, &in.Box) },
-	Observed: func(*box) int64 { return 1 },
-	Describe: func(*box) (string, string) { return "a box", "closed" },
+	Object:             func(in *box) reconcile.Ref { return reconcile.RefTo(boxKind, &in.Box) },
+	ObservedGeneration: func(*box) int64 { return 1 },
+	Describe:           func(*box) (string, string) { return "a box", "closed" },
 	Rules: []reconcile.Rule[box]{{Name: "fill", Ask: func(in *box) (a reconcile.Answer) {
 		if step := in.step(in); step != nil {
 			a.Steps = append(a.Steps, step)
@@ -158,7 +158,7 @@ func TestAnAnswerWithoutTheObjectIsAFailure(t *testing.T) {
 	} {
 		kind := KindOf(childKind, "configmaps", cache.NewSharedIndexInformer(nil, nil, 0, nil),
 			func(string) fixedClient { return fixedClient{answered} })
-		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch, reconcile.Update} {
+		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch, reconcile.UpdateStatus} {
 			step := &reconcile.Step{Op: reconcile.Op{Verb: verb, Kind: "Child", Name: "child"}, Body: newConfigMap("child")}
 			if _, err := kind.Send(t.Context(), "test", step); !errors.Is(err, errOtherObject) {
 				t.Errorf("%s: %s returns the error %v", name, verb, err)

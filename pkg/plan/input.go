@@ -32,9 +32,9 @@ type Input struct {
 
 // Foos is the plan for Foos.
 var Foos = reconcile.New(reconcile.Plan[Input]{
-	Object:   func(in *Input) reconcile.Ref { return reconcile.RefTo(FooKind, &in.Foo) },
-	Observed: (*Input).observed,
-	Describe: (*Input).describe,
+	Object:             func(in *Input) reconcile.Ref { return reconcile.RefTo(FooKind, &in.Foo) },
+	ObservedGeneration: (*Input).observedGeneration,
+	Describe:           (*Input).describe,
 	Clone: func(in Input) Input {
 		in.Previous = slices.Clone(in.Previous)
 		return in
@@ -55,9 +55,9 @@ var Foos = reconcile.New(reconcile.Plan[Input]{
 	Status: (*Input).status,
 })
 
-// observed returns the generation that the status is about, and another number than 0 if a Deployment may have been
-// created for the Foo before.
-func (in *Input) observed() int64 {
+// observedGeneration returns the generation that the status is about, -1 if a Deployment may have been created for the
+// Foo before although the status does not show it.
+func (in *Input) observedGeneration() int64 {
 	if hasUnreadStatus(in.Foo) || len(in.Previous) > 0 {
 		return -1
 	}

@@ -91,8 +91,8 @@ func describeField(f reconcile.Field) string {
 	return fmt.Sprintf("%s was %q, must be %q", f.Path, f.Have, f.Want)
 }
 
-// recreatedReport returns what the status reports about a Deployment that is deleted again and again.
-func recreatedReport(deployment string) *reconcile.Problem {
+// recreatedProblem returns what the status reports about a Deployment that is deleted again and again.
+func recreatedProblem(deployment string) *reconcile.Problem {
 	return &reconcile.Problem{
 		Reason: v1alpha1.ReasonCreating,
 		Message: fmt.Sprintf("Another client keeps deleting Deployment %q. "+

@@ -235,7 +235,7 @@ func checkStep(t *testing.T, step *reconcile.Step) {
 // wordsOf returns a step in a few words.
 func wordsOf(step *reconcile.Step) string {
 	switch step.Verb {
-	case reconcile.Update:
+	case reconcile.UpdateStatus:
 		return "report"
 	case reconcile.Patch:
 		return "patch " + strings.Join(paths(step.Fields), " ")

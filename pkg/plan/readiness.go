@@ -71,70 +71,70 @@ var rolloutRules = []readyRule{
 }
 
 // firstReady returns the answer of the first rule that applies. The last one always does.
-func firstReady(s *reporter, rules []readyRule) *readiness {
+func firstReady(r *reporter, rules []readyRule) *readiness {
 	for _, rule := range rules {
-		if r := rule(s); r != nil {
-			return r
+		if out := rule(r); out != nil {
+			return out
 		}
 	}
 	return nil
 }
 
-func rollout(s *reporter) *readiness { return firstReady(s, rolloutRules) }
+func rollout(r *reporter) *readiness { return firstReady(r, rolloutRules) }
 
 // readyPaused: the controller reports the state of the Deployment and does not change it.
-func readyPaused(s *reporter) *readiness {
-	if !s.Foo.Spec.Paused {
+func readyPaused(r *reporter) *readiness {
+	if !r.Foo.Spec.Paused {
 		return nil
 	}
-	name, dep := s.Foo.Spec.DeploymentName, s.Deployment
+	name, dep := r.Foo.Spec.DeploymentName, r.Deployment
 	isReady := false
 	var observed string
 	switch {
 	case dep == nil:
 		observed = fmt.Sprintf("Deployment %q does not exist", name)
-	case !Owns(s.Foo, dep):
+	case !Owns(r.Foo, dep):
 		observed = fmt.Sprintf("Deployment %q is not controlled by this Foo", name)
 	default:
 		observed = fmt.Sprintf("Deployment %q has %s", name, available(dep))
-		isReady = dep.DeletionTimestamp == nil && rollout(s).ready
+		isReady = dep.DeletionTimestamp == nil && rollout(r).ready
 	}
-	r := reconciling(v1alpha1.ReasonPaused,
+	out := reconciling(v1alpha1.ReasonPaused,
 		"No Deployment is created, changed or deleted for this Foo while spec.paused is true. "+observed,
-		"To resume: "+s.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, s.Foo.Name))
-	r.ready = isReady
-	return r
+		"To resume: "+r.kubectl(`patch foo %s --type=merge -p '{"spec":{"paused":false}}'`, r.Foo.Name))
+	out.ready = isReady
+	return out
 }
 
-func readyInvalid(s *reporter) *readiness {
-	if reason := invalidReason(s.Foo); reason != "" {
-		return stalled(v1alpha1.ReasonInvalid, reason, "To change it: "+s.kubectl("edit foo %s", s.Foo.Name))
+func readyInvalid(r *reporter) *readiness {
+	if reason := invalidReason(r.Foo); reason != "" {
+		return stalled(v1alpha1.ReasonInvalid, reason, "To change it: "+r.kubectl("edit foo %s", r.Foo.Name))
 	}
 	return nil
 }
 
 // readyNameConflict: the Deployment belongs to somebody else.
-func readyNameConflict(s *reporter) *readiness {
-	if s.Deployment == nil || Owns(s.Foo, s.Deployment) {
+func readyNameConflict(r *reporter) *readiness {
+	if r.Deployment == nil || Owns(r.Foo, r.Deployment) {
 		return nil
 	}
-	return &readiness{Problem: *s.nameConflictReport()}
+	return &readiness{Problem: *r.nameConflictProblem()}
 }
 
 // readyOverridden: another client keeps changing fields that the Foo sets. Ready follows the rollout all the same.
-func readyOverridden(s *reporter) *readiness {
-	problem := s.overridden()
+func readyOverridden(r *reporter) *readiness {
+	problem := r.overridden()
 	if problem == nil {
 		return nil
 	}
-	r := rollout(s)
-	r.Reason, r.Message, r.Advice = problem.Reason, problem.Message, problem.Advice
-	return r
+	out := rollout(r)
+	out.Reason, out.Message, out.Advice = problem.Reason, problem.Message, problem.Advice
+	return out
 }
 
 // readyRefused: the API server refused to create or patch the Deployment, or failed.
-func readyRefused(s *reporter) *readiness {
-	for op, problem := range s.Blocked {
+func readyRefused(r *reporter) *readiness {
+	for op, problem := range r.Blocked {
 		switch {
 		case op.Verb != reconcile.Create && op.Verb != reconcile.Patch:
 			continue
@@ -143,25 +143,25 @@ func readyRefused(s *reporter) *readiness {
 		}
 		target := fmt.Sprintf("create Deployment %q", op.Name)
 		if op.Verb == reconcile.Patch {
-			target = fmt.Sprintf("patch Deployment %q (%s)", op.Name, available(s.Deployment))
+			target = fmt.Sprintf("patch Deployment %q (%s)", op.Name, available(r.Deployment))
 		}
 		return reconciling(problem.Reason, fmt.Sprintf("Cannot %s: %s", target, problem.Message), problem.Advice)
 	}
 	return nil
 }
 
-func readyBeingDeleted(s *reporter) *readiness {
-	if s.Deployment == nil || s.Deployment.DeletionTimestamp == nil {
+func readyBeingDeleted(r *reporter) *readiness {
+	if r.Deployment == nil || r.Deployment.DeletionTimestamp == nil {
 		return nil
 	}
 	return reconciling(v1alpha1.ReasonWaitingForDeletion,
-		fmt.Sprintf("Deployment %q is being deleted. It is created again afterwards", s.Deployment.Name),
-		s.checkFinalizers("Deployment", s.Deployment.Name))
+		fmt.Sprintf("Deployment %q is being deleted. It is created again afterwards", r.Deployment.Name),
+		r.checkFinalizers("Deployment", r.Deployment.Name))
 }
 
 // readyKeepsBeingDeleted: the Deployment was deleted so often that it is created again only after a delay.
-func readyKeepsBeingDeleted(s *reporter) *readiness {
-	if problem := s.keepsBeingDeleted(); problem != nil {
+func readyKeepsBeingDeleted(r *reporter) *readiness {
+	if problem := r.keepsBeingDeleted(); problem != nil {
 		return &readiness{Problem: *problem}
 	}
 	return nil
@@ -169,98 +169,98 @@ func readyKeepsBeingDeleted(s *reporter) *readiness {
 
 // readyCreating: the Deployment controller has not reported on the Deployment yet. There is one: a create that was not
 // sent, or failed, is reported by the rules before.
-func readyCreating(s *reporter) *readiness {
-	dep := s.Deployment
+func readyCreating(r *reporter) *readiness {
+	dep := r.Deployment
 	if dep.Status.ObservedGeneration != 0 || dep.ReplicaSetRefused != nil {
 		return nil
 	}
-	return s.comingUp(v1alpha1.ReasonCreating,
+	return r.comingUp(v1alpha1.ReasonCreating,
 		fmt.Sprintf("Created Deployment %q. Waiting for the Deployment controller to create its pods", dep.Name))
 }
 
 // readyReplicaSetRefused: the Deployment controller then leaves observedGeneration behind.
-func readyReplicaSetRefused(s *reporter) *readiness {
-	if s.Deployment.ReplicaSetRefused == nil {
+func readyReplicaSetRefused(r *reporter) *readiness {
+	if r.Deployment.ReplicaSetRefused == nil {
 		return nil
 	}
-	return s.cannotCreate("its ReplicaSet", *s.Deployment.ReplicaSetRefused)
+	return r.cannotCreate("its ReplicaSet", *r.Deployment.ReplicaSetRefused)
 }
 
 // cannotCreate returns that the Deployment cannot create objects, for a cause that may be "".
-func (s *reporter) cannotCreate(objects, cause string) *readiness {
-	dep := s.Deployment
-	r := stalled(v1alpha1.ReasonReplicaFailure,
+func (r *reporter) cannotCreate(objects, cause string) *readiness {
+	dep := r.Deployment
+	out := stalled(v1alpha1.ReasonReplicaFailure,
 		fmt.Sprintf("Deployment %q cannot create %s (%s)", dep.Name, objects, available(dep)),
-		"See its conditions: "+s.kubectl("get deployment %s -o yaml", dep.Name))
+		"See its conditions: "+r.kubectl("get deployment %s -o yaml", dep.Name))
 	if cause != "" {
-		r.Cause = ": " + cause
-		r.Advice = "Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. " +
+		out.Cause = ": " + cause
+		out.Advice = "Change the quota or the policy that refuses it, or ask an administrator of the cluster to do it. " +
 			"For Pod Security, see artifacts/examples/restricted and docs/policies.md"
 	}
-	return r
+	return out
 }
 
-func readyNotObserved(s *reporter) *readiness {
-	dep := s.Deployment
+func readyNotObserved(r *reporter) *readiness {
+	dep := r.Deployment
 	if dep.Status.ObservedGeneration >= dep.Generation {
 		return nil
 	}
-	return s.comingUp(v1alpha1.ReasonProgressing,
+	return r.comingUp(v1alpha1.ReasonProgressing,
 		fmt.Sprintf("Waiting for the Deployment controller to apply the last change (%s)", available(dep)))
 }
 
-func readyDeploymentPaused(s *reporter) *readiness {
-	dep := s.Deployment
+func readyDeploymentPaused(r *reporter) *readiness {
+	dep := r.Deployment
 	if !dep.Paused {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonDeploymentPaused,
 		fmt.Sprintf("spec.paused of Deployment %q is true, so changes are not rolled out (%s)", dep.Name, available(dep)),
-		"To resume: "+s.kubectl("rollout resume deployment %s", dep.Name))
+		"To resume: "+r.kubectl("rollout resume deployment %s", dep.Name))
 }
 
 // readyReplicaFailure: pods are refused. During a rename the quota may be too small for both Deployments. A person may
 // raise it, so the Foo is Reconciling until the progress deadline.
-func readyReplicaFailure(s *reporter) *readiness {
-	dep := s.Deployment
+func readyReplicaFailure(r *reporter) *readiness {
+	dep := r.Deployment
 	if dep.PodsRefused == nil {
 		return nil
 	}
-	r := s.cannotCreate("pods", *dep.PodsRefused)
-	if s.servingPrevious() != nil && !dep.DeadlineExceeded {
-		r.Stalled = false
+	out := r.cannotCreate("pods", *dep.PodsRefused)
+	if r.servingPrevious() != nil && !dep.DeadlineExceeded {
+		out.Stalled = false
 	}
-	return r
+	return out
 }
 
-func readyDeadlineExceeded(s *reporter) *readiness {
-	dep := s.Deployment
+func readyDeadlineExceeded(r *reporter) *readiness {
+	dep := r.Deployment
 	if !dep.DeadlineExceeded {
 		return nil
 	}
 	return stalled(v1alpha1.ReasonProgressDeadlineExceeded,
 		fmt.Sprintf("Deployment %q has exceeded its progress deadline: %s", dep.Name, progress(dep)),
-		"To see why its pods do not become available: "+s.describePods())
+		"To see why its pods do not become available: "+r.describePods())
 }
 
 // describePods returns the command that shows why pods of the Deployment do not become available.
-func (s *reporter) describePods() string {
-	return s.kubectl("describe pods -l '%s'", s.Deployment.Selector)
+func (r *reporter) describePods() string {
+	return r.kubectl("describe pods -l '%s'", r.Deployment.Selector)
 }
 
-func readyUpdating(s *reporter) *readiness {
-	wanted, status := s.Deployment.Replicas, &s.Deployment.Status
+func readyUpdating(r *reporter) *readiness {
+	wanted, status := r.Deployment.Replicas, &r.Deployment.Status
 	if status.UpdatedReplicas >= wanted && status.AvailableReplicas >= wanted {
 		return nil
 	}
-	r := s.comingUp(v1alpha1.ReasonProgressing, progress(s.Deployment))
-	r.Advice = "If this lasts: " + s.describePods()
-	return r
+	out := r.comingUp(v1alpha1.ReasonProgressing, progress(r.Deployment))
+	out.Advice = "If this lasts: " + r.describePods()
+	return out
 }
 
 // readySurplus: replicas of an earlier spec have not ended yet.
-func readySurplus(s *reporter) *readiness {
-	surplus := s.Deployment.Status.Replicas - s.Deployment.Replicas
+func readySurplus(r *reporter) *readiness {
+	surplus := r.Deployment.Status.Replicas - r.Deployment.Replicas
 	if surplus <= 0 {
 		return nil
 	}
@@ -273,37 +273,37 @@ func readySurplus(s *reporter) *readiness {
 
 // readyTooSmall: the Deployment is complete, but a previous one is set to more replicas than it has, and the Foo sets
 // no number. Only a person knows how many are needed.
-func readyTooSmall(s *reporter) *readiness {
-	largest := s.largestPrevious()
-	if largest == nil || s.Deployment.Status.AvailableReplicas >= s.neededReplicas() {
+func readyTooSmall(r *reporter) *readiness {
+	largest := r.largestPrevious()
+	if largest == nil || r.Deployment.Status.AvailableReplicas >= r.neededReplicas() {
 		return nil
 	}
-	name, needed := s.Deployment.Name, s.neededReplicas()
+	name, needed := r.Deployment.Name, r.neededReplicas()
 	return stalled(v1alpha1.ReasonRenaming,
 		fmt.Sprintf("Moving to Deployment %q when it has %d replicas available, because previous Deployment %q is set to "+
-			"%d. It is complete with %s", name, needed, largest.Name, largest.Replicas, available(s.Deployment)),
+			"%d. It is complete with %s", name, needed, largest.Name, largest.Replicas, available(r.Deployment)),
 		fmt.Sprintf("To have %d: %s. To go on with another number N: %s", needed,
-			s.kubectl("scale deployment %s --replicas=%d", name, needed),
-			s.kubectl("scale foo %s --replicas=N", s.Foo.Name)))
+			r.kubectl("scale deployment %s --replicas=%d", name, needed),
+			r.kubectl("scale foo %s --replicas=N", r.Foo.Name)))
 }
 
-func readyAvailable(s *reporter) *readiness {
-	r := reconciling(v1alpha1.ReasonAvailable, available(s.Deployment), "")
-	r.ready = true
-	return r
+func readyAvailable(r *reporter) *readiness {
+	out := reconciling(v1alpha1.ReasonAvailable, available(r.Deployment), "")
+	out.ready = true
+	return out
 }
 
 // comingUp returns that the Deployment comes up. After a change of the name the message names it. While a previous one
 // serves, that is no outage, and has a reason of its own.
-func (s *reporter) comingUp(reason, message string) *readiness {
-	serving := s.servingPrevious()
-	if serving == nil || s.canReplace() {
+func (r *reporter) comingUp(reason, message string) *readiness {
+	serving := r.servingPrevious()
+	if serving == nil || r.canReplace() {
 		return reconciling(reason, message, "")
 	}
 	if serving.Status.AvailableReplicas > 0 {
 		reason = v1alpha1.ReasonRenaming
 	}
-	dep, state := s.Deployment, available(s.Deployment)
+	dep, state := r.Deployment, available(r.Deployment)
 	if availableOfCurrentTemplate(dep) < dep.Status.AvailableReplicas {
 		state = progress(dep) // The available ones are about to end.
 	}

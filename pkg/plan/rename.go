@@ -99,13 +99,13 @@ func availableOfCurrentTemplate(dep *Observed) int32 {
 	return max(0, dep.Status.AvailableReplicas-earlier)
 }
 
-// describePrevious returns what there is to report of the other Deployments of the Foo, to be appended to the message
-// of r.
-func (s *reporter) describePrevious(r *readiness) string {
+// describePrevious returns what there is to report of the other Deployments of a Foo with this reason, to be appended
+// to the message.
+func (r *reporter) describePrevious(reason string) string {
 	var text strings.Builder
-	serving, replaced := s.servingPrevious(), s.canReplace()
-	for _, dep := range byName(s.Previous) {
-		if description := s.describeOther(dep, serving, replaced, r.Reason); description != "" {
+	serving, replaced := r.servingPrevious(), r.canReplace()
+	for _, dep := range byName(r.Previous) {
+		if description := r.describeOther(dep, serving, replaced, reason); description != "" {
 			text.WriteString(". " + description)
 		}
 	}

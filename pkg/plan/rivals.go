@@ -15,8 +15,8 @@ import (
 // the spec of the Foo that controls it, and never on another Foo's status: so two events are enough to know whose
 // reports may change. Who gets a free name, the API server decides.
 
-// nameConflictReport returns who has the Deployment, when that is not the Foo.
-func (in *Input) nameConflictReport() *reconcile.Problem {
+// nameConflictProblem returns who has the Deployment, when that is not the Foo.
+func (in *Input) nameConflictProblem() *reconcile.Problem {
 	dep, ref := in.Deployment, FooReference(in.Deployment)
 	var owner *v1alpha1.Foo
 	if ref != nil && in.Owner != nil {

@@ -33,8 +33,8 @@ func (in *Input) create() reconcile.Answer {
 	case in.Deployment == nil:
 		step := reconcile.CreateStep(DeploymentKind, &in.Deployment, in.desired())
 		step.Fields = createdFields(step.Body.(*appsv1.Deployment))
-		step.Differs = func() *reconcile.Problem { return in.changedByAdmission() }
-		step.Undone = func() *reconcile.Problem { return recreatedReport(name) }
+		step.Differs = in.changedByAdmission
+		step.Undone = func() *reconcile.Problem { return recreatedProblem(name) }
 		return reconcile.Answer{Steps: []*reconcile.Step{step}, Final: true, Why: "no Deployment has the name " + name}
 	case Owns(in.Foo, in.Deployment):
 		return reconcile.Answer{Why: "Deployment " + name + " exists and is the Foo's"}
@@ -48,7 +48,7 @@ func (in *Input) nameConflict() reconcile.Answer {
 	if Owns(in.Foo, in.Deployment) {
 		return reconcile.Answer{Why: "Deployment " + in.Deployment.Name + " is the Foo's"}
 	}
-	return reconcile.Answer{Final: true, Why: in.nameConflictReport().Message}
+	return reconcile.Answer{Final: true, Why: in.nameConflictProblem().Message}
 }
 
 // waitForDeletion: the name is not free before the Deployment is deleted. A watch event reports that.
@@ -75,7 +75,7 @@ func (in *Input) patchDrift() reconcile.Answer {
 		// hand, perhaps after he has paused or changed the Foo, whose event may be late.
 		step.Confirm = []reconcile.Ref{reconcile.RefTo(FooKind, &in.Foo)}
 	}
-	step.Differs = func() *reconcile.Problem { return in.changedByAdmission() }
+	step.Differs = in.changedByAdmission
 	step.Undone = func() *reconcile.Problem { return in.changedByOthers(patch.Fields) }
 	return reconcile.Answer{Steps: []*reconcile.Step{step}, Why: describeFields(patch.Fields)}
 }
@@ -83,7 +83,8 @@ func (in *Input) patchDrift() reconcile.Answer {
 // deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
 // its deletion brings the key back for the next one.
 func (in *Input) deleteReplaced() (a reconcile.Answer) {
-	switch previous := in.previous(); {
+	previous := in.previous()
+	switch {
 	case len(previous) == 0:
 		return reconcile.Answer{Why: "no other Deployment was made for the Foo"}
 	case !in.canReplace():
@@ -94,7 +95,7 @@ func (in *Input) deleteReplaced() (a reconcile.Answer) {
 		a.Why = fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
 			in.Deployment.Name, len(previous))
 	}
-	for _, dep := range in.previous() {
+	for _, dep := range previous {
 		step := reconcile.DeleteStep(DeploymentKind, &in.Previous[slices.Index(in.Previous, dep)])
 		step.Event = in.moved(dep)
 		// The new Deployment may have lost replicas since it was cached.
@@ -148,7 +149,7 @@ func invalidReason(foo *v1alpha1.Foo) string {
 			reconcile.Clip(spec.DeploymentName, 70))
 	case spec.Replicas != nil && *spec.Replicas < 0:
 		return fmt.Sprintf("spec.replicas is %d. Set 0 or more, or remove it", *spec.Replicas)
-	case utf8.RuneCountInString(spec.Image) > 1024:
+	case utf8.RuneCountInString(spec.Image) > maxImage:
 		return "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
 	case strings.ContainsFunc(spec.Image, unicode.IsSpace):
 		return "spec.image contains spaces. Set an image without spaces, or remove it"
@@ -159,7 +160,7 @@ func invalidReason(foo *v1alpha1.Foo) string {
 // createdFields are the fields of a new Deployment that a Foo asks for.
 func createdFields(dep *appsv1.Deployment) []reconcile.Field {
 	return []reconcile.Field{
-		{Path: "spec.replicas", Have: noValue, Want: strconv.Itoa(int(*dep.Spec.Replicas))},
+		{Path: pathReplicas, Have: noValue, Want: strconv.Itoa(int(*dep.Spec.Replicas))},
 		{Path: "image", Have: noValue, Want: dep.Spec.Template.Spec.Containers[0].Image},
 	}
 }

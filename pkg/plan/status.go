@@ -35,8 +35,8 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 }
 
 // status returns what the status of the Foo should be, given what is known now.
-func (s *reporter) status() v1alpha1.FooStatus {
-	foo, dep := s.Foo, s.Deployment
+func (r *reporter) status() v1alpha1.FooStatus {
+	foo, dep := r.Foo, r.Deployment
 	status := *foo.Status.DeepCopy()
 	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool {
 		return c.LastTransitionTime.IsZero() // It could not be read, and the API server takes no condition without it.
@@ -49,24 +49,24 @@ func (s *reporter) status() v1alpha1.FooStatus {
 		status.Selector = dep.Selector
 	}
 
-	r := firstReady(s, readyRules)
-	report := state.Report{True: r.condition(), Reason: r.Reason, Message: s.fullMessage(r)}
-	if r.Cause != "" {
-		report.Brief = r.Message + ". The condition Ready has the cause"
+	ready := firstReady(r, readyRules)
+	report := state.Report{True: ready.condition(), Reason: ready.Reason, Message: r.fullMessage(ready)}
+	if ready.Cause != "" {
+		report.Brief = ready.Message + ". The condition Ready has the cause"
 	}
-	status.Conditions = state.Conditions(status.Conditions, report, foo.Generation, s.Now())
+	status.Conditions = state.Conditions(status.Conditions, report, foo.Generation, r.Now())
 	return status
 }
 
 // fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
 // to do. The server's message and names may be of any length.
-func (s *reporter) fullMessage(r *readiness) string {
-	message := r.Message + r.Cause + s.describePrevious(r)
-	if r.Advice == "" {
+func (r *reporter) fullMessage(ready *readiness) string {
+	message := ready.Message + ready.Cause + r.describePrevious(ready.Reason)
+	if ready.Advice == "" {
 		return reconcile.Clip(message, reconcile.MessageLimit)
 	}
 	const limit = reconcile.MessageLimit
-	advice := ". " + r.Advice
+	advice := ". " + ready.Advice
 	return reconcile.Clip(message, max(limit-len(advice), limit/2)) + reconcile.Clip(advice, limit/2)
 }
 

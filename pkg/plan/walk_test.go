@@ -106,7 +106,7 @@ func walkMayWant(w *walktest.World) (ops []reconcile.Op) {
 			}
 		}
 	}
-	add(reconcile.Update, FooKind.Kind, "web")
+	add(reconcile.UpdateStatus, FooKind.Kind, "web")
 	return ops
 }
 
@@ -226,7 +226,7 @@ func walkHasRead(s walktest.Situation, kind, name string) bool {
 func walkRespectsPause(s walktest.Situation) bool {
 	foo, seen := walkCached(s.World), walktest.Get(s.Seen, FooKind, "default", "web")
 	paused := foo.Spec.Paused || seen != nil && seen.Spec.Paused
-	return s.IsRead() || s.Verb == reconcile.Update || !paused && !walkIsInvalid(foo)
+	return s.IsRead() || s.Verb == reconcile.UpdateStatus || !paused && !walkIsInvalid(foo)
 }
 
 func walkCreates(s walktest.Situation) bool {

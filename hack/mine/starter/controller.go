@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// controllerName is the field manager of our writes, and names the queue, the Lease and the metrics.
+	// controllerName is the field manager of our writes, and names the queue and the Lease.
 	controllerName = "widget-controller"
 )
 
@@ -34,7 +34,7 @@ const (
 type Controller struct {
 	caches
 	queue *kit.Queue
-	// Reconciler sends the requests of syncs, and remembers what the next sync of each Widget needs.
+	// Reconciler sends the requests of syncs, and remembers the failures and backoffs of each Widget.
 	*kit.Reconciler
 }
 
@@ -101,8 +101,8 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	}, nil
 }
 
-// enqueueWidget queues the Widget of this name because of an event about a child of it, or about an object that has the
-// name of one. Most ConfigMaps and Deployments of a cluster are neither.
+// enqueueWidget queues the Widget of this name because of an event about a child of it, or about an object with the
+// same name as a Widget. Most ConfigMaps and Deployments of a cluster are neither.
 func (c *Controller) enqueueWidget(key cache.ObjectName) {
 	if _, err := c.widgets.Lister().Widgets(key.Namespace).Get(key.Name); err == nil {
 		c.queue.Add(key)
@@ -119,7 +119,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) kit.
 }
 
 // syncOf returns a sync of what the caches have of a Widget. It returns nil for one that does not exist, or is being
-// deleted: the garbage collector deletes the children, and would race with a write.
+// deleted: a write would race with the garbage collector.
 func (c *Controller) syncOf(key cache.ObjectName) *reconcile.Sync {
 	widget, err := c.widgets.Lister().Widgets(key.Namespace).Get(key.Name)
 	if err != nil || widget.DeletionTimestamp != nil { // A cache has no error but NotFound.

@@ -74,7 +74,8 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The informers have a network connection of their own. Writes are refused unless this process leads.
+	// The informers have a network connection of their own. With --leader-elect, writes are refused
+	// unless this process leads.
 	reads, readErr := newClients(process.Watch)
 	writes, writeErr := newClients(process.Write)
 	if err := errors.Join(readErr, writeErr); err != nil {

@@ -205,8 +205,8 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 // A step gets the namespace of the object before the rule of which it is one chooses: the refused one comes last.
 func TestOnlyOneOfStepsWithoutANamespace(t *testing.T) {
 	p := reconcile.New(reconcile.Plan[group]{
-		Object:   func(in *group) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.One) },
-		Observed: func(*group) int64 { return 0 },
+		Object:             func(in *group) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.One) },
+		ObservedGeneration: func(*group) int64 { return 0 },
 		Rules: []reconcile.Rule[group]{{Name: "create", Ask: func(in *group) reconcile.Answer {
 			named := func(name string) *reconcile.Step {
 				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -232,8 +232,8 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 	})
 	step.Idempotent = true
 	p := reconcile.New(reconcile.Plan[input]{
-		Object:   plan.Object,
-		Observed: plan.Observed,
+		Object:             plan.Object,
+		ObservedGeneration: plan.ObservedGeneration,
 		Rules: []reconcile.Rule[input]{{Name: "put", Ask: func(*input) reconcile.Answer {
 			return reconcile.Answer{Steps: []*reconcile.Step{step}}
 		}}},

@@ -29,8 +29,8 @@ type desk struct {
 }
 
 var desks = reconcile.New(reconcile.Plan[desk]{
-	Object:   func(in *desk) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Team) },
-	Observed: func(in *desk) int64 { return in.Observed },
+	Object:             func(in *desk) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Team) },
+	ObservedGeneration: func(in *desk) int64 { return in.Observed },
 	Clone: func(in desk) desk {
 		in.Old = slices.Clone(in.Old)
 		return in
@@ -179,7 +179,7 @@ var (
 	createOp = reconcile.Op{Verb: reconcile.Create, Kind: "ConfigMap", Namespace: "team", Name: "child"}
 	patchOp  = reconcile.Op{Verb: reconcile.Patch, Kind: "ConfigMap", Namespace: "team", Name: "child"}
 	deleteOp = reconcile.Op{Verb: reconcile.Delete, Kind: "ConfigMap", Namespace: "team", Name: "old"}
-	statusOp = reconcile.Op{Verb: reconcile.Update, Kind: "Namespace", Name: "team"}
+	statusOp = reconcile.Op{Verb: reconcile.UpdateStatus, Kind: "Namespace", Name: "team"}
 )
 
 type ledger = map[reconcile.Op]reconcile.Entry
@@ -264,7 +264,7 @@ func play(t *testing.T, s setting) *talk {
 			r.obj = goodAnswer(&in, step)
 		}
 		c.endedAt = c.endedAt.Add(r.after)
-		if step.Verb == reconcile.Update && r.err == nil {
+		if step.Verb == reconcile.UpdateStatus && r.err == nil {
 			c.status = step.Fields[0].Want
 		}
 		if event := c.sync.Record(step, step.Answered(r.obj, r.err), c.endedAt); event != nil {
@@ -306,7 +306,7 @@ func goodAnswer(in *desk, step *reconcile.Step) metav1.Object {
 			stored.Data["ready"] = in.Child.Data["ready"]
 		}
 		return stored
-	case reconcile.Update:
+	case reconcile.UpdateStatus:
 		stored := step.Body.(*corev1.Namespace).DeepCopy()
 		stored.ResourceVersion = "11"
 		return stored
@@ -316,7 +316,7 @@ func goodAnswer(in *desk, step *reconcile.Step) metav1.Object {
 
 // words are a request in two words.
 func words(step *reconcile.Step) string {
-	if step.Verb == reconcile.Update {
+	if step.Verb == reconcile.UpdateStatus {
 		return "report"
 	}
 	return string(step.Verb) + " " + step.Name
@@ -327,7 +327,7 @@ func (c *talk) line() string {
 	var sent []string
 	report := "no report"
 	for _, step := range c.steps {
-		if step.Verb == reconcile.Update {
+		if step.Verb == reconcile.UpdateStatus {
 			report = string(step.Body.(*corev1.Namespace).Status.Phase)
 			continue
 		}

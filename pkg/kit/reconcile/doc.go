@@ -5,11 +5,11 @@
 // functions of the Input, read from top to bottom, that return steps. And a function that returns the status. The
 // engine gives:
 //
-//   - a write carries the uid and the resourceVersion of the version that its rule has seen;
-//   - before a step that a stale cache could make harmful, the objects that it names are read live, and before an
-//     object gets another child, or one is deleted, or [Keep] changes one, the object itself; after each answer all
-//     rules are asked again;
-//   - a write that has failed is repeated only after a live read of what it writes;
+//   - a write to what exists carries the uid and the resourceVersion of the version that its rule has seen;
+//   - before a step that a stale cache could make harmful, the objects that it names are read live. So is the object
+//     itself, before a child is deleted, or [Keep] changes one, or one is created for an object that may have had some;
+//     after each answer all rules are asked again;
+//   - a write that has failed is repeated only after a live read of what it writes. A deletion needs none;
 //   - each operation has a backoff of its own, so that one which fails does not block the others;
 //   - what somebody else undoes again and again is repeated more slowly, and reported;
 //   - a message about a failure stays the same from try to try;
@@ -28,8 +28,8 @@
 //
 // Read it in this order. step.go has the requests. sync.go asks the rules, and decides which step may be taken now.
 // record.go is what an answer changes, ledger.go what backs off and is remembered between syncs, outcome.go how a sync
-// ends and what an error means. keep.go is the answer of most rules: keep one child or many as they must be, and delete
-// what is not wanted. explain.go has the answers of the rules in words.
+// ends and what an error means. keep.go is the answer of a rule about an ordinary child: keep one or many as they must
+// be, and delete what is not wanted. explain.go has the answers of the rules in words.
 //
 // A package that decides everything and does nothing follows etcd's raft package and its Ready.
 package reconcile

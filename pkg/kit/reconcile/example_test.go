@@ -20,8 +20,8 @@ type input struct {
 func noStatus(*input, *reconcile.Sync) *reconcile.Step { return nil }
 
 var plan = reconcile.New(reconcile.Plan[input]{
-	Object:   func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-	Observed: func(in *input) int64 { return 0 },
+	Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+	ObservedGeneration: func(in *input) int64 { return 0 },
 	Rules: []reconcile.Rule[input]{
 		{Name: "being deleted", Ask: func(in *input) reconcile.Answer {
 			return reconcile.Answer{
@@ -97,8 +97,8 @@ func ExampleKeepAll() {
 		}}
 	}
 	plan := reconcile.New(reconcile.Plan[team]{
-		Object:   func(in *team) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-		Observed: func(*team) int64 { return 0 },
+		Object:             func(in *team) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+		ObservedGeneration: func(*team) int64 { return 0 },
 		Rules: []reconcile.Rule[team]{{Name: "keep ConfigMaps", Ask: func(in *team) reconcile.Answer {
 			var wants []*corev1.ConfigMap
 			for name := range in.Namespace.Annotations {

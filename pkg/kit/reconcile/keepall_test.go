@@ -34,8 +34,8 @@ type group struct {
 }
 
 var groups = reconcile.New(reconcile.Plan[group]{
-	Object:   func(in *group) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-	Observed: func(in *group) int64 { return in.observed },
+	Object:             func(in *group) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+	ObservedGeneration: func(in *group) int64 { return in.observed },
 	Rules: []reconcile.Rule[group]{
 		{Name: "keep one", Ask: func(in *group) reconcile.Answer {
 			return reconcile.Keep(configMapKind, &in.One, in.want, in.ownedPath)
@@ -152,12 +152,12 @@ func (c *cluster) sync() reconcile.Outcome {
 		c.answers = append(c.answers, e.Answer)
 	}
 	for step := sync.Next(); step != nil; step = sync.Next() {
-		if step.Verb == reconcile.Update {
+		if step.Verb == reconcile.UpdateStatus {
 			c.status = step.Fields[0].Want
 		} else {
 			c.requests = append(c.requests, strings.ReplaceAll(step.Request()+" "+sync.NameOf(step.Op), "ConfigMap a/", ""))
 		}
-		if event := sync.Record(step, step.Answered(c.answer(step)), c.now); event != nil && step.Verb != reconcile.Update {
+		if event := sync.Record(step, step.Answered(c.answer(step)), c.now); event != nil && step.Verb != reconcile.UpdateStatus {
 			c.notes = append(c.notes, event.Type+" "+event.Reason+" "+event.Action+" "+event.Note)
 		}
 	}

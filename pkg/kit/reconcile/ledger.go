@@ -46,13 +46,12 @@ type Memory struct {
 	Reported string
 }
 
-// An Entry is what the ledger has of one operation: of its failures, and of how often it succeeded and was needed again
-// later.
+// An Entry is what the ledger has of one operation: of its failures, and of how often it has succeeded for this spec.
 type Entry struct{ Failed, Repeated Attempt }
 
-// An Attempt is what is known of the failures, or of the repetitions, of an operation.
+// An Attempt is what is known of the failures, or of the successes, of an operation.
 type Attempt struct {
-	// Count is the number of failures, or of repetitions, in a row.
+	// Count is the number of failures, or of successes, in a row.
 	Count int
 	// Until is the end of the delay. The operation is not tried by a sync that begins earlier.
 	Until time.Time
@@ -132,8 +131,8 @@ func (s *Sync) fail(op Op, rule string, err error, expected bool) Attempt {
 	return e.Failed
 }
 
-// repeat enters into the ledger that op succeeded and was needed again because something else had undone it. The next
-// time is delayed when limited is true; report is what the status reports until then.
+// repeat enters into the ledger that op succeeded. If it is needed again for the same spec, something has undone it.
+// The next time is delayed when limited is true; report is what the status reports until then.
 func (s *Sync) repeat(op Op, limited bool, report *Problem) {
 	e := s.memory.Ledger[op]
 	e.Repeated.Count++
@@ -158,7 +157,7 @@ func (s *Sync) backingOff(step *Step) (last Attempt, backsOff bool) {
 	e := s.memory.Ledger[step.Op]
 	last = e.Failed
 	// While the status that we wrote last is still there, nobody is undoing it.
-	if e.Repeated.Until.After(last.Until) && (step.Verb != Update || s.overwritten(step)) {
+	if e.Repeated.Until.After(last.Until) && (step.Verb != UpdateStatus || s.overwritten(step)) {
 		last = e.Repeated
 	}
 	return last, last.Until.After(s.now)
@@ -207,7 +206,8 @@ func (s *Sync) Blocked(yield func(Op, *Problem) bool) {
 }
 
 // First returns the problem for the status, or nil: the first one of a rule, or of an operation that backs off, in the
-// order of the rules. One that no retry ends comes before all others, and what something else keeps undoing comes last.
+// order of the rules. One that no retry ends comes before all others. What something else keeps undoing, and is not
+// needed now, comes last.
 func (s *Sync) First() *Problem {
 	var first *Problem
 	for _, p := range s.problems {

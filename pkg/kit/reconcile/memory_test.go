@@ -230,7 +230,7 @@ func TestWhileAnOperationBacksOff(t *testing.T) {
 				t.Errorf("the error of the wait is %v", c.outcome.Err)
 			}
 			s.memory = remembers(ledger{test.op: conflicted(seconds(1))})
-			want := reconcile.Outcome{Kind: reconcile.Wait, After: seconds(1), For: reconcile.Backoff, AfterFailure: true}
+			want := reconcile.Outcome{Kind: reconcile.Wait, After: seconds(1), For: reconcile.Backoff}
 			if test.name == "what is not wanted" {
 				want = reconcile.Outcome{Kind: reconcile.Done}
 			}
@@ -300,8 +300,5 @@ func TestWhatIsReportedOfFailures(t *testing.T) {
 	}
 	if problem := c.sync.Undone(patchOp); problem != nil {
 		t.Errorf("nobody undoes the patch: %v", problem)
-	}
-	if !c.outcome.AfterFailure {
-		t.Error("the retry needs no token")
 	}
 }

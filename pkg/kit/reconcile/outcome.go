@@ -39,20 +39,18 @@ type Outcome struct {
 	Kind string
 	// After is the delay of a retry or a wait. A limit that all keys share may make that of a retry longer.
 	After time.Duration
-	// For is what the key waits for. It is a constant, for the log.
+	// For is what the key waits for, a constant. A wait for Backoff needs a token.
 	For string
 	// Err is why the key comes back, if that is known.
 	Err error
 	// Expected means that Err is part of normal work. It is not logged as an error, and its retry needs no token, unless
 	// six in a row have failed.
 	Expected bool
-	// AfterFailure means that a wait is for the backoff of an earlier failure to end. Then the key needs a token.
-	AfterFailure bool
 }
 
 // WaitFor is the outcome of a sync after which the key waits for reason.
 func WaitFor(reason string, after time.Duration) Outcome {
-	return Outcome{Kind: Wait, After: after, For: reason, AfterFailure: reason == Backoff}
+	return Outcome{Kind: Wait, After: after, For: reason}
 }
 
 // ComesBack reports whether the key comes back after a delay.
@@ -69,7 +67,7 @@ func (s *Sync) End() (Outcome, Memory) {
 	switch {
 	case len(s.failures) > 0:
 		// An expected failure has ended the sync early, so these are not expected.
-		outcome = Outcome{Kind: Retry, For: Backoff, Err: s.failure(), AfterFailure: true}
+		outcome = Outcome{Kind: Retry, For: Backoff, Err: s.failure()}
 		if waits {
 			outcome.After = s.left(first.Until)
 		}

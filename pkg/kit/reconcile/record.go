@@ -99,7 +99,7 @@ func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 		s.repeat(step.Op, problem != nil, problem)
 	case Delete:
 		step.slot.set(nil)
-	case Update:
+	case UpdateStatus:
 		if s.overwritten(step) {
 			s.repeat(step.Op, repeats >= freeRepeats, nil)
 		}
@@ -142,7 +142,7 @@ func (s *Sync) recordFailedWrite(step *Step, err error) {
 	switch {
 	case attempt.Expected:
 		s.endEarly(Backoff, s.left(attempt.Until))
-	case unknown && step.Verb != Update:
+	case unknown && step.Verb != UpdateStatus:
 		s.endEarly(NextStep, firstDelay)
 	}
 }
@@ -153,8 +153,7 @@ func (s *Sync) endEarly(reason string, after time.Duration) {
 		s.end = new(WaitFor(reason, after))
 		return
 	}
-	s.end = &Outcome{Kind: Retry, After: after, For: reason, Err: s.failure(), Expected: s.allExpected(),
-		AfterFailure: reason == Backoff}
+	s.end = &Outcome{Kind: Retry, After: after, For: reason, Err: s.failure(), Expected: s.allExpected()}
 }
 
 // withContext adds to err which operation failed.

@@ -17,11 +17,11 @@ import (
 type Verb string
 
 const (
-	Get    Verb = "get" // A live read: from the API server, and not from a cache.
-	Create Verb = "create"
-	Patch  Verb = "patch"
-	Delete Verb = "delete"
-	Update Verb = "update status of"
+	Get          Verb = "get" // A live read: from the API server, and not from a cache.
+	Create       Verb = "create"
+	Patch        Verb = "patch"
+	Delete       Verb = "delete"
+	UpdateStatus Verb = "update status of"
 )
 
 // A Kind is a kind of objects, whose type is T. A plan has one variable for each of its kinds: its rules make their
@@ -145,7 +145,7 @@ type Step struct {
 	// Differs, unless nil, is called after the write. It returns what is wrong if the object is not stored as it was
 	// written, because admission has changed it.
 	Differs func() *Problem
-	// Undone, unless nil, is called after the fourth write that something has undone. It returns what to report.
+	// Undone, unless nil, is called after the fourth write for one spec: something undoes it. It returns what to report.
 	Undone func() *Problem
 	// Log has keys and values for the line of the log.
 	Log []any
@@ -204,7 +204,7 @@ func DeleteStep[T Object](kind Kind[T], field *T) *Step {
 // event if the condition Ready has a new reason: a warning if the object is Stalled, or a request has failed or is
 // undone, and a normal one if it is Ready.
 func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
-	step := about(Update, kind, field)
+	step := about(UpdateStatus, kind, field)
 	step.Body = body
 	step.Fields = []Field{{Path: "status", Have: Summary(was), Want: Summary(is)}}
 	step.Event, step.Why, step.Log = readyEvent(was, is), "the status differs", []any{"status", step.Fields[0].Want}

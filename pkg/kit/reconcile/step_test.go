@@ -24,7 +24,7 @@ func TestFinalizersStep(t *testing.T) {
 	}
 	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
 	p := reconcile.New(reconcile.Plan[input]{
-		Object: plan.Object, Observed: plan.Observed, Status: noStatus,
+		Object: plan.Object, ObservedGeneration: plan.ObservedGeneration, Status: noStatus,
 		Rules: []reconcile.Rule[input]{{Name: "add finalizer", Ask: func(in *input) (a reconcile.Answer) {
 			if len(in.Namespace.Finalizers) == 0 {
 				a.Steps = append(a.Steps, reconcile.FinalizersStep(namespaceKind, &in.Namespace, []string{"a"}))

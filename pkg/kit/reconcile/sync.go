@@ -16,8 +16,9 @@ import (
 type Plan[In any] struct {
 	// Object refers to the field of the object, which is not nil.
 	Object func(*In) Ref
-	// Observed returns the observedGeneration in the status of the object: 0 means that nothing was written for it yet.
-	Observed func(*In) int64
+	// ObservedGeneration returns that of the status of the object. 0 means that nothing was written for it yet, and a
+	// negative number that something was, for an unknown generation.
+	ObservedGeneration func(*In) int64
 	// Clone, unless nil, copies the slices and maps of an Input, for those that play what may follow.
 	Clone func(In) In
 	// Describe, unless nil, returns what was observed and the status in one line each, for /debug/syncs.
@@ -35,8 +36,8 @@ type Plan[In any] struct {
 // New returns a plan that syncs can follow. Like regexp.MustCompile, it is for variables of a package: it panics when p
 // lacks a function, or when a rule has no name of its own.
 func New[In any](p Plan[In]) *Plan[In] {
-	if p.Object == nil || p.Observed == nil || p.Status == nil {
-		panic("a plan needs Object, Observed and Status")
+	if p.Object == nil || p.ObservedGeneration == nil || p.Status == nil {
+		panic("a plan needs Object, ObservedGeneration and Status")
 	}
 	names := map[string]bool{"": true, statusRule: true}
 	for _, rule := range p.Rules {
@@ -86,7 +87,7 @@ func (p *Plan[In]) Sync(in *In) *Sync {
 		panic("make the plan with New")
 	}
 	bound := &planned[In]{Plan: p, in: in}
-	return &Sync{plan: bound, object: p.Object(in).slot.get(), hadChildren: p.Observed(in) != 0}
+	return &Sync{plan: bound, object: p.Object(in).slot.get(), hadChildren: p.ObservedGeneration(in) != 0}
 }
 
 // A Sync is a conversation about one object: Next returns the next request, and Record takes its answer, until Next
@@ -127,7 +128,7 @@ type Sync struct {
 type planner interface {
 	describe() (observed, status string)
 	object() Ref
-	observed() int64
+	observedGeneration() int64
 	rules() int
 	name(rule int) (name string, terminal bool)
 	ask(rule int) Answer
@@ -140,9 +141,9 @@ type planned[In any] struct {
 	in *In
 }
 
-func (p *planned[In]) object() Ref     { return p.Object(p.in) }
-func (p *planned[In]) observed() int64 { return p.Observed(p.in) }
-func (p *planned[In]) rules() int      { return len(p.Rules) }
+func (p *planned[In]) object() Ref               { return p.Object(p.in) }
+func (p *planned[In]) observedGeneration() int64 { return p.ObservedGeneration(p.in) }
+func (p *planned[In]) rules() int                { return len(p.Rules) }
 func (p *planned[In]) name(rule int) (string, bool) {
 	return p.Rules[rule].Name, p.Rules[rule].Terminal
 }
@@ -199,7 +200,7 @@ func (s *Sync) Describe() (observed, status string) { return s.plan.describe() }
 
 // Next returns the next request to send, nil when none is left. Send it and give the answer to Record before you call
 // Next again. Each call begins with the first rule, and decides on the answers so far: after a live read the same write
-// is wanted again, or no longer. Next also notes what it finds about backoffs.
+// is wanted again, or no longer. Next may also end the sync, or note a failure: of a write that cannot be sent.
 func (s *Sync) Next() *Step {
 	if s.end != nil || s.reported {
 		return nil
@@ -208,7 +209,7 @@ func (s *Sync) Next() *Step {
 	if step != nil && s.requests >= maxRequests+requestsForStep*s.steps {
 		err := fmt.Errorf("rule %q wants %s after %d requests in one sync: it is never content with the answers",
 			step.Rule, s.text(step.Op), s.requests)
-		s.end = &Outcome{Kind: Retry, After: longestDelay, For: Backoff, AfterFailure: true, Err: err}
+		s.end = &Outcome{Kind: Retry, After: longestDelay, For: Backoff, Err: err}
 		return nil
 	}
 	return step
@@ -297,7 +298,7 @@ func (s *Sync) failedNow(op Op) bool {
 func (s *Sync) requestFor(step *Step) *Step {
 	if step.byKeep {
 		step.Confirm = append(step.Confirm, s.plan.object())
-		if s.plan.observed() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Spec {
+		if s.plan.observedGeneration() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Spec {
 			step.Spec, step.Event = true, nil
 		}
 	}
@@ -308,7 +309,7 @@ func (s *Sync) requestFor(step *Step) *Step {
 	}
 	if backsOff {
 		s.problems = append(s.problems, found{op: step.Op, until: attempt.Until, Problem: attempt.Report})
-		if attempt.Expected && step.Verb != Update {
+		if attempt.Expected && step.Verb != UpdateStatus {
 			s.endEarly(Backoff, s.left(attempt.Until))
 		}
 		return nil

@@ -15,8 +15,8 @@ import (
 // A rule that wants one more object after each answer must not send for ever.
 func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
 	greedy := reconcile.New(reconcile.Plan[input]{
-		Object:   func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-		Observed: func(*input) int64 { return 0 },
+		Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+		ObservedGeneration: func(*input) int64 { return 0 },
 		Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) reconcile.Answer {
 			name := "first"
 			if in.ConfigMap != nil {
@@ -55,7 +55,7 @@ func TestNewRefusesAPlanThatCannotSync(t *testing.T) {
 	}
 	for name, edit := range map[string]func(*reconcile.Plan[input]){
 		"no object":                 func(p *reconcile.Plan[input]) { p.Object = nil },
-		"no observed":               func(p *reconcile.Plan[input]) { p.Observed = nil },
+		"no observed":               func(p *reconcile.Plan[input]) { p.ObservedGeneration = nil },
 		"no status":                 func(p *reconcile.Plan[input]) { p.Status = nil },
 		"no function":               func(p *reconcile.Plan[input]) { p.Rules = []reconcile.Rule[input]{{Name: "a"}} },
 		"no name":                   named(""),

@@ -36,8 +36,8 @@ var (
 )
 
 var budgetPlan = reconcile.New(reconcile.Plan[budgetInput]{
-	Object:   func(in *budgetInput) reconcile.Ref { return reconcile.RefTo(budgetKind, &in.Budget) },
-	Observed: func(in *budgetInput) int64 { return in.Budget.Status.ObservedGeneration },
+	Object:             func(in *budgetInput) reconcile.Ref { return reconcile.RefTo(budgetKind, &in.Budget) },
+	ObservedGeneration: func(in *budgetInput) int64 { return in.Budget.Status.ObservedGeneration },
 	Rules: []reconcile.Rule[budgetInput]{{Name: "keep ConfigMap", Ask: func(in *budgetInput) reconcile.Answer {
 		return reconcile.Keep(configMapKind, &in.ConfigMap, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{

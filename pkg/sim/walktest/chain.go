@@ -240,7 +240,7 @@ func (p *player[In, W]) undo(c *talk, op reconcile.Op, before metav1.Object) {
 	switch {
 	case before == nil:
 		c.live = c.live.with(keyOf(op), nil)
-	case op.Verb == reconcile.Update:
+	case op.Verb == reconcile.UpdateStatus:
 		c.put(keyOf(op), withStatus(c.live[keyOf(op)], before, false))
 	default:
 		c.put(keyOf(op), deepCopy(before))

@@ -164,11 +164,11 @@ func (p *player[In, W]) allRules() []rule {
 			step: func(c *talk, step *reconcile.Step) bool { return !step.IsRead() || !c.readFailed }},
 		{name: "a write changes something", step: p.changesSomething},
 		{name: "Ready is True only when it is", step: func(c *talk, step *reconcile.Step) bool {
-			isTrue := step.Verb == reconcile.Update && ready(step.Body).Status == metav1.ConditionTrue
+			isTrue := step.Verb == reconcile.UpdateStatus && ready(step.Body).Status == metav1.ConditionTrue
 			return !isTrue || p.mayBeReady(step.Body.(W), c.seen)
 		}},
 		{name: "the status is about the generation", step: func(c *talk, step *reconcile.Step) bool {
-			return step.Verb != reconcile.Update || observed(step.Body) == c.object.GetGeneration()
+			return step.Verb != reconcile.UpdateStatus || observed(step.Body) == c.object.GetGeneration()
 		}},
 
 		{name: "a delay is between 0 and a minute, and 0 only when another one has ended", end: delayIsReasonable},
@@ -191,7 +191,7 @@ func carriesPreconditions(_ *talk, step *reconcile.Step) bool {
 		sent, have := metav1.PartialObjectMetadata{}, step.Have()
 		return json.Unmarshal(step.Patch, &sent) == nil && sent.UID != "" && sent.ResourceVersion != "" &&
 			sent.UID == have.GetUID() && sent.ResourceVersion == have.GetResourceVersion()
-	case reconcile.Update:
+	case reconcile.UpdateStatus:
 		return step.Body.GetUID() != "" && step.Body.GetResourceVersion() != ""
 	}
 	return step.UID != "" && step.ResourceVersion != ""
@@ -214,7 +214,7 @@ func (p *player[In, W]) writesItsOwn(c *talk, step *reconcile.Step) bool {
 func writesOnce(c *talk, step *reconcile.Step) bool {
 	isKnown := !c.hasRead(keyOf(step.Op))
 	return step.IsRead() || !slices.ContainsFunc(c.writes(), func(op reconcile.Op) bool {
-		isStatus := op.Verb == reconcile.Update || step.Verb == reconcile.Update
+		isStatus := op.Verb == reconcile.UpdateStatus || step.Verb == reconcile.UpdateStatus
 		return op == step.Op || !isStatus && isKnown && keyOf(op) == keyOf(step.Op)
 	})
 }
@@ -227,7 +227,7 @@ func (p *player[In, W]) changesSomething(c *talk, step *reconcile.Step) bool {
 		return true
 	case step.Verb == reconcile.Patch:
 		return !reflect.DeepEqual(have, p.patched(have, step))
-	case step.Verb == reconcile.Update:
+	case step.Verb == reconcile.UpdateStatus:
 		return !reflect.DeepEqual(field(have, "Status"), field(step.Body, "Status"))
 	}
 	return true
@@ -288,7 +288,7 @@ func failuresComeBack(c *talk) bool {
 // the next one does.
 func (p *player[In, W]) failuresAreReported(c *talk) bool {
 	return c.quiet || c.changed || c.statusBacksOff() || !slices.ContainsFunc(c.failures, func(f failed) bool {
-		return f.op.Verb != reconcile.Update && !p.reports(c, f.op, f.message)
+		return f.op.Verb != reconcile.UpdateStatus && !p.reports(c, f.op, f.message)
 	})
 }
 
@@ -296,7 +296,7 @@ func (p *player[In, W]) failuresAreReported(c *talk) bool {
 func (c *talk) statusBacksOff() bool {
 	for op, e := range c.memory.Ledger {
 		if e.Failed.Until.After(c.began) && e.Failed.Expected ||
-			op.Verb == reconcile.Update && c.status == nil && until(e).After(c.began) {
+			op.Verb == reconcile.UpdateStatus && c.status == nil && until(e).After(c.began) {
 			return true
 		}
 	}
@@ -355,7 +355,7 @@ func (c *talk) backingOff() (ops []reconcile.Op) {
 	}
 	for op, e := range c.remembered.Ledger {
 		end := until(e)
-		if op.Verb == reconcile.Update {
+		if op.Verb == reconcile.UpdateStatus {
 			end = e.Failed.Until // Nobody overwrites it.
 		}
 		another := op.Verb == reconcile.Delete && c.deleted // Of several one is deleted, and its event brings the key back.
@@ -378,11 +378,11 @@ func until(e reconcile.Entry) time.Time {
 // Meanwhile the status reports it, unless a cache lags, or the status backs off too.
 func (p *player[In, W]) respectsBackoffs(c *talk) bool {
 	ops := c.backingOff()
-	noStatus := c.remembered.Ledger[p.key.op(reconcile.Update)].Failed.Until.After(c.began)
+	noStatus := c.remembered.Ledger[p.key.op(reconcile.UpdateStatus)].Failed.Until.After(c.began)
 	return !slices.ContainsFunc(ops, func(op reconcile.Op) bool {
 		e, alone := c.remembered.Ledger[op], c.isAlone(op, ops)
 		late := c.outcome.After > max(until(e).Sub(c.at), 0) || !c.outcome.ComesBack() && !c.deleted
-		isReported := c.quiet || op.Verb == reconcile.Update || !alone ||
+		isReported := c.quiet || op.Verb == reconcile.UpdateStatus || !alone ||
 			p.reports(c, op, cmp.Or(e.Failed.Report, e.Repeated.Report).Message)
 		if noStatus || e.Failed.Expected {
 			isReported = c.quiet || c.status == nil
@@ -395,7 +395,8 @@ func (p *player[In, W]) respectsBackoffs(c *talk) bool {
 // does, but not for a status.
 func (c *talk) isAlone(op reconcile.Op, backingOff []reconcile.Op) bool {
 	first := slices.IndexFunc(c.wanted, func(op reconcile.Op) bool { return slices.Contains(backingOff, op) })
-	return len(backingOff) == 1 || op.Verb == reconcile.Update || op.Verb != reconcile.Delete && c.wanted[first] == op
+	return len(backingOff) == 1 || op.Verb == reconcile.UpdateStatus ||
+		op.Verb != reconcile.Delete && c.wanted[first] == op
 }
 
 // isDue reports whether the key comes back by itself after the sync, or because of an event.

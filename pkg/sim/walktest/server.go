@@ -73,7 +73,7 @@ func (p *player[In, W]) answer(c *talk, step *reconcile.Step, r *reply) {
 	c.eventDue, c.admitted = c.eventDue || r.due, c.admitted || r.admits
 	c.at = c.at.Add(20 * time.Millisecond) // Longer than the first delay.
 	c.lines = append(c.lines, line{op: step.Op, rule: step.Rule, reply: r.name})
-	if step.Verb == reconcile.Update {
+	if step.Verb == reconcile.UpdateStatus {
 		c.status = step.Body
 	}
 	p.learn(c, step, obj, err)
@@ -249,7 +249,7 @@ func failures(step *reconcile.Step) []reply {
 	case reconcile.Patch:
 		replies = append(replies, reply{name: "404, not found", err: apierrors.NewNotFound(resource, name)},
 			reply{name: "422, another uid", err: invalid(name, "metadata.uid")})
-	case reconcile.Update:
+	case reconcile.UpdateStatus:
 		replies = append(replies, reply{name: "404, no status subresource", err: noSubresource},
 			reply{name: "done, but the conditions were dropped", prunes: true})
 	}

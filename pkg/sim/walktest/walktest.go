@@ -306,7 +306,7 @@ func (p *player[In, W]) playGroup(w *World) {
 	var fights []reconcile.Op
 	p.run(plain, func(step *reconcile.Step) *reply {
 		// A patch without Undone is not about what somebody undoes.
-		if step.Verb == reconcile.Create || step.Verb == reconcile.Update || step.Undone != nil {
+		if step.Verb == reconcile.Create || step.Verb == reconcile.UpdateStatus || step.Undone != nil {
 			fights = append(fights, step.Op)
 		}
 		p.askTwice(plain, in)

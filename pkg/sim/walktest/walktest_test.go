@@ -69,8 +69,8 @@ type defect string
 // tenants is the plan. Its rules are those of a good one, but for the defect.
 func tenants(d defect) *reconcile.Plan[tenantInput] {
 	return reconcile.New(reconcile.Plan[tenantInput]{
-		Object:   func(in *tenantInput) reconcile.Ref { return reconcile.RefTo(tenantKind, &in.Tenant) },
-		Observed: func(in *tenantInput) int64 { return in.Tenant.Status.ObservedGeneration },
+		Object:             func(in *tenantInput) reconcile.Ref { return reconcile.RefTo(tenantKind, &in.Tenant) },
+		ObservedGeneration: func(in *tenantInput) int64 { return in.Tenant.Status.ObservedGeneration },
 		Clone: func(in tenantInput) tenantInput {
 			in.Maps, in.Others = slices.Clone(in.Maps), slices.Clone(in.Others)
 			return in

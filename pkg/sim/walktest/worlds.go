@@ -265,7 +265,7 @@ func (p *player[In, W]) backoffs(w *World, wanted, may []reconcile.Op) []backoff
 		}
 		every[op] = failed(time.Duration(20-i) * time.Second)
 		add(" after a failure", until)
-		if op.Verb == reconcile.Update {
+		if op.Verb == reconcile.UpdateStatus {
 			continue
 		}
 		add(" that has just ended", ended)

@@ -54,7 +54,7 @@ func childMeta(w *v1alpha1.Widget) metav1.ObjectMeta {
 }
 
 // Trim reduces what is cached to what is read. All ConfigMaps and Deployments are watched, so that the caches show each
-// name that is taken. Of those that no Widget controls, only the name and the controller are kept. It is a
+// name that is taken. Of those that no Widget controls, only the identity and the controller are kept. It is a
 // cache.TransformFunc, and the answers of the API server pass it too.
 func Trim(obj any) (any, error) {
 	switch obj := obj.(type) {

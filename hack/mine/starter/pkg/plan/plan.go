@@ -28,9 +28,9 @@ var (
 // Widgets is how Widgets are reconciled: by these rules, from top to bottom, and then the status. After each answer of
 // the API server, all of them are asked again.
 var Widgets = reconcile.New(reconcile.Plan[Input]{
-	Object:   func(in *Input) reconcile.Ref { return reconcile.RefTo(WidgetKind, &in.Widget) },
-	Observed: func(in *Input) int64 { return in.Widget.Status.ObservedGeneration },
-	Describe: func(in *Input) (_, status string) { return "", reconcile.Summary(in.Widget.Status.Conditions) },
+	Object:             func(in *Input) reconcile.Ref { return reconcile.RefTo(WidgetKind, &in.Widget) },
+	ObservedGeneration: func(in *Input) int64 { return in.Widget.Status.ObservedGeneration },
+	Describe:           func(in *Input) (_, status string) { return "", reconcile.Summary(in.Widget.Status.Conditions) },
 	Rules: []reconcile.Rule[Input]{
 		{Name: "keep ConfigMap", Ask: (*Input).keepConfigMap},
 		{Name: "keep Deployment", Ask: (*Input).keepDeployment},

@@ -79,7 +79,7 @@ func statusOf(t *testing.T, in *Input) v1alpha1.WidgetStatus {
 	sync := Widgets.Sync(in)
 	sync.Begin(reconcile.Memory{}, time.Time{}, 0)
 	step := sync.Next()
-	if step == nil || step.Verb != reconcile.Update {
+	if step == nil || step.Verb != reconcile.UpdateStatus {
 		t.Fatalf("the first request is %v, want one that writes the status", step)
 	}
 	return step.Body.(*v1alpha1.Widget).Status
