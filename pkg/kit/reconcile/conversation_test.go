@@ -3,7 +3,6 @@ package reconcile_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +25,9 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	broken.Team = newTeam(annotated("broken"))
 	createFirst := toCreate()
 	createFirst.Old = old("old")
-	both := toCorrect()
+	both, deleted := toCorrect(), toCorrect()
 	both.Old = old("old", "older")
+	deleted.Team = newTeam(ending)
 	for _, test := range []struct {
 		name   string
 		desk   desk
@@ -37,6 +37,7 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		{name: "a final rule", desk: paused, want: "nothing; Ready; done"},
 		{name: "a final rule that is terminal", desk: broken, want: "nothing; Ready; terminal"},
 		{name: "a final rule that sends something", desk: createFirst, want: "create child; Ready; done"},
+		{name: "an object that is being deleted", desk: deleted, want: "get team, patch child; Ready; done"},
 		{name: "nothing is final", desk: both, want: "get team, patch child, " + deleteOld + "; Ready; done"},
 		{
 			name: "a step that backs off is skipped", desk: both, memory: remembers(ledger{patchOp: failed(1)}),
@@ -48,12 +49,15 @@ func TestTheOrderOfTheRules(t *testing.T) {
 		},
 		{
 			name: "of steps of which only one is sent, one that was refused comes last", desk: both,
-			memory: remembers(ledger{deleteOp: failed(0)}),
-			want:   "get team, patch child, get team, get child, delete older; Refused; done",
+			memory: remembers(ledger{deleteOp: failed(seconds(1))}),
+			want:   "get team, patch child, get team, get child, delete older; Refused; wait 1s",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			check(t, test.want, play(t, setting{desk: test.desk, memory: test.memory}).line())
+			c := play(t, setting{desk: test.desk, memory: test.memory})
+			if check(t, test.want, c.line()); c.outcome.Kind == reconcile.Wait && c.outcome.Err == nil {
+				t.Error("it is not known what it waits for")
+			}
 		})
 	}
 }
@@ -62,7 +66,6 @@ func TestTheOrderOfTheRules(t *testing.T) {
 
 // The object may be gone by now, another one of its name, or have changed.
 func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
-	deleting := func(t *corev1.Namespace) { t.DeletionTimestamp = new(metav1.Now()) }
 	wrote := remembers(nil)
 	wrote.Wrote = true
 	for _, test := range []struct {
@@ -92,7 +95,7 @@ func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
 			{name: "a newer version", team: newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" }), isSame: true},
 			{name: "nothing"},
 			{name: "another one", team: newTeam(func(t *corev1.Namespace) { t.UID = "new" })},
-			{name: "that it is being deleted", team: newTeam(deleting)},
+			{name: "that it is being deleted", team: newTeam(ending)},
 			{name: "a newer spec", team: newTeam(ofGeneration(3))},
 			{name: "an older spec", team: newTeam(ofGeneration(1))},
 		} {
@@ -103,7 +106,7 @@ func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
 					want = "get team; no report; wait 1m0s"
 				}
 				check(t, want, c.line())
-				if !found.isSame && c.outcome.For != reconcile.CacheStale {
+				if !found.isSame && c.outcome.For != "the cache to catch up" {
 					t.Errorf("it waits for %q", c.outcome.For)
 				}
 			})
@@ -202,30 +205,47 @@ func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
 	}
 }
 
-// A step gets the namespace of the object before the rule of which it is one chooses: the refused one comes last.
+// A step gets the namespace of the object before the rule of which it is one chooses: the refused ones come last. A child
+// may have the kind of the object, or even its name: what is read of it is not the object.
 func TestOnlyOneOfStepsWithoutANamespace(t *testing.T) {
-	p := reconcile.New(reconcile.Plan[group]{
-		Object:             func(in *group) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.One) },
-		ObservedGeneration: func(*group) int64 { return 0 },
-		Rules: []reconcile.Rule[group]{{Name: "create", Ask: func(in *group) reconcile.Answer {
-			named := func(name string) *reconcile.Step {
-				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				return reconcile.CreateStep(configMapKind, new(*corev1.ConfigMap), body)
-			}
-			return reconcile.Answer{Steps: []*reconcile.Step{named("a"), named("b")}, OnlyOne: true}
-		}}},
-		Status: func(*group, *reconcile.Sync) *reconcile.Step { return nil },
-	})
-	refused := createOp
-	refused.Name = "a"
-	sync := p.Sync(&group{One: child()})
-	sync.Begin(reconcile.Memory{UID: "child-uid", Ledger: ledger{refused: failed(0)}}, start, 0)
-	if step := sync.Next(); step.Name != "b" {
-		t.Errorf("the next request is %s", step.Op)
+	refused := ledger{}
+	for _, name := range [][2]string{{"team", "a"}, {"team", "b"}, {"other", "child"}} {
+		refused[reconcile.Op{Verb: reconcile.Create, Kind: "ConfigMap", Namespace: name[0], Name: name[1]}] = failed(0)
+	}
+	for _, test := range []struct {
+		onlyOne bool
+		steps   [][2]string
+		want    []string
+	}{
+		{onlyOne: true, steps: [][2]string{{"", "a"}, {"", "b"}, {"", "c"}}, want: []string{"create c"}},
+		{steps: [][2]string{{"", "a"}, {"", "c"}}, want: []string{"get a", "create a"}},
+		{steps: [][2]string{{"other", "child"}}, want: []string{"get child", "create child"}},
+	} {
+		sync := reconcile.New(reconcile.Plan[group]{
+			Object:             func(in *group) reconcile.Ref { return reconcile.RefTo(configMapKind, &in.One) },
+			ObservedGeneration: func(*group) int64 { return 0 },
+			Rules: []reconcile.Rule[group]{{Name: "create", Ask: func(in *group) reconcile.Answer {
+				a := reconcile.Answer{OnlyOne: test.onlyOne}
+				for _, name := range test.steps {
+					body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name[0], Name: name[1]}}
+					a.Steps = append(a.Steps, reconcile.CreateStep(configMapKind, new(*corev1.ConfigMap), body))
+				}
+				return a
+			}}},
+			Status: func(*group, *reconcile.Sync) *reconcile.Step { return nil },
+		}).Sync(&group{One: child()})
+		sync.Begin(reconcile.Memory{UID: "child-uid", Ledger: refused}, start, 0)
+		var sent []string
+		for step := sync.Next(); step != nil; step = sync.Next() {
+			sent = append(sent, words(step))
+			sync.Record(step, reconcile.Reply{}, start)
+		}
+		check(t, test.want, sent)
 	}
 }
 
-// What may be done twice needs no read.
+// What may be done twice needs no read, and an object that has no owner none of the object either. Without Undone, what
+// something keeps undoing is not reported.
 func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 	step := reconcile.CreateStep(configMapKind, new(*corev1.ConfigMap), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "child"},
@@ -242,9 +262,16 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 	sync := p.Sync(&input{Namespace: newTeam()})
 	put := createOp
 	put.Namespace = ""
-	sync.Begin(remembers(ledger{put: failed(0)}), start, 0)
-	if next := sync.Next(); next.Verb != reconcile.Create {
+	memory := remembers(ledger{put: {Failed: failed(0).Failed, Repeated: repeated(4, 0).Repeated}})
+	memory.Wrote = true
+	sync.Begin(memory, start, 0)
+	next := sync.Next()
+	if next.Verb != reconcile.Create {
 		t.Errorf("the next request is %s", next.Op)
+	}
+	sync.Record(next, next.Answered(next.Body, nil), start)
+	if problem := sync.Undone(put); problem != nil {
+		t.Errorf("it reports %v", problem)
 	}
 }
 
@@ -304,6 +331,11 @@ func TestAReadThatFails(t *testing.T) {
 					delay := first << before
 					if after.Count != before+1 || after.Expected || !after.Until.Equal(start.Add(delay)) {
 						t.Errorf("the ledger has %+v of %s, want a delay of %s", after, op, delay)
+					}
+				}
+				for op, e := range c.memory.Ledger {
+					if e.Failed.Count > 0 && !slices.Contains(test.fails, op) {
+						t.Errorf("%s has failed too", op)
 					}
 				}
 			})
@@ -394,9 +426,13 @@ func TestWhatFollowsAFailedWrite(t *testing.T) {
 func TestAnUnknownOutcome(t *testing.T) {
 	for _, err := range []error{noResponse, serverFails, apierrors.NewTimeoutError("etcd", 1)} {
 		c := play(t, setting{desk: toCreate(), replies: []reply{fails("create child", err)}})
-		if c.outcome.For != reconcile.NextStep || !c.memory.Wrote {
+		if c.outcome.For != "the next step" || !c.memory.Wrote {
 			t.Errorf("%v: it waits for %q, and remembers %+v", err, c.outcome.For, c.memory)
 		}
+	}
+	refused := setting{desk: toCreate(), replies: []reply{fails("create child", forbidden), fails("report", forbidden)}}
+	if play(t, refused).memory.Wrote {
+		t.Error("what was refused counts as written")
 	}
 	want := []string{
 		"create child; no report; retry 5ms", "get team, get child, create child; no report; retry 5ms",
@@ -421,9 +457,11 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 	}
 	both := toUpdate()
 	both.Old = old("old")
-	c := play(t, setting{desk: both, replies: []reply{fails("patch child", tooMany), fails("delete old", terminating())}})
+	c := play(t, setting{desk: both, memory: remembers(ledger{patchOp: failed(0)}), replies: []reply{
+		fails("patch child", tooMany), fails("delete old", tooMany), fails("report", terminating()),
+	}})
 	if c.outcome.Kind != reconcile.Retry || c.outcome.After != time.Second || !errors.Is(c.outcome.Err, tooMany) {
-		t.Errorf("after a failure: outcome %+v", c.outcome)
+		t.Errorf("after failures: outcome %+v", c.outcome)
 	}
 }
 
@@ -448,9 +486,17 @@ func TestSeveralFailures(t *testing.T) {
 		fails("patch child", forbidden), fails("delete old", tooMany), fails("report", serverFails),
 	}})
 	check(t, "patch child, "+deleteOld+"; Refused; retry 5ms", c.line())
+	check(t, "the backoff to end", c.outcome.For)
 	check(t, `patch ConfigMap team/child: configmaps "child" is forbidden: exceeded quota: small`+
 		"\ndelete ConfigMap team/old: slow down\nupdate status of Namespace team: Internal error occurred: etcd",
 		c.outcome.Err.Error())
+	c = play(t, setting{ // Before the status, the object is read, and by then nothing of that is wanted any more.
+		desk: both, memory: remembers(ledger{patchOp: failed(0), statusOp: failed(0)}), replies: []reply{
+			fails("patch child", forbidden), fails("delete old", forbidden), finds("get team", newTeam()),
+			finds("get team", newTeam(annotated("paused"))),
+		},
+	})
+	check(t, "get child, patch child, "+deleteOld+", get team; Ready; retry 1s", c.line())
 }
 
 // A delay begins when the answer comes, and what is left of it is counted from the last answer.
@@ -473,33 +519,39 @@ func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 		"uid":             func(c *corev1.ConfigMap) { c.UID = "" },
 		"resourceVersion": func(c *corev1.ConfigMap) { c.ResourceVersion = "" },
 	} {
-		d := toUpdate()
+		d := toCorrect()
 		edit(d.Child)
 		c := play(t, setting{desk: d})
-		check(t, "nothing; Refused; retry 1s", c.line())
-		if !strings.Contains(c.status, "no uid or no resourceVersion") {
-			t.Errorf("no %s: the status is %q", name, c.status)
-		}
+		check(t, name+": nothing; Refused; retry 1s", name+": "+c.line())
+		check(t, &reconcile.Problem{
+			Reason: "Refused", Advice: reconcile.TriesAgain, Failed: true, Message: "Cannot patch ConfigMap team/child: " +
+				`ConfigMap "child" has no uid or no resourceVersion, and no write is sent without both`,
+		}, c.sync.First())
 	}
 }
 
 // A Clone goes on by itself.
 func TestCloneIsIndependent(t *testing.T) {
-	in := toDelete()
+	in := toCorrect()
 	in.Old = old("old", "older")
 	sync := desks.Sync(&in)
-	sync.Begin(remembers(ledger{patchOp: failed(0)}), start, 0)
+	sync.Begin(remembers(ledger{patchOp: failed(seconds(1))}), start, 0)
+	want := sync.Next().Op // The patch backs off.
 	other := sync.Clone()
 	for step := other.Next(); step != nil; step = other.Next() {
-		other.Record(step, step.Answered(step.Have(), nil), start)
+		reply := step.Answered(step.Have(), nil)
+		switch words(step) {
+		case "get child":
+			reply.Object = child()
+		case "report":
+			reply.Err = forbidden // Nothing but this backs off now.
+		}
+		other.Record(step, reply, start)
 	}
-	if in.Old[0] == nil || sync.Next().Op.String() != "get Namespace team" {
-		t.Errorf("the copy has changed the Input or the sync, which now wants %s", sync.Next().Op)
-	}
-	if _, memory := sync.End(); !maps.Equal(memory.Ledger, ledger{}) && len(memory.Ledger) != 1 {
-		t.Errorf("the copy has changed the ledger: %v", memory.Ledger)
-	}
-	if slices.Contains(in.Old, nil) {
-		t.Error("the copy has changed the slice of the Input")
+	check(t, "Refused: quota", sync.First().Error())
+	check(t, want, sync.Next().Op)
+	check(t, (*reconcile.Problem)(nil), sync.Problem(statusOp))
+	if slices.Contains(in.Old, nil) || in.Child.Data["n"] != "9" {
+		t.Error("the copy has changed the Input")
 	}
 }

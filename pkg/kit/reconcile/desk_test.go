@@ -119,7 +119,7 @@ func (in *desk) status(s *reconcile.Sync) *reconcile.Step {
 	} else if in.Child != nil && in.Child.Data["empty"] != "" {
 		phase = "Empty"
 	}
-	if string(in.Team.Status.Phase) == phase {
+	if string(in.Team.Status.Phase) == phase && in.Team.Annotations["restless"] == "" { // Or it is written again and again.
 		return nil
 	}
 	team := in.Team.DeepCopy()
@@ -143,6 +143,8 @@ func newTeam(with ...func(*corev1.Namespace)) *corev1.Namespace {
 func annotated(key string) func(*corev1.Namespace) {
 	return func(t *corev1.Namespace) { t.Annotations[key] = "true" }
 }
+
+func ending(t *corev1.Namespace) { t.DeletionTimestamp = new(metav1.Unix(1e9, 0)) }
 
 func ofGeneration(n int64) func(*corev1.Namespace) {
 	return func(t *corev1.Namespace) { t.Generation = n }

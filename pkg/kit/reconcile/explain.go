@@ -18,10 +18,10 @@ type Explanation struct {
 // Explain returns the answers of all rules in their order, the status last. They are about the request that Next
 // returns, or about what a sync that has ended has left. Explain changes nothing, and may be called at any time.
 func (s *Sync) Explain() []Explanation {
-	c, ended := s.Clone(), s.end != nil || s.reported
-	c.end, c.reported = nil, false
+	c, ended := s.Clone(), s.end != nil
+	c.end = nil
 	answers, noted := map[string]Explanation{}, 0
-	last := "" // The last rule before the status that was asked: it keeps those after it from being asked.
+	var last string // The last rule before the status that was asked: it keeps those after it from being asked.
 	c.decide(func(rule string, a Answer, request *Step) {
 		answers[rule] = Explanation{
 			Rule: rule, Sends: request != nil && !ended,

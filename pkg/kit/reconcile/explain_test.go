@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,6 +21,7 @@ func TestExplain(t *testing.T) {
 	const (
 		notPaused, notBroken = "paused: does not apply: somebody has set it", "broken: does not apply: somebody has set it"
 		exists, n1           = "create: does not apply: it exists", "patch: does not apply: n is 1"
+		noneOld              = "delete old: does not apply: the child is ready"
 	)
 	later := func(rule string, rules ...string) (answers []string) {
 		for _, name := range rules {
@@ -46,12 +48,12 @@ func TestExplain(t *testing.T) {
 			}, later("create", "patch", "delete old", "update status")...),
 		},
 		{
-			name:    "a write that backs off, and one that does not",
-			setting: setting{desk: both, memory: remembers(ledger{patchOp: failed(seconds(1))})},
-			want: append([]string{
-				notPaused, notBroken, exists, "patch: patch ConfigMap team/child backs off for 1s: n is 9",
-				"*delete old: sends get Namespace team first, and then delete ConfigMap team/old: the child is ready",
-			}, later("delete old", "update status")...),
+			name:    "a write that backs off, and rules behind it",
+			setting: setting{desk: toCorrect(), memory: remembers(ledger{patchOp: failed(1499600 * time.Microsecond)})},
+			want: []string{
+				notPaused, notBroken, exists, "patch: patch ConfigMap team/child backs off for 1.5s: n is 9", noneOld,
+				"*update status: sends update status of Namespace team: the status differs",
+			},
 		},
 		{
 			name: "a final rule", setting: setting{desk: paused},
@@ -61,7 +63,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			name: "nothing", setting: setting{desk: reported},
-			want: []string{notPaused, notBroken, exists, n1, "delete old: does not apply: the child is ready",
+			want: []string{notPaused, notBroken, exists, n1, noneOld,
 				"update status: does not apply: the status is as it must be"},
 		},
 		{
@@ -70,10 +72,16 @@ func TestExplain(t *testing.T) {
 				"update status: done in this sync"},
 		},
 		{
-			name: "after one with a refusal", played: true,
-			setting: setting{desk: both, replies: []reply{fails("patch child", forbidden)}},
+			name: "after one with refusals", played: true,
+			setting: setting{desk: both, replies: []reply{fails("patch child", forbidden), fails("report", forbidden)}},
 			want: []string{notPaused, notBroken, exists, "patch: failed in this sync: n is 9",
-				"delete old: done in this sync", "update status: done in this sync"},
+				"delete old: done in this sync", "update status: failed in this sync: the status differs"},
+		},
+		{
+			name: "after one with a conflict", played: true,
+			setting: setting{desk: toDelete(), replies: []reply{fails("delete old", conflict)}},
+			want: append([]string{notPaused, notBroken, exists, n1, "delete old: failed in this sync: the child is ready"},
+				later("delete old", "update status")...),
 		},
 		{
 			name: "after one that has ended early", played: true,

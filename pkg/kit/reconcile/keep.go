@@ -47,7 +47,7 @@ func Keep[T Object](kind Kind[T], field *T, want T, owned ...string) Answer {
 	case *field == none:
 		return Answer{Why: "no " + kind.Kind + " is wanted, and there is none"}
 	}
-	return Answer{withObject: func(a *Answer, object Ref) { a.add(remove(kind, field, nil, object)) }}
+	return Answer{withObject: func(a *Answer, object Ref) { a.join(remove(kind, field, nil, object)) }}
 }
 
 // KeepAll is Keep for many children, in the order of their names: each of wants is kept, and what else the object
@@ -57,7 +57,7 @@ func KeepAll[T Object](kind Kind[T], list *[]T, wants []T, owned ...string) Answ
 	return Answer{withObject: func(a *Answer, object Ref) {
 		nameOf := func(obj T) string { return cmp.Or(obj.GetNamespace(), object.read.Namespace) + "/" + obj.GetName() }
 		byName := func(x, y T) int { return cmp.Compare(nameOf(x), nameOf(y)) }
-		have, seen := map[string]T{}, map[string]bool{}
+		have, seen, answers := map[string]T{}, map[string]bool{}, []Answer(nil)
 		for _, child := range *list {
 			have[nameOf(child)] = child
 		}
@@ -68,30 +68,33 @@ func KeepAll[T Object](kind Kind[T], list *[]T, wants []T, owned ...string) Answ
 				child = mistake(fmt.Errorf("%s %q is wanted twice", kind.Kind, want.GetName()))
 			}
 			if seen[name] = true; child.Steps != nil || child.Problem != nil {
-				a.add(child)
+				answers = append(answers, child)
 			}
 		}
 		for _, child := range slices.SortedFunc(slices.Values(*list), byName) {
 			if !seen[nameOf(child)] {
-				a.add(remove(kind, new(child), list, object))
+				answers = append(answers, remove(kind, new(child), list, object))
 			}
 		}
-		a.Why = cmp.Or(Clip(a.Why, NoteLimit), fmt.Sprintf("each %s is as it must be, number: %d", kind.Kind, len(wants)))
+		a.join(answers...)
+		a.Why = cmp.Or(a.Why, fmt.Sprintf("each %s is as it must be, number: %d", kind.Kind, len(wants)))
 	}}
 }
 
-// add adds the answer about one child.
-func (a *Answer) add(child Answer) {
-	for _, step := range child.Steps {
-		step.Why = child.Why
-		a.Steps = append(a.Steps, step)
+// join adds the answers about the children.
+func (a *Answer) join(children ...Answer) {
+	var whys []string
+	for _, child := range children {
+		for _, step := range child.Steps {
+			step.Why = child.Why
+			a.Steps = append(a.Steps, step)
+		}
+		if p := child.Problem; p != nil && (a.Problem == nil || p.Stalled && !a.Problem.Stalled) {
+			a.Problem = p
+		}
+		whys = append(whys, child.Why)
 	}
-	if p := child.Problem; p != nil && (a.Problem == nil || p.Stalled && !a.Problem.Stalled) {
-		a.Problem = p
-	}
-	if len(a.Why) < NoteLimit { // There may be many.
-		a.Why = strings.TrimPrefix(a.Why+"; "+child.Why, "; ")
-	}
+	a.Why = Clip(strings.Join(whys, "; "), NoteLimit)
 }
 
 // mistake is the answer to what no request can be made of.

@@ -101,7 +101,7 @@ func TestAFailedPatchStaysWhatItWas(t *testing.T) {
 
 // What a person must end comes before what may pass.
 func TestAProblemThatNoRetryEndsComesFirst(t *testing.T) {
-	c := newCluster(withOne(1, empty), store("x"), wants("x"), edit("a/x", func(x *corev1.ConfigMap) { x.OwnerReferences = nil }))
+	c := newCluster(withOne(1, empty), store("x"), wants("x"), edit("a/x", nobodys))
 	c.refuse = reconcile.Patch
 	c.sync()
 	c.check(t, []string{readTeam, "patch one"}, nil, `Stalled, Ready=False NotOwned: ConfigMap "x" exists and is `+

@@ -114,6 +114,9 @@ func edit(name string, edit func(*corev1.ConfigMap)) func(*cluster) {
 	return func(c *cluster) { edit(c.stored[name]) }
 }
 
+func deleting(child *corev1.ConfigMap) { child.DeletionTimestamp = new(metav1.Unix(1e9, 0)) }
+func nobodys(child *corev1.ConfigMap)  { child.OwnerReferences = nil }
+
 func wants(names ...string) func(*cluster) { return func(c *cluster) { c.wants = names } }
 
 // numbered returns n names, in order.
@@ -233,19 +236,52 @@ func (c *cluster) again(t *testing.T) {
 	}
 }
 
-func TestKeepDeletesAChildThatIsNotWanted(t *testing.T) {
+// What has the name of the child may be of somebody else, or of an earlier object of the same name.
+func TestWhatKeepDoesWithWhatIsThere(t *testing.T) {
 	deleted := []string{`Normal Deleted Delete ConfigMap "one" Deleted ConfigMap "one", which is not wanted any more`}
 	ref := func(change func(*metav1.OwnerReference)) func(*cluster) {
 		return edit("a/one", func(child *corev1.ConfigMap) { change(&child.OwnerReferences[0]) })
 	}
+	const (
+		waits    = `ConfigMap "one" is being deleted, and is created again after that`
+		waiting  = "Reconciling, Ready=False Waiting: " + waits
+		taken    = `ConfigMap "one" exists and is controlled by `
+		notOwned = "Stalled, Ready=False NotOwned: " + taken
+		advice   = ". Delete it, or give the Namespace another name"
+	)
+	another := func(ref *metav1.OwnerReference) { ref.UID, ref.Name = "other", "other" }
+	wanted := withOne(1, func(*corev1.ConfigMap) {})
 	leftAlone := `does not apply: ConfigMap "one" is not wanted, is not of this Namespace, and is left alone`
 	for _, test := range []struct {
 		name     string
 		edits    []func(*cluster)
 		requests []string
 		events   []string
+		status   string
 		answer   string
 	}{
+		{name: "wanted", edits: []func(*cluster){wanted}, answer: `does not apply: ConfigMap "one" is as it must be`},
+		{
+			name: "wanted and being deleted", status: waiting, answer: "applies: " + waits,
+			edits: []func(*cluster){wanted, edit("a/one", deleting)},
+		},
+		{
+			name: "wanted and an orphan", status: waiting, answer: "applies: " + waits,
+			edits: []func(*cluster){wanted, ref(func(ref *metav1.OwnerReference) { ref.UID = "earlier" })},
+		},
+		{
+			name: "wanted and nobody's", status: notOwned + "nobody" + advice, answer: "applies: " + taken + "nobody",
+			edits: []func(*cluster){wanted, edit("a/one", nobodys)},
+		},
+		{
+			name: "wanted and somebody else's", edits: []func(*cluster){wanted, ref(another)},
+			status: notOwned + `Namespace "other"` + advice, answer: "applies: " + taken + `Namespace "other"`,
+		},
+		{
+			name: "wanted and of another kind", status: notOwned + `Team "team"` + advice,
+			answer: "applies: " + taken + `Team "team"`,
+			edits:  []func(*cluster){wanted, ref(func(ref *metav1.OwnerReference) { ref.UID, ref.Kind = "other", "Team" })},
+		},
 		{name: "none", answer: "does not apply: no ConfigMap is wanted, and there is none"},
 		{
 			name: "its own", edits: []func(*cluster){store("one")}, requests: []string{readTeam, "delete one"}, events: deleted,
@@ -264,30 +300,22 @@ func TestKeepDeletesAChildThatIsNotWanted(t *testing.T) {
 			answer:   `sends get Namespace team first, and then delete ConfigMap a/one: ConfigMap "one" is not wanted`,
 		},
 		{
-			name: "somebody else's", answer: leftAlone,
-			edits: []func(*cluster){
-				store("one"), ref(func(ref *metav1.OwnerReference) { ref.UID, ref.Name = "other", "other" }),
-			},
+			name: "somebody else's", answer: leftAlone, edits: []func(*cluster){store("one"), ref(another)},
 		},
 		{
 			name: "an orphan", answer: leftAlone,
 			edits: []func(*cluster){store("one"), ref(func(ref *metav1.OwnerReference) { ref.UID = "earlier" })},
 		},
-		{
-			name: "nobody's", answer: leftAlone,
-			edits: []func(*cluster){store("one"), edit("a/one", func(child *corev1.ConfigMap) { child.OwnerReferences = nil })},
-		},
+		{name: "nobody's", answer: leftAlone, edits: []func(*cluster){store("one"), edit("a/one", nobodys)}},
 		{
 			name: "being deleted", answer: `does not apply: ConfigMap "one" is not wanted, and is being deleted`,
-			edits: []func(*cluster){
-				store("one"), edit("a/one", func(child *corev1.ConfigMap) { child.DeletionTimestamp = new(metav1.Unix(1e9, 0)) }),
-			},
+			edits: []func(*cluster){store("one"), edit("a/one", deleting)},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCluster(test.edits...)
 			c.sync()
-			if c.check(t, test.requests, test.events, ""); c.answers[0] != test.answer {
+			if c.check(t, test.requests, test.events, test.status); c.answers[0] != test.answer {
 				t.Errorf("the answer is %q, want %q", c.answers[0], test.answer)
 			}
 			if c.live == nil {
@@ -298,6 +326,7 @@ func TestKeepDeletesAChildThatIsNotWanted(t *testing.T) {
 }
 
 func TestKeepAll(t *testing.T) {
+	long := strings.Repeat("w", 128)
 	for _, test := range []struct {
 		name     string
 		edits    []func(*cluster)
@@ -314,8 +343,8 @@ func TestKeepAll(t *testing.T) {
 			answer:   `sends create ConfigMap a/x: ConfigMap "x" does not exist`,
 		},
 		{
-			name:   "what must be there",
-			edits:  []func(*cluster){store("y", "b/x"), wants("y", "b/x")},
+			name:   "what must be there, with names that are the same without the slash",
+			edits:  []func(*cluster){store("by", "ab/y"), wants("by", "ab/y")},
 			answer: "does not apply: each ConfigMap is as it must be, number: 2",
 		},
 		{
@@ -344,14 +373,27 @@ func TestKeepAll(t *testing.T) {
 			name: "one is somebody else's, one is being deleted",
 			edits: []func(*cluster){
 				store("v", "w", "x"), wants("v", "w", "y"),
-				edit("a/v", func(child *corev1.ConfigMap) { child.DeletionTimestamp = new(metav1.Unix(1e9, 0)) }),
-				edit("a/w", func(child *corev1.ConfigMap) { child.OwnerReferences = nil }),
-				edit("a/x", func(child *corev1.ConfigMap) { child.OwnerReferences = nil }),
+				edit("a/v", deleting), edit("a/w", nobodys), edit("a/x", nobodys),
 			},
 			requests: []string{readTeam, "create y"},
 			status: `Stalled, Ready=False NotOwned: ConfigMap "w" exists and is controlled by nobody. ` +
 				"Delete it, or give the Namespace another name",
 			answer: `sends get Namespace team first, and then create ConfigMap a/y: ConfigMap "y" does not exist`,
+		},
+		{
+			name:   "two are being deleted",
+			edits:  []func(*cluster){store("x", "y"), wants("x", "y"), edit("a/x", deleting), edit("a/y", deleting)},
+			status: `Reconciling, Ready=False Waiting: ConfigMap "x" is being deleted, and is created again after that`,
+			answer: `applies: ConfigMap "x" is being deleted, and is created again after that; ` +
+				`ConfigMap "y" is being deleted, and is created again after that`,
+		},
+		{
+			name: "one is not wanted whose name is longer than an action", edits: []func(*cluster){store(long)},
+			requests: []string{readTeam, "delete " + long},
+			events: []string{`Normal Deleted Delete ConfigMap "` + long[:107] + `... Deleted ConfigMap "` + long +
+				`", which is not wanted any more`},
+			answer: "sends get Namespace team first, and then delete ConfigMap a/" + long + `: ConfigMap "` + long +
+				`" is not wanted`,
 		},
 		{
 			name: "one is wanted twice", edits: []func(*cluster){store("x"), wants("x", "x")},
@@ -409,7 +451,8 @@ func TestAnOwnedPathThatTheKindDoesNotHave(t *testing.T) {
 				t.Errorf("%s: the answer is %q, want one that ends with %q", name, answer, message)
 			}
 		}
-		if !strings.HasPrefix(c.status, "Stalled, Ready=False Refused: ") || c.requests != nil {
+		first := strings.TrimPrefix(c.answers[0], "applies: ")
+		if c.status != "Stalled, Ready=False Refused: "+first || c.requests != nil {
 			t.Errorf("%s: status %q, requests %q", name, c.status, c.requests)
 		}
 	}

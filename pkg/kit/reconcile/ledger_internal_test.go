@@ -19,15 +19,22 @@ func TestTheLongestDelay(t *testing.T) {
 
 // A few bytes stand for a status: equal for equal statuses only. Times and the conditions of others do not count.
 func TestDigest(t *testing.T) {
-	of := func(replicas int, seconds int64, others string) string {
-		return digest(map[string]any{"status": map[string]any{"replicas": replicas, "conditions": []metav1.Condition{
-			{Type: "Ready", LastTransitionTime: metav1.Unix(seconds, 0)}, {Type: "Audited", Reason: others},
-		}}})
+	type conditions = []metav1.Condition
+	of := func(replicas int, all conditions) string {
+		return digest(map[string]any{"status": map[string]any{"replicas": replicas, "conditions": all}})
 	}
-	if of(3, 1, "a") == "" || of(3, 1, "a") != of(3, 2, "b") {
+	ready, none := of(3, conditions{{Type: "Ready"}}), of(3, conditions{})
+	if ready != of(3, conditions{{Type: "Ready", LastTransitionTime: metav1.Unix(2, 0)}, {Type: "Audited"}}) {
 		t.Error("equal statuses have different digests")
 	}
-	if of(3, 1, "a") == of(4, 1, "a") {
+	digests := map[string]bool{"": true, ready: true, none: true, of(4, conditions{{Type: "Ready"}}): true}
+	for _, name := range []string{"Ready", "Reconciling", "Stalled"} {
+		digests[of(3, conditions{{Type: name, Reason: "a"}})] = true
+	}
+	if len(digests) != 7 {
 		t.Error("different statuses have the same digest")
+	}
+	if unknown := digest(map[string]any{"status": "of another form"}); unknown != "" {
+		t.Errorf("a status that cannot be read has the digest %q", unknown)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -91,6 +92,9 @@ func TestWhatAdmissionChanges(t *testing.T) {
 			slices.Contains(c.events, "Corrected") {
 			t.Errorf("%s: status %q, events %q, outcome %+v", write, c.status, c.events, c.outcome)
 		}
+		again := play(t, setting{desk: toCorrect(), memory: c.memory, now: start.Add(c.outcome.After)})
+		check(t, "get team, patch child; Ready; done", again.line())
+		check(t, []string(nil), again.events) // The status has reported it.
 	}
 }
 
@@ -104,6 +108,10 @@ func TestWhenAStatusIsOverwritten(t *testing.T) {
 	}{
 		{name: "it is there, and another one is wanted", edit: func(d *desk) { d.Child = child("empty", "yes") }},
 		{name: "it is gone", edit: func(d *desk) { d.Team = newTeam() }, want: 1},
+		{name: "it is there, and is needed again", want: 1, edit: func(d *desk) {
+			d.Team = d.Team.DeepCopy()
+			d.Team.Annotations["restless"] = "true"
+		}},
 	} {
 		s := setting{desk: reported.end, memory: reported.memory}
 		test.edit(&s.desk)
@@ -115,9 +123,7 @@ func TestWhenAStatusIsOverwritten(t *testing.T) {
 	s := setting{desk: reported.end, memory: reported.memory} // While it is as it was reported, nobody undoes it.
 	s.desk.Child = child("empty", "yes")
 	s.memory.Ledger = ledger{statusOp: repeated(4, seconds(8))}
-	if c := play(t, s); c.status == "" {
-		t.Error("a status that nobody has overwritten waits")
-	}
+	check(t, "nothing; Empty; done", play(t, s).line())
 	s.desk.Team = newTeam()
 	check(t, "nothing; no report; wait 8s", play(t, s).line())
 }
@@ -127,20 +133,25 @@ func TestTheFirstCreationIsNoRepetition(t *testing.T) {
 	if c := play(t, setting{desk: toCreate()}); len(c.memory.Ledger) > 0 || !c.memory.Wrote {
 		t.Errorf("it remembers %+v", c.memory)
 	}
-	if got := play(t, setting{desk: toCreateAgain()}).memory.Ledger[createOp].Repeated.Count; got != 1 {
-		t.Errorf("a creation for an object that had one counts %d, want 1", got)
+	afterFailure := setting{desk: toCreate(), memory: remembers(ledger{createOp: failed(0)})}
+	check(t, "get child, create child; Ready; done", play(t, afterFailure).line())
+	for _, s := range []setting{{desk: toCreateAgain()}, {desk: toCreateAgain(), memory: afterFailure.memory}} {
+		if got := play(t, s).memory.Ledger[createOp].Repeated.Count; got != 1 {
+			t.Errorf("a creation for an object that had one counts %d, want 1", got)
+		}
 	}
 }
 
 func TestMemoryOf(t *testing.T) {
 	memory := func(left time.Duration) reconcile.Memory {
-		m := remembers(ledger{patchOp: failed(left), statusOp: conflicted(0)})
+		m := remembers(ledger{patchOp: failed(left), createOp: repeated(1, left), statusOp: conflicted(0)})
 		m.Wrote, m.Reported = true, "x"
 		return m
 	}
 	noLedger, faded := memory(0), memory(0)
 	noLedger.Ledger, noLedger.Generation = nil, 3
 	delete(faded.Ledger, patchOp)
+	delete(faded.Ledger, createOp)
 	another := func(t *corev1.Namespace) { t.UID = "new" }
 	for _, test := range []struct {
 		name string
@@ -184,11 +195,14 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 		name   string
 		desk   desk
 		ledger ledger
+		reply  reply
 		want   []reconcile.Op
 	}{
 		{name: "what is wanted and backs off", desk: toCreate(), ledger: ledger{createOp: failed(1)},
 			want: []reconcile.Op{createOp}},
 		{name: "a create of what is there", desk: toReport(), ledger: ledger{createOp: failed(1)}},
+		{name: "a create of what is there, while something else fails", desk: toUpdate(), ledger: ledger{createOp: failed(1)},
+			reply: fails("patch child", forbidden), want: []reconcile.Op{patchOp}},
 		{name: "a patch of what does not differ", desk: toReport(), ledger: ledger{patchOp: failed(1)}},
 		{name: "what comes after a final rule", desk: paused, ledger: ledger{createOp: failed(1), patchOp: failed(1)}},
 		{name: "a status that does not differ", desk: reported, ledger: ledger{statusOp: failed(1)}},
@@ -196,10 +210,12 @@ func TestWhatACompleteSyncDrops(t *testing.T) {
 			want: []reconcile.Op{statusOp}},
 		{name: "a deletion that is not wanted now", desk: unready, ledger: ledger{deleteOp: failed(1)},
 			want: []reconcile.Op{deleteOp}},
+		{name: "a deletion of what is gone", desk: toDelete(), ledger: ledger{deleteOp: failed(0)},
+			reply: fails("delete old", apierrors.NewNotFound(configMaps, "old"))},
 		{name: "a repetition", desk: toReport(), ledger: ledger{patchOp: repeated(1, 0)}, want: []reconcile.Op{patchOp}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := play(t, setting{desk: test.desk, memory: remembers(test.ledger)})
+			c := play(t, setting{desk: test.desk, memory: remembers(test.ledger), replies: []reply{test.reply}})
 			check(t, test.want, slices.Collect(maps.Keys(c.memory.Ledger)))
 		})
 	}
@@ -268,6 +284,10 @@ func TestTheFirstRetryCounts(t *testing.T) {
 			ledger: ledger{patchOp: undone, deleteOp: failed(seconds(60)), older: failed(seconds(60))},
 		},
 		{
+			name: "a conflict before a step that was refused", want: "nothing; no report; wait 20s",
+			ledger: ledger{patchOp: failed(seconds(40)), deleteOp: conflicted(seconds(20)), older: failed(0)},
+		},
+		{
 			name: "a status that backs off because of a conflict ends nothing", want: "nothing; no report; wait 40s",
 			ledger: ledger{patchOp: failed(seconds(40)), statusOp: conflicted(seconds(45)), deleteOp: failed(seconds(60)),
 				older: failed(seconds(60))},
@@ -282,13 +302,27 @@ func TestTheFirstRetryCounts(t *testing.T) {
 // The status has which operation failed and why; of several, the first one in the order of the rules. Blocked has all.
 func TestWhatIsReportedOfFailures(t *testing.T) {
 	d := toUpdate()
-	d.Old = old("old")
-	c := play(t, setting{desk: d, replies: []reply{fails("patch child", forbidden), fails("delete old", tooMany)}})
-	check(t, "Ready=False Refused: Cannot patch ConfigMap team/child: refused by the API server: "+
-		`configmaps "child" is forbidden: exceeded quota: small`, c.status)
+	d.Old = old("old", "older")
+	older := deleteOp
+	older.Name = "older"
+	s := setting{
+		desk: d, memory: remembers(ledger{older: failed(time.Millisecond), statusOp: repeated(4, 0)}),
+		replies: []reply{fails("patch child", apierrors.NewBadRequest("no such field")), fails("delete old", tooMany)},
+	}
+	s.memory.Reported = "something else" // It has been overwritten three times, and is an event all the same.
+	c := play(t, s)
+	check(t, &reconcile.Problem{
+		Reason: "Refused", Failed: true,
+		Message: "Cannot patch ConfigMap team/child: refused by the API server: no such field",
+		Advice: "Change this Namespace, or ask an administrator of the cluster to change the policy. " +
+			reconcile.TriesAgain,
+	}, c.sync.First())
+	check(t, "patch child, get team, get child, delete old; Refused; retry 1ms", c.line())
+	check(t, []string{"Refused"}, c.events)
 	for stop, want := range map[bool][]string{
-		false: {"patch ConfigMap team/child Refused", "delete ConfigMap team/old RequestFailed"},
-		true:  {"patch ConfigMap team/child Refused"},
+		false: {"patch ConfigMap team/child Refused", "delete ConfigMap team/old RequestFailed",
+			"delete ConfigMap team/older Refused"},
+		true: {"patch ConfigMap team/child Refused"},
 	} {
 		var got []string
 		for op, problem := range c.sync.Blocked {
@@ -300,5 +334,23 @@ func TestWhatIsReportedOfFailures(t *testing.T) {
 	}
 	if problem := c.sync.Undone(patchOp); problem != nil {
 		t.Errorf("nobody undoes the patch: %v", problem)
+	}
+}
+
+// What something else undoes, and is not needed now, is reported in a fixed order.
+func TestTheOrderOfWhatIsUndone(t *testing.T) {
+	all := ledger{}
+	for _, name := range []string{"c", "a", "d", "b"} {
+		all[reconcile.Op{Name: name}] = reconcile.Entry{Repeated: reconcile.Attempt{
+			Until: start.Add(seconds(1)), Report: &reconcile.Problem{Message: name},
+		}}
+	}
+	in := toReport()
+	sync := desks.Sync(&in)
+	sync.Begin(remembers(all), start, 0)
+	for range 100 { // The order of a map is another one each time.
+		if first := sync.First().Message; first != "a" {
+			t.Fatalf("the first is %q", first)
+		}
 	}
 }

@@ -67,10 +67,7 @@ func (s *Sync) End() (Outcome, Memory) {
 	switch {
 	case len(s.failures) > 0:
 		// An expected failure has ended the sync early, so these are not expected.
-		outcome = Outcome{Kind: Retry, For: Backoff, Err: s.failure()}
-		if waits {
-			outcome.After = s.left(first.Until)
-		}
+		outcome = Outcome{Kind: Retry, After: s.left(first.Until), For: Backoff, Err: s.failure()}
 	case waits:
 		outcome = WaitFor(Backoff, s.left(first.Until))
 		if first.Report != nil {

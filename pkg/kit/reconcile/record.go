@@ -134,7 +134,7 @@ func (s *Sync) recordFailedWrite(step *Step, err error) {
 	unknown := outcomeUnknown(err)
 	attempt := s.fail(step.Op, step.Rule, err, IsConflict(err) && s.memory.Ledger[step.Op].Failed.Count < freeConflicts)
 	s.memory.Wrote = s.memory.Wrote || unknown
-	if step.byKeep && step.Spec {
+	if step.Spec {
 		e := s.memory.Ledger[step.Op]
 		e.Failed.Spec = true
 		s.memory.Ledger[step.Op] = e

@@ -19,9 +19,11 @@ func TestFinalizersStep(t *testing.T) {
 	if !step.JSONMerge || !step.Spec || step.FieldList() != "metadata.finalizers" {
 		t.Errorf("the step is %+v", step)
 	}
-	if step.Undone == nil || step.Differs() == nil {
-		t.Error("who keeps undoing it, or changes it on its way in, is not reported, and not slowed down")
-	}
+	check(t, &reconcile.Problem{
+		Reason: reconcile.Overridden, Advice: "Stop it",
+		Message: "Another client, or a webhook, keeps changing the finalizers of this Namespace",
+	}, step.Undone())
+	check(t, step.Undone(), step.Differs())
 	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
 	p := reconcile.New(reconcile.Plan[input]{
 		Object: plan.Object, ObservedGeneration: plan.ObservedGeneration, Status: noStatus,
@@ -38,6 +40,7 @@ func TestFinalizersStep(t *testing.T) {
 	if next := sync.Next(); next != nil || sync.Object() != metav1.Object(answered) {
 		t.Errorf("the next request is %v, and the object %v", next, sync.Object())
 	}
+	check(t, (*reconcile.Problem)(nil), step.Differs())
 }
 
 // What a step changes, for the log and for people.
@@ -96,14 +99,16 @@ func TestTheEventOfAStatus(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := ""
 			in := &input{Namespace: newTeam()}
-			if event := reconcile.StatusStep(namespaceKind, &in.Namespace, newTeam(), test.was, test.is).Event; event != nil {
+			step := reconcile.StatusStep(namespaceKind, &in.Namespace, newTeam(), test.was, test.is)
+			check(t, "status "+reconcile.Summary(test.was)+" -> "+test.summary, step.FieldList())
+			check(t, []any{"status", test.summary}, step.Log)
+			if event := step.Event; event != nil {
 				got = event.Type + " " + event.Reason
 				if event.Note != "why" || event.Action != "Report "+event.Reason {
 					t.Errorf("the event is %+v", event)
 				}
 			}
 			check(t, test.want, got)
-			check(t, test.summary, reconcile.Summary(test.is))
 		})
 	}
 }
@@ -123,7 +128,7 @@ func TestClip(t *testing.T) {
 		}
 	}
 	problem := reconcile.Problem{Reason: "Refused", Message: strings.Repeat("a", 5000), Advice: "Stop"}
-	if got := len(problem.Report().Message); got != reconcile.MessageLimit {
+	if got := len(problem.Report().Message); got != 4096 {
 		t.Errorf("a message of %d bytes", got)
 	}
 }

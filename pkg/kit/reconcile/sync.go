@@ -258,7 +258,7 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 	for _, step := range steps {
 		step.Namespace = cmp.Or(step.Namespace, s.object.GetNamespace())
 	}
-	if a.OnlyOne && len(steps) > 1 {
+	if a.OnlyOne {
 		steps = slices.SortedStableFunc(slices.Values(steps), func(a, b *Step) int { // Those that were refused come last.
 			return cmp.Compare(s.memory.Ledger[a.Op].Failed.Count, s.memory.Ledger[b.Op].Failed.Count)
 		})
@@ -266,9 +266,8 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 	tried := a.OnlyOne && s.tried(rule)
 	for _, step := range steps {
 		if tried && !s.failedNow(step.Op) {
-			if failed := s.memory.Ledger[step.Op].Failed; failed.Count > 0 { // It is still wanted.
-				s.problems = append(s.problems, found{op: step.Op, until: failed.Until, Problem: failed.Report})
-			}
+			failed := s.memory.Ledger[step.Op].Failed // Empty unless it has failed before.
+			s.problems = append(s.problems, found{op: step.Op, until: failed.Until, Problem: failed.Report})
 			continue
 		}
 		step.Rule, step.Why = rule, cmp.Or(step.Why, a.Why)
@@ -411,7 +410,7 @@ func (s *Sync) Clone() *Sync {
 	c := *s
 	c.plan = s.plan.clone()
 	c.memory.Ledger = maps.Clone(s.memory.Ledger)
-	c.fresh, c.problems = slices.Clone(s.fresh), slices.Clone(s.problems)
-	c.done, c.failures = slices.Clip(s.done), slices.Clip(s.failures)
+	c.fresh, c.problems, c.done, c.failures =
+		slices.Clone(s.fresh), slices.Clone(s.problems), slices.Clone(s.done), slices.Clone(s.failures)
 	return &c
 }

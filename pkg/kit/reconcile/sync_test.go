@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,34 +13,43 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// A rule that wants one more object after each answer must not send for ever.
+// A rule that wants one more object after each answer must not send for ever. One that wants none after the last answer
+// has done nothing wrong.
 func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
-	greedy := reconcile.New(reconcile.Plan[input]{
-		Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-		ObservedGeneration: func(*input) int64 { return 0 },
-		Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) reconcile.Answer {
-			name := "first"
-			if in.ConfigMap != nil {
-				name = "after-" + in.ConfigMap.ResourceVersion
-			}
-			body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			return reconcile.Answer{Steps: []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}}
-		}}},
-		Status: noStatus,
-	})
-	sync := greedy.Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
-	sync.Begin(reconcile.Memory{}, time.Time{}, 0)
-	requests := 0
-	for step := sync.Next(); step != nil && requests < 100; step = sync.Next() {
-		requests++
-		answer := step.Body.(*corev1.ConfigMap).DeepCopy()
-		answer.UID, answer.ResourceVersion = "04cc", strconv.Itoa(requests)
-		sync.Record(step, step.Answered(answer, nil), time.Time{})
-	}
-	outcome, _ := sync.End()
-	if requests != 64+3 || outcome.Kind != "retry" || outcome.After != time.Minute ||
-		!strings.Contains(outcome.Err.Error(), `rule "create one more"`) {
-		t.Errorf("%d requests, then %+v, want 67 and a retry after a minute that names the rule", requests, outcome)
+	for last, want := range map[int]string{1000: reconcile.Retry, 64 + 3: reconcile.Done} {
+		greedy := reconcile.New(reconcile.Plan[input]{
+			Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+			ObservedGeneration: func(*input) int64 { return 0 },
+			Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) (a reconcile.Answer) {
+				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "first"}}
+				if in.ConfigMap != nil {
+					body.Name = "after-" + in.ConfigMap.ResourceVersion
+				}
+				if body.Name != fmt.Sprint("after-", last) {
+					a.Steps = []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}
+				}
+				return a
+			}}},
+			Status: noStatus,
+		})
+		sync := greedy.Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
+		sync.Begin(reconcile.Memory{}, time.Time{}, 0)
+		requests := 0
+		for step := sync.Next(); step != nil && requests < 100; step = sync.Next() {
+			requests++
+			answer := step.Body.(*corev1.ConfigMap).DeepCopy()
+			answer.UID, answer.ResourceVersion = "04cc", strconv.Itoa(requests)
+			sync.Record(step, step.Answered(answer, nil), time.Time{})
+		}
+		outcome, _ := sync.End()
+		if requests != 64+3 || outcome.Kind != want || want == reconcile.Retry && (outcome.After != time.Minute ||
+			outcome.For != reconcile.Backoff || !strings.Contains(outcome.Err.Error(), `rule "create one more"`)) {
+			t.Errorf("%d requests, then %+v, want 67 and %s, a retry after a minute with the name of the rule",
+				requests, outcome, want)
+		}
+		if observed, status := sync.Describe(); observed+status != "" {
+			t.Errorf("a plan that describes nothing has %q and %q", observed, status)
+		}
 	}
 }
 
@@ -64,8 +74,8 @@ func TestNewRefusesAPlanThatCannotSync(t *testing.T) {
 	} {
 		p := *plan
 		edit(&p)
-		if message := panicOf(func() { reconcile.New(p) }); message == nil {
-			t.Errorf("%s: it is a plan", name)
+		if message := fmt.Sprint(panicOf(func() { reconcile.New(p) })); !strings.Contains(message, "plan needs") {
+			t.Errorf("%s: New panics with %s", name, message)
 		}
 	}
 	if message := panicOf(func() { new(reconcile.Plan[input]).Sync(&input{}) }); message != "make the plan with New" {
