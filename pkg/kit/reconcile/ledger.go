@@ -126,7 +126,10 @@ func (s *Sync) fail(op Op, rule string, err error, expected bool) Attempt {
 		attempts = max(attempts-freeConflicts, 1)
 	}
 	e.Failed.Until = s.Now().Add(delayAfter(firstDelayOf(err, expected), attempts, s.jitter))
-	e.Failed.Expected, e.Failed.Report = expected, problemOf(err, s.kind())
+	e.Failed.Expected, e.Failed.Report = expected, nil
+	if !expected {
+		e.Failed.Report = problemOf(err, s.kind())
+	}
 	s.memory.Ledger = enter(s.memory.Ledger, op, e)
 	return e.Failed
 }

@@ -337,6 +337,17 @@ func TestWhatIsReportedOfFailures(t *testing.T) {
 	}
 }
 
+// A conflict over one of several deletions is not reported while another one is done.
+func TestAConflictOverOneOfSeveralIsNotReported(t *testing.T) {
+	s := setting{desk: toDelete(), replies: []reply{fails("delete old", conflict)}}
+	s.desk.Old = old("old", "older")
+	c := play(t, s)
+	s.memory, s.now, s.replies = c.memory, c.endedAt.Add(time.Minute), nil
+	c = play(t, s)
+	check(t, "get team, get child, delete older; Ready; done", c.line())
+	check(t, (*reconcile.Problem)(nil), c.sync.First())
+}
+
 // What something else undoes, and is not needed now, is reported in a fixed order.
 func TestTheOrderOfWhatIsUndone(t *testing.T) {
 	all := ledger{}
