@@ -45,6 +45,18 @@ while read -r package import; do
 	esac
 done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep " $module/")
 
+# The table in the README of the kit has what each package compiles.
+without() { # PATTERN PACKAGES...
+	local pattern=$1 package
+	shift
+	for package; do
+		! go list -deps "./$package" | grep -qE "$pattern" || complain "$package compiles $pattern: the README says that it does not"
+	done
+}
+without '^k8s.io/client-go/' pkg/kit/{reconcile,state,trim} pkg/sim/walktest
+without '^k8s.io/client-go/kubernetes' pkg/kit/{consistency,fairqueue,syncs}
+without '^k8s.io/apiserver/' pkg/kit/{leader,preflight,recorder,telemetry} pkg/sim/{apiserver,faults,simtest}
+
 for pure in pkg/plan pkg/kit/reconcile; do
 	while read -r import; do
 		case $import in

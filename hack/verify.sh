@@ -56,7 +56,7 @@ scripts() {
 	for script in hack/*.sh hack/cluster/*/*.sh hack/mine/starter/{hack/*.sh,.ci/run} docs/tutorial/*/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
-	go tool -modfile=hack/tools/tools.mod actionlint
+	go tool -modfile=hack/tools/tools.mod actionlint {,hack/mine/starter/}.github/workflows/*.yml
 }
 
 # lint: no line has more than 120 columns. The program and the kit have no else, and hack/tools/revive.toml has the limits
@@ -66,6 +66,15 @@ lint() {
 		! git grep -nE '\} else\b' -- '*.go' ':!*_test.go' ':!pkg/generated' ':!pkg/sim' ':!hack' ':!docs' &&
 		go tool -modfile=hack/tools/tools.mod revive -config hack/tools/revive.toml -set_exit_status \
 			-exclude pkg/generated/... -exclude pkg/sim/... . ./pkg/...
+}
+
+# api: what makers import is as api/kit.txt promises, which only grows.
+api() {
+	local base
+	base=$(<.ci/base)
+	go run ./hack/tools/api || return 1
+	! git cat-file -e "$base:api/kit.txt" 2>/dev/null || ! git diff "$base" -- api/kit.txt | grep '^-[^-]' ||
+		{ echo "api: lines are gone from api/kit.txt: leave them there, and add them to api/except.txt" >&2 && false; }
 }
 
 # commits: each commit since the one in .ci/base has a subject of at most 72 characters, without a semicolon, and a body.
@@ -92,6 +101,7 @@ check tidy tidy
 check versions hack/versions.sh
 check scripts scripts
 check lint lint
+check api api
 check commits commits
 
 if ((${#failed[@]})); then
