@@ -65,6 +65,28 @@ func TestEachMetricIsThatOfTheController(t *testing.T) {
 	}
 }
 
+// The alerts of the starter of make mine have metrics that ours have, too. hack/e2e sees these in a controller.
+func TestTheAlertsOfTheStarter(t *testing.T) {
+	var ours []string
+	for _, rule := range alerts(t) {
+		for _, metric := range metricsOf(t, rule.Expr.String()) {
+			ours = append(ours, metric.Name)
+		}
+	}
+	var starter monitoringv1.PrometheusRule
+	read(t, "../../hack/mine/starter/artifacts/monitoring/alerts.yaml", &starter)
+	for _, rule := range starter.Spec.Groups[0].Rules {
+		for _, metric := range metricsOf(t, rule.Expr.String()) {
+			if !slices.Contains(ours, strings.Replace(metric.Name, "widget_", "foo_", 1)) ||
+				!selects(metric, "job", "widget-controller") {
+				t.Errorf("%s: %s is no metric of the controller", rule.Alert, metric)
+			}
+		}
+	}
+	var monitor monitoringv1.ServiceMonitor // The first one in the file.
+	read(t, "../../hack/mine/starter/artifacts/monitoring/scrape.yaml", &monitor)
+}
+
 // metricsOf returns the metrics in an expression, with their labels.
 func metricsOf(t *testing.T, expr string) (metrics []*parser.VectorSelector) {
 	t.Helper()

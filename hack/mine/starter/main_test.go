@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -177,6 +178,30 @@ func TestTheRoleGrantsWhatIsNeeded(t *testing.T) {
 	}
 	if diff := cmp.Diff(simtest.Permissions(granted), simtest.Permissions(clusterRole(t).Rules)); diff != "" {
 		t.Errorf("main.go (-) and artifacts/deploy/rbac.yaml (+) differ:\n%s", diff)
+	}
+}
+
+// TestThePolicyHasAllChildren: of a kind that the policy lacks, the controller could change all objects of the cluster.
+func TestThePolicyHasAllChildren(t *testing.T) {
+	file, err := os.Open("artifacts/deploy/admission.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var writes admissionv1.ValidatingAdmissionPolicy // The first one in the file.
+	if err := yaml.NewYAMLOrJSONDecoder(file, 4096).Decode(&writes); err != nil {
+		t.Fatal(err)
+	}
+	var limited []string
+	for _, rule := range writes.Spec.MatchConstraints.ResourceRules {
+		for _, resource := range rule.Resources {
+			limited = append(limited, rule.APIGroups[0]+"/"+resource)
+		}
+	}
+	for _, p := range needs("").Permissions {
+		if p.Verb == "create" && p.Resource != "events" && !slices.Contains(limited, p.Group+"/"+p.Resource) {
+			t.Errorf("%s: artifacts/deploy/admission.yaml has no rule for %s", writes.Name, p.Resource)
+		}
 	}
 }
 

@@ -61,8 +61,8 @@ cluster=$!
 started+=("$cluster")
 wait_for_log '^ready$' "$dir/cluster.log" "$cluster" "The control plane did not start"
 
-step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
-kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml
+step "Installing the CustomResourceDefinition, and the ServiceAccount, permissions and policies of the controller"
+kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml -f artifacts/deploy/admission.yaml
 kubectl wait --for=condition=Established crd/widgets.acme.example.com
 
 step "Starting the controller: bin/widget-controller --kubeconfig=$dir/controller.kubeconfig"
