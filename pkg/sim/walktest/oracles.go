@@ -417,7 +417,12 @@ func (p *player[In, W]) repeatsNothing(c *talk) bool {
 	if step == nil || c.deleted && (step.Verb == reconcile.Delete || step.For.Verb == reconcile.Delete) {
 		return true // A sync may delete one of several.
 	}
-	if step.Idempotent {
+	write := step
+	for write != nil && write.IsRead() { // What it confirms first.
+		p.answer(again, write, &good)
+		write = again.sync.Next()
+	}
+	if write != nil && write.Idempotent {
 		return true // It is done again until the status has that it was done.
 	}
 	c.lines = append(c.lines, line{reply: fmt.Sprintf("another sync wants to %s: %s", text(step.Op), step.Why)})
