@@ -85,7 +85,12 @@ smoke: #- install it in a new kind cluster and try it; needs kind and Docker
 .PHONY: mine
 mine: ## a repository for a kind of yours; make mine ARGS=--help
 	@go build -o bin/mine ./hack/mine
-	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL DIR,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL DIR KIT,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+
+.PHONY: publish
+publish: #- the kit under a path of yours, for others to import; ARGS=--help
+	@go build -o bin/mine ./hack/mine
+	@bin/mine publish $(ARGS) $(foreach v,MODULE DIR,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
 
 .PHONY: generate
 generate: ## generate the CRD, clients and docs/api.md from pkg/apis
@@ -184,7 +189,7 @@ test-all: test test-core test-artifacts test-mine test-sim test-cluster test-ima
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
-	@go test -count=1 -v -timeout 60m -run TestKinds ./hack/mine -kinds
+	@go test -count=1 -v -timeout 60m -run 'TestKinds|TestAPublishedKit' ./hack/mine -kinds
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@$(MAKE) --no-print-directory conformance

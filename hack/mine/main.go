@@ -1,13 +1,15 @@
-// Command mine writes a new repository with a controller for a kind of your own. `make mine` runs it.
+// Command mine writes a new repository with a controller for a kind of your own. `make mine` runs it. With the argument
+// publish it writes a copy of this repository under another module path, for `make publish`.
 //
-// It copies the controller in hack/mine/starter with another name for its kind, and the packages for any controller
-// with other import paths. Then it generates, tests and commits. The starter is a program that is compiled and tested
-// here, so there are no templates: names in Go files are found by Go's scanner, and in other files by their spelling.
+// It copies the controller in hack/mine/starter with another name for its kind, which imports the kit. Then it
+// generates, tests and commits. The starter is a program that is compiled and tested here, so there are no templates:
+// names in Go files are found by Go's scanner, and in other files by their spelling.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,30 +27,38 @@ const help = `Writes a new repository with a controller for a kind of your own: 
   VERSION  the version of the API; else v1alpha1
   PLURAL   the name of the resource, if the generators form another plural: people for Person
   DIR      where to; else a directory beside this one, named after MODULE. It must be empty, or not exist
+  KIT      the module and version of the kit, as make publish has made it: git.example.org/team/kit@v0.1.0; else
+           go.mod has a replace directive with the path to this directory
 
 The directory has all of it, or, after a failure or Ctrl-C, nothing. It takes a minute; the first time is longer,
 because Go downloads and compiles.`
 
 func main() {
 	arguments := os.Args[1:]
+	command, do, text := "make mine", mine, help
+	if len(arguments) > 0 && arguments[0] == "publish" {
+		command, do, text, arguments = "make publish", publish, publishHelp, arguments[1:]
+	}
 	if slices.ContainsFunc(arguments, func(a string) bool { return a == "--help" || a == "-help" || a == "-h" }) {
-		fmt.Println(help)
+		fmt.Println(text)
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
-	err := run(ctx, arguments)
+	err := run(ctx, do, arguments)
 	switch {
 	case ctx.Err() != nil && err != nil:
-		fmt.Fprintln(os.Stderr, "make mine: stopped; nothing is left behind")
+		fmt.Fprintln(os.Stderr, command+": stopped; nothing is left behind")
 		os.Exit(130)
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "make mine:", err)
+		fmt.Fprintln(os.Stderr, command+":", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, arguments []string) error {
+// run calls a command with the root of this checkout.
+func run(ctx context.Context, do func(ctx context.Context, root string, arguments []string, out io.Writer) error,
+	arguments []string) error {
 	root, err := filepath.Abs(".")
 	if err != nil {
 		return err
@@ -56,9 +66,13 @@ func run(ctx context.Context, arguments []string) error {
 	if _, err := os.Stat(filepath.Join(root, starter, "go.mod")); err != nil {
 		return fmt.Errorf("%s is not here: run it at the root of the repository", starter)
 	}
+	return do(ctx, root, arguments, os.Stdout)
+}
+
+func mine(ctx context.Context, root string, arguments []string, out io.Writer) error {
 	o, err := newOrder(root, arguments)
 	if err != nil {
 		return err
 	}
-	return o.write(ctx, os.Stdout)
+	return o.write(ctx, out)
 }

@@ -23,6 +23,7 @@ type order struct {
 	group, version            string
 	groupDirectory, groupName string // Of the group's packages, and in names of Go.
 	module                    string
+	kit, kitVersion           string // The kit's module. Without a version it is replaced by this checkout.
 	dir, shownDir             string // The second one is as it was given.
 }
 
@@ -36,24 +37,37 @@ var (
 	versionSyntax = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 )
 
-// newOrder returns the order of the arguments, such as KIND=Gateway, or what is wrong with them.
-func newOrder(root string, arguments []string) (*order, error) {
-	given := map[string]string{"VERSION": starterVersion}
+// parse returns the values of arguments such as KIND=Gateway. Those that are needed must have one.
+func parse(arguments []string, example string, needed []string, others ...string) (map[string]string, error) {
+	given := map[string]string{}
 	for _, argument := range arguments {
 		name, value, _ := strings.Cut(argument, "=")
-		if !slices.Contains([]string{"KIND", "GROUP", "MODULE", "VERSION", "PLURAL", "DIR"}, name) {
+		if !slices.Contains(needed, name) && !slices.Contains(others, name) {
 			return nil, fmt.Errorf("%s: there is no such argument: %s", argument, example)
 		}
 		given[name] = strings.TrimSpace(value)
 	}
-	for _, name := range []string{"KIND", "GROUP", "MODULE"} {
+	for _, name := range needed {
 		if given[name] == "" {
 			return nil, fmt.Errorf("%s is missing: %s", name, example)
 		}
 	}
+	return given, nil
+}
+
+// newOrder returns the order of the arguments, or what is wrong with them.
+func newOrder(root string, arguments []string) (*order, error) {
+	given, err := parse(arguments, example, []string{"KIND", "GROUP", "MODULE"}, "VERSION", "PLURAL", "DIR", "KIT")
+	if err != nil {
+		return nil, err
+	}
+	if _, found := given["VERSION"]; !found {
+		given["VERSION"] = starterVersion
+	}
 	o := &order{root: root, group: given["GROUP"], version: given["VERSION"], module: given["MODULE"]}
 	for _, check := range []func() error{
 		func() error { return o.setKind(given["KIND"], given["PLURAL"]) }, o.setGroup,
+		func() error { return o.setKit(given["KIT"]) },
 		func() error { return o.setDirectory(given["DIR"]) },
 	} {
 		if err := check(); err != nil {
@@ -102,6 +116,18 @@ func (o *order) setGroup() error {
 	isSpecial := token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory)
 	if isSpecial || versionSyntax.MatchString(first) {
 		o.groupDirectory += "group"
+	}
+	return nil
+}
+
+func (o *order) setKit(kit string) error {
+	o.kit = thisModule
+	if kit == "" {
+		return nil
+	}
+	o.kit, o.kitVersion, _ = strings.Cut(kit, "@")
+	if err := module.Check(o.kit, o.kitVersion); err != nil {
+		return fmt.Errorf("KIT=%s: it is a module and its version, such as %s@v0.1.0: %w", kit, thisModule, err)
 	}
 	return nil
 }

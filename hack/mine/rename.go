@@ -18,11 +18,10 @@ import (
 type renamer struct {
 	from, to noun
 	exact    map[string]string // Texts without forms, such as paths.
-	whole    bool              // The noun is a part of other words: foo of footer.
 	words    *regexp.Regexp
 }
 
-func newRenamer(from, to noun, whole bool, exact map[string]string) *renamer {
+func newRenamer(from, to noun, exact map[string]string) *renamer {
 	keys := slices.Sorted(maps.Keys(exact))
 	slices.SortStableFunc(keys, func(a, b string) int { return len(b) - len(a) }) // The longest one first.
 	var alternatives []string
@@ -32,7 +31,7 @@ func newRenamer(from, to noun, whole bool, exact map[string]string) *renamer {
 	for _, one := range []string{from.one + "s", from.lower(false) + "s", strings.ToUpper(from.one + "s")} {
 		alternatives = append(alternatives, one+"?")
 	}
-	return &renamer{from, to, exact, whole, regexp.MustCompile(strings.Join(alternatives, "|"))}
+	return &renamer{from, to, exact, regexp.MustCompile(strings.Join(alternatives, "|"))}
 }
 
 // text returns prose, a string or a path with the other names and their articles.
@@ -72,8 +71,6 @@ func (r *renamer) word(s string, start, end int, isName bool) (word string, rest
 		after = 's'
 	}
 	switch {
-	case r.whole && (unicode.IsLower(after) || unicode.IsLower(rune(old[0])) && unicode.IsLetter(before)):
-		return old, end
 	case old == strings.ToUpper(old):
 		return strings.ToUpper(r.to.kind(plural)), end
 	case unicode.IsUpper(rune(old[0])):

@@ -31,24 +31,11 @@ var starterKind = noun{"Widget", "Widgets"}
 // starterNames returns the renamer of the starter's files.
 func (o *order) starterNames() *renamer {
 	version := strings.ToUpper(o.version[:1]) + o.version[1:]
-	return newRenamer(starterKind, o.kind, false, map[string]string{
+	return newRenamer(starterKind, o.kind, map[string]string{
 		starterGroup: o.group, "acme": o.groupDirectory, "Acme": o.groupName,
 		starterVersion: o.version, "V1alpha1": version,
-		"module " + starterModule: "module " + o.module,
-		starterModule + "/pkg":    o.module + "/pkg", starterModule + "/hack": o.module + "/hack",
-		thisModule + "/pkg": o.module + "/pkg", thisModule + "/hack": o.module + "/hack",
-		"../../../pkg/kit": "pkg/kit", "../../../pkg/sim": "pkg/sim", "../../cluster": "hack/cluster",
-	})
-}
-
-// kitNames returns the renamer of the packages for any controller: their examples are about Foos. They become Gadgets,
-// for all kinds: so the packages differ between repositories only in the import paths.
-func (o *order) kitNames() *renamer { return o.fooNames(noun{"Gadget", "Gadgets"}, starterGroup) }
-
-func (o *order) fooNames(kind noun, group string) *renamer {
-	return newRenamer(noun{"Foo", "Foos"}, kind, true, map[string]string{
-		thisModule + "/pkg": o.module + "/pkg", thisModule + "/hack": o.module + "/hack",
-		"samplecontroller.k8s.io": group, "nginx": "web",
+		"module " + starterModule: "module " + o.module, starterModule + "/pkg": o.module + "/pkg",
+		thisModule: o.kit,
 	})
 }
 
@@ -75,36 +62,30 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// write writes the repository to a hidden directory beside the wanted one, which then gets its name.
-func (o *order) write(ctx context.Context, out io.Writer) (err error) {
-	work, err := os.MkdirTemp(filepath.Dir(o.dir), "."+filepath.Base(o.dir)+".mine-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	w := &writing{order: o, dir: filepath.Join(work, "new"), temporary: filepath.Join(work, "tmp")}
-	for _, dir := range []string{w.dir, w.temporary} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+// create calls write, which fills a hidden directory beside the wanted one, and gives it that name. So a relative path
+// to this checkout is the right one from the beginning. After an error nothing is left.
+func (o *order) create(ctx context.Context, write func(*writing) error) (err error) {
+	w := &writing{order: o}
+	for _, dir := range []*string{&w.dir, &w.temporary} {
+		if *dir, err = os.MkdirTemp(filepath.Dir(o.dir), "."+filepath.Base(o.dir)+".new-"); err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, os.RemoveAll(*dir)) }()
 	}
-	fmt.Fprintf(out, "Writing a controller for %s (%s.%s/%s) to %s\n",
-		o.kind.many, o.kind.lower(true), o.group, o.version, o.shownDir)
-	started := time.Now()
-	for _, step := range w.steps() {
-		fmt.Fprintf(out, "  %-64s", step.what)
-		began := time.Now()
-		if err := step.do(ctx); err != nil {
-			fmt.Fprintln(out, "failed")
-			return errors.Join(ctx.Err(), err)
-		}
-		fmt.Fprintf(out, "%6.1f s\n", time.Since(began).Seconds())
-	}
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(os.Chmod(w.dir, 0o755), write(w), ctx.Err()); err != nil {
 		return err
 	}
 	if err := syscall.Rename(w.dir, o.dir); err != nil { // Unlike os.Rename, it replaces an empty directory.
 		return fmt.Errorf("rename %s to %s: %w", w.dir, o.dir, err)
+	}
+	return nil
+}
+
+// write writes the repository, and prints each step.
+func (o *order) write(ctx context.Context, out io.Writer) error {
+	started := time.Now()
+	if err := o.create(ctx, func(w *writing) error { return w.writeAll(ctx, out) }); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "Done in %.0f s. The tests are green, and all is in one commit.\n\n%s",
 		time.Since(started).Seconds(), o.next())
@@ -148,14 +129,28 @@ type writing struct {
 func (w *writing) steps() []step {
 	return []step{
 		{fmt.Sprintf("copy the starter, with %s for %s", w.kind.one, starterKind.one), w.copyStarter},
-		{"copy pkg/kit and pkg/sim, with their tests", w.copyKit},
-		{"go.mod", w.writeModule},
+		{"go.mod", w.requireKit},
 		{"generate the CustomResourceDefinition and clients", w.command("hack/generate.sh")},
 		{"go mod tidy", w.command("go", "mod", "tidy")},
 		{"make unit", w.command("make", "unit")},
 		{"git init, and the first commit", w.commit},
 		{"link bin/localcluster, if it is built here", w.linkCluster},
 	}
+}
+
+func (w *writing) writeAll(ctx context.Context, out io.Writer) error {
+	fmt.Fprintf(out, "Writing a controller for %s (%s.%s/%s) to %s\n",
+		w.kind.many, w.kind.lower(true), w.group, w.version, w.shownDir)
+	for _, step := range w.steps() {
+		fmt.Fprintf(out, "  %-64s", step.what)
+		began := time.Now()
+		if err := step.do(ctx); err != nil {
+			fmt.Fprintln(out, "failed")
+			return errors.Join(ctx.Err(), err)
+		}
+		fmt.Fprintf(out, "%6.1f s\n", time.Since(began).Seconds())
+	}
+	return nil
 }
 
 var pluralGenerator = regexp.MustCompile(`go tool (client|lister|informer)-gen`)
@@ -179,47 +174,6 @@ func (w *writing) copyStarter(context.Context) error {
 		return w.edit("hack/generate.sh", func(text string) string { return pluralGenerator.ReplaceAllString(text, flag) })
 	}
 	return nil
-}
-
-// notForOthers matches what is about Foos, a test of this repository, or a module that the starter does not use.
-var notForOthers = regexp.MustCompile(`^(pkg/sim/(crd/|README\.md)|hack/cluster/localcluster/test/)`)
-
-// copyKit copies the packages for any controller, and what the starter's go.mod uses of this repository.
-func (w *writing) copyKit(ctx context.Context) error {
-	names := map[string]*renamer{"pkg": w.kitNames(), "hack": w.fooNames(w.kind, w.group)}
-	module, err := os.ReadFile(filepath.Join(w.root, starter, "go.mod"))
-	if err != nil {
-		return err
-	}
-	dirs := []string{"pkg/kit", "pkg/sim", "hack/cluster/localcluster"}
-	for _, tool := range regexp.MustCompile(thisModule+`/(hack/\S+)`).FindAllSubmatch(module, -1) {
-		dirs = append(dirs, string(tool[1]))
-	}
-	for _, dir := range dirs {
-		files, err := gitFiles(w.root, dir)
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			file = filepath.Join(dir, file)
-			if notForOthers.MatchString(file) {
-				continue
-			}
-			top, _, _ := strings.Cut(dir, "/")
-			if err := w.copy(file, file, names[top]); err != nil {
-				return err
-			}
-		}
-	}
-	commit, err := w.output(ctx, "git", "-C", w.root, "rev-parse", "HEAD")
-	if err != nil {
-		return err
-	}
-	changed, err := w.output(ctx, "git", "-C", w.root, "status", "--porcelain", "--", "pkg/kit", "pkg/sim")
-	if changed != "" {
-		commit += ", with changes that are not committed"
-	}
-	return errors.Join(err, os.WriteFile(filepath.Join(w.dir, "pkg/kit/ORIGIN"), []byte(commit+"\n"), 0o644))
 }
 
 func (w *writing) copy(from, to string, names *renamer) error {
@@ -248,24 +202,26 @@ func (w *writing) edit(file string, change func(string) string) error {
 	return os.WriteFile(file, []byte(change(string(text))), 0o644) // An existing file keeps its mode.
 }
 
-var (
-	ofThisModule = regexp.MustCompile(`(?m)^.*` + regexp.QuoteMeta(thisModule) + ` (v|=>).*\n`)
-	requirement  = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+ v\S+)`)
-)
-
-// writeModule requires the versions of this repository. `go mod tidy` drops those that are not needed.
-func (w *writing) writeModule(context.Context) error {
-	here, err := os.ReadFile(filepath.Join(w.root, "go.mod"))
+// requireKit makes go.mod require the kit: a version of it or, without one, this checkout.
+func (w *writing) requireKit(ctx context.Context) error {
+	if w.kitVersion != "" {
+		edits := []string{"mod", "edit", "-dropreplace=" + w.kit, "-require=" + w.kit + "@" + w.kitVersion}
+		if _, err := w.output(ctx, "go", edits...); err != nil {
+			return err
+		}
+		_, err := w.output(ctx, "go", "mod", "download", w.kit) // It adds the sum to go.sum.
+		return err
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Dir(w.dir))
 	if err != nil {
 		return err
 	}
-	return w.edit("go.mod", func(text string) string {
-		text = ofThisModule.ReplaceAllString(text, "")
-		for _, required := range requirement.FindAllSubmatch(here, -1) {
-			text += fmt.Sprintf("\nrequire %s", required[1])
-		}
-		return text
-	})
+	checkout, err := filepath.Rel(filepath.Join(parent, "here"), w.root)
+	if err != nil {
+		return err
+	}
+	_, err = w.output(ctx, "go", "mod", "edit", "-replace="+w.kit+"="+checkout)
+	return err
 }
 
 // commit adds a line about the origin to README.md, and makes a repository of git.
@@ -274,8 +230,7 @@ func (w *writing) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	origin := fmt.Sprintf("\nMade with `make mine` of foo-controller (%s, version %s), under [Apache-2.0](LICENSE).\n",
-		thisModule, version)
+	origin := fmt.Sprintf("\nMade with `make mine` of %s, version %s, under [Apache-2.0](LICENSE).\n", w.kit, version)
 	if err := w.edit("README.md", func(text string) string { return text + origin }); err != nil {
 		return err
 	}
@@ -347,6 +302,7 @@ func (w *writing) output(ctx context.Context, name string, arguments ...string) 
 // see them.
 func isOfMake(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
-	return slices.Contains([]string{"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "MAKEFILES", "KIND", "GROUP",
-		"MODULE", "VERSION", "PLURAL", "DIR", "CLUSTER_DIR", "TMPDIR", "GOWORK"}, name) || strings.HasPrefix(name, "GIT_")
+	return strings.HasPrefix(name, "GIT_") || slices.Contains([]string{
+		"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "MAKEFILES", "KIND", "GROUP", "MODULE", "VERSION", "PLURAL",
+		"DIR", "KIT", "CLUSTER_DIR", "TMPDIR", "GOWORK"}, name)
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/format"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+const publishHelp = `Writes a copy of this repository under a module path of yours, so that others can import its kit.
+
+  ` + publishExample + `
+
+  MODULE   the Go module of the copy
+  DIR      where to; else a directory beside this one, named after MODULE. It must be empty, or not exist
+
+Nothing that is not committed is copied.`
+
+const publishExample = "make publish MODULE=git.example.org/platform/foo-controller"
+
+// ofThisPath matches the path of this module, and not a longer one.
+var ofThisPath = regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(thisModule) + `\b`)
+
+// publish writes a copy of the checkout under another module path.
+func publish(ctx context.Context, root string, arguments []string, out io.Writer) error {
+	given, err := parse(arguments, publishExample, []string{"MODULE"}, "DIR")
+	if err != nil {
+		return err
+	}
+	o := &order{root: root, module: given["MODULE"]}
+	if err := o.setDirectory(given["DIR"]); err != nil {
+		return err
+	}
+	files, err := committed(root)
+	if err != nil {
+		return err
+	}
+	if err := o.create(ctx, func(w *writing) error {
+		for _, file := range files {
+			if err := w.publishFile(file); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(out, "Copied %d files. Building the copy\n", len(files))
+		_, err := w.output(ctx, "go", "build", "./...")
+		return err
+	}); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, publishNext, strings.ReplaceAll(o.shownDir, "'", `'\''`), o.module)
+	return err
+}
+
+// committed returns the files of a checkout without changes.
+func committed(root string) ([]string, error) {
+	files, err := gitFiles(root, ".")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("git", "status", "--porcelain")
+	cmd.Dir = root
+	if changes, err := cmd.Output(); err != nil || len(changes) > 0 {
+		return nil, errors.Join(err, errors.New("this checkout has changes: commit them, or put them away"))
+	}
+	return files, nil
+}
+
+// publishFile copies a file, with the other path of the module.
+func (w *writing) publishFile(file string) error {
+	from, to := filepath.Join(w.root, file), filepath.Join(w.dir, file)
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if bytes.IndexByte(text, 0) < 0 {
+		text = ofThisPath.ReplaceAll(text, []byte("${1}"+w.module))
+	}
+	if strings.HasSuffix(file, ".go") {
+		if formatted, err := format.Source(text); err == nil { // The order of imports may be another one.
+			text = formatted
+		}
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, info.Mode().Perm()))
+}
+
+const publishNext = `Next, with a version of yours in place of v0.1.0:
+  cd '%s' && make unit
+  git init && git add --all && git commit --message='The kit'
+  git tag v0.1.0 && git tag hack/cluster/localcluster/v0.1.0 && git tag pkg/sim/crd/v0.1.0
+Push all of that to your server. From then on, make mine takes KIT=%s@v0.1.0.
+`
