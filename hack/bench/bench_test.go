@@ -59,7 +59,7 @@ func TestWrongObjectsVoidARun(t *testing.T) {
 	}{
 		{deployments: []runtime.Object{dep, unrelated}, err: "<nil>"},
 		{err: still + "get Foo"},
-		{deployments: []runtime.Object{drifted}, err: still + "patch Deployment"},
+		{deployments: []runtime.Object{drifted}, err: still + "get Foo"}, // Before it corrects.
 		{deployments: []runtime.Object{available}, err: still + "update status of Foo"},
 		{deployments: []runtime.Object{dep, second}, err: "1 Foos have 2 Deployments"},
 	} {
