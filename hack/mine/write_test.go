@@ -241,6 +241,7 @@ func TestFreeNames(t *testing.T) {
 	for _, group := range []string{"apps", "cache", "config", "core", "kit", "web"} { // Names of the real starter.
 		newTestOrder(t, root, "KIND=Site", "GROUP="+group+".example.com", "MODULE=github.com/acme/x", "DIR="+t.TempDir())
 	}
+	newTestOrder(t, root, "KIND=App", "GROUP=apps.example.com", "MODULE=github.com/acme/x", "DIR="+t.TempDir())
 }
 
 // TestASmallStarter writes a repository of the small starter, and looks at its files.

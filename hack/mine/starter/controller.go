@@ -57,12 +57,12 @@ func New(ctx context.Context, clients clients, caches caches, recorder events.Ev
 	c.queue = kit.NewQueue(ctx, kit.QueueConfig{
 		Name: controllerName, Kind: "widget", Workers: workers, Sync: c.syncHandler,
 	})
-	core, apps, ours := clients.kube.CoreV1(), clients.kube.AppsV1(), clients.widgets.AcmeV1alpha1()
+	coreV1, appsV1, ours := clients.kube.CoreV1(), clients.kube.AppsV1(), clients.widgets.AcmeV1alpha1()
 	c.Reconciler = &kit.Reconciler{Name: controllerName, Queue: c.queue, Recorder: recorder, Trim: plan.Trim}
 	c.Kinds = []kit.Kind{
 		kit.KindOf(plan.WidgetKind, "widgets", caches.widgets.Informer(), ours.Widgets),
-		kit.KindOf(plan.ConfigMapKind, "configmaps", caches.configMaps.Informer(), core.ConfigMaps),
-		kit.KindOf(plan.DeploymentKind, "deployments", caches.deployments.Informer(), apps.Deployments),
+		kit.KindOf(plan.ConfigMapKind, "configmaps", caches.configMaps.Informer(), coreV1.ConfigMaps),
+		kit.KindOf(plan.DeploymentKind, "deployments", caches.deployments.Informer(), appsV1.Deployments),
 	}
 	return c
 }
