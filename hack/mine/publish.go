@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"go/format"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -74,24 +72,20 @@ func committed(root string) ([]string, error) {
 
 // publishFile copies a file, with the other path of the module.
 func (w *writing) publishFile(file string) error {
-	from, to := filepath.Join(w.root, file), filepath.Join(w.dir, file)
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if bytes.IndexByte(text, 0) < 0 {
-		text = ofThisPath.ReplaceAll(text, []byte("${1}"+w.module))
-	}
-	if strings.HasSuffix(file, ".go") {
-		if formatted, err := format.Source(text); err == nil { // The order of imports may be another one.
-			text = formatted
+	return w.copyFile(file, file, func(text []byte) ([]byte, error) {
+		if bytes.IndexByte(text, 0) >= 0 {
+			return text, nil
 		}
-	}
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, info.Mode().Perm()))
+		text = ofThisPath.ReplaceAll(text, []byte("${1}"+w.module))
+		if !strings.HasSuffix(file, ".go") {
+			return text, nil
+		}
+		formatted, err := format.Source(text) // The order of imports may be another one.
+		if err != nil {
+			return text, nil
+		}
+		return formatted, nil
+	})
 }
 
 const publishNext = `Next, with a version of yours in place of v0.1.0:

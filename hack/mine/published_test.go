@@ -59,13 +59,6 @@ func publishThis(t *testing.T) *published {
 	return p
 }
 
-func commitAll(t *testing.T, dir string) {
-	t.Helper()
-	git(t, dir, "init", "--quiet")
-	git(t, dir, "add", "--all")
-	git(t, dir, "-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "--message", "m")
-}
-
 // runIn runs a command in a directory, and returns what it prints.
 func runIn(t *testing.T, dir, name string, arguments ...string) []byte {
 	t.Helper()

@@ -177,6 +177,11 @@ func (w *writing) copyStarter(context.Context) error {
 }
 
 func (w *writing) copy(from, to string, names *renamer) error {
+	return w.copyFile(from, to, func(src []byte) ([]byte, error) { return names.file(to, src) })
+}
+
+// copyFile copies a file of this checkout after a change.
+func (w *writing) copyFile(from, to string, change func([]byte) ([]byte, error)) error {
 	from = filepath.Join(w.root, from)
 	info, err := os.Stat(from)
 	if err != nil {
@@ -186,7 +191,7 @@ func (w *writing) copy(from, to string, names *renamer) error {
 	if err != nil {
 		return err
 	}
-	if src, err = names.file(to, src); err != nil {
+	if src, err = change(src); err != nil {
 		return err
 	}
 	to = filepath.Join(w.dir, to)

@@ -61,10 +61,15 @@ func checkout(t *testing.T, others map[string]string) string {
 			t.Fatal(err)
 		}
 	}
-	git(t, root, "init", "--quiet")
-	git(t, root, "add", "--all")
-	git(t, root, "-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "--message", "m")
+	commitAll(t, root)
 	return root
+}
+
+func commitAll(t *testing.T, dir string) {
+	t.Helper()
+	git(t, dir, "init", "--quiet")
+	git(t, dir, "add", "--all")
+	git(t, dir, "-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "--message", "m")
 }
 
 func git(t *testing.T, dir string, arguments ...string) string {
@@ -317,9 +322,10 @@ var allowed = regexp.MustCompile(regexp.QuoteMeta(thisModule) + `|=> ../.*|githu
 var inPages = regexp.MustCompile(`\]\(([^)#:]+)\)`)
 
 // checkWords looks for words of this project and of the starter in a new repository, and for links to files that it does
-// not have.
+// not have. One line of README.md has its origin.
 func checkWords(t *testing.T, dir string) {
 	t.Helper()
+	origins := 0
 	for file := range strings.SplitSeq(git(t, dir, "ls-files"), "\n") {
 		if strings.HasSuffix(file, ".md") {
 			for _, link := range inPages.FindAllStringSubmatch(read(t, dir, file), -1) {
@@ -329,6 +335,9 @@ func checkWords(t *testing.T, dir string) {
 			}
 		}
 		for line := range strings.SplitSeq(read(t, dir, file), "\n") {
+			if strings.HasPrefix(line, "Made with `make mine` of ") {
+				origins++
+			}
 			line := allowed.ReplaceAllString(line, "")
 			ofStarter := strings.ToLower(line)
 			switch {
@@ -338,6 +347,9 @@ func checkWords(t *testing.T, dir string) {
 				t.Errorf("%s: %q is about the starter", file, line)
 			}
 		}
+	}
+	if origins != 1 {
+		t.Errorf("%d lines say where it comes from, want 1", origins)
 	}
 }
 
@@ -494,7 +506,8 @@ func TestAnOddKind(t *testing.T) {
 	}
 }
 
-// TestKinds builds and checks repositories for other kinds, which import a published kit, and runs each controller until its example is Ready.
+// TestKinds builds and checks repositories for other kinds, which import a published kit, and runs each controller
+// until its example is Ready.
 func TestKinds(t *testing.T) {
 	if !*manyKinds {
 		t.Skip("takes minutes; run with -kinds")
@@ -511,11 +524,7 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			dir := writeKind(t, append(strings.Fields(arguments), "MODULE=example.net/widget/v2", "KIT="+p.module+"@v0.1.0")...)
-			cmd := exec.CommandContext(t.Context(), "make", "build", "verify", "test")
-			cmd.Dir = dir
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("make build verify test: %v\n%s", err, out)
-			}
+			runIn(t, dir, "make", "build", "verify", "test")
 			if status := git(t, dir, "status", "--porcelain"); status != "" {
 				t.Errorf("make has changed %s", status)
 			}
