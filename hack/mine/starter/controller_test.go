@@ -230,7 +230,7 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 // TestANamespaceThatIsBeingDeleted has the answer of an API server that may be behind: the namespace may exist again.
 func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		terminating := apierrors.NewForbidden(corev1.Resource("configmaps"), "web", errors.New("it is terminating"))
+		terminating := apierrors.NewForbidden(corev1.Resource("configmaps"), "web", errors.New("it is being terminated"))
 		terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		fails := map[string]error{created[0]: terminating}
 		f := newFixture(t, fails, widget())
@@ -414,7 +414,7 @@ func (f *fixture) check(t *testing.T, writes []string, ready string, events []st
 	if diff := cmp.Diff(writes, f.writes.Take()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	if got := simtest.Condition(f.server, widgetGVR, "default", "web", state.Ready); got != ready {
+	if got := simtest.Condition(f.server, widgetGVR, web.Namespace, web.Name, state.Ready); got != ready {
 		t.Errorf("Ready is %q, want %q", got, ready)
 	}
 	if diff := cmp.Diff(events, simtest.Events(f.events)); diff != "" {

@@ -450,6 +450,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 	for write, d := range map[string]desk{
 		"create child": toCreate(), "patch child": toUpdate(), "delete old": toDelete(), "report": toReport(),
 	} {
+		d.Team.Namespace = "team" // As if the kind had namespaces.
 		c := play(t, setting{desk: d, replies: []reply{fails(write, terminating())}})
 		if want := reconcile.WaitFor(reconcile.Backoff, time.Minute); c.outcome != want || len(c.memory.Ledger) > 0 {
 			t.Errorf("%s: outcome %+v, and the ledger %v", write, c.outcome, c.memory.Ledger)

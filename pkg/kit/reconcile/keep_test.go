@@ -99,6 +99,37 @@ func TestAFailedPatchStaysWhatItWas(t *testing.T) {
 	}
 }
 
+// In a namespace that is being deleted, or that nobody has created, an object of another namespace, or of none, cannot
+// have its children. That is reported: the object stays.
+func TestTheNamespaceOfTheChildrenIsMissing(t *testing.T) {
+	for _, test := range []struct {
+		refusal error
+		tries   int
+		status  string
+	}{
+		{
+			refusal: terminating(), tries: 1,
+			status: `Refused: Cannot create ConfigMap a/one: refused by the API server: configmaps "child" is forbidden: ` +
+				"it is being terminated. Create the namespace again when it is gone",
+		},
+		{
+			refusal: apierrors.NewNotFound(corev1.Resource("namespaces"), "a"), tries: 4,
+			status: `Refused: Cannot create ConfigMap a/one: refused by the API server: namespaces "a" not found. ` +
+				"Create what is missing",
+		},
+	} {
+		c := newCluster(withOne(1, empty))
+		delete(c.stored, "a/one")
+		c.refuse, c.refusal = reconcile.Create, test.refusal
+		for range test.tries {
+			c.sync()
+		}
+		if want := "Reconciling, Ready=False " + test.status + ". " + reconcile.TriesAgain; c.status != want {
+			t.Errorf("status %q, want %q", c.status, want)
+		}
+	}
+}
+
 // What a person must end comes before what may pass.
 func TestAProblemThatNoRetryEndsComesFirst(t *testing.T) {
 	c := newCluster(withOne(1, empty), store("x"), wants("x"), edit("a/x", nobodys))

@@ -66,6 +66,7 @@ type cluster struct {
 	live     func(*corev1.Namespace)
 	admit    func(*corev1.ConfigMap)
 	refuse   reconcile.Verb
+	refusal  error // Nil is refused.
 	memory   reconcile.Memory
 	now      time.Time
 	// Of the last sync.
@@ -174,6 +175,9 @@ func (c *cluster) answer(step *reconcile.Step) (metav1.Object, error) {
 	have := c.stored[name]
 	switch {
 	case step.Verb == c.refuse:
+		if c.refusal != nil {
+			return nil, c.refusal
+		}
 		return nil, refused
 	case step.Kind == "Namespace":
 		live := c.namespace.DeepCopy()

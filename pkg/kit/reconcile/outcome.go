@@ -263,17 +263,21 @@ func adviceOn(err error, kind string) string {
 		return "Ask an administrator of the cluster to renew the credentials of the controller. " + TriesAgain
 	case apierrors.IsForbidden(err):
 		return adviceOnForbidden(err.Error(), kind) + ". " + TriesAgain
+	case apierrors.IsNotFound(err): // Such as the namespace of a child.
+		return "Create what is missing. " + TriesAgain
 	}
 	return "Change this " + kind + ", or ask an administrator of the cluster to change the policy. " + TriesAgain
 }
 
-// adviceOnForbidden returns what to do about a 403. Three things cause it, and only the text of the API server shows
+// adviceOnForbidden returns what to do about a 403. Four things cause it, and only the text of the API server shows
 // which one. Nothing but the words of the advice depends on that text.
 func adviceOnForbidden(text, kind string) string {
 	const orAsk = ", or ask an administrator of the cluster to do it"
 	switch {
 	case strings.Contains(text, "exceeded quota"):
 		return "Raise the quota or delete what uses it" + orAsk
+	case strings.Contains(text, "being terminated"): // The namespace of a child.
+		return "Create the namespace again when it is gone"
 	case strings.Contains(text, "denied "): // Before the next: a policy has words of its own.
 		return "Change this " + kind + " or the policy" + orAsk
 	case strings.Contains(text, " cannot ") && strings.Contains(text, " resource "):

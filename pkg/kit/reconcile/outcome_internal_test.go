@@ -152,6 +152,11 @@ func TestAdviceOn(t *testing.T) {
 			name: "a webhook refuses", want: policy,
 			err: says(`admission webhook "images.example.com" denied the request: no latest`),
 		},
+		{name: "something is missing", err: apierrors.NewNotFound(resource, "web-1"), want: "Create what is missing. " + TriesAgain},
+		{
+			name: "the namespace of a child is being deleted", err: says("the namespace is being terminated"),
+			want: "Create the namespace again when it is gone. " + TriesAgain,
+		},
 		{name: "who refuses cannot be known", err: says("you cannot have it"), want: unknown},
 		{name: "who refuses cannot be known either", err: says("no resource today"), want: unknown},
 		{

@@ -58,7 +58,7 @@ func (s *Sync) recordWrite(step *Step, reply Reply) *Event {
 	case step.Verb == Delete && isGone(err, step.Name): // Somebody else has deleted it.
 		s.succeeded(step.Op)
 		s.recordDone(step, nil)
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && step.Namespace == s.object.GetNamespace():
 		// The object is about to be deleted too. If another API server has answered, which lags, it is not.
 		after := longestDelay
 		for _, f := range s.failures {
