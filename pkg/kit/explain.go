@@ -30,8 +30,10 @@ var ErrWouldWrite = errors.New("the controller would send a write")
 
 // A Question is what the flags --explain and --explain-format ask for.
 type Question struct {
-	// Kind is that of the object. Object is empty if nothing is asked.
-	Kind   string
+	// Kind is that of the object, and ClusterScoped is true if its objects have no namespace.
+	Kind          string
+	ClusterScoped bool
+	// Object is empty if nothing is asked.
 	Object cache.ObjectName
 	format format
 }
@@ -57,11 +59,11 @@ func (f *format) String() string { return string(*f) }
 
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
-	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `namespace/name` now, and why; nothing is "+
+	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `"+q.form()+"` now, and why; nothing is "+
 		"written, and the exit code is 2 if the controller would write something, else 0", func(value string) (err error) {
 		q.Object.Namespace, q.Object.Name, err = cache.SplitMetaNamespaceKey(value)
-		if err != nil || q.Object.Namespace == "" || q.Object.Name == "" {
-			return errors.New("give NAMESPACE/NAME of a " + q.Kind)
+		if err != nil || q.ClusterScoped != (q.Object.Namespace == "") || q.Object.Name == "" {
+			return fmt.Errorf("give %s of a %s", strings.ToUpper(q.form()), q.Kind)
 		}
 		return nil
 	})
@@ -69,12 +71,20 @@ func (q *Question) AddFlags(fs *flag.FlagSet) {
 	fs.Var(&q.format, "explain-format", "`format` of what --explain prints: text or json")
 }
 
+// form is how an object is named.
+func (q *Question) form() string {
+	if q.ClusterScoped {
+		return "name"
+	}
+	return "namespace/name"
+}
+
 // Check returns whether something is asked of a controller, and limits the options to the namespace of the object. An
 // error is a mistake in the flags.
 func (q *Question) Check(options *Options) (asked bool, err error) {
 	switch {
 	case q.Object.Name == "" && q.format == asJSON:
-		return false, fmt.Errorf("--explain-format needs --explain=NAMESPACE/NAME")
+		return false, fmt.Errorf("--explain-format needs --explain=%s", strings.ToUpper(q.form()))
 	case q.Object.Name != "" && options.Namespace != "" && options.Namespace != q.Object.Namespace:
 		return false, fmt.Errorf("--namespace=%s: this controller does not see the %s %s",
 			options.Namespace, q.Kind, q.Object)

@@ -34,6 +34,8 @@ type Program struct {
 	Does string
 	// Kind is that of the objects which it reconciles, such as Foo. Kinds is the plural.
 	Kind, Kinds string
+	// ClusterScoped is true if these objects have no namespace. Then there is no flag --namespace.
+	ClusterScoped bool
 	// Version may be set by the linker. Without it, it is the version that Go recorded.
 	Version string
 	// Flags, unless nil, adds flags of this controller. --help prints them after those of all controllers.
@@ -126,7 +128,9 @@ func (o *Options) flags() (fs *flag.FlagSet, applyLogging func() error) {
 		"`requests` a second that each client may send; -1 leaves it to the API server's flow control")
 	fs.IntVar(&o.burst, "kube-api-burst", 0,
 		"`requests` that each client may send at once above --kube-api-qps; 0 is twice that")
-	fs.StringVar(&o.Namespace, "namespace", "", "`name` of the only namespace whose "+kinds+" are served; empty is all")
+	if !o.program.ClusterScoped {
+		fs.StringVar(&o.Namespace, "namespace", "", "`name` of the only namespace whose "+kinds+" are served; empty is all")
+	}
 	o.leaderFlags(fs)
 	o.servingFlags(fs)
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -166,7 +170,7 @@ func (o *Options) printHelp(stdout io.Writer, fs *flag.FlagSet) {
 	fmt.Fprintf(stdout, "%s %s.\n\n"+
 		"The cluster is taken from the first of: --kubeconfig (or --master), $KUBECONFIG, the ServiceAccount of the\n"+
 		"pod it runs in, ~/.kube/config. Flags take one dash or two.\n\n", o.program.Name, o.program.Does)
-	names := slices.Clone(flagOrder)
+	names := slices.DeleteFunc(slices.Clone(flagOrder), func(name string) bool { return fs.Lookup(name) == nil })
 	fs.VisitAll(func(f *flag.Flag) {
 		if !slices.Contains(flagOrder, f.Name) {
 			names = append(names, f.Name)

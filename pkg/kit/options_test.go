@@ -3,6 +3,7 @@ package kit
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -68,6 +69,36 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 				t.Errorf("set to %q: %v", values[name], err)
 			}
 		})
+	}
+}
+
+// A kind without namespaces has no flag for one, and its objects are named without one.
+func TestFlagsOfAKindWithoutNamespaces(t *testing.T) {
+	for _, scoped := range []bool{true, false} {
+		question := &Question{Kind: "Widget", ClusterScoped: scoped}
+		program := Program{Name: "widget-controller", Kind: "Widget", ClusterScoped: scoped, Flags: question.AddFlags}
+		for _, test := range []struct {
+			arg, err string
+			wrong    bool
+		}{
+			{arg: "--namespace=team", wrong: scoped, err: "flag provided but not defined: -namespace; see --help"},
+			{arg: "--explain=web", wrong: !scoped, err: "give NAMESPACE/NAME of a Widget"},
+			{arg: "--explain=team/web", wrong: scoped, err: "give NAME of a Widget"},
+		} {
+			t.Run(fmt.Sprint(test.arg, scoped), func(t *testing.T) {
+				resetLogging(t)
+				if _, err := Parse(program, []string{test.arg}, io.Discard); test.wrong != (err != nil) ||
+					test.wrong && !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v", err)
+				}
+			})
+		}
+		resetLogging(t)
+		var help strings.Builder
+		_, err := Parse(program, []string{"--help"}, &help)
+		if strings.Contains(help.String(), "--namespace") == scoped || !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("error %v, and the help is\n%s", err, &help)
+		}
 	}
 }
 

@@ -55,6 +55,9 @@ type QueueConfig struct {
 	// Workers is the number of keys that are worked on at a time, at least one. One namespace has at most half of them. A
 	// sync that has lasted for a second does not count, so up to four times as many may be running.
 	Workers int
+	// Namespace returns the namespace whose share of the workers a key needs. Nil is that of the key. It is for a kind
+	// without namespaces: return that of the children, from a cache. It must not call the Queue.
+	Namespace func(cache.ObjectName) string
 	// Sync is called for each key.
 	Sync Sync
 }
@@ -92,10 +95,13 @@ type Queue struct {
 func NewQueue(ctx context.Context, config QueueConfig) *Queue {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "queue")
 	retries, tokens := fairqueue.NewLimiter[cache.ObjectName](), rate.NewLimiter(retryRate, retryBurst)
+	if config.Namespace == nil {
+		config.Namespace = func(key cache.ObjectName) string { return key.Namespace }
+	}
 	// A key that comes back after a failure needs one of the tokens that the retries of all keys share.
 	fair := fairqueue.New(fairqueue.Config[cache.ObjectName]{
 		Name: config.Name, Workers: config.Workers, Retries: tokens,
-		Namespace: func(key cache.ObjectName) string { return key.Namespace }, Class: retries.Class,
+		Namespace: config.Namespace, Class: retries.Class,
 	})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
 		Name: config.Name, Logger: &logger, Queue: fair,

@@ -308,6 +308,33 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 	}
 }
 
+// Objects without a namespace share the workers by that of their children: a hundred of one team, before, do not delay
+// the one of another.
+func TestObjectsWithoutANamespaceShareTheWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(t.Context(), QueueConfig{
+			Workers: 1, Sync: returnsDone,
+			Namespace: func(key cache.ObjectName) string {
+				team, _, _ := strings.Cut(key.Name, "-")
+				return team
+			},
+		})
+		defer q.ShutDown()
+		var synced []string
+		q.OnSynced = func(key cache.ObjectName, _ Outcome) { synced = append(synced, key.Name) }
+		for i := range 100 {
+			q.Add(cache.NewObjectName("", fmt.Sprintf("red-%02d", i)))
+		}
+		q.Add(cache.NewObjectName("", "blue-0"))
+		for range 3 {
+			next(t, q)
+		}
+		if !slices.Contains(synced, "blue-0") {
+			t.Errorf("synced first: %q", synced)
+		}
+	})
+}
+
 // A cache that never has the object, because its informer has a selector, looks like one that lags.
 func TestExpectedFailuresWithoutEndAreLogged(t *testing.T) {
 	returnsConflict := func(context.Context, cache.ObjectName) Outcome { return Retry(conflict) }
