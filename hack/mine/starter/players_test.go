@@ -66,19 +66,19 @@ func users() scenario.Users {
 			return errors.Join(errs...)
 		},
 		Edits: []scenario.Edit{
-			scenario.Patch(widgetGVR, names, `{"spec":{"replicas":N}}`),
-			scenario.Patch(widgetGVR, names, `{"spec":{"image":"web:N"}}`),
-			scenario.Patch(widgetGVR, names, `{"spec":{"message":"Hello N"}}`),
-			scenario.Patch(configMapGVR, names, `{"data":{"message":"Bye N"}}`),
-			scenario.Patch(configMapGVR, names, `{"metadata":{"ownerReferences":null}}`),
-			scenario.Patch(deploymentGVR, names, `{"spec":{"replicas":N}}`),
+			played.Patch(widgetGVR, names, `{"spec":{"replicas":N}}`),
+			played.Patch(widgetGVR, names, `{"spec":{"image":"web:N"}}`),
+			played.Patch(widgetGVR, names, `{"spec":{"message":"Hello N"}}`),
+			played.Patch(configMapGVR, names, `{"data":{"message":"Bye N"}}`),
+			played.Patch(configMapGVR, names, `{"metadata":{"ownerReferences":null}}`),
+			played.Patch(deploymentGVR, names, `{"spec":{"replicas":N}}`),
 			func(ctx context.Context, user *rest.Config, random *rand.Rand) error { // While the children still exist.
 				name := names[random.Intn(len(names))]
 				widgets := clientsFor(user).widgets.AcmeV1alpha1().Widgets("default")
 				return errors.Join(widgets.Delete(ctx, name, metav1.DeleteOptions{}), create(ctx, user, name))
 			},
 		},
-		Dense:  []scenario.Edit{scenario.Delete(configMapGVR, names), scenario.Delete(deploymentGVR, names)},
+		Dense:  []scenario.Edit{played.Delete(configMapGVR, names), played.Delete(deploymentGVR, names)},
 		Resume: deleteOrphans, Check: incomplete,
 	}
 }

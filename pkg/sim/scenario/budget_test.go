@@ -112,7 +112,7 @@ func budgets() Kind {
 }
 
 func budgetUsers() Users {
-	names := []string{"a", "b"}
+	kind, names := budgets(), []string{"a", "b"}
 	return Users{
 		Setup: func(ctx context.Context, user *rest.Config) error {
 			for _, name := range names {
@@ -126,8 +126,9 @@ func budgetUsers() Users {
 			return nil
 		},
 		Edits: []Edit{
-			Patch(budgetGVR, names, `{"spec":{"maxUnavailable":N}}`), Patch(configMapGVR, names, `{"data":{"max":"x"}}`),
+			kind.Patch(budgetGVR, names, `{"spec":{"maxUnavailable":N}}`),
+			kind.Patch(configMapGVR, names, `{"data":{"max":"x"}}`),
 		},
-		Dense: []Edit{Delete(configMapGVR, names)},
+		Dense: []Edit{kind.Delete(configMapGVR, names)},
 	}
 }

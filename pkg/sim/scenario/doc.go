@@ -15,7 +15,7 @@
 //
 // Empty lines separate the blocks of a scenario. A block has steps, a line ----, and the output. All steps of a block
 // happen before the controller runs. Lines that begin with # are comments. These are the steps for any kind; a Kind may
-// have more. KIND is a resource, or a kind in lower case, and NAME is in the namespace default.
+// have more. KIND is a resource, or a kind in lower case. NAME is in the namespace default, if the kind has namespaces.
 //
 //	create KIND NAME PATH=VALUE ...      a user creates an object; a PATH is like spec.replicas
 //	edit KIND NAME PATH=VALUE ...        a user sets these fields; - removes one

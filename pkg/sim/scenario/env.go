@@ -14,7 +14,7 @@ import (
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-// user is the user name of everybody except the controllers, and namespace that of all objects.
+// user is the user name of everybody except the controllers, and namespace that of all objects that have one.
 const (
 	user      = "user"
 	namespace = "default"

@@ -25,8 +25,8 @@ import (
 type Kind struct {
 	// Controller is the user name of the controller at the API server, and the field manager of its writes.
 	Controller string
-	// Served are the kinds of the API server that the controller has informers of. The first is the kind itself. It has
-	// namespaces, and a status with observedGeneration and conditions.
+	// Served are the kinds of the API server that the controller has informers of. The first is the kind itself. It has a
+	// status with observedGeneration and conditions.
 	Served []apiserver.Kind
 	// New makes a controller. Nothing of it may run.
 	New func(ctx context.Context, wiring Wiring) (*Controller, error)
@@ -92,6 +92,14 @@ func (k *Kind) served(name string) *apiserver.Kind {
 		return nil
 	}
 	return &k.Served[i]
+}
+
+// namespaceOf returns the namespace of the objects of a kind, "" if they have none.
+func namespaceOf(served *apiserver.Kind) string {
+	if served.ClusterScoped {
+		return ""
+	}
+	return namespace
 }
 
 func (k *Kind) resources() (all []schema.GroupVersionResource) {

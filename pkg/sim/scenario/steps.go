@@ -99,9 +99,12 @@ func (e *Env) send(verb, resource, subresource, name string, body any) error {
 	if err != nil {
 		return err
 	}
-	path := []string{"/apis", served.Resource.Group, served.Resource.Version, "namespaces", namespace}
+	path := []string{"/apis", served.Resource.Group, served.Resource.Version}
 	if served.Resource.Group == "" {
-		path = []string{"/api", served.Resource.Version, "namespaces", namespace}
+		path = []string{"/api", served.Resource.Version}
+	}
+	if !served.ClusterScoped {
+		path = append(path, "namespaces", namespace)
 	}
 	for _, part := range []string{served.Resource.Resource, name, subresource} {
 		if part != "" {
@@ -144,7 +147,7 @@ func (e *Env) Object(resource, name string) Object {
 	if served == nil {
 		return nil
 	}
-	obj, _ := e.Server.Object(served.Resource, namespace, name).(Object)
+	obj, _ := e.Server.Object(served.Resource, namespaceOf(served), name).(Object)
 	return obj
 }
 
@@ -287,9 +290,10 @@ func (e *Env) waitUntilTried(args Arguments) error {
 func (e *Env) syncNow(args Arguments) error {
 	times, _ := strconv.Atoi(cmp.Or(args.Word(1), "1"))
 	args.Has("times")
+	key := cache.NewObjectName(namespaceOf(&e.kind.Served[0]), args.Word(0))
 	for range times {
 		for _, c := range e.controllers {
-			c.Queue.Add(cache.NewObjectName(namespace, args.Word(0)))
+			c.Queue.Add(key)
 		}
 		e.Idle()
 	}
