@@ -85,7 +85,7 @@ smoke: #- install it in a new kind cluster and try it; needs kind and Docker
 .PHONY: mine
 mine: ## a repository for a kind of yours; make mine ARGS=--help
 	@go build -o bin/mine ./hack/mine
-	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL DIR KIT,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL SCOPE DIR KIT,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
 
 .PHONY: publish
 publish: #- the kit under a path of yours, for others to import; ARGS=--help

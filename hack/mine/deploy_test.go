@@ -56,7 +56,7 @@ func newManifested(t *testing.T) *manifested {
 	}
 	names := o.starterNames() // The generator writes the same, but for the order of the names.
 	crd := "artifacts/crd/" + starterGroup + "_widgets.yaml"
-	if err := w.copy(filepath.Join(starter, crd), names.text(crd), names); err != nil {
+	if err := w.copy(filepath.Join(root, starter, crd), names.text(crd), names); err != nil {
 		t.Fatal(err)
 	}
 	plane, err := controlplane.Start(root, "--components=api")

@@ -26,6 +26,7 @@ const help = `Writes a new repository with a controller for a kind of your own: 
   MODULE   the Go module of the repository: github.com/acme/gateway-controller
   VERSION  the version of the API; else v1alpha1
   PLURAL   the name of the resource, if the generators form another plural: people for Person
+  SCOPE    Cluster for a kind without namespaces, whose children are in the one that its spec names; else Namespaced
   DIR      where to; else a directory beside this one, named after MODULE. It must be empty, or not exist
   KIT      the module and version of the kit, as make publish has made it: git.example.org/team/kit@v0.1.0; else
            go.mod has a replace directive with the path to this directory

@@ -20,6 +20,7 @@ import (
 type order struct {
 	root                      string // Of this repository.
 	kind                      noun
+	clusterScoped             bool
 	group, version            string
 	groupDirectory, groupName string // Of the group's packages, and in names of Go.
 	module                    string
@@ -57,7 +58,7 @@ func parse(arguments []string, example string, needed []string, others ...string
 
 // newOrder returns the order of the arguments, or what is wrong with them.
 func newOrder(root string, arguments []string) (*order, error) {
-	given, err := parse(arguments, example, []string{"KIND", "GROUP", "MODULE"}, "VERSION", "PLURAL", "DIR", "KIT")
+	given, err := parse(arguments, example, []string{"KIND", "GROUP", "MODULE"}, "VERSION", "PLURAL", "SCOPE", "DIR", "KIT")
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +68,7 @@ func newOrder(root string, arguments []string) (*order, error) {
 	o := &order{root: root, group: given["GROUP"], version: given["VERSION"], module: given["MODULE"]}
 	for _, check := range []func() error{
 		func() error { return o.setKind(given["KIND"], given["PLURAL"]) }, o.setGroup,
+		func() error { return o.setScope(given["SCOPE"]) },
 		func() error { return o.setKit(given["KIT"]) },
 		func() error { return o.setDirectory(given["DIR"]) },
 	} {
@@ -116,6 +118,15 @@ func (o *order) setGroup() error {
 	isSpecial := token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory)
 	if isSpecial || versionSyntax.MatchString(first) {
 		o.groupDirectory += "group"
+	}
+	return nil
+}
+
+// setScope takes the words that a CustomResourceDefinition has.
+func (o *order) setScope(scope string) error {
+	o.clusterScoped = scope == "Cluster"
+	if !o.clusterScoped && scope != "Namespaced" && scope != "" {
+		return fmt.Errorf("SCOPE=%s: it is Namespaced or Cluster", scope)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"go/format"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -72,7 +73,7 @@ func committed(root string) ([]string, error) {
 
 // publishFile copies a file, with the other path of the module.
 func (w *writing) publishFile(file string) error {
-	return w.copyFile(file, file, func(text []byte) ([]byte, error) {
+	return copyFile(filepath.Join(w.root, file), filepath.Join(w.dir, file), func(text []byte) ([]byte, error) {
 		if bytes.IndexByte(text, 0) >= 0 {
 			return text, nil
 		}

@@ -24,6 +24,8 @@ const (
 	starterGroup   = "acme.example.com"
 	starterVersion = "v1alpha1"
 	thisModule     = "example.com/foo-controller"
+	// clusterDiff makes the kind of the starter one without namespaces.
+	clusterDiff = "hack/mine/recipes/cluster.diff"
 )
 
 var starterKind = noun{"Widget", "Widgets"}
@@ -155,9 +157,15 @@ func (w *writing) writeAll(ctx context.Context, out io.Writer) error {
 
 var pluralGenerator = regexp.MustCompile(`go tool (client|lister|informer)-gen`)
 
-func (w *writing) copyStarter(context.Context) error {
-	names := w.starterNames()
-	files, err := gitFiles(w.root, starter)
+func (w *writing) copyStarter(ctx context.Context) error {
+	dir, names := filepath.Join(w.root, starter), w.starterNames()
+	if w.clusterScoped {
+		dir = filepath.Join(w.temporary, "starter")
+		if err := w.withoutNamespaces(ctx, dir); err != nil {
+			return err
+		}
+	}
+	files, err := gitFiles(dir, ".")
 	if err != nil {
 		return err
 	}
@@ -165,7 +173,7 @@ func (w *writing) copyStarter(context.Context) error {
 		if isGenerated(file) {
 			continue
 		}
-		if err := w.copy(filepath.Join(starter, file), names.text(file), names); err != nil {
+		if err := w.copy(filepath.Join(dir, file), names.text(file), names); err != nil {
 			return err
 		}
 	}
@@ -176,13 +184,30 @@ func (w *writing) copyStarter(context.Context) error {
 	return nil
 }
 
-func (w *writing) copy(from, to string, names *renamer) error {
-	return w.copyFile(from, to, func(src []byte) ([]byte, error) { return names.file(to, src) })
+// withoutNamespaces writes a starter whose kind has no namespaces to a directory.
+func (w *writing) withoutNamespaces(ctx context.Context, dir string) error {
+	files, err := gitFiles(w.root, starter)
+	for _, file := range files {
+		err = errors.Join(err, copyFile(filepath.Join(w.root, starter, file), filepath.Join(dir, file), unchanged))
+	}
+	// In a repository around dir, git would take the paths of the diff for those of that repository.
+	for _, arguments := range [][]string{{"init", "--quiet"}, {"apply", filepath.Join(w.root, clusterDiff)}} {
+		if err == nil {
+			_, err = w.output(ctx, "git", append([]string{"-C", dir}, arguments...)...)
+		}
+	}
+	return err
 }
 
-// copyFile copies a file of this checkout after a change.
-func (w *writing) copyFile(from, to string, change func([]byte) ([]byte, error)) error {
-	from = filepath.Join(w.root, from)
+func unchanged(text []byte) ([]byte, error) { return text, nil }
+
+// copy copies a file into the new repository, with other names.
+func (w *writing) copy(from, to string, names *renamer) error {
+	return copyFile(from, filepath.Join(w.dir, to), func(src []byte) ([]byte, error) { return names.file(to, src) })
+}
+
+// copyFile copies a file after a change.
+func copyFile(from, to string, change func([]byte) ([]byte, error)) error {
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
@@ -194,7 +219,6 @@ func (w *writing) copyFile(from, to string, change func([]byte) ([]byte, error))
 	if src, err = change(src); err != nil {
 		return err
 	}
-	to = filepath.Join(w.dir, to)
 	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, src, info.Mode().Perm()))
 }
 
@@ -309,5 +333,5 @@ func isOfMake(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return strings.HasPrefix(name, "GIT_") || slices.Contains([]string{
 		"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "MAKEFILES", "KIND", "GROUP", "MODULE", "VERSION", "PLURAL",
-		"DIR", "KIT", "CLUSTER_DIR", "TMPDIR", "GOWORK"}, name)
+		"DIR", "KIT", "SCOPE", "CLUSTER_DIR", "TMPDIR", "GOWORK"}, name)
 }

@@ -148,6 +148,8 @@ func TestRefusals(t *testing.T) {
 		{name: "version 0", arguments: "VERSION=v0", want: "a version is like"},
 		{name: "a version of software", arguments: "VERSION=v1.2", want: "a version is like"},
 
+		{name: "no scope", arguments: "SCOPE=cluster", want: "SCOPE=cluster: it is Namespaced or Cluster"},
+
 		{name: "a module without a host", arguments: "MODULE=gateway", want: `MODULE=gateway: Go refuses it: malformed module path "gateway": missing dot in first path element`},
 		{name: "a module with a semicolon", arguments: "MODULE=github.com/a;b", want: "invalid char ';'"},
 		{name: "a kit without a version", arguments: "KIT=git.example.org/kit", want: "KIT=git.example.org/kit: it is a module and its version, such as example.com/foo-controller@v0.1.0: "},
@@ -309,6 +311,40 @@ Its parts are in the kit: ` + "`go doc example.com/foo-controller/pkg/kit`.\n\n`
 		t.Error(text)
 	}
 	checkWords(t, o.dir)
+}
+
+// TestAKindWithoutNamespaces applies a small recipe to the small starter, below the directory of another repository.
+func TestAKindWithoutNamespaces(t *testing.T) {
+	root := checkout(t, map[string]string{clusterDiff: `--- a/artifacts/examples/widget.yaml
++++ b/artifacts/examples/widget.yaml
+@@ -6,2 +6,3 @@
+ spec:
++  namespace: default
+   widgetName: "a widget"
+--- a/README.md
++++ /dev/null
+@@ -1,8 +0,0 @@
+-# Widget controller
+-
+-A Widget is an example, and an example of a widget is in [examples](artifacts/examples/widget.yaml). Its parts are in
+-the kit: ` + "`go doc example.com/foo-controller/pkg/kit`." + `
+-
+-` + "```sh" + `
+-kubectl get widgets.acme.example.com
+-` + "```" + `
+`})
+	commitAll(t, filepath.Dir(root))
+	o := newTestOrder(t, root, "KIND=Tenant", "GROUP=my.example.org", "MODULE=github.com/widget/x", "SCOPE=Cluster")
+	err := o.create(t.Context(), func(w *writing) error { return w.copyStarter(t.Context()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := read(t, o.dir, "artifacts/examples/tenant.yaml"); !strings.Contains(text, "  namespace: default\n  tenantName:") {
+		t.Errorf("it is\n%s", text)
+	}
+	if _, err := os.Stat(filepath.Join(o.dir, "README.md")); err == nil {
+		t.Error("the recipe removes README.md, and it is there")
+	}
 }
 
 // ofThisProject finds its words, in any case.
@@ -520,6 +556,7 @@ func TestKinds(t *testing.T) {
 		"KIND=VM GROUP=3d-print.example.com VERSION=v2alpha1",
 		"KIND=Person PLURAL=people GROUP=v1.example.com",
 		"KIND=App GROUP=apps.example.com",
+		"KIND=Tenant GROUP=tenants.example.com SCOPE=Cluster",
 		"KIND=ReplicatedHighAvailabilityDatabase GROUP=db.example.com VERSION=v1beta1",
 	} {
 		t.Run(arguments, func(t *testing.T) {

@@ -53,6 +53,10 @@ func TestRecipes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			dir, isCluster := dir, file == "cluster.diff"
+			if isCluster { // It changes what is generated.
+				dir = copyStarter(t)
+			}
 			run(t, dir, "git", "apply", "--whitespace=error-all", diff)
 			defer run(t, dir, "git", "apply", "--reverse", diff)
 			if out := run(t, dir, "gofmt", "-l", "."); out != "" {
@@ -60,6 +64,9 @@ func TestRecipes(t *testing.T) {
 			}
 			if testing.Short() {
 				t.Skip("it applies; run without -short for its tests")
+			}
+			if isCluster {
+				run(t, dir, "bash", "hack/generate.sh")
 			}
 			run(t, dir, "go", "test", "-short", "-vet=all", "-ldflags=-s -w", "./...")
 		})
