@@ -36,6 +36,13 @@ type Question struct {
 	// Object is empty if nothing is asked.
 	Object cache.ObjectName
 	format format
+	others []Question
+}
+
+// Also adds a further kind of the process. Then an object is asked for as KIND/NAMESPACE/NAME, and Kind is the one that
+// is asked for.
+func (q *Question) Also(kind string, clusterScoped bool) {
+	q.others = append(q.others, Question{Kind: kind, ClusterScoped: clusterScoped})
 }
 
 // A format is how a Report is printed: text is for people, json for scripts. It is a flag.Value.
@@ -59,16 +66,39 @@ func (f *format) String() string { return string(*f) }
 
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
-	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `"+q.form()+"` now, and why; nothing is "+
-		"written, and the exit code is 2 if the controller would write something, else 0", func(value string) (err error) {
-		q.Object.Namespace, q.Object.Name, err = cache.SplitMetaNamespaceKey(value)
-		if err != nil || q.ClusterScoped != (q.Object.Namespace == "") || q.Object.Name == "" {
-			return fmt.Errorf("give %s of a %s", strings.ToUpper(q.form()), q.Kind)
-		}
-		return nil
-	})
+	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `"+q.form()+"` now, and why; "+
+		q.formsOfOthers()+"nothing is written, and the exit code is 2 if the controller would write something, else 0", q.set)
 	q.format = text
 	fs.Var(&q.format, "explain-format", "`format` of what --explain prints: text or json")
+}
+
+// set takes the value of the flag.
+func (q *Question) set(value string) error {
+	for _, kind := range append([]Question{*q}, q.others...) {
+		rest, named := strings.CutPrefix(value, strings.ToLower(kind.Kind)+"/")
+		if object, err := kind.parse(rest); named && err == nil {
+			q.Kind, q.ClusterScoped, q.Object = kind.Kind, kind.ClusterScoped, object
+			return nil
+		}
+	}
+	object, err := q.parse(value)
+	q.Object = object
+	return err
+}
+
+func (q *Question) parse(value string) (object cache.ObjectName, err error) {
+	object.Namespace, object.Name, err = cache.SplitMetaNamespaceKey(value)
+	if err != nil || q.ClusterScoped != (object.Namespace == "") || object.Name == "" {
+		return cache.ObjectName{}, fmt.Errorf("give %s of a %s", strings.ToUpper(q.form()), q.Kind)
+	}
+	return object, nil
+}
+
+func (q *Question) formsOfOthers() (forms string) {
+	for _, kind := range q.others {
+		forms += "for a " + kind.Kind + ", " + strings.ToLower(kind.Kind) + "/" + kind.form() + "; "
+	}
+	return forms
 }
 
 // form is how an object is named.

@@ -102,6 +102,26 @@ func TestFlagsOfAKindWithoutNamespaces(t *testing.T) {
 	}
 }
 
+// Of a process with several kinds, one that is not the first is asked for by its name.
+func TestAQuestionAboutAnotherKind(t *testing.T) {
+	for value, want := range map[string]string{
+		"team/web": "Widget team/web", "widget/team/web": "Widget team/web", "gadget/team/web": "Gadget team/web",
+		"gadget/web": "Widget gadget/web", "plan/web": "Plan web", "plan/team/web": "error", "other/team/web": "error",
+		"web": "error",
+	} {
+		q := &Question{Kind: "Widget"}
+		q.Also("Gadget", false)
+		q.Also("Plan", true)
+		got := "error"
+		if err := q.set(value); err == nil {
+			got = q.Kind + " " + q.Object.String()
+		}
+		if got != want {
+			t.Errorf("--explain=%s asks for %s, want %s", value, got, want)
+		}
+	}
+}
+
 func TestVersionIsPrinted(t *testing.T) {
 	for version, want := range map[string]string{"v1": "widget-controller v1\n", "": "widget-controller (devel)\n"} {
 		var out strings.Builder

@@ -67,7 +67,7 @@ type Process struct {
 	lists    rest.Interface       // Over the connection of Watch, whose problems the reporter sees.
 	reporter *preflight.Reporter
 	elector  *leader.Elector
-	syncs    http.Handler // Nil if syncs are not recorded.
+	syncs    *http.ServeMux // Nil if syncs are not recorded.
 	// exitLater ends the process if the stop takes too long.
 	exitLater func()
 }
@@ -162,20 +162,32 @@ type Served struct {
 	StatusFields []string
 }
 
-// Show records the syncs of queue, and lets Serve show them at /debug/syncs. Without a debug address it does nothing.
-// Call it before Serve, and before the queue is used.
+// And returns what n and more need together.
+func (n Needs) And(more Needs) Needs {
+	return Needs{
+		Served: slices.Concat(n.Served, more.Served), Permissions: slices.Concat(n.Permissions, more.Permissions),
+	}
+}
+
+// Show records the syncs of queue, and lets Serve show them at /debug/syncs, those of a second queue, of another kind,
+// at /debug/syncs/KIND. Without a debug address it does nothing. Call it before Serve, and before the queue is used.
 func (p *Process) Show(queue *Queue) {
 	if p.options.debugAddress == "0" {
 		return
 	}
 	queue.Syncs = syncs.New(queue.config.Kind, queue.state)
-	p.syncs = queue.Syncs
+	path := "/debug/syncs/" + queue.config.Kind
+	if p.syncs == nil {
+		p.syncs, path = http.NewServeMux(), "/debug/syncs"
+	}
+	p.syncs.Handle(path, queue.Syncs)
 }
 
 // Serve serves /healthz, /readyz, /metrics and /debug, at the addresses of the flags, and checks from time to time that
 // the cluster has what the controller needs. /readyz waits for the caches of the informers, and /healthz has the live
-// checks, such as Queue.Check. Call stop last, so that a probe is answered while the process stops: ctx does not end
-// it. An error is that of a flag.
+// checks, such as Queue.Check. Of two checks with one name, as of two kinds with children of one type, the second one
+// gets the number 2. Call stop last, so that a probe is answered while the process stops: ctx does not end it. An error
+// is that of a flag.
 func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, live ...serving.Check) (
 	stop func(), err error) {
 	var ready []serving.Check
@@ -185,8 +197,8 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	o := p.options
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
 		Address: o.healthAddress,
-		Live:    append(live, serving.Check{Name: "lease", Do: p.elector.Healthy}),
-		Ready:   append(ready, serving.Check{Name: "cluster", Do: p.noProblems}),
+		Live:    numbered(append(live, serving.Check{Name: "lease", Do: p.elector.Healthy})),
+		Ready:   numbered(append(ready, serving.Check{Name: "cluster", Do: p.noProblems})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
@@ -200,8 +212,12 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-bind-address: %w", err)
 	}
+	var recorded http.Handler
+	if p.syncs != nil {
+		recorded = p.syncs
+	}
 	debugging, err := serving.NewDebug(ctx, serving.DebugConfig{
-		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values, Syncs: p.syncs,
+		Address: o.debugAddress, Version: o.versionOf(), Started: time.Now(), Flags: o.values, Syncs: recorded,
 		SetLevel: func(level string) error {
 			err := telemetry.SetLogLevel(level)
 			if err == nil {
@@ -214,6 +230,19 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 		return nil, fmt.Errorf("--debug-bind-address: %w", err)
 	}
 	return p.run(ctx, p.checks(needs), health, scrapes, debugging), nil
+}
+
+// numbered returns checks with names that differ.
+func numbered(checks []serving.Check) (result []serving.Check) {
+	times := map[string]int{}
+	for _, check := range checks {
+		times[check.Name]++
+		if n := times[check.Name]; n > 1 {
+			check.Name += fmt.Sprint("-", n)
+		}
+		result = append(result, check)
+	}
+	return result
 }
 
 // run runs the servers and the checks of the cluster until stop is called.
@@ -244,10 +273,15 @@ func (p *Process) checks(needs Needs) []preflight.Check {
 	return append(checks, preflight.Permissions(p.review, p.hints.Forbidden, p.Permissions(needs)...))
 }
 
-// Permissions returns all permissions that the process needs: those of needs, and for the Lease and the endpoints. A
-// test may compare them with the manifests.
+// Permissions returns all permissions that the process needs, each once: those of needs, and for the Lease and the
+// endpoints. A test may compare them with the manifests.
 func (p *Process) Permissions(needs Needs) []preflight.Permission {
-	permissions := slices.Clone(needs.Permissions)
+	var permissions []preflight.Permission
+	for _, permission := range needs.Permissions {
+		if !slices.Contains(permissions, permission) {
+			permissions = append(permissions, permission)
+		}
+	}
 	if namespace, name := p.elector.Lease(); name != "" {
 		for _, lease := range Allow(namespace, "coordination.k8s.io", "leases", "create", "get", "update") {
 			if lease.Verb != "create" { // A create has no name to be compared.

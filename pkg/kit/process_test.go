@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/preflight"
+	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
@@ -221,6 +222,39 @@ func TestAProcessWritesOnlyWhileItLeads(t *testing.T) {
 	}
 }
 
+// Two kinds of one process may have children of one type. Each is checked and shown under a name of its own.
+func TestAProcessServesTwoKinds(t *testing.T) {
+	address := freeAddress(t)
+	f := newFixture(t, "--debug-bind-address="+address)
+	var live []serving.Check
+	for _, kind := range []string{"widget", "gadget"} {
+		queue := NewQueue(t.Context(), QueueConfig{Kind: kind, Sync: returnsDone})
+		t.Cleanup(queue.ShutDown)
+		f.Show(queue)
+		live = append(live, queue.Check())
+	}
+	stop, err := f.Serve(t.Context(), Needs{}, slices.Concat(f.informers, f.informers), live...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for path, want := range map[string]string{
+		"/healthz/workers": "200 ok", "/healthz/workers-2": "200 ok", "/healthz/workers-3": "404",
+		"/readyz/configmaps": "500 ", "/readyz/configmaps-2": "500 ", "/readyz/configmaps-3": "404",
+	} {
+		if got := f.get(path); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"": `200 {"kind":"widget",`, "/gadget": `200 {"kind":"gadget",`, "/other": "404",
+	} {
+		if got := f.getFrom(address, "/debug/syncs"+path+"?format=json"); !strings.HasPrefix(got, want) {
+			t.Errorf("/debug/syncs%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 // A copy that cannot work must not become the leader. It shows why, and it can be stopped.
 func TestAProcessThatCannotListDoesNotLead(t *testing.T) {
 	f := newFixture(t)
@@ -325,6 +359,7 @@ func TestAServerThatIsNoURLIsOneLine(t *testing.T) {
 }
 
 func TestPermissionsDependOnTheFlags(t *testing.T) {
+	// A second kind needs the same.
 	own := Needs{Permissions: Allow("team", "acme.example.com", "widgets/status", "update")}
 	const (
 		mine  = "update widgets.acme.example.com/status"
@@ -350,7 +385,7 @@ func TestPermissionsDependOnTheFlags(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFixture(t, append(test.flags, "--namespace=team")...)
 			var got []string
-			for _, p := range f.Permissions(own) {
+			for _, p := range f.Permissions(own.And(own)) {
 				got = append(got, p.String())
 				if want := map[bool]string{true: "team", false: p.Namespace}[p.Group == "acme.example.com"]; p.Namespace != want {
 					t.Errorf("%s: namespace %q", p, p.Namespace)

@@ -131,8 +131,7 @@ func (q *Queue) AddAfter(key cache.ObjectName, after time.Duration) { q.Workqueu
 // take more than 10 minutes.
 func (q *Queue) Progress(key cache.ObjectName) { q.busy.Progress(key.String()) }
 
-// Check returns the check "workers" for the liveness probe. It fails while a sync is stuck. That of a second Queue of
-// the process needs another Name.
+// Check returns the check "workers" for the liveness probe. It fails while a sync is stuck.
 func (q *Queue) Check() serving.Check { return q.busy.Check("workers") }
 
 // state returns how many keys of each namespace the queue has.

@@ -20,7 +20,7 @@ type DebugConfig struct {
 	Started time.Time
 	// Flags are the values in effect, by the name of the flag without dashes. They must not have credentials.
 	Flags map[string]string
-	// Syncs serves /debug/syncs. Nil leaves it out.
+	// Syncs serves /debug/syncs and what is below. Nil leaves it out.
 	Syncs http.Handler
 	// SetLevel sets the level of the log. Nil leaves /debug/flags/v out.
 	SetLevel func(level string) error
@@ -55,6 +55,7 @@ func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	}
 	if config.Syncs != nil {
 		mux.Handle("GET /debug/syncs", config.Syncs)
+		mux.Handle("GET /debug/syncs/", config.Syncs)
 	}
 	mux.HandleFunc("/debug/pprof/", pprof.Index) // Also the profiles that have no handler of their own, such as heap.
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
