@@ -7,16 +7,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
-	clientset "acme.example.com/widget-controller/pkg/generated/clientset/versioned"
-	informers "acme.example.com/widget-controller/pkg/generated/informers/externalversions/acme/v1alpha1"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -36,19 +31,6 @@ type Controller struct {
 	queue *kit.Queue
 	// Reconciler sends the requests of syncs, and remembers the failures and backoffs of each Widget.
 	*kit.Reconciler
-}
-
-// clients are what a Controller reads live and writes through.
-type clients struct {
-	kube    kubernetes.Interface
-	widgets clientset.Interface
-}
-
-// caches are what a Controller reads from.
-type caches struct {
-	widgets     informers.TypedWidgetInformer
-	configMaps  coreinformers.TypedConfigMapInformer
-	deployments appsinformers.TypedDeploymentInformer
 }
 
 // New returns a Controller that works on as many Widgets at a time as there are workers.

@@ -18,6 +18,7 @@ require (
 replace example.com/foo-controller => ../../..
 
 tool (
+	example.com/foo-controller/hack/mine
 	example.com/foo-controller/hack/tools/crd-times
 	k8s.io/code-generator/cmd/client-gen
 	k8s.io/code-generator/cmd/deepcopy-gen

@@ -177,7 +177,7 @@ func TestTheRoleGrantsWhatIsNeeded(t *testing.T) {
 		})
 	}
 	if diff := cmp.Diff(simtest.Permissions(granted), simtest.Permissions(clusterRole(t).Rules)); diff != "" {
-		t.Errorf("main.go (-) and artifacts/deploy/rbac.yaml (+) differ:\n%s", diff)
+		t.Errorf("wiring.go (-) and artifacts/deploy/rbac.yaml (+) differ:\n%s", diff)
 	}
 }
 

@@ -5,7 +5,7 @@
 # With RUN_UNTIL_READY=1 it ends as soon as the example Widget is Ready, for scripts.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly dir=.cluster example=artifacts/examples/widget.yaml widget=widget/example
+readonly dir=.cluster examples=artifacts/examples widget=widget/example
 started=() stopping=''
 
 kubectl() { bin/localcluster kubectl --dir "$dir" -- "$@"; }
@@ -62,8 +62,10 @@ started+=("$cluster")
 wait_for_log '^ready$' "$dir/cluster.log" "$cluster" "The control plane did not start"
 
 step "Installing the CustomResourceDefinition, and the ServiceAccount, permissions and policies of the controller"
-kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml -f artifacts/deploy/admission.yaml
-kubectl wait --for=condition=Established crd/widgets.acme.example.com
+for file in artifacts/crd artifacts/deploy/*rbac.yaml artifacts/deploy/admission.yaml; do
+	kubectl apply -f "$file"
+done
+kubectl wait --for=condition=Established crd --all
 
 step "Starting the controller: bin/widget-controller --kubeconfig=$dir/controller.kubeconfig"
 token=$(kubectl create token widget-controller --namespace=widget-system --duration=8760h) # As the certificates.
@@ -81,8 +83,8 @@ wait_for_log '"Serving".*endpoint="debug"' "$dir/controller.log" "$controller" "
 debug=$(sed -n 's/.*"Serving".*endpoint="debug".*address="\([^"]*\)".*/\1/p' "$dir/controller.log")
 echo "What it does, live: http://$debug/debug/syncs"
 
-step "Creating a Widget from $example"
-kubectl apply -f "$example"
+step "Creating what is in $examples"
+kubectl apply -f "$examples"
 
 step "In another terminal, in this directory, talk to the cluster like this:"
 echo "  k() { bin/localcluster kubectl --dir $dir -- \"\$@\"; }"
@@ -92,7 +94,7 @@ step "kubectl get widgets --watch"
 kubectl get widgets --watch 9>&- &
 watch=$!
 started+=("$watch")
-kubectl wait --for=condition=Ready "$widget" --timeout=120s >"$dir/wait.log" 2>&1 9>&- ||
+kubectl wait --for=condition=Ready -f "$examples" --timeout=120s >"$dir/wait.log" 2>&1 9>&- ||
 	fail "The example did not become Ready" "$dir/controller.log"
 sleep 0.5 # Lets the watch print its last line before.
 step "$widget is Ready. Changes show below; Ctrl-C stops everything"
