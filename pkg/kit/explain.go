@@ -74,9 +74,9 @@ func (q *Question) AddFlags(fs *flag.FlagSet) {
 
 // set takes the value of the flag.
 func (q *Question) set(value string) error {
+	named, rest, _ := strings.Cut(value, "/")
 	for _, kind := range append([]Question{*q}, q.others...) {
-		rest, named := strings.CutPrefix(value, strings.ToLower(kind.Kind)+"/")
-		if object, err := kind.parse(rest); named && err == nil {
+		if object, err := kind.parse(rest); strings.EqualFold(named, kind.Kind) && err == nil {
 			q.Kind, q.ClusterScoped, q.Object = kind.Kind, kind.ClusterScoped, object
 			return nil
 		}

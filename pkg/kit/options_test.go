@@ -106,7 +106,7 @@ func TestFlagsOfAKindWithoutNamespaces(t *testing.T) {
 func TestAQuestionAboutAnotherKind(t *testing.T) {
 	for value, want := range map[string]string{
 		"team/web": "Widget team/web", "widget/team/web": "Widget team/web", "gadget/team/web": "Gadget team/web",
-		"gadget/web": "Widget gadget/web", "plan/web": "Plan web", "plan/team/web": "error", "other/team/web": "error",
+		"gadget/web": "Widget gadget/web", "Gadget/team/web": "Gadget team/web", "plan/web": "Plan web", "plan/team/web": "error", "other/team/web": "error",
 		"web": "error",
 	} {
 		q := &Question{Kind: "Widget"}

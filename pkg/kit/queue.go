@@ -56,7 +56,8 @@ type QueueConfig struct {
 	// sync that has lasted for a second does not count, so up to four times as many may be running.
 	Workers int
 	// Namespace returns the namespace whose share of the workers a key needs. Nil is that of the key. It is for a kind
-	// without namespaces: return that of the children, from a cache. It must not call the Queue.
+	// without namespaces: return that of the children, from a cache. /debug/syncs shows a key with it. It must not call
+	// the Queue.
 	Namespace func(cache.ObjectName) string
 	// Sync is called for each key.
 	Sync Sync
@@ -120,8 +121,13 @@ func (q *Queue) Add(key cache.ObjectName) { q.Enqueue(key, fairqueue.Change, "a 
 
 // Enqueue queues a key at once. The class decides how soon it is handed out. why is a constant, for /debug/syncs.
 func (q *Queue) Enqueue(key cache.ObjectName, class fairqueue.Class, why string) {
-	q.Syncs.Queued(key, why)
+	q.Syncs.Queued(q.shown(key), why)
 	q.AddAs(key, class)
+}
+
+// shown returns key as /debug/syncs has it: with the namespace whose share of the workers it needs.
+func (q *Queue) shown(key cache.ObjectName) cache.ObjectName {
+	return cache.NewObjectName(q.config.Namespace(key), key.Name)
 }
 
 // AddAfter queues a key when a delay is over.
@@ -189,7 +195,7 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 	start, id := time.Now(), fmt.Sprintf("%08x", rand.Uint32())
 	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
 		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", id)
-	recorded := q.Syncs.Begin(key, id)
+	recorded := q.Syncs.Begin(q.shown(key), id)
 	outcome := q.syncSafely(klog.NewContext(syncs.NewContext(syncCtx, recorded), logger), key)
 	if outcome.After == chosenByQueue {
 		outcome.After = min(firstRetry<<min(q.retries.NumRequeues(key), 20), lastRetry)

@@ -326,11 +326,17 @@ func TestObjectsWithoutANamespaceShareTheWorkers(t *testing.T) {
 			q.Add(cache.NewObjectName("", fmt.Sprintf("red-%02d", i)))
 		}
 		q.Add(cache.NewObjectName("", "blue-0"))
+		(&Process{options: &Options{debugAddress: "127.0.0.1:0"}}).Show(q)
 		for range 3 {
 			next(t, q)
 		}
 		if !slices.Contains(synced, "blue-0") {
 			t.Errorf("synced first: %q", synced)
+		}
+		w := httptest.NewRecorder()
+		q.Syncs.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/syncs?namespace=blue", nil))
+		if !strings.Contains(w.Body.String(), "  blue/blue-0\n") {
+			t.Errorf("the syncs of blue:\n%s", w.Body)
 		}
 	})
 }

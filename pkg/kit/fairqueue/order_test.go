@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,6 +33,24 @@ func TestNamespacesTakeTurns(t *testing.T) {
 		q.AddAs(key, Change)
 	}
 	mustTake(t, q, "a/1 b/1 c/1 a/2 b/2 c/2 a/3 c/3")
+}
+
+// A key that is queued may become that of another object, in another namespace.
+func TestAKeyMovesToItsNamespace(t *testing.T) {
+	moved := map[string]string{}
+	q := New(Config[string]{Workers: 1, Namespace: func(key string) string {
+		return cmp.Or(moved[key], keyNamespace(key))
+	}})
+	for _, key := range strings.Fields("a/1 a/2 a/3 b/1 c/1") {
+		q.Add(key)
+	}
+	moved["a/3"], moved["b/1"] = "d", "a"
+	q.Add("a/3")
+	q.Add("b/1")
+	mustTake(t, q, "a/1 c/1 a/3 a/2 b/1")
+	if s := q.schedule; len(s.namespaces) > 0 || len(s.items) > 0 {
+		t.Errorf("%d namespaces and %d keys are kept", len(s.namespaces), len(s.items))
+	}
 }
 
 func TestANewKeyIsNextEvenIfAnotherNamespaceHasThousands(t *testing.T) {

@@ -18,8 +18,8 @@ type Config[K comparable] struct {
 	MetricsProvider workqueue.MetricsProvider
 	// Workers is the number of keys that are worked on at a time. Less than one means one.
 	Workers int
-	// Namespace returns the namespace of a key. It is asked when the key is added, and not again until the key is neither
-	// queued nor in hand. It must not call the Queue.
+	// Namespace returns the namespace of a key. It is asked each time the key is added, and another answer counts unless
+	// the key is in hand. It must not call the Queue.
 	Namespace func(K) string
 	// Class returns the class of a key that is added with Add. Client-go's delaying queue calls Add when a delay has
 	// ended, and cannot pass a class. Nil means Retry for all keys.

@@ -67,17 +67,39 @@ func newSchedule[K comparable](workers int, namespaceOf func(K) string, tokens *
 
 // claim notes that key is about to be added in class.
 func (s *schedule[K]) claim(key K, class Class) {
-	it := s.items[key]
-	if it == nil {
-		it = &item[K]{key: key, namespace: s.namespace(s.namespaceOf(key))}
+	it, name := s.items[key], s.namespaceOf(key)
+	switch {
+	case it == nil:
+		it = &item[K]{key: key}
 		it.inHeap.value, it.inFast.value = it, it
-		it.namespace.items++
 		s.items[key] = it
+		s.join(it, name)
+	case it.namespace.name != name && !it.inHand: // It is another object of this name. Push or Touch gives it a place.
+		it.inHeap.move(nil)
+		s.updateTurns(it.namespace)
+		s.leave(it)
+		s.join(it, name)
 	}
 	if s.tokens == nil && class == Failed {
 		class = Retry
 	}
 	it.claim = it.claim.and(class)
+}
+
+// join makes a key one of a namespace.
+func (s *schedule[K]) join(it *item[K], name string) {
+	it.namespace = s.namespace(name)
+	it.namespace.items++
+}
+
+// leave drops the namespace of a key with its last key.
+func (s *schedule[K]) leave(it *item[K]) {
+	it.namespace.items--
+	if it.namespace.items == 0 {
+		s.changes.leave(&it.namespace.changes)
+		s.initial.leave(&it.namespace.initial)
+		delete(s.namespaces, it.namespace.name)
+	}
 }
 
 // namespace returns the namespace, which may be new.
@@ -189,12 +211,7 @@ func (s *schedule[K]) forget(key K) {
 		return
 	}
 	delete(s.items, key)
-	it.namespace.items--
-	if it.namespace.items == 0 {
-		s.changes.leave(&it.namespace.changes)
-		s.initial.leave(&it.namespace.initial)
-		delete(s.namespaces, it.namespace.name)
-	}
+	s.leave(it)
 }
 
 // update gives a key that has changed, and its namespace, their places.

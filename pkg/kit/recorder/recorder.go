@@ -5,6 +5,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,8 @@ func New(
 	return &Recorder{recorder: recorder, scheme: scheme, limits: NewLimits(), sink: sink}, nil
 }
 
-// Eventf implements events.EventRecorder. It does not block. The event has no resourceVersion of regarding, because
+// Eventf implements events.EventRecorder. It does not block. An object without a namespace has a limit of its own: what
+// one user causes must not take the events of another. The event has no resourceVersion of regarding, because
 // client-go folds events only if they regard the same version.
 func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	ref, err := reference.GetReference(r.scheme, regarding)
@@ -60,7 +62,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, eventType, reason, 
 		r.recorder.Eventf(regarding, related, eventType, reason, action, note, args...) // It logs the error.
 		return
 	}
-	if !r.limits.Allow(ref.Namespace) {
+	if !r.limits.Allow(cmp.Or(ref.Namespace, "/"+ref.Name)) {
 		return
 	}
 	ref = ref.DeepCopy() // It may be the caller's own.

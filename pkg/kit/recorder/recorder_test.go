@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,26 @@ func TestAnEventBeyondTheLimitsIsDropped(t *testing.T) {
 			t.Errorf("pending: %v", recorder.sink.unsent)
 		}
 	})
+}
+
+// Who can cause events about one object without a namespace must not take those about another.
+func TestAnObjectWithoutANamespaceHasALimitOfItsOwn(t *testing.T) {
+	recorder, client := newRecorder(t)
+	noisy, quiet := pod("noisy"), pod("quiet")
+	noisy.Namespace, quiet.Namespace = "", ""
+	for i := range burst + 3 {
+		recorder.Eventf(noisy, nil, corev1.EventTypeNormal, fmt.Sprint("Synced", i), "Sync", "")
+	}
+	recorder.Eventf(quiet, nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+	recorder.Flush(eventually)
+	all, of := sent(t, client), map[string]int{}
+	for _, event := range all {
+		name, _, _ := strings.Cut(event, " ")
+		of[name]++
+	}
+	if diff := cmp.Diff(map[string]int{"Pod/noisy": burst, "Pod/quiet": 1}, of); diff != "" {
+		t.Errorf("events by object (-want +got):\n%s", diff)
+	}
 }
 
 func TestFlushDoesNotWaitForARefusedEvent(t *testing.T) {
