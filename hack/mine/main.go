@@ -1,5 +1,6 @@
 // Command mine writes a new repository with a controller for a kind of your own. `make mine` runs it. With the argument
-// publish it writes a copy of this repository under another module path, for `make publish`.
+// publish it writes a copy of this repository under another module path, for `make publish`. With the argument kind it
+// adds a second kind to a new repository, where `make kind` runs it.
 //
 // It copies the controller in hack/mine/starter with another name for its kind, which imports the kit. Then it
 // generates, tests and commits. The starter is a program that is compiled and tested here, so there are no templates:
@@ -34,40 +35,55 @@ const help = `Writes a new repository with a controller for a kind of your own: 
 The directory has all of it, or, after a failure or Ctrl-C, nothing. It takes a minute; the first time is longer,
 because Go downloads and compiles.`
 
+// An action does something in the directory in which it is called.
+type action struct {
+	name, help string
+	do         do
+}
+
+type do = func(ctx context.Context, root string, arguments []string, out io.Writer) error
+
+// actions are by the first argument. Without one of these, it is make mine.
+var actions = map[string]action{
+	"publish": {"make publish", publishHelp, atTheRoot(publish)},
+	"kind":    {"make kind", kindHelp, addKind},
+}
+
 func main() {
-	arguments := os.Args[1:]
-	command, do, text := "make mine", mine, help
-	if len(arguments) > 0 && arguments[0] == "publish" {
-		command, do, text, arguments = "make publish", publish, publishHelp, arguments[1:]
+	arguments, called := os.Args[1:], action{"make mine", help, atTheRoot(mine)}
+	if len(arguments) > 0 {
+		if other, found := actions[arguments[0]]; found {
+			called, arguments = other, arguments[1:]
+		}
 	}
 	if slices.ContainsFunc(arguments, func(a string) bool { return a == "--help" || a == "-help" || a == "-h" }) {
-		fmt.Println(text)
+		fmt.Println(called.help)
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
-	err := run(ctx, do, arguments)
+	root, err := filepath.Abs(".")
+	if err == nil {
+		err = called.do(ctx, root, arguments, os.Stdout)
+	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		fmt.Fprintln(os.Stderr, command+": stopped; nothing is left behind")
+		fmt.Fprintln(os.Stderr, called.name+": stopped; nothing is left behind")
 		os.Exit(130)
 	case err != nil:
-		fmt.Fprintln(os.Stderr, command+":", err)
+		fmt.Fprintln(os.Stderr, called.name+":", err)
 		os.Exit(1)
 	}
 }
 
-// run calls a command with the root of this checkout.
-func run(ctx context.Context, do func(ctx context.Context, root string, arguments []string, out io.Writer) error,
-	arguments []string) error {
-	root, err := filepath.Abs(".")
-	if err != nil {
-		return err
+// atTheRoot returns a command of this checkout.
+func atTheRoot(do do) do {
+	return func(ctx context.Context, root string, arguments []string, out io.Writer) error {
+		if _, err := os.Stat(filepath.Join(root, starter, "go.mod")); err != nil {
+			return fmt.Errorf("%s is not here: run it at the root of the repository", starter)
+		}
+		return do(ctx, root, arguments, out)
 	}
-	if _, err := os.Stat(filepath.Join(root, starter, "go.mod")); err != nil {
-		return fmt.Errorf("%s is not here: run it at the root of the repository", starter)
-	}
-	return do(ctx, root, arguments, os.Stdout)
 }
 
 func mine(ctx context.Context, root string, arguments []string, out io.Writer) error {

@@ -58,7 +58,8 @@ func parse(arguments []string, example string, needed []string, others ...string
 
 // newOrder returns the order of the arguments, or what is wrong with them.
 func newOrder(root string, arguments []string) (*order, error) {
-	given, err := parse(arguments, example, []string{"KIND", "GROUP", "MODULE"}, "VERSION", "PLURAL", "SCOPE", "DIR", "KIT")
+	others := []string{"VERSION", "PLURAL", "SCOPE", "DIR", "KIT"}
+	given, err := parse(arguments, example, []string{"KIND", "GROUP", "MODULE"}, others...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,12 @@ func newOrder(root string, arguments []string) (*order, error) {
 			return nil, err
 		}
 	}
-	return o, o.findClash()
+	dir := filepath.Join(root, starter)
+	files, err := gitFiles(dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	return o, o.findClash(dir, files)
 }
 
 func (o *order) setKind(kind, plural string) error {
@@ -175,12 +181,8 @@ var generatedNames = []string{
 	"AddToScheme", "GroupName", "GroupVersion", "Install", "Resource", "SchemeBuilder", "SchemeGroupVersion",
 }
 
-// findClash returns an error if the kind would get a name that the starter uses for something else.
-func (o *order) findClash() error {
-	files, err := gitFiles(o.root, starter)
-	if err != nil {
-		return err
-	}
+// findClash returns an error if the kind would get a name that the starter in dir uses for something else.
+func (o *order) findClash(dir string, files []string) error {
 	words := o.starterNames()
 	before := map[string]string{} // By the new names.
 	for _, name := range generatedNames {
@@ -190,7 +192,7 @@ func (o *order) findClash() error {
 		if !strings.HasSuffix(file, ".go") || isGenerated(file) {
 			continue
 		}
-		names, err := namesIn(filepath.Join(o.root, starter, file))
+		names, err := namesIn(filepath.Join(dir, file))
 		if err != nil {
 			return err
 		}

@@ -24,8 +24,12 @@ Nothing that is not committed is copied.`
 
 const publishExample = "make publish MODULE=git.example.org/platform/foo-controller"
 
-// ofThisPath matches the path of this module, and not a longer one.
-var ofThisPath = regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(thisModule) + `\b`)
+// ofThisPath matches the path of this module, and not a longer one. The module of the starter becomes one below it, as
+// its directory is, so that make kind can download it.
+var (
+	ofThisPath    = regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(thisModule) + `\b`)
+	ofTheStarters = regexp.MustCompile(`\b` + regexp.QuoteMeta(starterModule) + `\b`)
+)
 
 // publish writes a copy of the checkout under another module path.
 func publish(ctx context.Context, root string, arguments []string, out io.Writer) error {
@@ -78,6 +82,7 @@ func (w *writing) publishFile(file string) error {
 			return text, nil
 		}
 		text = ofThisPath.ReplaceAll(text, []byte("${1}"+w.module))
+		text = ofTheStarters.ReplaceAll(text, []byte(w.module+"/"+starter))
 		if !strings.HasSuffix(file, ".go") {
 			return text, nil
 		}
@@ -92,6 +97,6 @@ func (w *writing) publishFile(file string) error {
 const publishNext = `Next, with a version of yours in place of v0.1.0:
   cd '%s' && make unit
   git init && git add --all && git commit --message='The kit'
-  git tag v0.1.0 && git tag hack/cluster/localcluster/v0.1.0 && git tag pkg/sim/crd/v0.1.0
+  for module in '' hack/cluster/localcluster/ hack/mine/starter/ pkg/sim/crd/; do git tag "$module"v0.1.0; done
 Push all of that to your server. From then on, make mine takes KIT=%s@v0.1.0.
 `

@@ -73,10 +73,10 @@ func runIn(t *testing.T, dir, name string, arguments ...string) []byte {
 	return out
 }
 
-// release puts the kit, and the local Kubernetes, into the proxy.
+// release puts the kit, the local Kubernetes and the starter into the proxy.
 func (p *published) release(t *testing.T, version string) {
 	t.Helper()
-	for _, dir := range []string{"", "hack/cluster/localcluster"} {
+	for _, dir := range []string{"", "hack/cluster/localcluster", starter} {
 		path, from := p.module, filepath.Join(p.dir, dir)
 		if dir != "" {
 			path += "/" + dir

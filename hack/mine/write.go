@@ -143,7 +143,12 @@ func (w *writing) steps() []step {
 func (w *writing) writeAll(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Writing a controller for %s (%s.%s/%s) to %s\n",
 		w.kind.many, w.kind.lower(true), w.group, w.version, w.shownDir)
-	for _, step := range w.steps() {
+	return printed(ctx, out, w.steps())
+}
+
+// printed does steps, and prints each of them.
+func printed(ctx context.Context, out io.Writer, steps []step) error {
+	for _, step := range steps {
 		fmt.Fprintf(out, "  %-64s", step.what)
 		began := time.Now()
 		if err := step.do(ctx); err != nil {
@@ -159,13 +164,11 @@ var pluralGenerator = regexp.MustCompile(`go tool (client|lister|informer)-gen`)
 
 func (w *writing) copyStarter(ctx context.Context) error {
 	dir, names := filepath.Join(w.root, starter), w.starterNames()
-	if w.clusterScoped {
-		dir = filepath.Join(w.temporary, "starter")
-		if err := w.withoutNamespaces(ctx, dir); err != nil {
-			return err
-		}
-	}
 	files, err := gitFiles(dir, ".")
+	if err == nil && w.clusterScoped {
+		dir = filepath.Join(w.temporary, "starter")
+		files, err = w.withoutNamespaces(ctx, filepath.Join(w.root, starter), files, dir)
+	}
 	if err != nil {
 		return err
 	}
@@ -177,26 +180,38 @@ func (w *writing) copyStarter(ctx context.Context) error {
 			return err
 		}
 	}
-	if w.kind.many != pluralOf(w.kind.one) {
-		flag := fmt.Sprintf("$0 --plural-exceptions %s:%s", w.kind.one, w.kind.many)
-		return w.edit("hack/generate.sh", func(text string) string { return pluralGenerator.ReplaceAllString(text, flag) })
-	}
-	return nil
+	return w.exceptPlural()
 }
 
-// withoutNamespaces writes a starter whose kind has no namespaces to a directory.
-func (w *writing) withoutNamespaces(ctx context.Context, dir string) error {
-	files, err := gitFiles(w.root, starter)
-	for _, file := range files {
-		err = errors.Join(err, copyFile(filepath.Join(w.root, starter, file), filepath.Join(dir, file), unchanged))
+// exceptPlural tells the generators of a plural that they would not form.
+func (w *writing) exceptPlural() error {
+	if w.kind.many == pluralOf(w.kind.one) {
+		return nil
 	}
-	// In a repository around dir, git would take the paths of the diff for those of that repository.
-	for _, arguments := range [][]string{{"init", "--quiet"}, {"apply", filepath.Join(w.root, clusterDiff)}} {
-		if err == nil {
-			_, err = w.output(ctx, "git", append([]string{"-C", dir}, arguments...)...)
+	flag := fmt.Sprintf("$0 --plural-exceptions %s:%s", w.kind.one, w.kind.many)
+	return w.edit("hack/generate.sh", func(text string) string { return pluralGenerator.ReplaceAllString(text, flag) })
+}
+
+// withoutNamespaces writes a starter whose kind has no namespaces to a directory, and returns its files.
+func (w *writing) withoutNamespaces(ctx context.Context, from string, files []string, to string) ([]string, error) {
+	for _, file := range files {
+		if err := copyFile(filepath.Join(from, file), filepath.Join(to, file), unchanged); err != nil {
+			return nil, err
 		}
 	}
-	return err
+	// In a repository around the directory, git would take the paths of the diff for those of that repository.
+	git := []string{"-C", to, "-c", "core.autocrlf=false", "-c", "core.attributesFile=/dev/null"}
+	for _, arguments := range [][]string{
+		{"init", "--quiet"}, {"apply", "--whitespace=nowarn", filepath.Join(w.root, clusterDiff)},
+	} {
+		if _, err := w.output(ctx, "git", append(git, arguments...)...); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(files, func(file string) bool { // The diff adds no file.
+		_, err := os.Stat(filepath.Join(to, file))
+		return err != nil
+	}), nil
 }
 
 func unchanged(text []byte) ([]byte, error) { return text, nil }

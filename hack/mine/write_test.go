@@ -334,6 +334,14 @@ func TestAKindWithoutNamespaces(t *testing.T) {
 -` + "```" + `
 `})
 	commitAll(t, filepath.Dir(root))
+	home := t.TempDir() // What git is told to do elsewhere does not count.
+	settings := "[core]\n\tautocrlf = true\n\twhitespace = tab-in-indent\n\texcludesFile = " + home + "/ignored\n" +
+		"[apply]\n\twhitespace = error\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(settings), 0o644),
+		os.WriteFile(filepath.Join(home, "ignored"), []byte("LICENSE\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
 	o := newTestOrder(t, root, "KIND=Tenant", "GROUP=my.example.org", "MODULE=github.com/widget/x", "SCOPE=Cluster")
 	err := o.create(t.Context(), func(w *writing) error { return w.copyStarter(t.Context()) })
 	if err != nil {
@@ -344,6 +352,9 @@ func TestAKindWithoutNamespaces(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(o.dir, "README.md")); err == nil {
 		t.Error("the recipe removes README.md, and it is there")
+	}
+	if have := read(t, o.dir, "LICENSE"); have != read(t, root, "LICENSE") {
+		t.Errorf("LICENSE is %q", have)
 	}
 }
 
@@ -564,6 +575,12 @@ func TestKinds(t *testing.T) {
 			runIn(t, dir, "make", "build", "verify", "test")
 			if status := git(t, dir, "status", "--porcelain"); status != "" {
 				t.Errorf("make has changed %s", status)
+			}
+			if strings.HasPrefix(arguments, "KIND=DNSRecord ") { // Three kinds of both scopes in one process.
+				runIn(t, dir, "make", "kind", "KIND=Gadget")
+				commitAll(t, dir)
+				runIn(t, dir, "make", "kind", "KIND=Ox", "PLURAL=oxen", "SCOPE=Cluster")
+				runIn(t, dir, "make", "build", "verify", "test")
 			}
 		})
 	}

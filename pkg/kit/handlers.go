@@ -41,9 +41,9 @@ func Objects[T reconcile.Object](queue *Queue) Handlers[T] {
 // they call add with the name of its controller, of that kind, and with its own name: an object that is to have a child
 // of this name may wait for it. So add should ignore names of objects that do not exist.
 //
-// An owner has the namespace of its children, or none: then add ignores the one that it gets. The handlers ignore the initial list, because the owners are in a list
-// too, and resyncs. If a watch has missed a deletion, only the name of the child may be known. So a child should have
-// the name of its owner, or add should know whose child has that name.
+// An owner has the namespace of its children, or none: then add ignores the one that it gets. The handlers ignore the
+// initial list, because the owners are in a list too, and resyncs. If a watch has missed a deletion, only the name of
+// the child may be known. So a child should have the name of its owner, or add should know whose child has that name.
 func Children[T reconcile.Object](owner schema.GroupKind, add func(cache.ObjectName)) Handlers[T] {
 	changed := func(child T) {
 		name := cache.MetaObjectToName(child)

@@ -93,7 +93,7 @@ func TestSync(t *testing.T) {
 		{
 			name: "what the Widget leaves out is left alone",
 			stored: complete(func(w *v1alpha1.Widget) { w.Spec.Replicas = nil }, func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.Containers[0].Args, d.Spec.Replicas = []string{"-v"}, new(int32(5))
+				d.Spec.Template.Spec.Containers[0].Command, d.Spec.Replicas = []string{"-v"}, new(int32(5))
 			}),
 			writes: []string{status}, ready: "False/Progressing",
 		},

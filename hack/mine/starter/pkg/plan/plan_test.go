@@ -116,7 +116,7 @@ func TestTrimKeepsOnlyTheNameAndTheOwnerOfOthers(t *testing.T) {
 		Namespace: "default", Name: "web", UID: "uid", ResourceVersion: "7", DeletionTimestamp: new(metav1.Unix(1e9, 0)),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(web, WidgetKind.GroupVersionKind)},
 	}
-	others.OwnerReferences[0].Kind = "Gadget"
+	others.OwnerReferences[0].Kind = "Not" + WidgetKind.Kind
 	annotated := others
 	annotated.Annotations = map[string]string{"a": "b"}
 	for _, test := range []struct{ obj, want any }{
