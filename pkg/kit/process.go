@@ -176,6 +176,7 @@ func (p *Process) Show(queue *Queue) {
 		return
 	}
 	queue.Syncs = syncs.New(queue.config.Kind, queue.state)
+	queue.Syncs.Namespace = queue.config.Namespace
 	path := "/debug/syncs/" + queue.config.Kind
 	if p.syncs == nil {
 		p.syncs, path = http.NewServeMux(), "/debug/syncs"

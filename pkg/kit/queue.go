@@ -121,13 +121,8 @@ func (q *Queue) Add(key cache.ObjectName) { q.Enqueue(key, fairqueue.Change, "a 
 
 // Enqueue queues a key at once. The class decides how soon it is handed out. why is a constant, for /debug/syncs.
 func (q *Queue) Enqueue(key cache.ObjectName, class fairqueue.Class, why string) {
-	q.Syncs.Queued(q.shown(key), why)
+	q.Syncs.Queued(key, why)
 	q.AddAs(key, class)
-}
-
-// shown returns key as /debug/syncs has it: with the namespace whose share of the workers it needs.
-func (q *Queue) shown(key cache.ObjectName) cache.ObjectName {
-	return cache.NewObjectName(q.config.Namespace(key), key.Name)
 }
 
 // AddAfter queues a key when a delay is over.
@@ -195,7 +190,7 @@ func (q *Queue) ProcessNextWorkItem(ctx, syncCtx context.Context) bool {
 	start, id := time.Now(), fmt.Sprintf("%08x", rand.Uint32())
 	logger := klog.LoggerWithValues(klog.FromContext(syncCtx),
 		q.config.Kind, klog.KRef(key.Namespace, key.Name), "reconcileID", id)
-	recorded := q.Syncs.Begin(q.shown(key), id)
+	recorded := q.Syncs.Begin(key, id)
 	outcome := q.syncSafely(klog.NewContext(syncs.NewContext(syncCtx, recorded), logger), key)
 	if outcome.After == chosenByQueue {
 		outcome.After = min(firstRetry<<min(q.retries.NumRequeues(key), 20), lastRetry)

@@ -11,6 +11,10 @@ import (
 
 // A Log records syncs. It may be used concurrently. A nil Log records nothing.
 type Log struct {
+	// Namespace returns the namespace that a key is shown with. Nil is that of the key. It is asked when a sync begins,
+	// and may be set before the first one.
+	Namespace func(cache.ObjectName) string
+
 	kind    string
 	started time.Time
 	queue   func() Queue
@@ -95,11 +99,15 @@ func (l *Log) Begin(key cache.ObjectName, reconcileID string) *Sync {
 	if l == nil {
 		return nil
 	}
+	shown := key
+	if l.Namespace != nil {
+		shown.Namespace = l.Namespace(key)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	s := &Sync{log: l, key: key, record: Record{
-		Namespace: key.Namespace, Name: key.Name, ReconcileID: reconcileID, Began: now.UTC(),
+	s := &Sync{log: l, queued: key, key: shown, record: Record{
+		Namespace: shown.Namespace, Name: shown.Name, ReconcileID: reconcileID, Began: now.UTC(),
 		Why: "not recorded",
 	}}
 	if c, found := l.cause(key, now); found {
@@ -120,7 +128,8 @@ func (l *Log) changed(s *Sync) {
 // A Sync is one sync that is being recorded, by one goroutine. All methods of a nil Sync do nothing.
 type Sync struct {
 	log *Log
-	key cache.ObjectName
+	// queued is the key in the queue, and key the one under which the sync is shown and kept.
+	queued, key cache.ObjectName
 
 	// What follows is guarded by log.mu.
 
@@ -203,7 +212,7 @@ func (s *Sync) End(outcome string, comesBack bool, after time.Duration, reason s
 		}
 		if comesBack {
 			delay := cause{why: "the delay of an earlier " + outcome + " has ended", at: now.Add(after)}
-			r.Until = s.log.delayed(s.key, delay, now).UTC()
+			r.Until = s.log.delayed(s.queued, delay, now).UTC()
 		}
 	})
 }

@@ -91,6 +91,21 @@ func TestEachSyncHasItsCause(t *testing.T) {
 
 // TestTheLastSyncsAreKept compares the store with a plain model: the last 1,000 syncs, and the last 20 of each of the
 // 1,000 objects that were synced last.
+// A key may be shown with another namespace than before, and is the same key in the queue.
+func TestACauseIsFoundAfterTheNamespaceHasChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, key, shown := newLog(), cache.NewObjectName("", "web"), "team"
+		log.Namespace = func(cache.ObjectName) string { return shown }
+		log.Begin(key, "").End("wait", true, time.Minute, "", nil)
+		shown = ""
+		time.Sleep(time.Minute)
+		s := log.Begin(key, "")
+		if s.record.Why == "not recorded" || s.record.Namespace != "" || len(log.delays) > 0 {
+			t.Errorf("queued: %s, in the namespace %q, and %d delays are kept", s.record.Why, s.record.Namespace, len(log.delays))
+		}
+	})
+}
+
 func TestTheLastSyncsAreKept(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	log := newLog()
