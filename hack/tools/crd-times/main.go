@@ -1,4 +1,4 @@
-// Command crd-times replaces the format of times in a CustomResourceDefinition by a validation rule.
+// Command crd-times replaces the format of times in CustomResourceDefinitions by a validation rule.
 //
 // For the format date-time, an API server stores values that metav1.Time cannot decode: a lowercase t or z, an offset
 // of 25 hours, characters after the zone, and even a list in place of the string. One such object makes every list and
@@ -34,13 +34,15 @@ const (
 var times = regexp.MustCompile(`(?m)^( +)format: date-time\n +type: string\n`)
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: crd-times FILE")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: crd-times FILE...")
 		os.Exit(2)
 	}
-	if err := edit(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "crd-times:", err)
-		os.Exit(1)
+	for _, file := range os.Args[1:] {
+		if err := edit(file); err != nil {
+			fmt.Fprintln(os.Stderr, "crd-times:", err)
+			os.Exit(1)
+		}
 	}
 }
 

@@ -20,10 +20,7 @@ generate() { # in the current directory
 	go tool -modfile=hack/tools/tools.mod controller-gen \
 		crd:crdVersions=v1,generateEmbeddedObjectMeta=false "output:crd:artifacts:config=$crd_dir" \
 		"applyconfiguration:headerFile=$header" "paths=./$api_dir/..."
-	local file
-	for file in "$crd_dir"/*.yaml; do
-		go tool crd-times "$file"
-	done
+	go tool crd-times "$crd_dir"/*.yaml
 	go tool client-gen --go-header-file "$header" --output-dir "$generated/clientset" --output-pkg "$out/clientset" \
 		--clientset-name versioned --apply-configuration-package "$out/applyconfiguration" \
 		--input-base "$module/pkg/apis" --input "$version"
