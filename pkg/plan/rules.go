@@ -99,7 +99,7 @@ func (in *Input) deleteReplaced() (a reconcile.Answer) {
 		step := reconcile.DeleteStep(DeploymentKind, &in.Previous[slices.Index(in.Previous, dep)])
 		step.Event = in.moved(dep)
 		// The new Deployment may have lost replicas since it was cached.
-		step.Confirm = []reconcile.Ref{reconcile.RefTo(FooKind, &in.Foo), reconcile.RefTo(DeploymentKind, &in.Deployment)}
+		step.Confirm = []reconcile.Ref{reconcile.RefTo(DeploymentKind, &in.Deployment)}
 		a.Steps = append(a.Steps, step)
 	}
 	return a
