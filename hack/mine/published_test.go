@@ -45,6 +45,9 @@ func publishThis(t *testing.T) *published {
 		t.Fatalf("make publish: %v\n%s", err, out)
 	}
 	cached := strings.TrimSpace(string(runIn(t, p.dir, "go", "env", "GOMODCACHE")))
+	for _, dir := range []string{"", "hack/cluster/localcluster", starter} { // What they need, if the module cache lacks it.
+		runIn(t, filepath.Join(p.dir, dir), "go", "mod", "download")
+	}
 	t.Setenv("GOPROXY", "file://"+p.proxy+",file://"+cached+"/cache/download")
 	t.Setenv("GONOSUMDB", p.module+","+p.module+"/*")
 	t.Setenv("GOFLAGS", "-modcacherw")
