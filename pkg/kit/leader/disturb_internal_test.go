@@ -92,7 +92,9 @@ func (p *phase) editLease() {
 	case 3:
 		lease.Spec.HolderIdentity = &other
 	case 4:
-		lease.Spec.LeaseDurationSeconds = new(int32(1))
+		if holder(lease) != "" { // Or it would seem to be released: the package comment has this limit.
+			lease.Spec.LeaseDurationSeconds = new(int32(1))
+		}
 	case 5:
 		lease.Spec.LeaseDurationSeconds = &long
 	case 6:
