@@ -45,9 +45,11 @@ func publishThis(t *testing.T) *published {
 		t.Fatalf("make publish: %v\n%s", err, out)
 	}
 	cached := strings.TrimSpace(string(runIn(t, p.dir, "go", "env", "GOMODCACHE")))
-	for _, dir := range []string{"", "hack/cluster/localcluster", starter} { // What they need, if the module cache lacks it.
+	// What the module cache may lack.
+	for _, dir := range []string{"", "hack/cluster/localcluster", starter} {
 		runIn(t, filepath.Join(p.dir, dir), "go", "mod", "download")
 	}
+	runIn(t, filepath.Join(p.dir, starter), "go", "mod", "download", "-modfile=hack/tools/tools.mod")
 	t.Setenv("GOPROXY", "file://"+p.proxy+",file://"+cached+"/cache/download")
 	t.Setenv("GONOSUMDB", p.module+","+p.module+"/*")
 	t.Setenv("GOFLAGS", "-modcacherw")
