@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,7 +28,11 @@ const kindHelp = `Adds a second kind to a repository of make mine: a controller 
   PLURAL   the name of the resource, if the generators form another plural: people for Person
   SCOPE    Cluster for a kind without namespaces, whose children are in the one that its spec names; else Namespaced
 
-All changes must be committed, so that git shows what this adds, and can undo it.`
+All changes must be committed, so that git shows what this adds.
+After a failure or Ctrl-C, ` + putAway + `.`
+
+// putAway is what to do with half a kind. The files of the user that were written meanwhile are in the stash, too.
+const putAway = "git stash --include-untracked puts away what it has written"
 
 // A second is a second kind for a repository.
 type second struct {
@@ -37,6 +40,7 @@ type second struct {
 	first     noun   // The first kind.
 	directory string // Of the kind, and the name of its package.
 	starter   string // The directory of the starter.
+	account   []byte // The subjects of the roles of the first kind.
 }
 
 // addKind adds a second kind to the repository of a maker.
@@ -83,23 +87,10 @@ func (s *second) add(ctx context.Context, out io.Writer) (err error) {
 		{"generate the CustomResourceDefinition and clients", s.command("hack/generate.sh")},
 		{"make unit", s.command("make", "unit")},
 	}); err != nil {
-		if ctx.Err() != nil {
-			return errors.Join(err, s.undo())
-		}
-		return fmt.Errorf("%w\nTo undo all of it: git restore . && git clean -fd", err)
+		return fmt.Errorf("%w\n%s", err, putAway)
 	}
 	fmt.Fprintf(out, secondNext, s.kind.many, s.directory)
 	return nil
-}
-
-// undo removes what was added to a repository that had no changes.
-func (s *second) undo() (err error) {
-	for _, arguments := range []string{"restore .", "clean -fd"} {
-		cmd := exec.Command("git", strings.Fields(arguments)...)
-		cmd.Dir = s.dir
-		err = errors.Join(err, cmd.Run())
-	}
-	return err
 }
 
 const secondNext = `Done. The tests are green, and nothing is committed.
@@ -153,12 +144,23 @@ func (s *second) readFirst() error {
 		return errors.New(`main.go: no kit.Program with Kind: "...", Kinds: "..."`)
 	}
 	s.first = noun{string(kind[1]), string(kind[2])}
-	return nil
+	const roles = "artifacts/deploy/rbac.yaml"
+	text, err = os.ReadFile(filepath.Join(s.dir, roles))
+	if s.account = subjects.Find(text); err == nil && s.account == nil {
+		err = errors.New(roles + ": no subjects of a binding")
+	}
+	return err
 }
 
 // checkNames checks that nothing has the names of the kind.
 func (s *second) checkNames() error {
 	s.directory = s.kind.lower(false)
+	if slices.Contains([]string{"bin", "internal", "testdata", "vendor"}, s.directory) {
+		return s.kind.refused("Go or git does not take "+s.directory+" for an ordinary directory", false)
+	}
+	if s.kind.one != s.first.one && s.kind.lower(true) == s.first.lower(true) {
+		return s.kind.refused(s.first.one+" has this plural", true)
+	}
 	if _, err := os.Stat(filepath.Join(s.dir, s.directory)); err == nil {
 		return fmt.Errorf("KIND=%s: there is a directory %s", s.kind.one, s.directory)
 	}
@@ -208,6 +210,9 @@ func (s *second) findKit(ctx context.Context) error {
 
 // exported are the functions that main.go calls.
 var exported = regexp.MustCompile(`\b(newController|needs|syncOf)(\(|,| returns )`)
+
+// subjects are those of a binding of a role.
+var subjects = regexp.MustCompile(`(?m)^subjects:\n(?:[- ] .*\n)+`)
 
 // reasons are the constants that the types of the first kind have already.
 var reasons = regexp.MustCompile(`(?ms)^// Reasons of the condition Ready\.\nconst \(\n.*?^\)\n`)
@@ -262,6 +267,7 @@ func (s *second) copyKind(ctx context.Context, files []string) (err error) {
 func (s *second) adapt(file string, text []byte) []byte {
 	switch first := s.first.lower(false); {
 	case strings.HasSuffix(file, "_types.go"):
+		text = bytes.ReplaceAll(text, []byte(s.directory+"-controller"), []byte(first+"-controller"))
 		text = append(bytes.TrimRight(reasons.ReplaceAll(text, nil), "\n"), '\n')
 	case strings.HasSuffix(file, ".go"):
 		text = exported.ReplaceAllFunc(text, func(match []byte) []byte {
@@ -276,9 +282,7 @@ func (s *second) adapt(file string, text []byte) []byte {
 			return !bytes.Contains(document, []byte("\nkind: ClusterRole\n")) &&
 				!bytes.Contains(document, []byte("  kind: ClusterRole\n  name: "+s.directory+"-controller\n"))
 		})
-		account, before := "- kind: ServiceAccount\n  name: %s-controller\n  namespace: %[1]s-system\n", s.directory
-		text = bytes.ReplaceAll(bytes.Join(roles, []byte("---\n")),
-			fmt.Appendf(nil, account, before), fmt.Appendf(nil, account, first))
+		text = subjects.ReplaceAll(bytes.Join(roles, []byte("---\n")), s.account)
 		text = append(fmt.Appendf(nil, "# What the controller may do for %s. A test compares it with the requests.\n",
 			s.kind.many), text...)
 	case strings.HasSuffix(file, "-roles.yaml"): // Without the one for metrics.
@@ -313,6 +317,7 @@ func (s *second) changes(mainGo, policies string) []change {
 		"resources", s.kind.lower(true), "gadgets", s.kind.camel(true), "gadget", s.directory)
 	changes := []change{
 		{"main.go", `(?m)^\t".*/pkg/apis/.*"\n`, "$0\t\"MODULE/gadget\"\n"},
+		{"main.go", `artifacts/deploy/rbac\.yaml`, "$0 -f artifacts/deploy/gadget-rbac.yaml"},
 		{"main.go", `(?m)^\tquestion := .*\n`, "$0\tquestion.Also(\"KIND\", SCOPED)\n"},
 		{"main.go", `(?m)^\tprocess\.Show\(controller\.queue\)\n`,
 			"\tgadgets, err := gadget.NewController(ctx, process.Watch, process.Write, options, events)\n" +
@@ -329,7 +334,6 @@ func (s *second) changes(mainGo, policies string) []change {
 		{"artifacts/deploy/kustomization.yaml", `(?m)^- rbac\.yaml\n`, "$0- gadget-rbac.yaml\n- gadget-roles.yaml\n"},
 		{"artifacts/deploy/admission.yaml", `resources: \[` + s.first.lower(true) + `, [^\]]*`,
 			"$0, resources, resources/scale"},
-		{"CHANGELOG.md", `(?m)^## Unreleased\n\n`, "$0- The kind KIND.\n"},
 	}
 	if strings.Contains(mainGo, "running.Wait()") {
 		changes = append(changes, change{"main.go", `(?m)^\t\trunning\.Wait\(\)\n`,

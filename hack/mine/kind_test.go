@@ -17,6 +17,7 @@ func TestRefusalsOfASecondKind(t *testing.T) {
 		"pkg/apis/acme/v1/doc.go":        "// +groupName=acme.example.com\n// +groupGoName=Acme\npackage v1\n",
 		"pkg/apis/acme/v1/site_types.go": "package v1\n\ntype Site struct{}\n",
 		"docs/page.md":                   "",
+		"artifacts/deploy/rbac.yaml":     "subjects:\n- kind: ServiceAccount\n  name: site\n",
 	} {
 		file = filepath.Join(dir, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -33,6 +34,8 @@ func TestRefusalsOfASecondKind(t *testing.T) {
 		{"KIND=gadget", "a kind is one word"},
 		{"KIND=Site", "pkg/apis/acme/v1/site_types.go has it"},
 		{"KIND=Docs", "there is a directory docs"},
+		{"KIND=Vendor", "Go or git does not take vendor for an ordinary directory"},
+		{"KIND=Place PLURAL=sites", "PLURAL=sites: Site has this plural; choose another, such as places"},
 		{"KIND=Event", "KIND=Event: main.go has the name events for something else"},
 		{"KIND=Gadget SCOPE=all", "SCOPE=all: it is Namespaced or Cluster"},
 		{"KIND=Gadget", "module example.com/foo-controller: not a known dependency"},
@@ -45,7 +48,8 @@ func TestRefusalsOfASecondKind(t *testing.T) {
 			t.Errorf("%s: it has changed %s", test.arguments, status)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "docs/page.md"), []byte("mine"), 0o644); err != nil {
+	git(t, dir, "config", "status.showUntrackedFiles", "no") // Files that git does not show are the user's, too.
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if have := refusal(t, dir, "kind", "KIND=Gadget"); !strings.Contains(have, "this checkout has changes") {

@@ -39,18 +39,21 @@ because Go downloads and compiles.`
 type action struct {
 	name, help string
 	do         do
+	stopped    string // What is so after Ctrl-C.
 }
+
+const nothingLeft = "nothing is left behind"
 
 type do = func(ctx context.Context, root string, arguments []string, out io.Writer) error
 
 // actions are by the first argument. Without one of these, it is make mine.
 var actions = map[string]action{
-	"publish": {"make publish", publishHelp, atTheRoot(publish)},
-	"kind":    {"make kind", kindHelp, addKind},
+	"publish": {"make publish", publishHelp, atTheRoot(publish), nothingLeft},
+	"kind":    {"make kind", kindHelp, addKind, putAway},
 }
 
 func main() {
-	arguments, called := os.Args[1:], action{"make mine", help, atTheRoot(mine)}
+	arguments, called := os.Args[1:], action{"make mine", help, atTheRoot(mine), nothingLeft}
 	if len(arguments) > 0 {
 		if other, found := actions[arguments[0]]; found {
 			called, arguments = other, arguments[1:]
@@ -68,7 +71,7 @@ func main() {
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		fmt.Fprintln(os.Stderr, called.name+": stopped; nothing is left behind")
+		fmt.Fprintln(os.Stderr, called.name+": stopped;", called.stopped)
 		os.Exit(130)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, called.name+":", err)

@@ -67,7 +67,7 @@ func committed(root string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("git", "status", "--porcelain")
+	cmd := exec.Command("git", "status", "--porcelain", "--untracked-files=normal")
 	cmd.Dir = root
 	if changes, err := cmd.Output(); err != nil || len(changes) > 0 {
 		return nil, errors.Join(err, errors.New("this checkout has changes: commit them, or put them away"))
