@@ -2,7 +2,9 @@ package reconcile_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,6 +170,17 @@ func TestAFightIsReportedAndSlow(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is wanted may depend on more than the spec, such as a Secret. A change of that is no fight.
+func TestWhatIsWantedAnewIsNoRepetition(t *testing.T) {
+	c := newCluster(withOne(1, empty))
+	for i := range 6 {
+		c.text = fmt.Sprint("version ", i)
+		if outcome := c.sync(); strings.Contains(c.status, "Overridden") || outcome.After > 0 {
+			t.Errorf("write %d: status %q, back after %v", i+1, c.status, outcome.After)
+		}
 	}
 }
 

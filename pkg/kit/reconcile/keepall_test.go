@@ -62,6 +62,7 @@ type cluster struct {
 	// wantsOne and wants are the names of the ConfigMaps.
 	wantsOne bool
 	wants    []string
+	text     string // Of the ConfigMap that wantsOne wants, unless empty.
 	owned    string
 	live     func(*corev1.Namespace)
 	admit    func(*corev1.ConfigMap)
@@ -132,6 +133,9 @@ func (c *cluster) observe() *group {
 	in := &group{Namespace: c.namespace, observed: c.observed, ownedPath: c.owned, One: c.stored["a/one"]}
 	if c.wantsOne {
 		in.want = c.child("one")
+		if c.text != "" {
+			in.want.Data["text"] = c.text
+		}
 	}
 	for _, name := range c.wants {
 		want := c.child(name)

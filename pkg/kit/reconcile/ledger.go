@@ -61,6 +61,8 @@ type Attempt struct {
 	Spec bool
 	// Report is what the status reports meanwhile, or nil.
 	Report *Problem
+	// Wanted is a digest of what the writes were for, "" if that depends on the spec alone. Others are not counted.
+	Wanted string
 }
 
 // Of returns what remains of m for an object: nothing for one with another uid, no ledger for another generation.
@@ -255,7 +257,12 @@ func digest(obj any) string {
 			return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
 		})
 	}
-	encoded, err = json.Marshal(read.Status)
+	return digestOf(read.Status)
+}
+
+// digestOf returns a few bytes that stand for a value, "" if it cannot be encoded.
+func digestOf(value any) string {
+	encoded, err := json.Marshal(value)
 	if err != nil {
 		return ""
 	}

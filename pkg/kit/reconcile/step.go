@@ -135,6 +135,8 @@ type Step struct {
 	Spec bool
 	// byKeep means that the patch is of Keep, which leaves it to the Sync whether it is an update or a correction.
 	byKeep bool
+	// wanted is a digest of what Keep patches towards. A patch towards something else repeats nothing.
+	wanted string
 	// Event, unless nil, is sent when the write has had its effect.
 	Event *Event
 	// Confirm are the objects of which a stale version would do harm: they are read live before.
