@@ -225,6 +225,10 @@ bin/bench: #- the program of make bench
 bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
 	@hack/build.sh $(@F)
 
+.PHONY: bin/node
+bin/node: #- the programs of a real node: kubelet, containerd, runc, network plugins
+	@hack/build.sh kubelet containerd runc
+
 .PHONY: bin/image-native
 bin/image-native: bin/imagebuilder #- the container image for this machine, for the end-to-end tests
 	@bin/imagebuilder --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null

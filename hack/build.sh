@@ -6,7 +6,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 cores=$(getconf _NPROCESSORS_ONLN)
-mkdir -p bin
+mkdir -p bin/node
 
 # Compiler and linker are short-lived programs. Less frequent garbage collection saves about an eighth of the processor
 # time, and needs up to 50 % more memory in the largest packages. The result is the same, byte for byte.
@@ -30,6 +30,22 @@ describe() { # NAME
 		packages=(. ./hack/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
+	kubelet) # And the next ones, in bin/node: the programs of a real node.
+		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/kubelet
+		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")")
+		;;
+	containerd)
+		dir=hack/cluster/node output=$root/bin/node/ flags+=(-ldflags "-s -w") && export CGO_ENABLED=0
+		mapfile -t packages < <(go list -C "$dir" tool | grep -v /runc$ && echo ./pause)
+		;;
+	runc)
+		pkg-config --exists libseccomp || {
+			echo "build.sh: runc needs a C compiler and libseccomp: apt-get install gcc pkg-config libseccomp-dev" >&2
+			exit 1
+		}
+		dir=hack/cluster/node packages=(github.com/opencontainers/runc) output=$root/bin/node/
+		flags+=(-tags seccomp -ldflags "-s -w")
+		;;
 	imagebuilder) dir=hack/image ;;
 	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
 	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.

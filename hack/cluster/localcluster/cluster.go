@@ -32,6 +32,7 @@ type cluster struct {
 	audit            bool
 	admissionPlugins []string
 	components       []component
+	nodes            []realNode // Empty if the nodes are simulated.
 	pki              *pki
 	children         *supervisor
 	// end ends the cluster with a cause: a stopRequest or an error.
@@ -68,14 +69,25 @@ func printLine(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // startOnFreePort starts a component on a free port and returns when it is healthy.
 func (c *cluster) startOnFreePort(ctx context.Context, comp component) error {
+	return c.startPrepared(ctx, comp, func() error { return nil })
+}
+
+// startPrepared does the same, and prepares the component when its port is known.
+func (c *cluster) startPrepared(ctx context.Context, comp component, prepare func() error) error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
 		if err != nil {
 			return fmt.Errorf("find a port for %s: %w", comp.name, err)
 		}
+		if fixed, inside := isolated(); inside && comp.name == apiServer {
+			port = fixed
+		}
 		c.mu.Lock()
 		c.ports[comp.name] = port
 		c.mu.Unlock()
+		if err := prepare(); err != nil {
+			return err
+		}
 
 		err = c.run(ctx, comp)
 		if !isPortTaken(err) || attempt == portAttempts {
@@ -162,6 +174,9 @@ func await(ctx context.Context, what string, check func() error) (late, err erro
 
 // check makes one health check of a component.
 func (c *cluster) check(ctx context.Context, comp component) error {
+	if comp.socket != "" {
+		return dial(comp.socket)
+	}
 	url := c.url(comp.name) + comp.health
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -29,6 +29,8 @@ type component struct {
 	// health is the path that answers 200 on the component's port when the component is ready. All
 	// components serve TLS, so another process on the port cannot be mistaken for the component.
 	health string
+	// socket is where a component without a port listens.
+	socket string
 }
 
 // allComponents is in the order of starting. They are stopped in the opposite order. Each component
@@ -58,7 +60,10 @@ func apiServerArgs(c *cluster) []string {
 		"--etcd-certfile="+c.pki.file("etcd-client.crt"),
 		"--etcd-keyfile="+c.pki.file("etcd-client.key"),
 		"--client-ca-file="+c.pki.file("ca.crt"),
-		"--authorization-mode=RBAC",
+		"--authorization-mode=Node,RBAC",
+		"--kubelet-client-certificate="+c.pki.file("admin.crt"),
+		"--kubelet-client-key="+c.pki.file("admin.key"),
+		"--kubelet-preferred-address-types=InternalIP",
 		"--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+c.pki.file("sa.pub"),
@@ -108,10 +113,18 @@ func controllerManagerArgs(c *cluster) []string {
 		// KWOK's nodes report every ten minutes. With the default of 50 s they would become NotReady, also
 		// after an outage of the API server or the sleep of a laptop. The pods of such a node become not
 		// Ready, and KWOK never sets a running pod to Ready again.
-		"--node-monitor-grace-period=1h",
+		"--node-monitor-grace-period="+c.gracePeriod(),
 		// A HorizontalPodAutoscaler reads its metrics every second instead of every 15.
 		"--horizontal-pod-autoscaler-sync-period=1s",
 	)
+}
+
+// gracePeriod is how long a node may be silent.
+func (c *cluster) gracePeriod() string {
+	if len(c.nodes) > 0 {
+		return "50s" // Kubernetes' default.
+	}
+	return "1h"
 }
 
 func schedulerArgs(c *cluster) []string {

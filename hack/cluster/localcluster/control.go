@@ -30,6 +30,9 @@ type controlAccess struct {
 // serveControl serves requests to kill and start components until the returned function is called.
 func (c *cluster) serveControl(ctx context.Context) (func(), error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if _, inside := isolated(); inside {
+		listener, err = inherited(controlListenerFD)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for kill and start: %w", err)
 	}
@@ -50,6 +53,7 @@ func (c *cluster) serveControl(ctx context.Context) (func(), error) {
 		// Not r.Context(), because a start continues when its client has gone away.
 		answer(w, c.startAgain(ctx, r.PathValue("component")))
 	})
+	mux.HandleFunc("POST /load", c.serveLoad)
 	server := &http.Server{Handler: authorized(access.Token, mux), ReadHeaderTimeout: 5 * time.Second}
 	go server.Serve(listener) // Until closed.
 	return func() {
@@ -123,7 +127,10 @@ func (c *cluster) startAgain(ctx context.Context, name string) error {
 }
 
 // askControl asks the "up" that runs in dir to kill or start a component.
-func askControl(dir, verb, name string) error {
+func askControl(dir, verb, name string) error { return ask(dir, verb+" "+name, verb+"/"+name) }
+
+// ask sends a request to the "up" that runs in dir. what describes it.
+func ask(dir, what, path string) error {
 	notUp := fmt.Errorf("no cluster is running in %s (start one with: bin/localcluster up --dir %s)", dir, quoted(dir))
 	data, err := os.ReadFile(filepath.Join(dir, controlFile))
 	if errors.Is(err, fs.ErrNotExist) || !isLocked(dir) {
@@ -136,14 +143,14 @@ func askControl(dir, verb, name string) error {
 	if err := json.Unmarshal(data, &access); err != nil {
 		return fmt.Errorf("read %s: %w", controlFile, err)
 	}
-	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://%s/%s/%s", access.Address, verb, name), nil)
+	req, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://%s/%s", access.Address, path), nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+access.Token)
 	resp, err := (&http.Client{Timeout: startDeadline + 10*time.Second}).Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the running cluster to %s %s: %w", verb, name, err)
+		return fmt.Errorf("ask the running cluster to %s: %w", what, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
@@ -151,7 +158,7 @@ func askControl(dir, verb, name string) error {
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("ask the running cluster to %s %s: %w", verb, name, err)
+		return fmt.Errorf("ask the running cluster to %s: %w", what, err)
 	}
 	return errors.New(strings.TrimSpace(string(body)))
 }

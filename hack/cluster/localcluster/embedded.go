@@ -32,6 +32,9 @@ const componentCommand = "component"
 // runComponent is the main function of a child process. It returns the exit code.
 func runComponent(name string, args []string) int {
 	exitWithParent()
+	if filepath.IsAbs(args[0]) { // A program of a node.
+		return exitCode(syscall.Exec(args[0], args, os.Environ()))
+	}
 	// Components parse os.Args. Its first element becomes their user agent.
 	os.Args = append([]string{name}, args...)
 	switch name {

@@ -14,12 +14,14 @@
 // different directories are independent. No child outlives "up", even if "up" is killed: see the parent
 // pipe in supervise.go.
 //
-// The cluster is for development and tests. Its API is the real one, but containers never run. Data that
-// is not on the disk yet is lost when the machine stops.
+// The cluster is for development and tests. Its API is the real one, but containers run only on real nodes: with
+// --node-programs, "up" runs in namespaces of its own (isolate_linux.go) and also starts a containerd and a kubelet for
+// each node (realnodes.go). Data that is not on the disk yet is lost when the machine stops.
 package main
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +31,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == isolateCommand {
+		exit(runIsolated(os.Args[2:]))
+	}
 	// Handled before cobra parses the flags, because the flags of a component are its own.
 	if len(os.Args) > 2 && os.Args[1] == componentCommand {
 		os.Exit(runComponent(os.Args[2], os.Args[3:]))
@@ -39,6 +44,15 @@ func main() {
 	}
 }
 
+// exit ends the process.
+func exit(code int, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "localcluster: %v\n", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "localcluster",
@@ -46,7 +60,7 @@ func newCommand() *cobra.Command {
 		Long: `A real Kubernetes control plane on this machine, in one binary: etcd, kube-apiserver,
 kube-controller-manager, kube-scheduler, kubectl, and KWOK, which simulates the nodes.
 
-No containers, no downloads. Containers never run, but every pod is reported as running, except pods
+No downloads, and without --node-programs no containers: every pod is reported as running, except pods
 with an image tagged never-ready (such as nginx:never-ready), which wait for it forever.`,
 		Example: `  localcluster up --dir /tmp/one                   # in the foreground; Ctrl-C stops it
   localcluster kubectl --dir /tmp/one -- get pods -A
@@ -60,7 +74,7 @@ with an image tagged never-ready (such as nginx:never-ready), which wait for it 
 		SilenceErrors:     true, // main prints it.
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newUpCommand(), newKubectlCommand(), newKillCommand(), newStartCommand())
+	root.AddCommand(newUpCommand(), newKubectlCommand(), newKillCommand(), newStartCommand(), newLoadCommand())
 	return root
 }
 
@@ -82,11 +96,22 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 		Example: `  localcluster up --dir /tmp/one
   KUBECONFIG=/tmp/one/kubeconfig kubectl get nodes`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return up(opts) },
+		RunE: func(*cobra.Command, []string) error {
+			if _, inside := isolated(); opts.programs != "" && !inside {
+				removeCgroups(cgroupOf(opts.dir)) // Those of a run that was killed.
+				code, err := isolate(opts.dir, opts.programs)
+				removeCgroups(cgroupOf(opts.dir))
+				exit(code, err)
+			}
+			return up(opts)
+		},
 	}
 	addDirFlag(cmd, &opts.dir)
 	cmd.Flags().IntVar(&opts.nodes, "nodes", 1,
 		"create `N` nodes; those of an earlier run remain (only with --components=all)")
+	cmd.Flags().StringVar(&opts.programs, "node-programs", "",
+		"make real nodes, which run containers, with the programs of make bin/node in this `directory`; "+
+			"needs Linux and root")
 	cmd.Flags().StringVar(&opts.components, "components", componentsAll,
 		"`set` to run: api (etcd and kube-apiserver, without any controller) or all")
 	cmd.Flags().BoolVar(&opts.audit, "audit", false,
@@ -123,6 +148,27 @@ func newStartCommand() *cobra.Command {
 		"It has the same port and data as before. Returns when all running components are healthy.\n"+
 			"After a long outage of the API server its clients, also the controllers, may need another minute:\n"+
 			"they retry less and less often.")
+}
+
+func newLoadCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "load LAYOUT NAME --dir D",
+		Short:   "Give an image a name on all real nodes",
+		Long:    "Give an image a name on all real nodes. LAYOUT is the directory of an OCI layout, as make image writes it.",
+		Example: "  localcluster load bin/image/layout docker.io/library/foo-controller:dev --dir /tmp/one",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			layout, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			query := url.Values{"layout": {layout}, "name": {args[1]}}
+			return ask(dir, "load "+args[1], "load?"+query.Encode())
+		},
+	}
+	addDirFlag(cmd, &dir)
+	return cmd
 }
 
 func newControlCommand(verb, short, long string) *cobra.Command {

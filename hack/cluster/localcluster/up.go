@@ -18,6 +18,7 @@ import (
 type upOptions struct {
 	dir              string
 	nodes            int
+	programs         string // Of real nodes.
 	components       string
 	audit            bool
 	admissionPlugins []string
@@ -104,7 +105,18 @@ func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
 	if opts.components == componentsAPI {
 		components = allComponents[:2]
 	}
+	var nodes []realNode
+	if opts.programs != "" {
+		components = slices.DeleteFunc(slices.Clone(components), func(comp component) bool { return comp.name == kwok })
+		for i := range opts.nodes {
+			nodes = append(nodes, realNode{index: i, cgroup: filepath.Join(cgroupOf(opts.dir), nodeName(i))})
+		}
+		for _, node := range nodes {
+			components = append(components, node.components()...)
+		}
+	}
 	return &cluster{
+		nodes:            nodes,
 		dir:              opts.dir,
 		audit:            opts.audit,
 		admissionPlugins: opts.admissionPlugins,
@@ -173,21 +185,32 @@ func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
 			return err
 		}
 	}
+	if _, inside := isolated(); inside {
+		if err := c.forwardAPI(); err != nil {
+			return err
+		}
+	}
 	if err := c.writeKubeconfigs(); err != nil {
 		return fmt.Errorf("write kubeconfigs: %w", err)
 	}
 	if opts.components == componentsAPI {
 		return nil
 	}
-	return c.startControllers(ctx, opts.nodes)
+	return c.startControllers(ctx, opts)
 }
 
 // startControllers starts all controllers and the nodes concurrently.
-func (c *cluster) startControllers(ctx context.Context, nodes int) error {
+func (c *cluster) startControllers(ctx context.Context, opts upOptions) error {
+	nodes := opts.nodes
 	var steps sync.WaitGroup
-	errs := make(chan error, len(c.components)+1) // Buffered, so that no goroutine blocks.
+	errs := make(chan error, len(c.components)+1+nodes) // Buffered, so that no goroutine blocks.
 	for _, name := range []string{controllerManager, scheduler, kwok} {
-		steps.Go(func() { errs <- c.startOnFreePort(ctx, c.component(name)) })
+		if isComponent(c.components, name) {
+			steps.Go(func() { errs <- c.startOnFreePort(ctx, c.component(name)) })
+		}
+	}
+	for _, node := range c.nodes {
+		steps.Go(func() { errs <- node.start(ctx, c) })
 	}
 	steps.Go(func() { errs <- c.makeUsable(ctx, nodes) })
 	go func() {

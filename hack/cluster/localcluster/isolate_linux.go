@@ -1,0 +1,294 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// isolateCommand is the hidden command of the first process of the namespaces.
+	isolateCommand = "isolated"
+	// isolatedVariable tells "up" that it is in the namespaces. It has the port of the API server, outside and inside.
+	isolatedVariable = "LOCALCLUSTER_API_PORT"
+)
+
+// The listeners that are made outside of the namespaces, as file descriptors.
+const (
+	apiListenerFD     = 3
+	controlListenerFD = 4
+)
+
+// What the namespaces have at these paths, whatever is special in the names of its directories outside.
+const (
+	isolatedDir      = "/run/cluster"
+	isolatedPrograms = "/run/programs"
+)
+
+// isolate runs this program once more, in network, mount and pid namespaces of its own, and returns its exit code. All
+// that real nodes do to a machine ends with these namespaces: addresses, mounts, sysctls of the network and processes.
+// The kernel kills the first process in them when this one ends, even by SIGKILL, and with it all others.
+//
+// Two listeners on loopback are inherited. A socket stays in the network namespace in which it was made, so the API
+// server can be reached from outside.
+func isolate(dir, programs string) (int, error) {
+	api, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	control, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	apiFile, apiErr := api.(*net.TCPListener).File()
+	controlFile, controlErr := control.(*net.TCPListener).File()
+	if err := errors.Join(apiErr, controlErr); err != nil {
+		return 0, err
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	runtime.LockOSThread() // The kernel counts the thread that starts a process as its parent.
+	cmd := exec.Command("/proc/self/exe", append([]string{isolateCommand, dir, programs}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", isolatedVariable, api.Addr().(*net.TCPAddr).Port))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{apiFile, controlFile}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+		Setpgid:    true, // Ctrl-C in a terminal reaches only this process.
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("make namespaces, which needs root: %w", err)
+	}
+	go func() {
+		for s := range signals {
+			cmd.Process.Signal(s)
+		}
+	}()
+	cmd.Wait()
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// runIsolated is the first process of the namespaces. It prepares them, starts "up", and waits for all orphans until
+// "up" ends.
+func runIsolated(args []string) (int, error) {
+	if err := errors.Join(mountAgain(args[0], args[1]), startNetwork()); err != nil {
+		return 0, err
+	}
+	cmd := exec.Command("/proc/self/exe", args[2:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{os.NewFile(apiListenerFD, "api"), os.NewFile(controlListenerFD, "control")}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	go func() {
+		for s := range signals {
+			cmd.Process.Signal(s)
+		}
+	}()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, err
+		case pid == cmd.Process.Pid:
+			return status.ExitStatus(), nil
+		}
+	}
+}
+
+// mountAgain mounts what the programs of a node write outside of their directory: /proc for the new pid namespace with
+// read-only sysctls but for those of the network, an empty /run, and a /var whose changes are in memory.
+func mountAgain(dir, programs string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	// They may be below a directory that is hidden now.
+	ours, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	theirs, err := os.Open(programs)
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	opened := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+		data                 string
+	}{
+		{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
+		{source: "proc", target: "/proc", kind: "proc"},
+		{source: "run", target: "/run", kind: "tmpfs", data: "mode=755"},
+		{source: "/proc/sys/net", target: "/proc/sys/net", flags: unix.MS_BIND},
+		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REC},
+		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
+		{source: opened(ours), target: isolatedDir, flags: unix.MS_BIND},
+		{source: opened(theirs), target: isolatedPrograms, flags: unix.MS_BIND},
+		{source: "var", target: "/var", kind: "overlay", data: "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work"},
+		{source: isolatedDir, target: dir, flags: unix.MS_BIND},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+		if m.target != "/run" {
+			continue
+		}
+		for _, dir := range []string{isolatedDir, isolatedPrograms, "/run/var/upper", "/run/var/work"} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	return hideSysctls()
+}
+
+// hideSysctls lets a kubelet read the sysctls of the machine that it wants to set as if they were set.
+func hideSysctls() error {
+	for name, value := range map[string]string{
+		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
+		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+	} {
+		file := filepath.Join("/run", filepath.Base(name))
+		if err := os.WriteFile(file, []byte(value), 0o444); err != nil {
+			return err
+		}
+		if err := unix.Mount(file, filepath.Join("/proc/sys", name), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount /proc/sys/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// startNetwork gives loopback the address of the Service "kubernetes", which pods connect to. Without kube-proxy, this
+// is the only Service that has an address.
+func startNetwork() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(serviceAddress + "/32")
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, address),
+		os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
+}
+
+// startBridge makes the bridge of a node, on which its pods will be. Its address is that of the node.
+func startBridge(name, address string) error {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+	parsed, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, parsed), netlink.LinkSetUp(bridge))
+}
+
+// isolated returns the port of the API server, and whether this process is in the namespaces.
+func isolated() (port int, ok bool) {
+	port, err := strconv.Atoi(os.Getenv(isolatedVariable))
+	return port, err == nil
+}
+
+// inherited returns a listener of outside.
+func inherited(fd uintptr) (net.Listener, error) {
+	syscall.CloseOnExec(int(fd))
+	return net.FileListener(os.NewFile(fd, "listener"))
+}
+
+// forwardAPI connects the listener of outside, and the address of the Service, with the API server.
+func (c *cluster) forwardAPI() error {
+	outside, err := inherited(apiListenerFD)
+	if err != nil {
+		return err
+	}
+	service, err := net.Listen("tcp", serviceAddress+":443")
+	if err != nil {
+		return err
+	}
+	to := fmt.Sprintf("127.0.0.1:%d", c.port(apiServer))
+	go forward(outside, to)
+	go forward(service, to)
+	return nil
+}
+
+// forward connects each connection of a listener with an address, until the process ends.
+func forward(listener net.Listener, to string) {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer from.Close()
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				return
+			}
+			defer server.Close()
+			go func() {
+				io.Copy(server, from)
+				server.(*net.TCPConn).CloseWrite()
+			}()
+			io.Copy(from, server)
+		}()
+	}
+}
+
+// cgroupMounts returns where the hierarchies of cgroups are mounted: one in version 2, one for each controller in
+// version 1.
+func cgroupMounts() (paths []string, err error) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[2], "cgroup") {
+			paths = append(paths, fields[1])
+		}
+	}
+	return paths, err
+}
+
+// makeCgroups makes a cgroup in each hierarchy.
+func makeCgroups(name string) error {
+	paths, err := cgroupMounts()
+	for _, path := range paths {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(path, name), 0o755))
+	}
+	return err
+}
+
+// removeCgroups removes the cgroups that ended containers have left.
+func removeCgroups(name string) {
+	paths, _ := cgroupMounts()
+	for _, path := range paths {
+		var dirs []string
+		filepath.WalkDir(filepath.Join(path, name), func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			syscall.Rmdir(dirs[i]) // Of what still runs, it stays.
+		}
+	}
+}

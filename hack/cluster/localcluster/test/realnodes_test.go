@@ -1,0 +1,84 @@
+package localcluster_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startRealNodes starts a cluster with two real nodes.
+func startRealNodes(t *testing.T, dir string) *upRun {
+	t.Helper()
+	programs := filepath.Join(filepath.Dir(binary), "node")
+	if os.Geteuid() != 0 {
+		t.Skip("real nodes need root")
+	}
+	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
+		t.Skip("no programs of a node: `make bin/node` builds them")
+	}
+	up := launchCluster(t, dir, "--nodes=2", "--node-programs="+programs)
+	awaitReady(t, up)
+	return up
+}
+
+// TestRealNodes runs pods on two nodes. What nodes do to a machine ends with them, also after SIGKILL, and the cluster
+// starts again with its data.
+func TestRealNodes(t *testing.T) {
+	before := machine(t)
+	dir := filepath.Join(t.TempDir(), `a "cluster", its files`)
+	up := startRealNodes(t, dir)
+	up.mustKubectl(t, "create", "deployment", "web", "--image=localhost/pause:1", "--replicas=4")
+	expectPods := func() {
+		t.Helper()
+		up.mustKubectl(t, "rollout", "status", "deployment/web", "--timeout=60s")
+		hosts := up.mustKubectl(t, "get", "pods", "-o", `jsonpath={range .items[*]}{.status.hostIP} {end}`)
+		for _, node := range []string{"10.244.0.1", "10.244.1.1"} {
+			if !strings.Contains(hosts, node) {
+				t.Errorf("no pod runs on the node %s: %s", node, hosts)
+			}
+		}
+		if got := up.mustKubectl(t, "get", "--raw", "/api/v1/nodes/node-1/proxy/healthz"); got != "ok" {
+			t.Errorf("the API server asks a kubelet, and gets %q", got)
+		}
+	}
+	expectPods()
+	if diff := machine(t); diff != before {
+		t.Errorf("a running node has changed this machine:\n%s\nbefore:\n%s", diff, before)
+	}
+	up.signal(t, syscall.SIGKILL)
+	expectExit(t, up, -1)
+	expectNothingLeft(t, up)
+
+	up = startRealNodes(t, dir)
+	expectPods()
+	up.signal(t, syscall.SIGTERM)
+	expectExit(t, up, 0)
+	expectNothingLeft(t, up)
+	if diff := machine(t); diff != before {
+		t.Errorf("nodes have left something:\n%s\nbefore:\n%s", diff, before)
+	}
+	eventually(t, 10*time.Second, "no cgroup is left", func() error {
+		left, _ := filepath.Glob("/sys/fs/cgroup/localcluster-*")
+		if more, _ := filepath.Glob("/sys/fs/cgroup/*/localcluster-*"); len(left)+len(more) > 0 {
+			return fmt.Errorf("left: %v %v", left, more)
+		}
+		return nil
+	})
+}
+
+// machine returns what this machine has of what nodes change: interfaces, addresses, routes, mounts and sysctls.
+func machine(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("bash", "-c", `cut -d: -f1 /proc/net/dev; cat /proc/net/fib_trie /proc/net/route
+		cut -d" " -f4- /proc/self/mountinfo | sort; cd /proc/sys
+		head vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_max* net/ipv4/ip_forward`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
