@@ -157,7 +157,7 @@ func keep[T Object](kind Kind[T], field *T, list *[]T, want T, owned []string) A
 	}
 	fields := Clip(patch.Paths(), NoteLimit)
 	step := in(list, field, PatchStep(kind, field, patch.Body, patch.Fields))
-	step.byKeep, step.wanted = true, digestOf(want)
+	step.want = want
 	step.Event = &Event{
 		Type: corev1.EventTypeNormal, Reason: "Corrected", Action: Clip("Correct "+name, actionLimit),
 		Note: Clip("Corrected "+name+": "+fields, NoteLimit),

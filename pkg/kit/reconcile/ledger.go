@@ -148,6 +148,14 @@ func (s *Sync) repeat(op Op, limited bool, report *Problem) {
 	s.memory.Ledger = enter(s.memory.Ledger, op, e)
 }
 
+// countOnly drops the repetitions of op that were for something else.
+func (s *Sync) countOnly(op Op, wanted string) {
+	if e := s.memory.Ledger[op]; e.Repeated.Wanted != wanted {
+		e.Repeated = Attempt{Wanted: wanted}
+		s.memory.Ledger = enter(s.memory.Ledger, op, e)
+	}
+}
+
 // succeeded drops the failures of op.
 func (s *Sync) succeeded(op Op) {
 	e := s.memory.Ledger[op]

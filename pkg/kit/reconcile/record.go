@@ -75,12 +75,10 @@ func (s *Sync) recordWrite(step *Step, reply Reply) *Event {
 // keep undoing what was written.
 func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 	event = step.Event
-	e := s.memory.Ledger[step.Op]
-	if e.Repeated.Wanted != step.wanted {
-		e.Repeated = Attempt{Wanted: step.wanted}
-		s.memory.Ledger = enter(s.memory.Ledger, step.Op, e)
+	if step.want != nil {
+		s.countOnly(step.Op, digestOf(step.want))
 	}
-	repeats := e.Repeated.Count
+	repeats := s.memory.Ledger[step.Op].Repeated.Count
 	switch step.Verb {
 	case Create:
 		step.slot.set(obj)

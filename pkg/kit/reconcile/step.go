@@ -133,10 +133,9 @@ type Step struct {
 	Fields []Field
 	// Spec means that a new spec asks for the patch. Otherwise it corrects what somebody has changed.
 	Spec bool
-	// byKeep means that the patch is of Keep, which leaves it to the Sync whether it is an update or a correction.
-	byKeep bool
-	// wanted is a digest of what Keep patches towards. A patch towards something else repeats nothing.
-	wanted string
+	// want is what Keep patches towards, nil if the patch is not of Keep. Keep leaves it to the Sync whether a patch is an
+	// update or a correction. A patch towards something else repeats nothing.
+	want any
 	// Event, unless nil, is sent when the write has had its effect.
 	Event *Event
 	// Confirm are the objects of which a stale version would do harm: they are read live before.

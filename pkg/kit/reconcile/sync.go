@@ -295,7 +295,7 @@ func (s *Sync) failedNow(op Op) bool {
 // It ends the sync when step backs off because of a conflict, or was done in this very sync and is needed again: a
 // status that is written now could be wrong. The status itself may wait for its backoff.
 func (s *Sync) requestFor(step *Step) *Step {
-	if step.byKeep {
+	if step.want != nil {
 		step.Confirm = append(step.Confirm, s.plan.object())
 		if s.plan.observedGeneration() != s.object.GetGeneration() || s.memory.Ledger[step.Op].Failed.Spec {
 			step.Spec, step.Event = true, nil
