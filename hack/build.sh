@@ -6,7 +6,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 cores=$(getconf _NPROCESSORS_ONLN)
-mkdir -p bin/node
+mkdir -p bin
 
 # Compiler and linker are short-lived programs. Less frequent garbage collection saves about an eighth of the processor
 # time, and needs up to 50 % more memory in the largest packages. The result is the same, byte for byte.
@@ -31,7 +31,7 @@ describe() { # NAME
 		;;
 	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	kubelet) # And the next ones, in bin/node: the programs of a real node.
-		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/kubelet
+		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/
 		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")")
 		;;
 	containerd)

@@ -69,11 +69,6 @@ func printLine(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // startOnFreePort starts a component on a free port and returns when it is healthy.
 func (c *cluster) startOnFreePort(ctx context.Context, comp component) error {
-	return c.startPrepared(ctx, comp, func() error { return nil })
-}
-
-// startPrepared does the same, and prepares the component when its port is known.
-func (c *cluster) startPrepared(ctx context.Context, comp component, prepare func() error) error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
 		if err != nil {
@@ -85,9 +80,6 @@ func (c *cluster) startPrepared(ctx context.Context, comp component, prepare fun
 		c.mu.Lock()
 		c.ports[comp.name] = port
 		c.mu.Unlock()
-		if err := prepare(); err != nil {
-			return err
-		}
 
 		err = c.run(ctx, comp)
 		if !isPortTaken(err) || attempt == portAttempts {
@@ -100,6 +92,11 @@ func (c *cluster) startPrepared(ctx context.Context, comp component, prepare fun
 // run starts a component on its port and returns when it is healthy. If it dies later, the cluster
 // ends.
 func (c *cluster) run(ctx context.Context, comp component) error {
+	if comp.prepare != nil {
+		if err := comp.prepare(c); err != nil {
+			return fmt.Errorf("prepare %s: %w", comp.name, err)
+		}
+	}
 	started := time.Now()
 	p, err := c.children.start(comp.name, comp.args(c), c.environment(), c.log(comp.name))
 	if err != nil {

@@ -29,6 +29,8 @@ type component struct {
 	// health is the path that answers 200 on the component's port when the component is ready. All
 	// components serve TLS, so another process on the port cannot be mistaken for the component.
 	health string
+	// prepare, unless nil, is called before each start.
+	prepare func(c *cluster) error
 	// socket is where a component without a port listens.
 	socket string
 }

@@ -57,8 +57,7 @@ func isolate(dir, programs string) (int, error) {
 	if err := errors.Join(apiErr, controlErr); err != nil {
 		return 0, err
 	}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signals := stopSignals()
 	runtime.LockOSThread() // The kernel counts the thread that starts a process as its parent.
 	cmd := exec.Command("/proc/self/exe", append([]string{isolateCommand, dir, programs}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", isolatedVariable, api.Addr().(*net.TCPAddr).Port))
@@ -72,13 +71,23 @@ func isolate(dir, programs string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("make namespaces, which needs root: %w", err)
 	}
-	go func() {
-		for s := range signals {
-			cmd.Process.Signal(s)
-		}
-	}()
+	go passOn(signals, cmd.Process)
 	cmd.Wait()
 	return cmd.ProcessState.ExitCode(), nil
+}
+
+// stopSignals returns the requests to stop that come from now on.
+func stopSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	return signals
+}
+
+// passOn sends signals to a process.
+func passOn(signals <-chan os.Signal, process *os.Process) {
+	for s := range signals {
+		process.Signal(s)
+	}
 }
 
 // runIsolated is the first process of the namespaces. It prepares them, starts "up", and waits for all orphans until
@@ -90,16 +99,11 @@ func runIsolated(args []string) (int, error) {
 	cmd := exec.Command("/proc/self/exe", args[2:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{os.NewFile(apiListenerFD, "api"), os.NewFile(controlListenerFD, "control")}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signals := stopSignals()
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	go func() {
-		for s := range signals {
-			cmd.Process.Signal(s)
-		}
-	}()
+	go passOn(signals, cmd.Process)
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, 0, nil)

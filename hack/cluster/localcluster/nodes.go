@@ -93,16 +93,17 @@ func (c *cluster) makeUsable(ctx context.Context, nodes int) error {
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	for i := range nodes {
-		if len(c.nodes) > 0 {
-			break // Their kubelets do that.
-		}
+	simulated := nodes
+	if len(c.nodes) > 0 {
+		simulated = 0 // Kubelets create their nodes.
+	}
+	for i := range simulated {
 		_, err := client.CoreV1().Nodes().Create(ctx, newNode(nodeName(i)), metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create node %s: %w", nodeName(i), err)
 		}
 	}
-	printLine("nodes: created %d, waiting for them to become Ready", nodes)
+	printLine("nodes: waiting for %d to become Ready", nodes)
 
 	missing, err := await(ctx, "nodes", func() error { return podBlocker(ctx, client, nodes) })
 	if missing != nil {

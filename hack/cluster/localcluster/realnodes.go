@@ -53,7 +53,7 @@ func (n realNode) components() []component {
 				"--kubeconfig", c.file(n.name() + ".kubeconfig"), "--root-dir", filepath.Join(n.dir(), "kubelet"),
 				"--hostname-override", n.name(), "--node-ip", n.address(),
 			}
-		}, health: "/healthz"},
+		}, prepare: n.writeKubeletConfig, health: "/healthz"},
 	}
 }
 
@@ -79,7 +79,7 @@ func (n realNode) start(ctx context.Context, c *cluster) error {
 	if err := n.load(ctx, pause, pauseImage); err != nil {
 		return err
 	}
-	return c.startPrepared(ctx, parts[1], func() error { return n.writeKubeletConfig(c) })
+	return c.startOnFreePort(ctx, parts[1])
 }
 
 func (n realNode) writeFiles(c *cluster) error {
