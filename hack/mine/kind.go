@@ -155,7 +155,7 @@ func (s *second) readFirst() error {
 // checkNames checks that nothing has the names of the kind.
 func (s *second) checkNames() error {
 	s.directory = s.kind.lower(false)
-	if slices.Contains([]string{"bin", "internal", "testdata", "vendor"}, s.directory) {
+	if slices.Contains(append(special, "bin"), s.directory) {
 		return s.kind.refused("Go or git does not take "+s.directory+" for an ordinary directory", false)
 	}
 	if s.kind.one != s.first.one && s.kind.lower(true) == s.first.lower(true) {

@@ -119,14 +119,16 @@ func (o *order) setGroup() error {
 		o.groupDirectory += word
 		o.groupName += strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
 	}
-	// As the name of a directory or of a package, these mean something to Go.
-	special := []string{"internal", "vendor", "testdata", "main", "fake", "scheme"}
-	isSpecial := token.IsKeyword(o.groupDirectory) || slices.Contains(special, o.groupDirectory)
-	if isSpecial || versionSyntax.MatchString(first) {
+	// The generated clients have packages of the last two names.
+	taken := slices.Contains(append(special, "fake", "scheme"), o.groupDirectory)
+	if taken || token.IsKeyword(o.groupDirectory) || versionSyntax.MatchString(first) {
 		o.groupDirectory += "group"
 	}
 	return nil
 }
+
+// special are names that mean something to Go as that of a directory or of a package.
+var special = []string{"internal", "vendor", "testdata", "main"}
 
 // setScope takes the words that a CustomResourceDefinition has.
 func (o *order) setScope(scope string) error {

@@ -95,8 +95,8 @@ kubectl get widgets --watch 9>&- &
 watch=$!
 started+=("$watch")
 # What else is there, such as a Secret, has no conditions.
-kubectl get -f "$examples" -o name | grep -F .acme.example.com/ |
-	xargs bin/localcluster kubectl --dir "$dir" -- wait --for=condition=Ready --timeout=120s >"$dir/wait.log" 2>&1 9>&- ||
+mapfile -t ours < <(kubectl get -f "$examples" -o name | grep -F .acme.example.com/)
+kubectl wait --for=condition=Ready "${ours[@]}" --timeout=120s >"$dir/wait.log" 2>&1 9>&- ||
 	fail "The example did not become Ready: $(<"$dir/wait.log")" "$dir/controller.log"
 sleep 0.5 # Lets the watch print its last line before.
 step "$widget is Ready. Changes show below; Ctrl-C stops everything"
