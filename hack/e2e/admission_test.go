@@ -808,7 +808,10 @@ func (e *env) testWork(t *testing.T) {
 			e.editDeployment(t, "web", `{"spec":{"replicas":5}}`)
 			p.waitForLog(t, "Corrected Deployment")
 			e.kubectl(t, "", "scale", "foo/web", "--replicas=3", "-n", e.namespace)
-			e.kubectl(t, "", "label", "deployment/web", madeFor+"-", "-n", e.namespace) // The controller adds it again.
+			e.kubectl(t, "", "label", "deployment/web", madeFor+"-", "-n", e.namespace)
+			until(t, "the label is back", func(context.Context) (bool, error) {
+				return e.deployment(t, "web").Labels[madeFor] != "", nil
+			})
 			e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 			e.rename(t, "web", "next")
 			until(t, "the Foo has moved", func(context.Context) (bool, error) {
