@@ -11,7 +11,7 @@ SHELL := bash
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # A shell would execute parts of a value with special characters: recipes read it from their environment.
-export VERSION IMAGE
+export VERSION IMAGE NODES REGISTRY_PORT
 TOOL := go tool -modfile=hack/tools/tools.mod
 
 ##@ To learn
@@ -51,7 +51,9 @@ simulate: ## the controller among faults: make simulate SEED=2
 ##@ To operate
 
 .PHONY: cluster
-cluster: bin/localcluster bin/podrunner ## a Kubernetes that really runs the controller's pods
+cluster: ## a Kubernetes that really runs pods, as root: NODES=2
+	@hack/cluster.sh check
+	@$(MAKE) --no-print-directory bin/node bin/localcluster
 	@hack/cluster.sh
 
 .PHONY: image
@@ -124,7 +126,8 @@ in = cd $(1) && go tool -modfile="$$OLDPWD/hack/tools/tools.mod" $(GOTEST)
 E2E := $(call in,hack/e2e) -parallel 16 -timeout 30m
 
 # The end-to-end tests of the parts of test-all. The others are for each change.
-E2E_ARTIFACTS := TestPods|TestAnOrdinaryUserCanRunPods|TestTheUmaskOf.*|TestMakeCluster.*|TestMakeRunAndMakeCluster.*|TestDeployAndUndeploy.*|$\
+E2E_NODE := TestNodes|TestMakeCluster.*|TestMakeRunAndMakeCluster.*
+E2E_ARTIFACTS := TestDeployAndUndeploy.*|$\
 	TestAdmissionPolicies|TestAControllerWithAdmissionPolicies|TestThePermissionsAreThose.*|$\
 	TestWithoutAPermission.*|TestOwnersNeedThePermissionToDelete|TestWhatTheTokenOfTheControllerReaches
 E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndADowngradeUnderLoad|$\
@@ -144,7 +147,7 @@ test: build bin/play bin/foo-controller-race ## the tests for each change, also 
 	@echo "3 of 4: the starter of make mine"
 	@$(call in,hack/mine/starter) ./...
 	@echo "4 of 4: end to end, on the local Kubernetes"
-	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE))$$' ./...
+	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE)|$(E2E_NODE))$$' ./...
 
 .PHONY: test-walk
 test-walk: #- all worlds of each walk, also of the starter of make mine: 4 minutes
@@ -152,14 +155,17 @@ test-walk: #- all worlds of each walk, also of the starter of make mine: 4 minut
 	@cd hack/mine/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
 
 # The parts of test-all. .ci/run runs those whose files have changed.
-.PHONY: test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring
+.PHONY: test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring
 test-core: build bin/foo-controller-race #- what takes long or a cluster of its own: upgrades, autoscalers, memory
 	@$(E2E) -race -run '^($(E2E_CORE))$$' ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
 
-test-artifacts: build bin/foo-controller-race bin/podrunner bin/image-native #- permissions, policies, pods, make deploy
+test-node: build bin/node bin/image-native #- the controller in pods on real nodes; needs root
+	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run '^($(E2E_NODE))$$' ./...
+	@$(call in,hack/cluster/localcluster) -timeout 10m -run TestRealNodes ./test/...
+
+test-artifacts: build bin/foo-controller-race #- permissions, policies, make deploy
 	@$(E2E) -run '^($(E2E_ARTIFACTS))$$' ./...
-	@cd hack/cluster/podrunner && go test -race -count=1 ./...
 
 test-mine: #- the recipes of docs/make-it-yours.md
 	@go test -count=1 ./hack/mine/recipes
@@ -181,7 +187,7 @@ test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 	@$(call in,hack/monitoring) -timeout 10m ./...
 
 .PHONY: test-all
-test-all: test test-core test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
+test-all: test test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
@@ -214,20 +220,19 @@ bench-quick: build bin/bench #- one round of some of it, 3 minutes
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench
+.PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder bin/bench
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
 bin/play: #- the simulated API server with Foos, and bin/foo-controller
 bin/localcluster: #- the local Kubernetes: all its components in one binary
-bin/podrunner: #- the node that runs pods on it
 bin/imagebuilder: #- the program of make image
 bin/bench: #- the program of make bench
-bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/podrunner bin/imagebuilder bin/bench:
+bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder bin/bench:
 	@hack/build.sh $(@F)
 
 .PHONY: bin/node
 bin/node: #- the programs of a real node: kubelet, containerd, runc, network plugins
-	@hack/build.sh kubelet containerd runc
+	@hack/build.sh runc containerd kubelet
 
 .PHONY: bin/image-native
 bin/image-native: bin/imagebuilder #- the container image for this machine, for the end-to-end tests

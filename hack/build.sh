@@ -29,7 +29,6 @@ describe() { # NAME
 	play) # And the controller that it is for: both are linked at once.
 		packages=(. ./hack/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
-	podrunner) dir=hack/cluster/podrunner && export CGO_ENABLED=0 ;; # It also runs where there is no C library.
 	kubelet) # And the next ones, in bin/node: the programs of a real node.
 		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/
 		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")")

@@ -1,34 +1,32 @@
 #!/usr/bin/env bash
-# `make cluster`: a local control plane in .cluster, with a node that really runs pods, for `make image deploy` in
-# another terminal. Ctrl-C stops everything and removes .cluster.
+# `make cluster`: a local Kubernetes in .cluster with real nodes, which run containers, for `make image deploy` in another
+# terminal. NODES is their number. REGISTRY_PORT is the port of a registry on loopback, from which they pull images.
+# Ctrl-C stops everything and removes .cluster.
 #
-# The nodes of the control plane are simulated, except one: the pod runner (hack/cluster/podrunner) starts the containers of
-# the pods that select its node. hack/cluster/deploy-local makes the pods of the controller do so.
-#
-# With CLUSTER_UNTIL_READY=1 it ends as soon as it is ready, for scripts.
+# `hack/cluster.sh check` only says whether this machine can have such nodes. With CLUSTER_UNTIL_READY=1 the script ends as
+# soon as the cluster is ready, for scripts.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-readonly layout=bin/image/layout
 source hack/local.sh
 
-if ! reason=$(bin/podrunner check 2>&1); then
-	printf 'cluster: this machine cannot run pods:\n%s\n' "$reason" >&2
-	echo "cluster: it needs Linux and user namespaces. \`make run\` needs neither: the controller is a process there." >&2
+# The nodes have no network. This is the image of the examples.
+readonly nodes=${NODES:-1} image=docker.io/library/nginx:1.29
+if ((EUID)); then root=(sudo -n); fi
+if [[ $(uname) != Linux ]] || ! "${root[@]}" true 2>/dev/null; then
+	echo "cluster: nodes that run pods need Linux and root: type \`sudo -v\`, and \`make cluster\` again." \
+		"\`make smoke\` has them with kind, and \`make run\` runs the controller as a process, without root." >&2
 	exit 1
 fi
-take_directory
-stop_at_end "the pods, then the control plane"
-start_cluster
+[[ ${1-} != check ]] || exit 0
 
-step "Starting the pod runner, the node real-node: it runs the pods of the controller"
-bin/podrunner --kubeconfig "$dir/kubeconfig" --layout "$layout" --dir "$dir/podrunner" --stop-with-stdin \
-	<"$dir/hold" >"$dir/podrunner.log" 2>&1 9>&- &
-started+=("$!")
-runner=$!
-wait_for_log '^ready$' "$dir/podrunner.log" "The pod runner did not start"
+take_directory
+stop_at_end "the nodes with their pods, then the control plane"
+start_cluster "etcd, API server, controllers, scheduler and $nodes nodes" \
+	--nodes="$nodes" --node-programs="$PWD/bin/node" --registry-port="${REGISTRY_PORT:-0}"
 kubectl get nodes
-echo "It logs to $dir/podrunner.log, and the containers to files in $dir/podrunner/logs"
+bin/localcluster load pause "$image" --dir "$dir"
+echo "The nodes pull nothing from the internet: here, $image is an image that only waits."
+echo "Others: bin/localcluster load --help"
 
 step "In another terminal, in this directory, install the controller and talk to the cluster like this:"
 echo "  make image deploy"
@@ -37,6 +35,5 @@ step "Ctrl-C stops everything and removes $dir"
 [[ -z ${CLUSTER_UNTIL_READY:-} ]] || exit 0
 
 while sleep 0.5; do
-	alive "$runner" || fail "The pod runner ended" "$dir/podrunner.log"
-	alive "$cluster" || fail "The control plane ended" "$dir/cluster.log"
+	alive "$cluster" || fail "The cluster ended" "$dir/cluster.log"
 done

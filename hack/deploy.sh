@@ -27,7 +27,7 @@ customize() { # CONTROLLER: makes $work its kustomization, with the image and th
 	EOT
 }
 
-# check_cluster fails if the controller cannot be in the cluster. It sets runner to a node that runs pods, if one does.
+# check_cluster fails if the controller cannot be in the cluster.
 check_cluster() {
 	local version owner
 	[[ -f $config ]] || fail "There is no cluster: $config is not a file." \
@@ -36,12 +36,21 @@ check_cluster() {
 		fail "The cluster in $config does not answer: ${version##*$'\n'}" "Does it run? Are the credentials valid?"
 	[[ $version =~ \"minor\":\ *\"([0-9]+) ]] && ((BASH_REMATCH[1] >= 32)) ||
 		fail "Kubernetes 1.32 or newer is needed, for the CustomResourceDefinition. This is 1.${BASH_REMATCH[1]-?}."
-	runner=$(kubectl get nodes -l foo-controller.example/pods=run -o name)
-	[[ -n $runner || ! $config -ef $here ]] || fail "The pods of this cluster are simulated." \
+	[[ ! $config -ef $here ]] ||
+		kubectl get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}' | grep -q containerd || fail "The pods of this cluster are simulated." \
 		"Stop make run with Ctrl-C, and start a cluster that runs the controller's pods: make cluster"
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \
 		"make $command is only for $namespace. Apply or delete the kustomization of that installation."
+}
+
+# load_image gives the image of make image to the nodes of make cluster, if it is the one to install.
+load_image() {
+	local layout=bin/image/layout name
+	name=$(sed -n 's/.*"io.containerd.image.name": *"\([^"]*\)".*/\1/p' "$layout/index.json" 2>/dev/null) || true
+	[[ $config -ef $here && /$name == */$image ]] || return 0
+	bin/localcluster load "$layout" "$name" --dir "$(dirname "$here")"
+	echo "The nodes have the image $name, of $layout"
 }
 
 deploy() {
@@ -49,7 +58,8 @@ deploy() {
 	local revision='.metadata.annotations.deployment\.kubernetes\.io/revision'
 	step "Installing $image in the cluster in $config"
 	check_cluster
-	if [[ -n $runner ]]; then customize hack/cluster/deploy-local; else customize artifacts/deploy; fi
+	load_image
+	customize artifacts/deploy
 	kubectl apply --server-side --force-conflicts --field-manager=foo-controller-deploy -k "$work"
 	kubectl rollout status "$deployment" --timeout="$timeout" && step "It runs. Now create a Foo:" &&
 		hint apply -f artifacts/examples/example-foo.yaml && return

@@ -11,7 +11,7 @@ source hack/local.sh
 
 take_directory
 stop_at_end "the controller, then the control plane"
-start_cluster
+start_cluster "etcd, API server, controllers, scheduler and a simulated node"
 
 step "Installing the CustomResourceDefinition, and the ServiceAccount and permissions of the controller"
 kubectl apply -f artifacts/crd -f artifacts/deploy/rbac.yaml

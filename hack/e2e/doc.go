@@ -2,12 +2,12 @@
 //
 //	make test                    the tests for each change
 //	make test-core               those that take long, or change a control plane of their own
-//	make test-artifacts          those of artifacts/, and of the controller in pods
+//	make test-artifacts          those of artifacts/
+//	make test-node               those of the controller in pods, on real nodes; needs root
 //	go test -run TestRename .    one test, after bin/localcluster and bin/foo-controller-race are built
 //	go test -short .             the few tests that need neither
 //
-// TestPods runs the image of the controller in real pods, on a node of its own: the package podrunner. It also needs
-// bin/podrunner and bin/image-native.
+// TestNodes runs the image of the controller in pods, on two real nodes. It also needs bin/node and bin/image-native.
 //
 // The first test that needs a control plane starts it, see shared. Tests that share one run at the same time, each in
 // namespaces of its own. The controllers that they start serve only these, except on servedCluster, where one

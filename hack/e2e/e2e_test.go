@@ -161,8 +161,8 @@ func waitForRoom(t *testing.T) {
 }
 
 // startCluster starts a control plane with our CRD and the permissions of the controller.
-func startCluster(components string) (*cluster, error) {
-	plane, err := controlplane.Start(".", "--components="+components, "--audit")
+func startCluster(components string, flags ...string) (*cluster, error) {
+	plane, err := controlplane.Start(".", append(flags, "--components="+components, "--audit")...)
 	if err != nil {
 		return nil, err
 	}

@@ -439,8 +439,8 @@ func playMakeRun(t *testing.T, cmd *exec.Cmd, ready string, end func(dir string)
 }
 
 func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
-	skipWithoutPods(t)
 	waitForRoom(t)
+	skipWithoutRoot(t)
 	for _, test := range []struct {
 		name string
 		env  string
@@ -469,7 +469,7 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 					t.Errorf("the output lacks %q", want)
 				}
 			}
-			if !regexp.MustCompile(`(?m)^real-node +Ready `).MatchString(out) {
+			if !regexp.MustCompile(`(?m)^node-0 +Ready `).MatchString(out) {
 				t.Error("the output does not show that the node is ready")
 			}
 			if _, err := os.Stat(filepath.Join(cmd.Dir, ".cluster")); !errors.Is(err, os.ErrNotExist) {
@@ -484,7 +484,7 @@ func TestMakeClusterRunsPodsAndLeavesNothingBehind(t *testing.T) {
 
 // A second one must not remove the files of the first, which may not answer yet.
 func TestMakeRunAndMakeClusterAreRefusedWhileAnotherOneStarts(t *testing.T) {
-	skipWithoutPods(t)
+	skipWithoutRoot(t)
 	tree := newScriptTree(t, "hack/cluster.sh", "hack/run.sh", "hack/local.sh")
 	dir := filepath.Join(tree, ".cluster")
 	if err := os.MkdirAll(filepath.Join(dir, "etcd"), 0o700); err != nil {
@@ -526,11 +526,8 @@ func startClusterPod(t *testing.T, dir string) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	const spec = `{"spec": {"nodeSelector": {"foo-controller.example/pods": "run"},
-		"tolerations": [{"key": "foo-controller.example/pods", "operator": "Exists"}]}}`
 	until(t, "a pod is accepted", func(context.Context) (bool, error) { // Its ServiceAccount may not exist yet.
-		out, err := kubectl("run", "real", "--image="+testImage, "--overrides="+spec, "--",
-			"--health-probe-bind-address=:8081")
+		out, err := kubectl("run", "real", "--image="+workload)
 		if err != nil && !strings.Contains(out, "serviceaccount") {
 			return false, fmt.Errorf("%w: %s", err, out)
 		}
@@ -600,7 +597,7 @@ func newScriptTree(t *testing.T, scripts ...string) string {
 		}
 	}
 	for name, binary := range map[string]string{
-		"foo-controller": "foo-controller", "localcluster": "localcluster", "podrunner": "podrunner",
+		"foo-controller": "foo-controller", "localcluster": "localcluster", "node": "node",
 		"image": "image-native",
 	} {
 		if err := os.Symlink(filepath.Join(here, "bin", binary), filepath.Join(tree, "bin", name)); err != nil {

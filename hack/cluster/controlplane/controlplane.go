@@ -113,10 +113,13 @@ func (c *ControlPlane) KillComponent(name string) error { return c.control("kill
 // StartComponent starts a component that was killed, and waits until it is healthy.
 func (c *ControlPlane) StartComponent(name string) error { return c.control("start", name) }
 
-func (c *ControlPlane) control(verb, component string) error {
-	out, err := exec.Command(c.binary, verb, component, "--dir", c.dir).CombinedOutput()
+// Load gives the image of an OCI layout a name on all real nodes. The word pause stands for an image that only waits.
+func (c *ControlPlane) Load(layout, name string) error { return c.control("load", layout, name) }
+
+func (c *ControlPlane) control(args ...string) error {
+	out, err := exec.Command(c.binary, append(args, "--dir", c.dir)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("localcluster %s %s: %w\n%s", verb, component, err, out)
+		return fmt.Errorf("localcluster %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }

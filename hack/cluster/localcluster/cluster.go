@@ -42,6 +42,19 @@ type cluster struct {
 
 	mu    sync.Mutex
 	ports map[string]int // guarded by mu
+	// machine, with real nodes, listens on this machine for the API server.
+	machine net.Listener
+}
+
+// listenForServer takes a port of this machine for the API server, which will have the same port in the namespaces.
+func (c *cluster) listenForServer() (port int, err error) {
+	if c.machine != nil {
+		c.machine.Close()
+	}
+	if c.machine, err = listen("127.0.0.1:0"); err != nil {
+		return 0, err
+	}
+	return c.machine.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
@@ -71,11 +84,11 @@ func printLine(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 func (c *cluster) startOnFreePort(ctx context.Context, comp component) error {
 	for attempt := 1; ; attempt++ {
 		port, err := freePort()
+		if err == nil && isolated() && comp.name == apiServer {
+			port, err = c.listenForServer()
+		}
 		if err != nil {
 			return fmt.Errorf("find a port for %s: %w", comp.name, err)
-		}
-		if fixed, inside := isolated(); inside && comp.name == apiServer {
-			port = fixed
 		}
 		c.mu.Lock()
 		c.ports[comp.name] = port

@@ -160,7 +160,7 @@ func kwokArgs(c *cluster) []string {
 	return []string{
 		"--kubeconfig=" + c.file("kubeconfig"),
 		"--config=" + config,
-		// Only the nodes that "up" creates. A node of a real kubelet, or of the pod runner, reports for itself.
+		// Only the nodes that "up" creates. A node of a kubelet reports for itself.
 		"--manage-all-nodes=false",
 		"--manage-nodes-with-annotation-selector=" + simulatedNode + "=fake",
 		"--cidr=10.244.0.0/16", // The default is the range of the Services.

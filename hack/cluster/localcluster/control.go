@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,10 +29,7 @@ type controlAccess struct {
 
 // serveControl serves requests to kill and start components until the returned function is called.
 func (c *cluster) serveControl(ctx context.Context) (func(), error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if _, inside := isolated(); inside {
-		listener, err = inherited(controlListenerFD)
-	}
+	listener, err := listen("127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for kill and start: %w", err)
 	}
@@ -82,6 +79,9 @@ func answer(w http.ResponseWriter, err error) {
 
 // kill ends a component with SIGKILL.
 func (c *cluster) kill(name string) error {
+	if i := slices.IndexFunc(c.nodes, func(n realNode) bool { return n.name() == name }); i >= 0 {
+		return c.nodes[i].kill(c)
+	}
 	p := c.children.process(name)
 	if p == nil {
 		return c.notRunning(name)
@@ -101,12 +101,18 @@ func (c *cluster) notRunning(name string) error {
 // startAgain starts a component that was killed, with its former port and data. It returns when all running
 // components are healthy, because an API server needs a moment after etcd is back.
 func (c *cluster) startAgain(ctx context.Context, name string) error {
-	if !isComponent(c.components, name) {
+	isNode := slices.ContainsFunc(c.nodes, func(n realNode) bool { return n.name() == name })
+	if !isNode && !isComponent(c.components, name) {
 		return c.notRunning(name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
-	err := c.run(ctx, c.component(name))
+	var err error
+	for _, comp := range c.components {
+		if comp.name == name || err == nil && strings.HasSuffix(comp.name, "-"+name) { // The components of a node.
+			err = c.run(ctx, comp)
+		}
+	}
 	var death *deathError
 	if errors.As(err, &death) {
 		c.end(err) // The death of any component ends the cluster.

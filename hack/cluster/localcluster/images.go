@@ -24,16 +24,25 @@ func (c *cluster) load(ctx context.Context, layout, name string) error {
 		return errors.New("this cluster has only simulated nodes, which need no images")
 	}
 	for _, node := range c.nodes {
-		reader, writer := io.Pipe()
-		go func() {
-			archive := tar.NewWriter(writer)
-			writer.CloseWithError(errors.Join(archive.AddFS(os.DirFS(layout)), archive.Close()))
-		}()
-		if err := node.load(ctx, reader, name); err != nil {
+		archive, err := pauseArchive()
+		if layout != pauseLayout {
+			archive, err = archiveOf(layout), nil
+		}
+		if err := errors.Join(err, node.load(ctx, archive, name)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// archiveOf returns a layout as an archive.
+func archiveOf(layout string) io.ReadCloser {
+	reader, writer := io.Pipe()
+	go func() {
+		archive := tar.NewWriter(writer)
+		writer.CloseWithError(errors.Join(archive.AddFS(os.DirFS(layout)), archive.Close()))
+	}()
+	return reader
 }
 
 // load imports an archive, which is an OCI layout or what "docker save" writes.
@@ -52,6 +61,9 @@ func (n realNode) load(ctx context.Context, archive io.ReadCloser, name string) 
 func (c *cluster) serveLoad(w http.ResponseWriter, r *http.Request) {
 	answer(w, c.load(r.Context(), r.FormValue("layout"), r.FormValue("name")))
 }
+
+// pauseLayout stands for the image of the pods themselves, in place of the directory of a layout.
+const pauseLayout = "pause"
 
 // pauseArchive returns the image of the program that holds the namespaces of a pod, as "docker save" would write it.
 func pauseArchive() (io.ReadCloser, error) {

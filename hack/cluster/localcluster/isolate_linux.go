@@ -3,8 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,14 +20,10 @@ import (
 const (
 	// isolateCommand is the hidden command of the first process of the namespaces.
 	isolateCommand = "isolated"
-	// isolatedVariable tells "up" that it is in the namespaces. It has the port of the API server, outside and inside.
-	isolatedVariable = "LOCALCLUSTER_API_PORT"
-)
-
-// The listeners that are made outside of the namespaces, as file descriptors.
-const (
-	apiListenerFD     = 3
-	controlListenerFD = 4
+	// isolatedVariable tells "up" that it is in the namespaces.
+	isolatedVariable = "LOCALCLUSTER_ISOLATED"
+	// machineNetworkFD is the file descriptor of the network namespace outside.
+	machineNetworkFD = 3
 )
 
 // What the namespaces have at these paths, whatever is special in the names of its directories outside.
@@ -40,29 +35,18 @@ const (
 // isolate runs this program once more, in network, mount and pid namespaces of its own, and returns its exit code. All
 // that real nodes do to a machine ends with these namespaces: addresses, mounts, sysctls of the network and processes.
 // The kernel kills the first process in them when this one ends, even by SIGKILL, and with it all others.
-//
-// Two listeners on loopback are inherited. A socket stays in the network namespace in which it was made, so the API
-// server can be reached from outside.
 func isolate(dir, programs string) (int, error) {
-	api, err := net.Listen("tcp", "127.0.0.1:0")
+	network, err := os.Open("/proc/self/ns/net")
 	if err != nil {
 		return 0, err
 	}
-	control, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	apiFile, apiErr := api.(*net.TCPListener).File()
-	controlFile, controlErr := control.(*net.TCPListener).File()
-	if err := errors.Join(apiErr, controlErr); err != nil {
-		return 0, err
-	}
+	defer giveToOwner(dir)
 	signals := stopSignals()
 	runtime.LockOSThread() // The kernel counts the thread that starts a process as its parent.
 	cmd := exec.Command("/proc/self/exe", append([]string{isolateCommand, dir, programs}, os.Args[1:]...)...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", isolatedVariable, api.Addr().(*net.TCPAddr).Port))
+	cmd.Env = append(os.Environ(), isolatedVariable+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = []*os.File{apiFile, controlFile}
+	cmd.ExtraFiles = []*os.File{network}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
 		Pdeathsig:  syscall.SIGKILL,
@@ -98,7 +82,7 @@ func runIsolated(args []string) (int, error) {
 	}
 	cmd := exec.Command("/proc/self/exe", args[2:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = []*os.File{os.NewFile(apiListenerFD, "api"), os.NewFile(controlListenerFD, "control")}
+	cmd.ExtraFiles = []*os.File{os.NewFile(machineNetworkFD, "network")}
 	signals := stopSignals()
 	if err := cmd.Start(); err != nil {
 		return 0, err
@@ -208,55 +192,27 @@ func startBridge(name, address string) error {
 	return errors.Join(netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, parsed), netlink.LinkSetUp(bridge))
 }
 
-// isolated returns the port of the API server, and whether this process is in the namespaces.
-func isolated() (port int, ok bool) {
-	port, err := strconv.Atoi(os.Getenv(isolatedVariable))
-	return port, err == nil
-}
+// isolated reports whether this process is in the namespaces.
+func isolated() bool { return os.Getenv(isolatedVariable) != "" }
 
-// inherited returns a listener of outside.
-func inherited(fd uintptr) (net.Listener, error) {
-	syscall.CloseOnExec(int(fd))
-	return net.FileListener(os.NewFile(fd, "listener"))
-}
-
-// forwardAPI connects the listener of outside, and the address of the Service, with the API server.
-func (c *cluster) forwardAPI() error {
-	outside, err := inherited(apiListenerFD)
+// outside calls a function in the network of the machine. A socket stays in the network in which it was made.
+func outside(makeSocket func() error) error {
+	syscall.CloseOnExec(machineNetworkFD)
+	runtime.LockOSThread() // If the thread cannot return, it stays locked, and ends with its goroutine.
+	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
-	service, err := net.Listen("tcp", serviceAddress+":443")
-	if err != nil {
+	defer here.Close()
+	if err := unix.Setns(machineNetworkFD, unix.CLONE_NEWNET); err != nil {
 		return err
 	}
-	to := fmt.Sprintf("127.0.0.1:%d", c.port(apiServer))
-	go forward(outside, to)
-	go forward(service, to)
-	return nil
-}
-
-// forward connects each connection of a listener with an address, until the process ends.
-func forward(listener net.Listener, to string) {
-	for {
-		from, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer from.Close()
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				return
-			}
-			defer server.Close()
-			go func() {
-				io.Copy(server, from)
-				server.(*net.TCPConn).CloseWrite()
-			}()
-			io.Copy(from, server)
-		}()
+	made := makeSocket()
+	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
 	}
+	runtime.UnlockOSThread()
+	return made
 }
 
 // cgroupMounts returns where the hierarchies of cgroups are mounted: one in version 2, one for each controller in
@@ -271,13 +227,37 @@ func cgroupMounts() (paths []string, err error) {
 	return paths, err
 }
 
-// makeCgroups makes a cgroup in each hierarchy.
+// makeCgroups makes a cgroup in each hierarchy. In version 2, its parents pass their controllers on to it.
 func makeCgroups(name string) error {
 	paths, err := cgroupMounts()
 	for _, path := range paths {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(path, name), 0o755))
+		for _, parent := range []string{path, filepath.Join(path, filepath.Dir(name))} {
+			controllers, unified := os.ReadFile(filepath.Join(parent, "cgroup.controllers"))
+			for _, controller := range strings.Fields(string(controllers)) {
+				unified = errors.Join(unified,
+					os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0))
+			}
+			if !errors.Is(unified, fs.ErrNotExist) {
+				err = errors.Join(err, unified)
+			}
+		}
 	}
 	return err
+}
+
+// killCgroup kills the processes in a cgroup and in those below it, and those that have a word in their command line.
+func killCgroup(name, word string) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup")) // It may have ended.
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		isOf := strings.Contains(string(groups), ":"+name+"/") || strings.Contains(string(line), word)
+		if isOf && pid > 1 && pid != os.Getpid() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // removeCgroups removes the cgroups that ended containers have left.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -50,5 +51,25 @@ func writeFile(path string, data []byte) error {
 	if err := temp.Close(); err != nil {
 		return err
 	}
+	giveToOwner(temp.Name())
 	return os.Rename(temp.Name(), path)
+}
+
+// giveToOwner gives a file to the owner of its directory, or all that is in a directory to the owner of that one. Only
+// root can: a user who starts nodes with sudo has to read the files, and to remove them.
+func giveToOwner(path string) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		info, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil || os.Geteuid() != 0 {
+		return
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	filepath.WalkDir(path, func(path string, _ os.DirEntry, err error) error {
+		if err == nil {
+			os.Lchown(path, int(owner.Uid), int(owner.Gid)) // An error shows when the user needs the file.
+		}
+		return nil
+	})
 }

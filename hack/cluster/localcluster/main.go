@@ -97,7 +97,7 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
   KUBECONFIG=/tmp/one/kubeconfig kubectl get nodes`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if _, inside := isolated(); opts.programs != "" && !inside {
+			if opts.programs != "" && !isolated() {
 				removeCgroups(cgroupOf(opts.dir)) // Those of a run that was killed.
 				code, err := isolate(opts.dir, opts.programs)
 				removeCgroups(cgroupOf(opts.dir))
@@ -112,6 +112,8 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 	cmd.Flags().StringVar(&opts.programs, "node-programs", "",
 		"make real nodes, which run containers, with the programs of make bin/node in this `directory`; "+
 			"needs Linux and root")
+	cmd.Flags().IntVar(&opts.registryPort, "registry-port", 0,
+		"let real nodes pull images from 127.0.0.1:`N`, where a registry of this machine listens")
 	cmd.Flags().StringVar(&opts.components, "components", componentsAll,
 		"`set` to run: api (etcd and kube-apiserver, without any controller) or all")
 	cmd.Flags().BoolVar(&opts.audit, "audit", false,
@@ -153,15 +155,20 @@ func newStartCommand() *cobra.Command {
 func newLoadCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:     "load LAYOUT NAME --dir D",
-		Short:   "Give an image a name on all real nodes",
-		Long:    "Give an image a name on all real nodes. LAYOUT is the directory of an OCI layout, as make image writes it.",
-		Example: "  localcluster load bin/image/layout docker.io/library/foo-controller:dev --dir /tmp/one",
-		Args:    cobra.ExactArgs(2),
+		Use:   "load LAYOUT NAME --dir D",
+		Short: "Give an image a name on all real nodes",
+		Long: "Give an image a name on all real nodes. LAYOUT is the directory of an OCI layout, as make image writes it,\n" +
+			"or the word pause: an image that starts and waits, in place of one that the nodes cannot pull.",
+		Example: "  localcluster load bin/image/layout docker.io/library/foo-controller:dev --dir /tmp/one\n" +
+			"  localcluster load pause docker.io/library/nginx:1.29 --dir /tmp/one",
+		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			layout, err := filepath.Abs(args[0])
-			if err != nil {
-				return err
+			layout := args[0]
+			if layout != pauseLayout {
+				var err error
+				if layout, err = filepath.Abs(layout); err != nil {
+					return err
+				}
 			}
 			query := url.Values{"layout": {layout}, "name": {args[1]}}
 			return ask(dir, "load "+args[1], "load?"+query.Encode())
@@ -176,11 +183,12 @@ func newControlCommand(verb, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   verb + " COMPONENT --dir D",
 		Short: short,
-		Long: fmt.Sprintf("%s.\n\n%s\nCOMPONENT is one of: %s.", short, long,
+		Long: fmt.Sprintf("%s.\n\n%s\nCOMPONENT is one of: %s.\n"+
+			"With real nodes, also node-0, node-1 and so on: such a node with all of its containers.", short, long,
 			strings.Join(componentNames(allComponents), ", ")),
 		Example: fmt.Sprintf("  localcluster %s kube-apiserver --dir /tmp/one", verb),
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 && isComponent(allComponents, args[0]) {
+			if len(args) == 1 && (isComponent(allComponents, args[0]) || strings.HasPrefix(args[0], nodePrefix)) {
 				return nil
 			}
 			choose := "choose one of " + strings.Join(componentNames(allComponents), ", ")

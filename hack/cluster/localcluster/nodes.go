@@ -139,7 +139,9 @@ func podBlocker(ctx context.Context, client kubernetes.Interface, nodes int) err
 	return nil
 }
 
-func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+const nodePrefix = "node-"
+
+func nodeName(i int) string { return fmt.Sprint(nodePrefix, i) }
 
 func newNode(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{

@@ -82,6 +82,18 @@ func (n realNode) start(ctx context.Context, c *cluster) error {
 	return c.startOnFreePort(ctx, parts[1])
 }
 
+// kill ends the node as if its power failed: its components, and all processes of its containers.
+func (n realNode) kill(c *cluster) error {
+	for _, comp := range n.components() {
+		if p := c.children.process(comp.name); p != nil {
+			p.kill()
+		}
+	}
+	killCgroup(n.cgroup, n.socket()) // The shims of containerd have its socket among their arguments.
+	printLine("%s: killed, as asked", n.name())
+	return nil
+}
+
 func (n realNode) writeFiles(c *cluster) error {
 	for _, dir := range []string{"cni", "plugins", filepath.Dir(n.socket())} {
 		if !filepath.IsAbs(dir) {
@@ -129,6 +141,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
   address = "SOCKET"
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "native"
+  use_local_image_pull = true
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "PAUSE"
 [plugins.'io.containerd.cri.v1.runtime']
@@ -170,6 +183,8 @@ podLogsDir: DIR/logs
 resolvConf: ""
 volumePluginDir: DIR/plugins
 evictionHard: {memory.available: "100Mi", nodefs.available: "1%", imagefs.available: "1%", nodefs.inodesFree: "1%"}
+# Otherwise an image that is loaded, and also pulled with a secret, is refused to pods without the secret.
+imagePullCredentialsVerificationPolicy: NeverVerify
 imageMinimumGCAge: 100h
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99

@@ -19,6 +19,7 @@ type upOptions struct {
 	dir              string
 	nodes            int
 	programs         string // Of real nodes.
+	registryPort     int    // 0 if none.
 	components       string
 	audit            bool
 	admissionPlugins []string
@@ -185,8 +186,8 @@ func (c *cluster) startAll(ctx context.Context, opts upOptions) error {
 			return err
 		}
 	}
-	if _, inside := isolated(); inside {
-		if err := c.forwardAPI(); err != nil {
+	if isolated() {
+		if err := c.forwardPorts(c.machine, opts.registryPort); err != nil {
 			return err
 		}
 	}

@@ -2,18 +2,29 @@ package e2e
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
+	"io"
+	"log"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,14 +37,14 @@ import (
 )
 
 // This file tests the controller as operators run it: in its image, in two pods, with the manifests of `make deploy`
-// and the permissions in them. The pods really run, on the node of the pod runner (podrunner).
+// and the permissions in them. The pods run on two real nodes, each with a kubelet and containerd.
 
 const (
-	podRunnerBinary = "bin/podrunner"
+	nodePrograms = "bin/node"
 	// testImage is what `make bin/image-native` builds: the image for this machine, in a layout of its own.
 	testImage, testLayout = "foo-controller:e2e", "bin/image-native/layout"
-	// podsRequired is an environment variable. If it is set, a machine that cannot run pods fails the test.
-	podsRequired = "FOO_PODS_REQUIRED"
+	// workload is the image of the Foos: one that only waits, in place of a program that the nodes cannot pull.
+	workload = "nginx:1.29"
 	// keptFoo is the Foo that no scenario changes.
 	keptFoo         = "kept"
 	systemNamespace = "foo-system"
@@ -42,10 +53,10 @@ const (
 // The scenarios share one control plane, and one Deployment of the controller with two pods. Those in a group run in
 // parallel, because they only read the pods, or have a pod of their own. The others change the pods, one after the
 // other. One Foo is there from the beginning, and must be there at the end.
-func TestPods(t *testing.T) {
+func TestNodes(t *testing.T) {
 	e := newPodEnv(t)
 	e.deployController(t)
-	e.createReady(t, keptFoo, v1alpha1.FooSpec{DeploymentName: keptFoo})
+	e.createReady(t, keptFoo, v1alpha1.FooSpec{DeploymentName: keptFoo, Image: workload})
 
 	t.Run("while two pods run", func(t *testing.T) {
 		for _, test := range []podTest{
@@ -61,11 +72,16 @@ func TestPods(t *testing.T) {
 			{"a wrong flag shows as CrashLoopBackOff, with the reason", testPodWrongFlag},
 			{"an image that does not exist shows as ImagePullBackOff", testPodWithoutImage},
 			{"a process that does not answer its liveness probe is killed and started again", testPodHangs},
-			{"a pod that does not stop is killed when it is deleted with less time", testPodDeletedTwice},
+			{"kubectl exec runs --explain in the pod", testPodExplains},
+			{"an image is pulled from a registry with a password", testPodPullsWithPassword},
+			{"a Foo whose image cannot be pulled says so, and a rename waits", testFooWithoutImage},
+			{"a Foo whose pods find no node says so, and a rename waits", testFooUnschedulable},
+			{"a Foo whose pods are killed for their memory says so, and a rename waits", testFooOutOfMemory},
+			{"a Foo whose pods fail their probe says so", testFooFailsProbe},
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				test.run(t, &podEnv{env: e.cluster.env(t), runner: e.runner})
+				test.run(t, &podEnv{env: e.cluster.env(t), registry: e.registry})
 			})
 		}
 	})
@@ -74,9 +90,11 @@ func TestPods(t *testing.T) {
 		{"the standby takes over when the pod of the leader is deleted", testPodTakeover},
 		{"a pod is not ready while a permission is missing", testPodPermission},
 		{"an upgrade replaces the pods one after the other, and two are ready at all times", testPodUpgrade},
-		{"a node that is killed takes its processes with it, and starts them again", testNodeKilled},
+		{"a version that needs more memory than its limit takes no copy away", testPodOutOfMemory},
+		{"objects with huge owners do not exceed the memory limit", testPodWithHugeOwners},
+		{"the standby takes over when the node of the leader dies, and nothing is written twice", testNodeDies},
+		{"draining a node keeps a copy ready", testNodeIsDrained},
 		{"undeploy stops the pods and keeps the Foos", testUndeploy},
-		{"a node that stops leaves no process and no mount", testNodeStops},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, e) })
 	}
@@ -88,116 +106,49 @@ type podTest struct {
 	run  func(*testing.T, *podEnv)
 }
 
-// The pod runner needs no permissions of root. All other tests of pods run as the user who runs them.
-func TestAnOrdinaryUserCanRunPods(t *testing.T) {
-	skipWithoutPods(t)
-	if os.Geteuid() != 0 {
-		t.Skip("TestPods runs as an ordinary user already")
-	}
-	binary, err := os.Open(podRunnerBinary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer binary.Close()
-	cmd := exec.Command("/proc/self/fd/3", "check") // The user may not be permitted to read the directory.
-	cmd.ExtraFiles, cmd.Dir = []*os.File{binary}, "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// The user who starts the runner may have any umask.
-func TestTheUmaskOfTheUserIsNotThatOfThePods(t *testing.T) {
-	skipWithoutPods(t)
-	out, err := exec.Command("bash", "-c", `umask 077; exec "$0" check`, podRunnerBinary).CombinedOutput()
-	if err != nil {
-		t.Errorf("with umask 077: %v: %s", err, out)
-	}
-}
-
-// skipWithoutPods skips the test on a machine that cannot run pods.
-func skipWithoutPods(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip(skipped)
-	}
-	out, err := exec.Command(podRunnerBinary, "check").CombinedOutput()
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		t.Fatalf("%v: `make %s` builds it", err, podRunnerBinary)
-	case err != nil && os.Getenv(podsRequired) != "":
-		t.Fatalf("%s is set, and this machine cannot run pods: %v: %s", podsRequired, err, out)
-	case err != nil:
-		t.Skipf("this machine cannot run pods, because it permits no user namespaces: %v: %s", err, out)
-	}
-}
-
-// A podEnv is an env on a cluster with a node that runs pods.
+// A podEnv is an env on a cluster with nodes that run pods.
 type podEnv struct {
 	*env
-	runner *podRunner
+	registry *passwordRegistry
 }
 
-// A podRunner is the process of the node.
-type podRunner struct {
-	dir string
-	cmd *exec.Cmd
-	log *syncBuffer
+// skipWithoutRoot skips the test for a user who cannot have nodes that run pods.
+func skipWithoutRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("nodes that run pods need root")
+	}
 }
 
-// newPodEnv starts a cluster with a node that runs pods. It skips the test on a machine that cannot run them.
+// newPodEnv starts a cluster with two real nodes.
 func newPodEnv(t *testing.T) *podEnv {
 	t.Helper()
-	skipWithoutPods(t)
-	if _, err := os.Stat(testLayout); err != nil {
-		t.Fatalf("%v: `make bin/image-native` builds it", err)
+	waitForRoom(t)
+	skipWithoutRoot(t)
+	registry := newPasswordRegistry(t)
+	c, err := startCluster("all", "--nodes=2", "--node-programs="+nodePrograms, "--registry-port="+registry.port)
+	if err != nil {
+		t.Fatalf("%v: `make %s` builds the programs of a node", err, nodePrograms)
 	}
-	e := &podEnv{env: newDedicatedEnv(t, fullCluster), runner: &podRunner{dir: t.TempDir(), log: &syncBuffer{}}}
-	e.startNode(t)
+	t.Cleanup(c.Stop)
+	for name, layout := range map[string]string{testImage: testLayout, workload: "pause"} {
+		if err := c.Load(layout, "docker.io/library/"+name); err != nil {
+			t.Fatalf("%v: `make bin/image-native` builds the image", err)
+		}
+	}
 	t.Cleanup(func() {
-		e.stopNode(t, syscall.SIGTERM)
-		if t.Failed() {
-			t.Logf("log of the pod runner:\n%s", e.runner.log)
-			logs, _ := filepath.Glob(filepath.Join(e.runner.dir, "logs", "*"))
-			for _, log := range logs {
-				text, _ := os.ReadFile(log)
-				t.Logf("%s:\n%s", filepath.Base(log), text)
-			}
+		if !t.Failed() {
+			return
+		}
+		out, _ := c.try("", "get", "nodes,pods,leases,events", "--all-namespaces")
+		t.Logf("kubectl get:\n%s", out)
+		logs, _ := filepath.Glob(filepath.Dir(c.Kubeconfig()) + "/nodes/*/logs/" + systemNamespace + "_*/*/*.log")
+		for _, log := range logs { // Of containers that still exist.
+			text, _ := os.ReadFile(log)
+			t.Logf("%s:\n%s", log, text)
 		}
 	})
-	return e
-}
-
-// startNode starts the pod runner, and waits until its node is ready.
-func (e *podEnv) startNode(t *testing.T) {
-	t.Helper()
-	r := e.runner
-	starts := r.countReady() // A node that was killed has left the condition Ready.
-	r.cmd = exec.Command(podRunnerBinary, "--kubeconfig", e.Kubeconfig(), "--layout", testLayout, "--dir", r.dir,
-		"--stop-with-stdin")
-	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
-	_, err := r.cmd.StdinPipe() // It ends with this process, even if that is killed.
-	if err := errors.Join(err, r.cmd.Start()); err != nil {
-		t.Fatalf("%v: `make %s` builds it", err, podRunnerBinary)
-	}
-	until(t, "the node is ready", func(context.Context) (bool, error) { return r.countReady() > starts, nil })
-}
-
-// countReady returns how often a process of the node has reported that it is ready.
-func (r *podRunner) countReady() int { return strings.Count("\n"+r.log.String(), "\nready\n") }
-
-// stopNode sends the pod runner a signal, and waits until it has ended.
-func (e *podEnv) stopNode(t *testing.T, signal syscall.Signal) {
-	t.Helper()
-	if e.runner.cmd == nil {
-		return
-	}
-	_ = e.runner.cmd.Process.Signal(signal)
-	if err := e.runner.cmd.Wait(); err != nil && signal == syscall.SIGTERM {
-		t.Errorf("the pod runner ended with %v", err)
-	}
-	e.runner.cmd = nil
+	return &podEnv{env: c.env(t), registry: registry}
 }
 
 // deployController installs the controller, and waits until both of its pods are ready. The first start takes longer
@@ -210,9 +161,18 @@ func (e *podEnv) deployController(t *testing.T) {
 		t.Fatalf("two pods have to be ready: %s", e.kubectl(t, "", "get", "pods", "-n", systemNamespace))
 	}
 	for _, pod := range pods {
-		if pod.Spec.NodeName != "real-node" || e.processOf(t, pod.Name) == 0 {
+		if e.processOf(t, pod.Name) == 0 {
 			t.Errorf("pod %s is reported as ready, and has no process", pod.Name)
 		}
+	}
+	e.checkSpread(t)
+}
+
+// checkSpread checks that no node has both pods of the controller.
+func (e *podEnv) checkSpread(t *testing.T) {
+	t.Helper()
+	if pods := e.controllerPods(t); len(pods) != 2 || pods[0].Spec.NodeName == pods[1].Spec.NodeName {
+		t.Errorf("%d pods, the first one on %s: want two, each on a node of its own", len(pods), pods[0].Spec.NodeName)
 	}
 }
 
@@ -342,8 +302,6 @@ apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
-  nodeSelector: {foo-controller.example/pods: run}
-  tolerations: [{key: foo-controller.example/pods, value: run, effect: NoSchedule}]
   terminationGracePeriodSeconds: 1
   containers:
   - name: main
@@ -373,14 +331,11 @@ func testPodIsConfined(t *testing.T, e *podEnv) {
 	status := statusLines(t, pid)
 	for name, want := range map[string]string{
 		"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1",
+		"Uid": "65532 65532 65532 65532", "Seccomp": "2", // A filter.
 	} {
 		if status[name] != want {
 			t.Errorf("%s = %s, want %s", name, status[name], want)
 		}
-	}
-	ids, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
-	if inside := strings.Fields(string(ids)); err != nil || len(inside) != 3 || inside[0] != "65532" || inside[2] != "1" {
-		t.Errorf("the users of the container are %q, %v; want only 65532", ids, err)
 	}
 	if inside := strings.Fields(status["NSpid"]); inside[len(inside)-1] != "1" {
 		t.Errorf("NSpid = %v, want process 1 in its container", inside)
@@ -401,7 +356,7 @@ func testPodIsConfined(t *testing.T, e *podEnv) {
 }
 
 func testPodCorrects(t *testing.T, e *podEnv) {
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: "nginx:1.29"})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.kubectl(t, "", "scale", "deployment/web", "--replicas=5", "-n", e.namespace)
 	until(t, "the number of replicas is corrected", func(context.Context) (bool, error) {
@@ -413,7 +368,7 @@ func testPodCorrects(t *testing.T, e *podEnv) {
 }
 
 func testPodRenames(t *testing.T, e *podEnv) {
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "blue", Replicas: new(int32(1))})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "blue", Replicas: new(int32(1)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.rename(t, "web", "green")
 	until(t, "only the new Deployment exists", func(context.Context) (bool, error) {
@@ -423,7 +378,7 @@ func testPodRenames(t *testing.T, e *podEnv) {
 }
 
 func testPodScales(t *testing.T, e *podEnv) {
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2))})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(2)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	for _, replicas := range []int32{0, 2} {
 		e.kubectl(t, "", "scale", "foo/web", fmt.Sprintf("--replicas=%d", replicas), "-n", e.namespace)
@@ -435,7 +390,7 @@ func testPodScales(t *testing.T, e *podEnv) {
 
 func testPodRefuses(t *testing.T, e *podEnv) {
 	e.kubectl(t, "", "create", "deployment", "web", "--image=nginx:1.29", "-n", e.namespace)
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3))})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonNotOwned)
 	if dep := e.deployment(t, "web"); *dep.Spec.Replicas != 1 || len(dep.OwnerReferences) != 0 {
 		t.Errorf("the Deployment was changed: %d replicas, owners %v", *dep.Spec.Replicas, dep.OwnerReferences)
@@ -443,7 +398,7 @@ func testPodRefuses(t *testing.T, e *podEnv) {
 }
 
 func testPodGarbage(t *testing.T, e *podEnv) {
-	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 	e.deleteFoo(t, "web", metav1.DeletePropagationBackground)
 	until(t, "the Deployment is deleted", func(context.Context) (bool, error) { return !e.exists(t, "web"), nil })
@@ -451,7 +406,7 @@ func testPodGarbage(t *testing.T, e *podEnv) {
 
 func testPodMetrics(t *testing.T, e *podEnv) {
 	pod := e.anyPod(t)
-	url := "https://" + outside(pod) + ":8443/metrics"
+	url := "https://" + e.forward(t, pod.Name, "8443") + "/metrics"
 	if status, _ := fetch(t, url, ""); status != http.StatusUnauthorized {
 		t.Errorf("without a token: %d, want %d", status, http.StatusUnauthorized)
 	}
@@ -465,9 +420,22 @@ func testPodMetrics(t *testing.T, e *podEnv) {
 	})
 }
 
-// outside returns the address of this machine at which the ports of a pod are.
-func outside(pod *corev1.Pod) string {
-	return strings.Replace(pod.Status.PodIP, "10.245.", "127.0.", 1)
+// forward runs kubectl port-forward, and returns the address on this machine.
+func (e *podEnv) forward(t *testing.T, pod, port string) string {
+	t.Helper()
+	out := &syncBuffer{}
+	cmd := e.Kubectl("port-forward", "pod/"+pod, ":"+port, "-n", systemNamespace)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	until(t, "a port is forwarded", func(context.Context) (bool, error) { return address.MatchString(out.String()), nil })
+	return address.FindString(out.String())
 }
 
 func testPodLogs(t *testing.T, e *podEnv) {
@@ -512,13 +480,13 @@ func testPodWrongFlag(t *testing.T, e *podEnv) {
 	e.testPod(t, "wrong", "image: "+testImage, "args: [--no-such-flag]", "terminationMessagePolicy: FallbackToLogsOnError")
 	pod := e.waitForPod(t, e.namespace, "wrong", "waits for its second restart", func(pod *corev1.Pod) bool {
 		waiting := containerOf(pod).State.Waiting
-		return waiting != nil && waiting.Reason == "CrashLoopBackOff" && containerOf(pod).RestartCount == 1
+		return waiting != nil && waiting.Reason == "CrashLoopBackOff" && containerOf(pod).RestartCount > 0
 	})
 	ended := containerOf(pod).LastTerminationState.Terminated
 	if ended == nil || ended.ExitCode != 1 || !strings.Contains(ended.Message, "no-such-flag") {
 		t.Errorf("the container ended with %+v, want 1 and the name of the flag", ended)
 	}
-	if out := e.kubectl(t, "", "get", "pods", "-n", e.namespace); !strings.Contains(out, "CrashLoopBackOff   1 (") {
+	if out := e.kubectl(t, "", "get", "pods", "-n", e.namespace); !strings.Contains(out, "CrashLoopBackOff") {
 		t.Errorf("kubectl get pods shows\n%s", out)
 	}
 	if isPodReady(pod) {
@@ -553,23 +521,6 @@ func testPodHangs(t *testing.T, e *podEnv) {
 	if !strings.Contains(events, "failed liveness probe, will be restarted") {
 		t.Errorf("the events are\n%s", events)
 	}
-}
-
-// A second deletion leaves less time than the first one.
-func testPodDeletedTwice(t *testing.T, e *podEnv) {
-	e.testPod(t, "stays", "image: "+testImage, "args: [--health-probe-bind-address=:8081]")
-	e.waitForPod(t, e.namespace, "stays", "runs", func(pod *corev1.Pod) bool {
-		return containerOf(pod).State.Running != nil
-	})
-	// It does not react to SIGTERM any more.
-	if err := syscall.Kill(e.processOf(t, "stays"), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	e.kubectl(t, "", "delete", "pod", "stays", "-n", e.namespace, "--wait=false", "--grace-period=600")
-	until(t, "it is asked to stop", func(context.Context) (bool, error) {
-		return strings.Contains(e.runner.log.String(), "stays: Stopping container"), nil
-	})
-	e.kubectl(t, "", "delete", "pod", "stays", "-n", e.namespace, "--grace-period=1", "--timeout="+eventually.String())
 }
 
 func testPodKilled(t *testing.T, e *podEnv) {
@@ -609,7 +560,7 @@ func testPodTakeover(t *testing.T, e *podEnv) {
 	if ended == nil || ended.ExitCode != 0 || ended.Reason != "Completed" {
 		t.Errorf("the container ended with %+v, want 0", ended)
 	}
-	e.createFoo(t, "after", v1alpha1.FooSpec{DeploymentName: "after"})
+	e.createFoo(t, "after", v1alpha1.FooSpec{DeploymentName: "after", Image: workload})
 	e.waitForReason(t, "after", v1alpha1.ReasonAvailable)
 	e.waitForReadyPods(t)
 }
@@ -683,7 +634,7 @@ func testPodUpgrade(t *testing.T, e *podEnv) {
 			t.Errorf("the process of pod %s is %q, want one with the other flag", pod.Name, command)
 		}
 	}
-	e.createReady(t, "upgraded", v1alpha1.FooSpec{DeploymentName: "upgraded"})
+	e.createReady(t, "upgraded", v1alpha1.FooSpec{DeploymentName: "upgraded", Image: workload})
 }
 
 func testPodPermission(t *testing.T, e *podEnv) {
@@ -697,7 +648,7 @@ func testPodPermission(t *testing.T, e *podEnv) {
 	until(t, "the permission is gone", func(ctx context.Context) (bool, error) {
 		return !e.may(ctx, t, controllerUser, create), nil
 	})
-	e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused"})
+	e.createFoo(t, "refused", v1alpha1.FooSpec{DeploymentName: "refused", Image: workload})
 	unready := e.waitForPod(t, systemNamespace, leader, "is not ready", func(pod *corev1.Pod) bool {
 		return !isPodReady(pod) && containerOf(pod).State.Running != nil
 	})
@@ -711,27 +662,6 @@ func testPodPermission(t *testing.T, e *podEnv) {
 	}
 	e.editFoo(t, "refused", `{"spec":{"replicas":2}}`) // An edit ends the backoff.
 	e.waitForReason(t, "refused", v1alpha1.ReasonAvailable)
-}
-
-func testNodeKilled(t *testing.T, e *podEnv) {
-	pods := e.controllerPods(t)
-	var pids []int
-	restarts := map[types.UID]int32{}
-	for _, pod := range pods {
-		pids = append(pids, e.processOf(t, pod.Name))
-		restarts[pod.UID] = containerOf(pod).RestartCount
-	}
-	e.stopNode(t, syscall.SIGKILL)
-	until(t, "the processes have ended", func(context.Context) (bool, error) {
-		return !slices.ContainsFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) == nil }), nil
-	})
-	e.startNode(t)
-	for _, pod := range pods {
-		e.waitForPod(t, systemNamespace, pod.Name, "runs again", func(pod *corev1.Pod) bool {
-			return containerOf(pod).RestartCount == restarts[pod.UID]+1 && containerOf(pod).State.Running != nil
-		})
-	}
-	e.waitForReadyPods(t)
 }
 
 func testUndeploy(t *testing.T, e *podEnv) {
@@ -750,34 +680,214 @@ func testUndeploy(t *testing.T, e *podEnv) {
 	}
 }
 
-// isOurs reports whether a process belongs to the pod runner of this test.
-func (e *podEnv) isOurs(t *testing.T, pid int) bool {
-	t.Helper()
-	mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)) // It may have ended.
-	return strings.Contains(string(mounts), e.runner.dir)
+// testPodExplains runs a second process in the container of the controller, as operators do.
+func testPodExplains(t *testing.T, e *podEnv) {
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: workload})
+	out := e.kubectl(t, "", "exec", e.anyPod(t).Name, "-n", systemNamespace, "--", "/foo-controller",
+		"--explain="+e.namespace+"/web")
+	if !strings.Contains(out, "the controller would send nothing") {
+		t.Errorf("--explain in the pod prints\n%s", out)
+	}
 }
 
-func testNodeStops(t *testing.T, e *podEnv) {
-	e.testPod(t, "last", "image: "+testImage, "args: [--health-probe-bind-address=:8081]")
-	e.waitForPod(t, e.namespace, "last", "runs", func(pod *corev1.Pod) bool {
+// A passwordRegistry is a registry on loopback that asks for a password.
+type passwordRegistry struct{ port, user, password string }
+
+func newPasswordRegistry(t *testing.T) *passwordRegistry {
+	t.Helper()
+	r := &passwordRegistry{user: "reader", password: rand.Text()}
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if user, password, _ := req.BasicAuth(); user != r.user || password != r.password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		images.ServeHTTP(w, req)
+	}))
+	t.Cleanup(server.Close)
+	_, r.port, _ = net.SplitHostPort(server.Listener.Addr().String())
+	return r
+}
+
+// testPodPullsWithPassword pushes the image with the code of crane, see docs/image.md.
+func testPodPullsWithPassword(t *testing.T, e *podEnv) {
+	server := "127.0.0.1:" + e.registry.port
+	image := server + "/me/foo-controller:v1"
+	index, err := layout.ImageIndexFromPath(testLayout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := remote.WithAuth(&authn.Basic{Username: e.registry.user, Password: e.registry.password})
+	if err := remote.WriteIndex(tag, index, auth); err != nil {
+		t.Fatal(err)
+	}
+	e.testPod(t, "refused", "image: "+image, "args: [--health-probe-bind-address=:8081]")
+	e.waitForPod(t, e.namespace, "refused", "waits for its image", func(pod *corev1.Pod) bool {
+		waiting := containerOf(pod).State.Waiting
+		return waiting != nil && strings.Contains(waiting.Message, "authorization failed")
+	})
+	e.kubectl(t, "", "create", "secret", "docker-registry", "pull", "-n", e.namespace, "--docker-server="+server,
+		"--docker-username="+e.registry.user, "--docker-password="+e.registry.password)
+	e.kubectl(t, "", "patch", "serviceaccount", "default", "-n", e.namespace, "-p", `{"imagePullSecrets":[{"name":"pull"}]}`)
+	e.testPod(t, "permitted", "image: "+image, "args: [--health-probe-bind-address=:8081]")
+	e.waitForPod(t, e.namespace, "permitted", "runs", func(pod *corev1.Pod) bool {
 		return containerOf(pod).State.Running != nil
 	})
-	pid := e.processOf(t, "last")
-	if pid == 0 || !e.isOurs(t, pid) {
-		t.Fatalf("process %d does not belong to this test", pid)
+}
+
+func testFooWithoutImage(t *testing.T, e *podEnv) {
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: workload})
+	e.testFailingPods(t, "foo-controller:never-built")
+}
+
+func testFooUnschedulable(t *testing.T, e *podEnv) {
+	e.limitPods(t, "defaultRequest: {cpu: 1k}, default: {cpu: 1k}")
+	e.testFailingPods(t, workload)
+}
+
+// The limit is too low for the image of the controller, and enough for the workload.
+func testFooOutOfMemory(t *testing.T, e *podEnv) {
+	e.limitPods(t, "default: {memory: 6Mi}")
+	e.testFailingPods(t, testImage)
+}
+
+// Somebody adds a probe to the Deployment of a Foo. The controller leaves it alone.
+func testFooFailsProbe(t *testing.T, e *podEnv) {
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: workload})
+	container := e.deployment(t, "web").Spec.Template.Spec.Containers[0].Name
+	e.kubectl(t, "", "patch", "deployment", "web", "-n", e.namespace, "-p", `{"spec": {"progressDeadlineSeconds": 5,
+		"template": {"spec": {"containers": [{"name": "`+container+`",
+		"readinessProbe": {"tcpSocket": {"port": 9}, "periodSeconds": 1}}]}}}}`)
+	e.waitForReason(t, "web", v1alpha1.ReasonProgressDeadlineExceeded)
+	if n := e.deployment(t, "web").Status.AvailableReplicas; n != 1 {
+		t.Errorf("%d replicas are available, want the 1 without the probe", n)
 	}
-	e.stopNode(t, syscall.SIGTERM)
-	for pid := range processes(t) {
-		if e.isOurs(t, pid) {
-			t.Errorf("process %d has a mount below %s", pid, e.runner.dir)
+	e.kubectl(t, "", "rollout", "undo", "deployment/web", "-n", e.namespace)
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+}
+
+// limitPods limits all containers of the namespace from now on. Those of the Foo before the test starts run already.
+func (e *podEnv) limitPods(t *testing.T, limits string) {
+	t.Helper()
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Image: workload})
+	e.kubectl(t, fmt.Sprintf("{apiVersion: v1, kind: LimitRange, metadata: {name: pods}, spec: {limits: [{type: Container, %s}]}}",
+		limits), "apply", "-n", e.namespace, "-f", "-")
+}
+
+// testFailingPods renames a Foo to a Deployment whose pods do not become available, and back.
+func (e *podEnv) testFailingPods(t *testing.T, image string) {
+	t.Helper()
+	e.editFoo(t, "web", fmt.Sprintf(`{"spec":{"deploymentName":"next","image":%q}}`, image))
+	until(t, "the new Deployment exists", func(context.Context) (bool, error) { return e.exists(t, "next"), nil })
+	e.kubectl(t, "", "patch", "deployment", "next", "-n", e.namespace, "-p",
+		`{"spec": {"progressDeadlineSeconds": 5, "minReadySeconds": 3}}`)
+	e.waitForReason(t, "web", v1alpha1.ReasonProgressDeadlineExceeded)
+	if n := e.deployment(t, "web").Status.AvailableReplicas; n != 1 {
+		t.Errorf("the former Deployment has %d available replicas, want the 1 that it had", n)
+	}
+	e.editFoo(t, "web", `{"spec":{"deploymentName":"web","image":"`+workload+`"}}`)
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
+}
+
+// testPodOutOfMemory gives a new version less memory than it needs to start.
+func testPodOutOfMemory(t *testing.T, e *podEnv) {
+	e.kubectl(t, "", "set", "resources", "deployment/foo-controller", "-n", systemNamespace,
+		"--limits=memory=8Mi", "--requests=memory=8Mi")
+	until(t, "a pod is killed for its memory", func(context.Context) (bool, error) {
+		return slices.ContainsFunc(e.controllerPods(t), func(pod *corev1.Pod) bool {
+			for _, status := range pod.Status.ContainerStatuses {
+				for _, ended := range []*corev1.ContainerStateTerminated{
+					status.State.Terminated, status.LastTerminationState.Terminated,
+				} {
+					if ended != nil && ended.Reason == "OOMKilled" {
+						return true
+					}
+				}
+			}
+			return false
+		}), nil
+	})
+	e.createReady(t, "meanwhile", v1alpha1.FooSpec{DeploymentName: "meanwhile", Image: workload})
+	e.kubectl(t, "", "set", "resources", "deployment/foo-controller", "-n", systemNamespace,
+		"--limits=memory=256Mi", "--requests=memory=128Mi")
+	e.waitForReadyPods(t)
+}
+
+// testPodWithHugeOwners creates Deployments with as much as etcd stores in the names of their owners, which anybody may
+// who may create Deployments. A pod that starts lists them all.
+func testPodWithHugeOwners(t *testing.T, e *podEnv) {
+	huge := e.cluster.env(t)
+	for i := range 40 {
+		huge.createDeployment(t, fmt.Sprint("huge-", i), func(dep *appsv1.Deployment) {
+			dep.Spec.Replicas = new(int32(0))
+			dep.OwnerReferences = []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Secret", UID: types.UID(fmt.Sprint(i)), Name: strings.Repeat("x", 1_200_000),
+			}}
+		})
+	}
+	e.kubectl(t, "", "rollout", "restart", "deployment/foo-controller", "-n", systemNamespace)
+	e.waitForReadyPods(t)
+	e.createReady(t, "beside", v1alpha1.FooSpec{DeploymentName: "beside", Image: workload})
+	e.checkSpread(t)
+	for _, pod := range e.controllerPods(t) {
+		if n := containerOf(pod).RestartCount; n != 0 {
+			t.Errorf("pod %s was started %d times more", pod.Name, n)
+		}
+		t.Logf("pod %s: %s", pod.Name, statusLines(t, e.processOf(t, pod.Name))["VmHWM"])
+	}
+	e.kubectl(t, "", "delete", "deployments", "--all", "-n", huge.namespace, "--wait=false")
+}
+
+// testNodeDies kills a node with all that runs there at once. docs/operations.md promises another leader within 24 s.
+func testNodeDies(t *testing.T, e *podEnv) {
+	leader := e.leader(t, "")
+	pod, err := e.kube.CoreV1().Pods(systemNamespace).Get(t.Context(), leader, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.KillComponent(pod.Spec.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its processes are gone", func(context.Context) (bool, error) { return e.processOf(t, leader) == 0, nil })
+	killed := time.Now()
+	e.createFoo(t, "orphan", v1alpha1.FooSpec{DeploymentName: "orphan", Image: workload})
+	e.leader(t, leader)
+	t.Logf("another pod leads after %s", time.Since(killed).Round(time.Second))
+	until(t, "the Foo has a Deployment", func(context.Context) (bool, error) { return e.exists(t, "orphan"), nil })
+	if err := e.StartComponent(pod.Spec.NodeName); err != nil {
+		t.Fatal(err)
+	}
+	e.waitForPod(t, systemNamespace, leader, "runs again", func(pod *corev1.Pod) bool {
+		return isPodReady(pod) && containerOf(pod).RestartCount > 0
+	})
+	e.waitForReason(t, "orphan", v1alpha1.ReasonAvailable)
+	for _, name := range []string{"orphan", keptFoo} {
+		if dep := e.deployment(t, name); dep.Generation != 1 {
+			t.Errorf("Deployment %s was written %d times, want once", name, dep.Generation)
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), e.runner.dir) {
-		t.Errorf("a mount is left, or %v:\n%s", err, mounts)
+}
+
+// testNodeIsDrained drains a node as an administrator does before maintenance.
+func testNodeIsDrained(t *testing.T, e *podEnv) {
+	e.waitForReadyPods(t)
+	node := e.anyPod(t).Spec.NodeName
+	lowest := (&env{cluster: e.cluster, namespace: systemNamespace}).sampleAvailableOf(t, controllerName)
+	e.kubectl(t, "", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+		"--timeout="+eventually.String())
+	e.waitForReadyPods(t)
+	if n := lowest(); n < 1 {
+		t.Errorf("%d copies were available at one time, want 1 at all times", n)
 	}
-	left, err := os.ReadDir(filepath.Join(e.runner.dir, "pods"))
-	if err != nil || len(left) != 0 {
-		t.Errorf("files of pods are left: %v, %v", left, err)
+	for _, pod := range e.controllerPods(t) {
+		if pod.Spec.NodeName == node {
+			t.Errorf("pod %s is still on %s", pod.Name, node)
+		}
 	}
+	e.kubectl(t, "", "uncordon", node)
 }
