@@ -389,7 +389,7 @@ func testPodScales(t *testing.T, e *podEnv) {
 }
 
 func testPodRefuses(t *testing.T, e *podEnv) {
-	e.kubectl(t, "", "create", "deployment", "web", "--image=nginx:1.29", "-n", e.namespace)
+	e.kubectl(t, "", "create", "deployment", "web", "--image="+workload, "-n", e.namespace)
 	e.createFoo(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(3)), Image: workload})
 	e.waitForReason(t, "web", v1alpha1.ReasonNotOwned)
 	if dep := e.deployment(t, "web"); *dep.Spec.Replicas != 1 || len(dep.OwnerReferences) != 0 {
