@@ -71,7 +71,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a new Foo gets its Deployment, with two writes",
 			cached:  objects(newFoo()),
-			want:    []string{"create deployments web", "update foos/status web"},
+			want:    []string{"create deployments web", "patch foos/status web"},
 			ready:   "False/Creating",
 			outcome: held,
 		},
@@ -83,7 +83,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a Foo whose Deployment is as wanted gets one status write",
 			cached:  objects(newFoo(), newDeployment()),
-			want:    []string{"update foos/status web"},
+			want:    []string{"patch foos/status web"},
 			ready:   "True/Available",
 			events:  []string{"Normal Synced 3 of 3 replicas available"},
 			outcome: held,
@@ -96,7 +96,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "drift is corrected by one patch, after a live read of the Foo",
 			cached:  objects(newFoo(upToDate), newDeployment(scaledTo(9))),
-			want:    []string{"get foos web", "patch deployments web", "update foos/status web"},
+			want:    []string{"get foos web", "patch deployments web", "patch foos/status web"},
 			ready:   "False/Progressing",
 			events:  []string{`Normal Corrected Corrected Deployment "web": spec.replicas was 9, must be 3`},
 			outcome: held,
@@ -104,7 +104,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a deleted Deployment is created again if a live read shows the Foo",
 			cached:  objects(newFoo(upToDate)),
-			want:    []string{"get foos web", "create deployments web", "update foos/status web"},
+			want:    []string{"get foos web", "create deployments web", "patch foos/status web"},
 			ready:   "False/Creating",
 			outcome: held,
 		},
@@ -118,7 +118,7 @@ func TestSync(t *testing.T) {
 		{
 			name:    "a Deployment that the Foo does not control is left alone and reported",
 			cached:  objects(newFoo(), newDeployment(foreign)),
-			want:    []string{"update foos/status web"},
+			want:    []string{"patch foos/status web"},
 			ready:   "False/NotOwned",
 			events:  []string{`Warning ErrResourceExists Deployment "web" exists, but this Foo does not control it`},
 			outcome: held,
@@ -128,7 +128,7 @@ func TestSync(t *testing.T) {
 			cached: objects(newFoo(), newDeployment(writtenFor(5)), newDeployment(writtenFor(6), named("other"))),
 			want: []string{
 				"patch deployments web", "get foos web", "get deployments web", "delete deployments other",
-				"update foos/status web",
+				"patch foos/status web",
 			},
 			ready:   "True/Available",
 			events:  []string{moved, "Normal Synced"},
@@ -329,6 +329,7 @@ func TestTheManifestsGrantWhatTheControllerAsksFor(t *testing.T) {
 			for _, p := range process.Permissions(needs(options.Namespace)) {
 				asked = append(asked, p.String())
 			}
+			asked = append(asked, "update foos.samplecontroller.k8s.io/status") // For the copies of an older version.
 			slices.Sort(asked)
 			if diff := cmp.Diff(asked, grantedBy(t, file)); diff != "" {
 				t.Errorf("- asked for, + granted:\n%s", diff)

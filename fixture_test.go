@@ -238,7 +238,7 @@ func (f *fixture) checkEvents(want []string) {
 func (f *fixture) checkReady(want string) {
 	f.t.Helper()
 	foo, _ := f.api.Object(fooResource, webKey.Namespace, webKey.Name).(*v1alpha1.Foo)
-	if foo == nil || f.fails["update foos/status web"] != nil {
+	if foo == nil || f.fails["patch foos/status web"] != nil {
 		return
 	}
 	cond := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)

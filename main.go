@@ -211,7 +211,7 @@ func needs(namespace string) kit.Needs {
 		}},
 		Permissions: slices.Concat(
 			kit.Allow(namespace, v1alpha1.GroupName, "foos", "get", "list", "watch"),
-			kit.Allow(namespace, v1alpha1.GroupName, "foos/status", "update"),
+			kit.Allow(namespace, v1alpha1.GroupName, "foos/status", "patch"),
 			kit.Allow(namespace, v1alpha1.GroupName, "foos/finalizers", "update"),
 			kit.Allow(namespace, "apps", "deployments", "get", "list", "watch", "create", "patch", "delete"),
 			kit.Allow(namespace, "events.k8s.io", "events", "create", "patch"),

@@ -77,6 +77,9 @@ func (a *auditLog) add(r *request) {
 		return
 	}
 	what := r.Verb + " " + r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+	if strings.HasSuffix(what, " foos/status") { // The contenders update or patch it.
+		what = statusUpdate
+	}
 	key := what + " " + r.ObjectRef.Namespace + "/" + r.ObjectRef.Name
 	if what == statusUpdate && a.accepted[key].IsZero() {
 		a.reported++

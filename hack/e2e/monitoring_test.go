@@ -64,7 +64,7 @@ func selectors(t *testing.T) []selector {
 // that fail here.
 func TestTheMetricsOfTheAlertsAreServed(t *testing.T) {
 	e, _ := scrapeOfALeader(t)
-	e.leader.proxy.fail(http.MethodPut, "/status", http.StatusUnauthorized, http.StatusForbidden)
+	e.leader.proxy.fail(http.MethodPatch, "/status", http.StatusUnauthorized, http.StatusForbidden)
 	e.createFoo(t, "second", fooSpec("second"))
 	e.waitForReason(t, "second", v1alpha1.ReasonCreating)
 	lease := "/leases/" + e.lease() // The standby reads it again and again.

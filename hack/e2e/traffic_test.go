@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ func TestNewFooCostsTwoWrites(t *testing.T) {
 	e.settle(t)
 	want := []string{
 		fmt.Sprintf("create deployments/ %s/web: 201", e.namespace),
-		fmt.Sprintf("update foos/status %s/web: 200", e.namespace),
+		fmt.Sprintf("patch foos/status %s/web: 200", e.namespace),
 	}
 	writes := slices.DeleteFunc(e.writes(t, e.namespace), func(write string) bool { return strings.Contains(write, "/settle-") })
 	if diff := gocmp.Diff(want, writes); diff != "" {
@@ -64,7 +65,11 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/events") || strings.HasSuffix(r.URL.Path, "reviews") {
 			return // client-go's recorder writes events, and a review is a question that is not stored.
 		}
-		seen[r.Method]++
+		method := r.Method
+		if strings.HasSuffix(r.URL.Path, "/status") {
+			method = "status"
+		}
+		seen[method]++
 		if r.Method != http.MethodDelete && query.Get("fieldManager") != controllerName {
 			t.Errorf("%s %s: want fieldManager=%s", r.Method, r.URL, controllerName)
 		}
@@ -73,7 +78,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 			t.Errorf("%s %s: %v", r.Method, r.URL, err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		switch r.Method {
+		switch method {
 		case http.MethodPost: // A create changes no existing object, so it has no preconditions.
 		case http.MethodDelete:
 			options := &metav1.DeleteOptions{}
@@ -84,6 +89,12 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 			if *cmp.Or(of.UID, new(types.UID)) == "" || *cmp.Or(of.ResourceVersion, new(string)) == "" ||
 				*cmp.Or(options.PropagationPolicy, new(metav1.DeletionPropagation)) != metav1.DeletePropagationBackground {
 				t.Errorf("%s %s: want a uid, a resourceVersion and Background in %+v", r.Method, r.URL, options)
+			}
+		case "status":
+			want := regexp.MustCompile(`^\[{"op":"replace","path":"/metadata/uid","value":"[^"]+"},` +
+				`{"op":"replace","path":"/metadata/resourceVersion","value":"[^"]+"},{"op":"add","path":"/status","value":{.*}}\]$`)
+			if !want.Match(body) {
+				t.Errorf("%s %s: want a uid, a resourceVersion and a status in %s", r.Method, r.URL, body)
 			}
 		default:
 			var object struct {
@@ -111,9 +122,8 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 
 	mu.Lock()
 	defer mu.Unlock()
-	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen[http.MethodPut] == 0 ||
-		seen[http.MethodDelete] == 0 {
-		t.Errorf("writes by method: %v, want some of each of POST, PATCH, PUT and DELETE", seen)
+	if seen[http.MethodPost] == 0 || seen[http.MethodPatch] == 0 || seen["status"] == 0 || seen[http.MethodDelete] == 0 {
+		t.Errorf("writes by method: %v, want some of each of POST, PATCH and DELETE, and of the status", seen)
 	}
 	for address := range connections["watch"] {
 		if connections["write"][address] || len(connections["watch"]) != 1 || len(connections["write"]) != 1 {
@@ -180,7 +190,7 @@ func TestIdleAndRestartedControllerWritesNothing(t *testing.T) {
 	e.waitForReason(t, "last", v1alpha1.ReasonCreating)
 	want := []string{
 		fmt.Sprintf("create deployments/ %s/last: 201", e.namespace),
-		fmt.Sprintf("update foos/status %s/last: 200", e.namespace),
+		fmt.Sprintf("patch foos/status %s/last: 200", e.namespace),
 	}
 	if diff := gocmp.Diff(want, c.writes(t, "")[len(before):]); diff != "" {
 		t.Errorf("writes after a restart, except those of a new Foo (-want +got):\n%s", diff)

@@ -54,7 +54,7 @@ func (u *users) checkWrites(t *testing.T, s *scenario.Simulation) {
 		{"create deployments", u.foos + u.edits[recreate] + u.edits[rename] + u.edits[deleteDeployment]},
 		{"patch deployments", patches},
 		{"delete deployments", u.edits[rename]},
-		{"update foos/status", changes},
+		{"patch foos/status", changes},
 	} {
 		if got := writes[most.write]; got > most.reasons {
 			t.Errorf("%s: %d times, for %d reasons", most.write, got, most.reasons)

@@ -209,7 +209,7 @@ func (n *neighbourhood) probe(most time.Duration) {
 	n.editDeployment(nextDoor, name, `{"spec":{"replicas":5}}`)
 	n.expect("drift is corrected after a conflict", name, 1, most)
 
-	n.during(fmt.Sprintf("update foos/status %s/%s", nextDoor, other), func() error {
+	n.during(fmt.Sprintf("patch foos/status %s/%s", nextDoor, other), func() error {
 		return n.editFoo(nextDoor, other, `{"spec":{"replicas":3}}`)
 	})
 	n.createFoo(nextDoor, other, other)

@@ -322,7 +322,7 @@ func (n *neighbourhood) countWrites() {
 	n.Restart(n.t)
 	time.Sleep(time.Hour)
 	writes := n.Writes()
-	if len(writes) != 2 || writes["create deployments"] != foos || writes["update foos/status"] != foos {
+	if len(writes) != 2 || writes["create deployments"] != foos || writes["patch foos/status"] != foos {
 		n.t.Errorf("%d Foos led to these writes: %v, want two for each", foos, writes)
 	}
 }

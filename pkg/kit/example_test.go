@@ -144,7 +144,7 @@ func ExampleChildren() {
 func ExampleAllow() {
 	for _, permission := range slices.Concat(
 		kit.Allow("", "acme.example.com", "widgets", "list", "watch"),
-		kit.Allow("", "acme.example.com", "widgets/status", "update"),
+		kit.Allow("", "acme.example.com", "widgets/status", "patch"),
 	) {
 		fmt.Println(permission)
 	}

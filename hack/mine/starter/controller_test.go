@@ -37,7 +37,7 @@ import (
 )
 
 // status is the write of a status, as the simulated API server records it.
-const status = "update widgets/status web"
+const status = "patch widgets/status web"
 
 var (
 	web           = cache.NewObjectName("default", "web")
@@ -201,7 +201,7 @@ func TestTheAnswerOfAnotherServer(t *testing.T) {
 				f := newFixture(t, nil, complete(func(c *corev1.ConfigMap) { c.Data = nil })...)
 				f.Random = func() float64 { return 0 }
 				f.server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-					if r.Verb != "patch" {
+					if r.Verb != "patch" || r.Subresource != "" {
 						return next()
 					}
 					return &http.Response{

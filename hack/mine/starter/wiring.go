@@ -79,7 +79,7 @@ func needs(namespace string) kit.Needs {
 		}},
 		Permissions: slices.Concat(
 			kit.Allow(namespace, v1alpha1.GroupName, "widgets", "get", "list", "watch"),
-			kit.Allow(namespace, v1alpha1.GroupName, "widgets/status", "update"),
+			kit.Allow(namespace, v1alpha1.GroupName, "widgets/status", "patch"),
 			kit.Allow(namespace, v1alpha1.GroupName, "widgets/finalizers", "update"),
 			kit.Allow(namespace, "", "configmaps", "get", "list", "watch", "create", "patch"),
 			kit.Allow(namespace, "apps", "deployments", "get", "list", "watch", "create", "patch"),

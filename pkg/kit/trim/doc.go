@@ -33,11 +33,13 @@
 //
 // An object that was read through Responses has no managed fields, and may be written in this state. A PUT or PATCH
 // without managed fields, or with null, does not change those that are stored. The API server keeps them and records
-// the manager of this write (decodeLiveOrNew in
-// k8s.io/apimachinery/pkg/util/managedfields/internal/fieldmanager.go). For subresources such as status, it even
-// ignores the managed fields of the request. An empty list is something else: it resets them (isResetManagedFields
-// there). Typed clients do not send an empty list, but unstructured ones do. This is why the array becomes null and
-// not [].
+// the manager of this write (decodeLiveOrNew in k8s.io/apimachinery/pkg/util/managedfields/internal/fieldmanager.go).
+// For subresources such as status, it even ignores the managed fields of the request. An empty list is something else:
+// it resets them (isResetManagedFields there). Typed clients do not send an empty list, but unstructured ones do. This
+// is why the array becomes null and not [].
+//
+// What else a cache leaves out, such as labels, is a removal to API servers before 1.36, also in a PUT of a status:
+// they keep it, and drop it from the managed fields. So write a status by a patch.
 //
 // # Cost
 //

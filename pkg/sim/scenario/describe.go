@@ -46,7 +46,7 @@ func (k *Kind) describe(server *apiserver.Server, from *apiserver.Request, next 
 		r.flaw = r.describeCreate(k)
 	case "patch":
 		r.flaw = r.describePatch(k, server)
-	case "updatestatus":
+	case "patchstatus":
 		r.flaw = r.describeStatus(k, server)
 	case "delete":
 		r.flaw = r.checkDelete()
@@ -175,7 +175,7 @@ func (r *request) describeStatus(k *Kind, server *apiserver.Server) error {
 		return err
 	}
 	summary := Summary(obj)
-	r.line = fmt.Sprintf("status %s %s", obj.GetName(), summary)
+	r.line = fmt.Sprintf("status %s %s", r.name, summary)
 	if have := server.Object(r.Resource, r.Namespace, r.name); have != nil && Summary(have) == summary {
 		r.line += otherFields(have, obj)
 	}

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -112,13 +114,23 @@ func (k *Kind) resources() (all []schema.GroupVersionResource) {
 // decoder decodes the kinds of Kubernetes.
 var decoder = kubescheme.Codecs.UniversalDeserializer()
 
-// decode returns the object in the body of a request.
+// decode returns the object in the body of a request. A JSON patch of a status has what it sets.
 func (k *Kind) decode(r *apiserver.Request) (Object, error) {
-	if obj, _, err := decoder.Decode(r.Body, nil, nil); err == nil {
+	body := r.Body
+	if types.PatchType(r.HTTP.Header.Get("Content-Type")) == types.JSONPatchType {
+		patch, err := jsonpatch.DecodePatch(r.Body)
+		if err == nil {
+			body, err = patch.Apply([]byte(`{"metadata":{"uid":"","resourceVersion":""}}`))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if obj, _, err := decoder.Decode(body, nil, nil); err == nil {
 		return obj.(Object), nil
 	}
 	obj := k.served(r.Resource.Resource).Object.DeepCopyObject().(Object)
-	return obj, json.Unmarshal(r.Body, obj)
+	return obj, json.Unmarshal(body, obj)
 }
 
 // A reported is what all statuses have.

@@ -160,7 +160,7 @@ func (k *Kind) wordsFor(r *apiserver.Request) string {
 		return fmt.Sprintf("status deployment %s %d of %s replicas available",
 			obj.Name, obj.Status.AvailableReplicas, replicas)
 	}
-	return fmt.Sprintf("status %s %s", decoded.GetName(), Summary(decoded))
+	return fmt.Sprintf("status %s %s", r.Name, Summary(decoded))
 }
 
 // unreadable finds the lines that readable leaves out.
