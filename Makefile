@@ -11,7 +11,7 @@ SHELL := bash
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # A shell would execute parts of a value with special characters: recipes read it from their environment.
-export VERSION IMAGE NODES REGISTRY_PORT
+export VERSION IMAGE NODES REGISTRY_PORT MINORS
 TOOL := go tool -modfile=hack/tools/tools.mod
 
 ##@ To learn
@@ -160,7 +160,11 @@ test-core: build bin/foo-controller-race #- what takes long or a cluster of its 
 	@$(E2E) -race -run '^($(E2E_CORE))$$' ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
 
-test-node: build bin/node bin/image-native #- the controller in pods on real nodes; needs root
+test-node: build bin/image-native #- the controller in pods on real nodes; needs root
+	@if ((EUID)); then echo "make test-node is SKIPPED: nodes need root"; else $(MAKE) --no-print-directory real-nodes; fi
+
+.PHONY: real-nodes
+real-nodes: bin/node
 	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run '^($(E2E_NODE))$$' ./...
 	@$(call in,hack/cluster/localcluster) -timeout 10m -run TestRealNodes ./test/...
 
@@ -175,7 +179,7 @@ test-sim: build #- compare the simulated API server with a real one
 	@$(call in,hack/conformance) -timeout 15m ./...
 
 test-cluster: build #- the local Kubernetes
-	@$(call in,hack/cluster/localcluster) -timeout 10m ./test/...
+	@$(call in,hack/cluster/localcluster) -timeout 10m -skip TestRealNodes ./test/...
 
 test-image: #- the container image
 	@$(call in,hack/image) -timeout 15m ./...
@@ -199,6 +203,10 @@ test-all: test test-core test-node test-artifacts test-mine test-sim test-cluste
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
 	@cd hack/e2e && go test -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
 	@$(MAKE) --no-print-directory conformance
+
+.PHONY: test-minors
+test-minors: build bin/foo-controller-race #- the end-to-end tests on each minor of Kubernetes: 2 hours
+	@hack/minors.sh $$MINORS
 
 .PHONY: conformance
 conformance: build #- compare the simulated API server with a real one, 8 minutes

@@ -29,7 +29,7 @@ describe() { # NAME
 	play) # And the controller that it is for: both are linked at once.
 		packages=(. ./hack/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
-	kubelet) # And the next ones, in bin/node: the programs of a real node.
+	kubelet) # This and the next two: the programs of a real node, in bin/node.
 		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/
 		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")")
 		;;
@@ -39,11 +39,17 @@ describe() { # NAME
 		;;
 	runc)
 		pkg-config --exists libseccomp || {
-			echo "build.sh: runc needs a C compiler and libseccomp: apt-get install gcc pkg-config libseccomp-dev" >&2
+			echo "build.sh: runc needs a C compiler, pkg-config and the headers of libseccomp;" \
+				"on Debian: apt-get install gcc pkg-config libseccomp-dev" >&2
 			exit 1
 		}
 		dir=hack/cluster/node packages=(github.com/opencontainers/runc) output=$root/bin/node/
 		flags+=(-tags seccomp -ldflags "-s -w")
+		;;
+	kubernetes-*) # The control plane of another version; hack/minors.sh writes its module.
+		dir=hack/cluster/localcluster packages=(./kubernetes) output=$root/bin/minors/$1
+		flags+=(-mod=mod -modfile "$root/bin/minors/${1#kubernetes-}.mod")
+		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh" "${1#kubernetes-}")")
 		;;
 	imagebuilder) dir=hack/image ;;
 	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
@@ -56,7 +62,8 @@ describe() { # NAME
 download() {
 	local line count=0 last=0
 	SECONDS=0
-	go list -C "$dir" -deps -f '{{if and .DepOnly .Stale}}{{.ImportPath}}{{end}}' "${race[@]}" "${packages[@]}" 2> >(
+	go list -C "$dir" -deps -f '{{if and .DepOnly .Stale}}{{.ImportPath}}{{end}}' \
+		"${race[@]}" "${flags[@]}" "${packages[@]}" 2> >(
 		while IFS= read -r line; do
 			[[ $line == "go: downloading "* ]] || { printf '%s\n' "$line" >&2 && continue; }
 			count=$((count + 1))
@@ -80,6 +87,7 @@ progress() { # PACKAGES
 	local total=$1 count=0 last=0 left line
 	while IFS= read -r line; do
 		case $line in
+		*/localcluster/child) continue ;;
 		*[[:space:]]*) printf '%s\n' "$line" >&2 && continue ;;
 		example.com/foo-controller | */hack/*)
 			((total < 50)) || echo "  linking after $SECONDS s: $(minutes $link_s) left"

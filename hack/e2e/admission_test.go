@@ -724,7 +724,12 @@ func (e *env) testAdmission(t *testing.T, namespace string) {
 			rows = slices.Concat(controllerRows, privilegeRows())
 		}
 		for _, row := range rows {
-			t.Run(who+" "+row.name, func(t *testing.T) { row.check(t, e.as(t, user)) })
+			t.Run(who+" "+row.name, func(t *testing.T) {
+				if strings.Contains(row.name, "procMount") {
+					e.needsMinor(t, 33, "field procMount")
+				}
+				row.check(t, e.as(t, user))
+			})
 		}
 	}
 }
@@ -903,6 +908,7 @@ const restricted = "artifacts/examples/restricted"
 // Deployment stays as the controller has written it. Without the policy, the kustomization for older versions of
 // Kubernetes has the same effect, and the controller leaves its fields alone.
 func (e *env) testRestrictedNamespace(t *testing.T) {
+	e.needsMinor(t, 36, "MutatingAdmissionPolicy in v1")
 	e.deploy(t, "foo-system")
 	e = &env{cluster: e.cluster, namespace: "restricted-foos"}
 	p := e.electedController(t, "foo-system")
@@ -959,6 +965,7 @@ func (e *env) checkRestricted(t *testing.T, name string, want bool) {
 
 // The policy of the example keeps what somebody has set, and adds the rest: to each container, and to the pod.
 func (e *env) testRestrictedPods(t *testing.T) {
+	e.needsMinor(t, 36, "MutatingAdmissionPolicy in v1")
 	e.kubectl(t, "", "apply", "-f", restricted+"/namespace.yaml", "-f", restricted+"/policy.yaml")
 	e = &env{cluster: e.cluster, namespace: "restricted-foos"}
 	e.kubectl(t, "", "create", "serviceaccount", "default", "-n", e.namespace) // No controller creates it here.

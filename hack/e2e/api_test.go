@@ -314,6 +314,9 @@ func TestAPIValidatesEachField(t *testing.T) {
 				if err == nil {
 					t.Fatalf("accepted, want the errors %q", test.wantErrors)
 				}
+				if *kubernetesFile != "" {
+					return // Other versions have other errors beside those of the rules, which they do not check then.
+				}
 				got := errorsOf(out)
 				if len(got) != len(test.wantErrors) {
 					t.Fatalf("kubectl prints\n%s\nwant %d errors: %q", out, len(test.wantErrors), test.wantErrors)
@@ -440,7 +443,7 @@ func TestAPIValidatesConditions(t *testing.T) {
 		{"type":"Ready","status":"True","reason":"Available","message":"","lastTransitionTime":"yesterday"}]}}`
 	out, err := c.try("", "patch", "foo/web", "-n", foos.namespace, "--subresource=status", "--type=merge", "-p", odd)
 	if want := `status.conditions[0].lastTransitionTime: Invalid value: "yesterday": ` + timeRule; err == nil ||
-		!strings.Contains(out, want) {
+		!hasError(out, want, timeRule) {
 		t.Errorf("a condition with the time yesterday: kubectl prints %q (%v), want the error %q", out, err, want)
 	}
 }
@@ -1079,6 +1082,7 @@ var storedFoos = []struct {
 
 func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testing.T) {
 	c := newDedicatedEnv(t, apiCluster).cluster // The test replaces the CRD.
+	c.needsMinor(t, 33, "status update of what was stored before a rule of the CustomResourceDefinition")
 	c.config.WarningHandler = rest.NoWarnings{} // The server warns about each invalid value that it keeps.
 	c.samples = clientset.NewForConfigOrDie(c.config)
 	touched, fixed := c.foosIn(c.namespace(t)), c.foosIn(c.namespace(t))
@@ -1206,7 +1210,7 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 	t.Run("kubectl warns about an invalid value that the server keeps", func(t *testing.T) {
 		const want = "Warning: spec.deploymentName: Invalid value: \"Web_1\": " + nameRule
 		out := c.kubectl(t, "", "annotate", "foo/bad-name", "-n", background.namespace, "a=b")
-		if !strings.Contains(out, want) {
+		if !hasError(out, want, nameRule) {
 			t.Errorf("kubectl annotate prints %q, want %q", out, want)
 		}
 	})

@@ -108,6 +108,7 @@ func TestAFooReportsThatItsDeploymentCannotCreateAReplicaSet(t *testing.T) {
 // are fixed.
 func TestFoosStoredBeforeValidationAreInvalidUntilTheyAreFixed(t *testing.T) {
 	c := newDedicatedEnv(t, apiCluster).cluster // Because the CRD is replaced.
+	c.needsMinor(t, 33, "status update of what was stored before a rule of the CustomResourceDefinition")
 	probe := c.foosIn(c.namespace(t))
 	takes := func(everything bool) {
 		t.Helper()

@@ -160,6 +160,7 @@ func (e *env) denyDeployments(
 // test ends.
 func (e *env) rewriteImages(t *testing.T, to string) {
 	t.Helper()
+	e.needsMinor(t, 36, "MutatingAdmissionPolicy in v1")
 	policies := e.kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	policy, err := policies.Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-rewrite-"},

@@ -119,11 +119,11 @@ func TestAFooWithATimeThatCannotBeReadStopsNoOther(t *testing.T) {
 	for _, time := range unreadableTimes {
 		out, err := e.try("", "patch", "foo/probe", "-n", e.namespace, "--subresource=status", "--type=merge", "-p",
 			statusWith(time))
-		want := "status.conditions[0].lastTransitionTime: Invalid value: " + time + ": " + timeRule
+		want, rule := "status.conditions[0].lastTransitionTime: Invalid value: "+time+": "+timeRule, timeRule
 		if strings.HasPrefix(time, "[") {
-			want = "conditions[0].lastTransitionTime in body must be of type string"
+			want, rule = "conditions[0].lastTransitionTime in body must be of type string", "must be of type string"
 		}
-		if err == nil || !strings.Contains(out, want) {
+		if err == nil || !hasError(out, want, rule) {
 			t.Errorf("a time of %s: kubectl prints %q (%v), want the error %q", time, out, err, want)
 		}
 	}

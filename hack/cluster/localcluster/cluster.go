@@ -31,6 +31,7 @@ type cluster struct {
 	dir              string
 	audit            bool
 	admissionPlugins []string
+	kubernetes       string // The binary of Kubernetes' own components. Empty: this one.
 	components       []component
 	nodes            []realNode // Empty if the nodes are simulated.
 	pki              *pki
@@ -111,7 +112,7 @@ func (c *cluster) run(ctx context.Context, comp component) error {
 		}
 	}
 	started := time.Now()
-	p, err := c.children.start(comp.name, comp.args(c), c.environment(), c.log(comp.name))
+	p, err := c.children.start(c.programOf(comp), comp.name, comp.args(c), c.environment(), c.log(comp.name))
 	if err != nil {
 		return err
 	}

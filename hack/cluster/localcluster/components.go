@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"example.com/foo-controller/hack/cluster/localcluster/child"
 )
 
 // Values of up's --components.
@@ -15,9 +17,9 @@ const (
 
 const (
 	etcd              = "etcd"
-	apiServer         = "kube-apiserver"
-	controllerManager = "kube-controller-manager"
-	scheduler         = "kube-scheduler"
+	apiServer         = child.APIServer
+	controllerManager = child.ControllerManager
+	scheduler         = child.Scheduler
 	kwok              = "kwok"
 )
 
@@ -168,6 +170,15 @@ func kwokArgs(c *cluster) []string {
 		"--tls-cert-file=" + c.pki.file("server.crt"),
 		"--tls-private-key-file=" + c.pki.file("server.key"),
 	}
+}
+
+// programOf returns the file of a component, or "" for this binary.
+func (c *cluster) programOf(comp component) string {
+	switch comp.name {
+	case apiServer, controllerManager, scheduler:
+		return c.kubernetes
+	}
+	return ""
 }
 
 func componentNames(components []component) []string {

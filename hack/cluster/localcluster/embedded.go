@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"os/signal"
@@ -17,21 +16,16 @@ import (
 	"k8s.io/component-base/cli"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
-	apiserverapp "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllermanagerapp "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	schedulerapp "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kwokconfig "sigs.k8s.io/kwok/pkg/config"
 	kwokcmd "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
-)
 
-// componentCommand is the hidden command with which up starts this binary as a component:
-// "localcluster component NAME ARGS...".
-const componentCommand = "component"
+	"example.com/foo-controller/hack/cluster/localcluster/child"
+)
 
 // runComponent is the main function of a child process. It returns the exit code.
 func runComponent(name string, args []string) int {
-	exitWithParent()
+	child.ExitWithParent()
 	if filepath.IsAbs(args[0]) { // A program of a node.
 		return exitCode(syscall.Exec(args[0], args, os.Environ()))
 	}
@@ -40,16 +34,10 @@ func runComponent(name string, args []string) int {
 	switch name {
 	case etcd:
 		return exitCode(runEtcd(args))
-	case apiServer:
-		return cli.Run(apiserverapp.NewAPIServerCommand())
-	case controllerManager:
-		return cli.Run(controllermanagerapp.NewControllerManagerCommand())
-	case scheduler:
-		return cli.Run(schedulerapp.NewSchedulerCommand())
 	case kwok:
 		return exitCode(runKwok())
 	}
-	return exitCode(fmt.Errorf("unknown component %q", name))
+	return child.Run(name)
 }
 
 func exitCode(err error) int {
@@ -58,18 +46,6 @@ func exitCode(err error) int {
 	}
 	fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 	return 1
-}
-
-// exitWithParent ends this process when the parent has ended, even by SIGKILL. The parent has the only
-// write end of the parent pipe and never writes to it, so the read returns when the kernel closes it.
-func exitWithParent() {
-	syscall.CloseOnExec(parentPipeFD)
-	parentPipe := os.NewFile(parentPipeFD, "parent pipe")
-	go func() {
-		io.Copy(io.Discard, parentPipe)
-		fmt.Fprintln(os.Stderr, "The parent process is gone. Exiting.")
-		os.Exit(1)
-	}()
 }
 
 func runEtcd(args []string) error {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"time"
 )
 
 // listen makes a listener on loopback of this machine, which is outside of the namespaces of real nodes.
@@ -47,12 +49,17 @@ func (c *cluster) forwardPorts(machine net.Listener, registryPort int) error {
 	return nil
 }
 
-// forward connects each connection of a listener with one that dial makes, until the process ends.
+// forward connects each connection of a listener with one that dial makes, until the listener is closed.
 func forward(listener net.Listener, dial func() (net.Conn, error)) {
 	for {
 		from, err := listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // For example, there are no file descriptors left.
+			printLine("forward %s: %v", listener.Addr(), err)
+			time.Sleep(pollInterval)
+			continue
 		}
 		go func() {
 			defer from.Close()

@@ -24,11 +24,11 @@ func (c *cluster) load(ctx context.Context, layout, name string) error {
 		return errors.New("this cluster has only simulated nodes, which need no images")
 	}
 	for _, node := range c.nodes {
-		archive, err := pauseArchive()
-		if layout != pauseLayout {
-			archive, err = archiveOf(layout), nil
+		archive, err := archiveOf(layout)
+		if err != nil {
+			return err
 		}
-		if err := errors.Join(err, node.load(ctx, archive, name)); err != nil {
+		if err := node.load(ctx, archive, name); err != nil {
 			return err
 		}
 	}
@@ -36,13 +36,16 @@ func (c *cluster) load(ctx context.Context, layout, name string) error {
 }
 
 // archiveOf returns a layout as an archive.
-func archiveOf(layout string) io.ReadCloser {
+func archiveOf(layout string) (io.ReadCloser, error) {
+	if layout == pauseLayout {
+		return pauseArchive()
+	}
 	reader, writer := io.Pipe()
 	go func() {
 		archive := tar.NewWriter(writer)
 		writer.CloseWithError(errors.Join(archive.AddFS(os.DirFS(layout)), archive.Close()))
 	}()
-	return reader
+	return reader, nil
 }
 
 // load imports an archive, which is an OCI layout or what "docker save" writes.

@@ -20,13 +20,14 @@ import (
 const (
 	// isolateCommand is the hidden command of the first process of the namespaces.
 	isolateCommand = "isolated"
-	// isolatedVariable tells "up" that it is in the namespaces.
+	// isolatedVariable is set for an "up" in the namespaces.
 	isolatedVariable = "LOCALCLUSTER_ISOLATED"
 	// machineNetworkFD is the file descriptor of the network namespace outside.
 	machineNetworkFD = 3
 )
 
-// What the namespaces have at these paths, whatever is special in the names of its directories outside.
+// The directory of the cluster and the programs of a node, as seen in the namespaces. These paths have no special
+// characters; the real ones may.
 const (
 	isolatedDir      = "/run/cluster"
 	isolatedPrograms = "/run/programs"
@@ -102,12 +103,12 @@ func runIsolated(args []string) (int, error) {
 }
 
 // mountAgain mounts what the programs of a node write outside of their directory: /proc for the new pid namespace with
-// read-only sysctls but for those of the network, an empty /run, and a /var whose changes are in memory.
+// read-only sysctls except those of the network, an empty /run, and a /var whose changes are in memory.
 func mountAgain(dir, programs string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	// They may be below a directory that is hidden now.
+	// Both may be below /run or /var, which are hidden below.
 	ours, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the linker flags that set the version of bin/localcluster:
+# [VERSION] prints the linker flags that set the version, by default that of bin/localcluster:
 #
 #   go build -C hack/cluster/localcluster -ldflags "$(hack/cluster/localcluster/ldflags.sh)" -o ../../../bin/localcluster .
 #
@@ -8,11 +8,11 @@
 set -eu
 
 cd "$(dirname "$0")"
-version=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' go.mod)
+version=${1:-$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' go.mod)}
 case $version in
 v[0-9]*.[0-9]*.[0-9]*) ;;
 *)
-	echo "ldflags.sh: no version of k8s.io/kubernetes in go.mod" >&2
+	echo "ldflags.sh: no version of Kubernetes: $version" >&2
 	exit 1
 	;;
 esac

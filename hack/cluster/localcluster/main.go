@@ -7,7 +7,7 @@
 // component, and supervises these children until it is stopped:
 //
 //	up (supervise.go) --> component etcd           (arguments: components.go)
-//	                  --> component kube-apiserver (main functions: embedded.go)
+//	                  --> component kube-apiserver (main functions: embedded.go, child)
 //	                  --> ...
 //
 // All state is in the directory given with --dir, and all ports are on 127.0.0.1, so that clusters in
@@ -28,6 +28,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/version/verflag"
+
+	"example.com/foo-controller/hack/cluster/localcluster/child"
 )
 
 func main() {
@@ -35,7 +37,7 @@ func main() {
 		exit(runIsolated(os.Args[2:]))
 	}
 	// Handled before cobra parses the flags, because the flags of a component are its own.
-	if len(os.Args) > 2 && os.Args[1] == componentCommand {
+	if len(os.Args) > 2 && os.Args[1] == child.Command {
 		os.Exit(runComponent(os.Args[2], os.Args[3:]))
 	}
 	if err := newCommand().Execute(); err != nil {
@@ -114,6 +116,9 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 			"needs Linux and root")
 	cmd.Flags().IntVar(&opts.registryPort, "registry-port", 0,
 		"let real nodes pull images from 127.0.0.1:`N`, where a registry of this machine listens")
+	cmd.Flags().StringVar(&opts.kubernetes, "kubernetes", "",
+		"run kube-apiserver, kube-controller-manager and kube-scheduler from this `file`, which hack/minors.sh has built; "+
+			"each start reads it again, so a link to another version upgrades the component")
 	cmd.Flags().StringVar(&opts.components, "components", componentsAll,
 		"`set` to run: api (etcd and kube-apiserver, without any controller) or all")
 	cmd.Flags().BoolVar(&opts.audit, "audit", false,

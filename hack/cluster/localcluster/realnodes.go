@@ -190,7 +190,7 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 `
 
-// dial connects to a socket, to see whether somebody listens.
+// dial returns nil if a process listens on the socket.
 func dial(socket string) error {
 	connection, err := net.Dial("unix", socket)
 	if err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +12,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-)
 
-// parentPipeFD is the file descriptor of the parent pipe in a child: the first of exec.Cmd.ExtraFiles.
-const parentPipeFD = 3
+	"example.com/foo-controller/hack/cluster/localcluster/child"
+)
 
 const (
 	// stopGrace is the time between SIGTERM and SIGKILL for one component.
@@ -62,8 +62,8 @@ func newSupervisor() (*supervisor, error) {
 	return &supervisor{binary: binary, parentPipe: read, parentPipeWriter: write, running: map[string]*process{}}, nil
 }
 
-// start runs this binary as the named component. Its output is appended to the file log.
-func (s *supervisor) start(name string, args, env []string, log string) (*process, error) {
+// start runs a binary, by default this one, as the named component. Its output is appended to the file log.
+func (s *supervisor) start(binary, name string, args, env []string, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -74,7 +74,7 @@ func (s *supervisor) start(name string, args, env []string, log string) (*proces
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 
-	cmd := exec.Command(s.binary, append([]string{componentCommand, name}, args...)...)
+	cmd := exec.Command(cmp.Or(binary, s.binary), append([]string{child.Command, name}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{s.parentPipe}

@@ -23,6 +23,7 @@ type upOptions struct {
 	components       string
 	audit            bool
 	admissionPlugins []string
+	kubernetes       string
 	stopWithStdin    bool
 }
 
@@ -121,6 +122,7 @@ func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
 		dir:              opts.dir,
 		audit:            opts.audit,
 		admissionPlugins: opts.admissionPlugins,
+		kubernetes:       opts.kubernetes,
 		components:       components,
 		pki:              keys,
 		children:         children,
@@ -230,7 +232,7 @@ func (c *cluster) startControllers(ctx context.Context, opts upOptions) error {
 // earlier run.
 func (c *cluster) writeConfiguration() error {
 	stale := []string{"kubeconfig", controlFile}
-	for _, comp := range allComponents {
+	for _, comp := range c.components {
 		stale = append(stale, filepath.Join("logs", comp.name+".log"))
 	}
 	for _, name := range stale {
