@@ -3,13 +3,13 @@
 # terminal. NODES is their number. REGISTRY_PORT is the port of a registry on loopback, from which they pull images.
 # Ctrl-C stops everything and removes .cluster.
 #
-# `hack/cluster.sh check` only says whether this machine can have such nodes. With CLUSTER_UNTIL_READY=1 the script ends as
+# `hack/cluster.sh check` only checks whether this machine can have such nodes. With CLUSTER_UNTIL_READY=1 the script ends as
 # soon as the cluster is ready, for scripts.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source hack/local.sh
 
-# The nodes have no network. This is the image of the examples.
+# The nodes do not reach the internet. This is the image of the examples.
 readonly nodes=${NODES:-1} image=docker.io/library/nginx:1.29
 if ((EUID)); then root=(sudo -n); fi
 if [[ $(uname) != Linux ]] || ! "${root[@]}" true 2>/dev/null; then
@@ -26,7 +26,7 @@ start_cluster "etcd, API server, controllers, scheduler and $nodes nodes" \
 kubectl get nodes
 bin/localcluster load pause "$image" --dir "$dir"
 echo "The nodes pull nothing from the internet: here, $image is an image that only waits."
-echo "Others: bin/localcluster load --help"
+echo "To give them another image: bin/localcluster load --help"
 
 step "In another terminal, in this directory, install the controller and talk to the cluster like this:"
 echo "  make image deploy"

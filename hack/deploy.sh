@@ -29,15 +29,15 @@ customize() { # CONTROLLER: makes $work its kustomization, with the image and th
 
 # check_cluster fails if the controller cannot be in the cluster.
 check_cluster() {
-	local version owner
+	local version owner runtimes
 	[[ -f $config ]] || fail "There is no cluster: $config is not a file." \
 		"Start one in another terminal: make cluster. Or give one: make $command KUBECONFIG=\$HOME/.kube/config"
 	version=$(kubectl get --raw /version --request-timeout=15s 2>&1) ||
 		fail "The cluster in $config does not answer: ${version##*$'\n'}" "Does it run? Are the credentials valid?"
 	[[ $version =~ \"minor\":\ *\"([0-9]+) ]] && ((BASH_REMATCH[1] >= 32)) ||
 		fail "Kubernetes 1.32 or newer is needed, for the CustomResourceDefinition. This is 1.${BASH_REMATCH[1]-?}."
-	[[ ! $config -ef $here ]] ||
-		kubectl get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}' | grep -q containerd || fail "The pods of this cluster are simulated." \
+	runtimes=$(kubectl get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}')
+	[[ ! $config -ef $here || $runtimes == *containerd* ]] || fail "The pods of this cluster are simulated." \
 		"Stop make run with Ctrl-C, and start a cluster that runs the controller's pods: make cluster"
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \

@@ -74,10 +74,10 @@ func TestNodes(t *testing.T) {
 			{"a process that does not answer its liveness probe is killed and started again", testPodHangs},
 			{"kubectl exec runs --explain in the pod", testPodExplains},
 			{"an image is pulled from a registry with a password", testPodPullsWithPassword},
-			{"a Foo whose image cannot be pulled says so, and a rename waits", testFooWithoutImage},
-			{"a Foo whose pods find no node says so, and a rename waits", testFooUnschedulable},
-			{"a Foo whose pods are killed for their memory says so, and a rename waits", testFooOutOfMemory},
-			{"a Foo whose pods fail their probe says so", testFooFailsProbe},
+			{"a Foo whose image cannot be pulled reports it, and a rename waits", testFooWithoutImage},
+			{"a Foo whose pods find no node reports it, and a rename waits", testFooUnschedulable},
+			{"a Foo whose pods are killed for their memory reports it, and a rename waits", testFooOutOfMemory},
+			{"a Foo whose pods fail their probe reports it", testFooFailsProbe},
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
@@ -92,6 +92,7 @@ func TestNodes(t *testing.T) {
 		{"an upgrade replaces the pods one after the other, and two are ready at all times", testPodUpgrade},
 		{"a version that needs more memory than its limit takes no copy away", testPodOutOfMemory},
 		{"objects with huge owners do not exceed the memory limit", testPodWithHugeOwners},
+		{"a leader that is killed for its memory loses nothing", testLeaderOutOfMemory},
 		{"the standby takes over when the node of the leader dies, and nothing is written twice", testNodeDies},
 		{"draining a node keeps a copy ready", testNodeIsDrained},
 		{"undeploy stops the pods and keeps the Foos", testUndeploy},
@@ -795,24 +796,56 @@ func (e *podEnv) testFailingPods(t *testing.T, image string) {
 func testPodOutOfMemory(t *testing.T, e *podEnv) {
 	e.kubectl(t, "", "set", "resources", "deployment/foo-controller", "-n", systemNamespace,
 		"--limits=memory=8Mi", "--requests=memory=8Mi")
-	until(t, "a pod is killed for its memory", func(context.Context) (bool, error) {
-		return slices.ContainsFunc(e.controllerPods(t), func(pod *corev1.Pod) bool {
-			for _, status := range pod.Status.ContainerStatuses {
-				for _, ended := range []*corev1.ContainerStateTerminated{
-					status.State.Terminated, status.LastTerminationState.Terminated,
-				} {
-					if ended != nil && ended.Reason == "OOMKilled" {
-						return true
-					}
+	until(t, "a pod is killed for its memory", func(context.Context) (bool, error) { return e.outOfMemory(t), nil })
+	e.createReady(t, "meanwhile", v1alpha1.FooSpec{DeploymentName: "meanwhile", Image: workload})
+	e.kubectl(t, "", "rollout", "undo", "deployment/foo-controller", "-n", systemNamespace)
+	e.waitForReadyPods(t)
+}
+
+// testLeaderOutOfMemory lets the leader fill its memory while it works: Go collects no garbage.
+func testLeaderOutOfMemory(t *testing.T, e *podEnv) {
+	e.kubectl(t, "", "patch", "deployment/foo-controller", "-n", systemNamespace, "-p", `{"spec": {"template": {"spec":
+		{"containers": [{"name": "foo-controller", "resources": {"limits": {"memory": "80Mi"}, "requests": {"memory": "80Mi"}},
+			"env": [{"name": "GOMEMLIMIT", "value": "off"}, {"name": "GOGC", "value": "off"}]}]}}}}`)
+	e.waitForReadyPods(t)
+	work, leader := &podEnv{env: e.cluster.env(t)}, e.leader(t, "")
+	var names []string
+	for !e.outOfMemory(t) {
+		name := fmt.Sprint("web-", len(names))
+		work.createFoo(t, name, v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(0))})
+		if names = append(names, name); len(names) > 2000 {
+			t.Fatalf("no pod was killed for its memory in %d Foos", len(names))
+		}
+	}
+	t.Logf("killed for its memory after %d Foos", len(names))
+	e.waitForPod(t, systemNamespace, leader, "is ready again", func(pod *corev1.Pod) bool {
+		return isPodReady(pod) && containerOf(pod).RestartCount > 0
+	})
+	e.kubectl(t, "", "rollout", "undo", "deployment/foo-controller", "-n", systemNamespace)
+	e.waitForReadyPods(t)
+	for _, name := range names {
+		work.waitForReason(t, name, v1alpha1.ReasonAvailable)
+		if dep := work.deployment(t, name); dep.Generation != 1 {
+			t.Errorf("Deployment %s was written %d times, want once", name, dep.Generation)
+		}
+	}
+}
+
+// outOfMemory reports whether a pod of the controller was killed for its memory.
+func (e *podEnv) outOfMemory(t *testing.T) bool {
+	t.Helper()
+	return slices.ContainsFunc(e.controllerPods(t), func(pod *corev1.Pod) bool {
+		for _, status := range pod.Status.ContainerStatuses {
+			for _, ended := range []*corev1.ContainerStateTerminated{
+				status.State.Terminated, status.LastTerminationState.Terminated,
+			} {
+				if ended != nil && ended.Reason == "OOMKilled" {
+					return true
 				}
 			}
-			return false
-		}), nil
+		}
+		return false
 	})
-	e.createReady(t, "meanwhile", v1alpha1.FooSpec{DeploymentName: "meanwhile", Image: workload})
-	e.kubectl(t, "", "set", "resources", "deployment/foo-controller", "-n", systemNamespace,
-		"--limits=memory=256Mi", "--requests=memory=128Mi")
-	e.waitForReadyPods(t)
 }
 
 // testPodWithHugeOwners creates Deployments with as much as etcd stores in the names of their owners, which anybody may
@@ -850,23 +883,28 @@ func testNodeDies(t *testing.T, e *podEnv) {
 	if err := e.KillComponent(pod.Spec.NodeName); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "its processes are gone", func(context.Context) (bool, error) { return e.processOf(t, leader) == 0, nil })
 	killed := time.Now()
-	e.createFoo(t, "orphan", v1alpha1.FooSpec{DeploymentName: "orphan", Image: workload})
+	until(t, "its processes are gone", func(context.Context) (bool, error) { return e.processOf(t, leader) == 0, nil })
+	e.createFoo(t, "late", v1alpha1.FooSpec{DeploymentName: "late", Image: workload})
 	e.leader(t, leader)
 	t.Logf("another pod leads after %s", time.Since(killed).Round(time.Second))
-	until(t, "the Foo has a Deployment", func(context.Context) (bool, error) { return e.exists(t, "orphan"), nil })
+	until(t, "the Foo has a Deployment", func(context.Context) (bool, error) { return e.exists(t, "late"), nil })
 	if err := e.StartComponent(pod.Spec.NodeName); err != nil {
 		t.Fatal(err)
 	}
 	e.waitForPod(t, systemNamespace, leader, "runs again", func(pod *corev1.Pod) bool {
 		return isPodReady(pod) && containerOf(pod).RestartCount > 0
 	})
-	e.waitForReason(t, "orphan", v1alpha1.ReasonAvailable)
-	for _, name := range []string{"orphan", keptFoo} {
-		if dep := e.deployment(t, name); dep.Generation != 1 {
-			t.Errorf("Deployment %s was written %d times, want once", name, dep.Generation)
+	e.waitForReason(t, "late", v1alpha1.ReasonAvailable)
+	want := []string{"create deployments/ " + e.namespace + "/late: 201"}
+	var got []string
+	for _, r := range e.requests(t, killed) {
+		if write := r.String(); strings.HasPrefix(write, "create deployments/") || strings.HasPrefix(write, "patch deployments/") {
+			got = append(got, write)
 		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Deployments were written by %v, want %v", got, want)
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +21,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"example.com/foo-controller/hack/tools/faults"
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -28,10 +33,11 @@ import (
 
 // This file tests that the controller is replaced by another version, forwards and back, while users work.
 
-// nextBinary is a version of the controller that differs from this one: see differences.
-const nextBinary = "bin/foo-controller-next"
+// olderCommit is a version of the controller before the engine was a package of its own. It needs the
+// same permissions as this version, but updates statuses.
+const olderCommit = "2a1233d"
 
-// nextImage is the image of a Foo without one, in that version.
+// nextImage is the image of a Foo without one, in a next version.
 const nextImage = "nginx:next"
 
 // differences are what a next version may change of the Deployments that it creates and of what it reports. The old
@@ -54,10 +60,11 @@ var differences = []faults.Fault{
 	},
 }
 
-// buildNext builds nextBinary from the present sources with the differences. The build reads the changed files from
+// buildNext builds a next version from the present sources with the differences. The build reads the changed files from
 // another place, so no source is touched.
-func buildNext(t *testing.T) {
+func buildNext(t *testing.T) (binary string) {
 	t.Helper()
+	binary = "bin/foo-controller-next"
 	texts := map[string][]byte{}
 	for _, d := range differences {
 		text, err := texts[d.File], error(nil)
@@ -77,10 +84,27 @@ func buildNext(t *testing.T) {
 	}
 	// As `make bin/foo-controller-race` does, so that nearly all packages are compiled already.
 	build := exec.Command("go", "build", "-race", "-tags", "grpcnotrace", "-overlay", file,
-		"-ldflags", "-X main.buildVersion=next", "-o", nextBinary, ".")
+		"-ldflags", "-X main.buildVersion=next", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}
+	return binary
+}
+
+// buildOlder builds olderCommit.
+func buildOlder(t *testing.T) (binary string) {
+	t.Helper()
+	if exec.Command("git", "cat-file", "-e", olderCommit+"^{commit}").Run() != nil {
+		t.Skip("the clone has no commit " + olderCommit)
+	}
+	dir := t.TempDir()
+	binary = filepath.Join(dir, "foo-controller")
+	build := exec.Command("bash", "-o", "pipefail", "-c", `git archive "$0" | tar -x -C "$1" && go build -C "$1" -race .`,
+		olderCommit, dir)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", olderCommit, err, out)
+	}
+	return binary
 }
 
 // While users create, change, rename and delete Foos, the controller is upgraded and downgraded, copy by copy. At the
@@ -88,7 +112,13 @@ func buildNext(t *testing.T) {
 // though the next version would create other ones. The same is true while both versions write at the same time.
 func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 	e := newDedicatedEnv(t, fullCluster)
-	buildNext(t)
+	t.Run("to a next version", func(t *testing.T) { e.upgradeAndDowngrade(t, buildNext(t), nextImage) })
+	t.Run("to an older version", func(t *testing.T) { e.upgradeAndDowngrade(t, buildOlder(t), plan.DefaultImage) })
+}
+
+// upgradeAndDowngrade changes from this version to another one, which uses an image for Foos without one, and back.
+func (e *env) upgradeAndDowngrade(t *testing.T, other, image string) {
+	t.Helper()
 	kubeconfig := e.kubeconfig(t, nil)
 	start := func(t *testing.T, binary string, flags ...string) *process {
 		t.Helper()
@@ -106,7 +136,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 		check := e.still(t)
 		work := e.startWork(t)
 		for _, version := range []struct{ name, binary, image string }{
-			{name: "upgraded", binary: nextBinary, image: nextImage},
+			{name: "upgraded", binary: other, image: image},
 			{name: "downgraded", binary: controllerBinary, image: plan.DefaultImage},
 		} {
 			for i, old := range copies { // As a Deployment does with maxSurge 1 and maxUnavailable 0.
@@ -131,7 +161,7 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 		first := start(t, controllerBinary)
 		check := e.still(t)
 		began := time.Now()
-		second := start(t, nextBinary)
+		second := start(t, other)
 		work := e.startWork(t)
 		work.waitForChanges(t, 60)
 		first.stop(t)
@@ -146,12 +176,58 @@ func TestAnUpgradeAndADowngradeUnderLoad(t *testing.T) {
 		// three times in the next 7 s, and then with a delay that begins with 8 s, less a fifth.
 		rounds := 1 + math.Ceil(time.Since(began).Seconds()/6.4)
 		for i := range stillFoos {
-			write := fmt.Sprintf("update foos/status %s/still-%d: 200", e.namespace, i)
+			write := fmt.Sprintf("patch foos/status %s/still-%d: 200", e.namespace, i)
 			if n := e.countWrites(t, write); n > 3*8+int(2*rounds) { // Three processes have written.
 				t.Errorf("the status of Foo still-%d was written %d times in %s", i, n, time.Since(began))
 			}
 		}
 	})
+}
+
+var upgrade = flag.String("upgrade", "", "control planes of an upgrade, the oldest first: files separated by commas")
+
+// While users work, the control plane is upgraded from version to version: first the API server, then its controllers.
+// The data in etcd and the controller stay. At the end each Foo has what its user wrote last, and Foos that nobody
+// changes keep their objects.
+func TestTheControlPlaneIsUpgraded(t *testing.T) {
+	if *upgrade == "" {
+		t.Skip("-upgrade has the versions: make test-minors")
+	}
+	waitForRoom(t)
+	current := filepath.Join(t.TempDir(), "kubernetes")
+	files := strings.Split(strings.Trim(*upgrade, ","), ",")
+	if err := os.Symlink(files[0], current); err != nil {
+		t.Fatal(err)
+	}
+	c, err := startCluster("all", "--kubernetes="+current)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	e := c.env(t)
+	c.controller(t)
+	check := e.still(t)
+	work := e.startWork(t)
+	work.waitForChanges(t, 30)
+	for _, file := range files[1:] {
+		next := current + ".next"
+		if err := errors.Join(os.Symlink(file, next), os.Rename(next, current)); err != nil {
+			t.Fatal(err)
+		}
+		for _, component := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+			if err := errors.Join(c.KillComponent(component), c.StartComponent(component)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		version, err := c.kube.Discovery().ServerVersion()
+		if err != nil || !strings.HasSuffix(file, version.GitVersion) {
+			t.Fatalf("after the upgrade to %s, the API server has the version %v: %v", file, version, err)
+		}
+		t.Logf("upgraded to %s", version)
+		work.waitForChanges(t, 60)
+	}
+	work.finish(t)
+	check(t)
 }
 
 // waitUntilReady waits until the readiness probe succeeds.
@@ -189,7 +265,7 @@ func (e *env) still(t *testing.T) (check func(*testing.T)) {
 		}
 		for _, write := range e.writes(t, e.namespace) {
 			if strings.Contains(write, "/still-") && !strings.HasPrefix(write, "create deployments/") &&
-				!strings.HasPrefix(write, "update foos/status") && !strings.HasPrefix(write, "create events/") {
+				!strings.HasPrefix(write, "patch foos/status") && !strings.HasPrefix(write, "create events/") {
 				t.Errorf("written, though nobody has changed it: %s", write)
 			}
 		}
@@ -262,12 +338,14 @@ func (w *work) change(ctx context.Context, foo, round int) error {
 	case !exists:
 		spec = v1alpha1.FooSpec{DeploymentName: name, Replicas: new(int32(1))}
 		w.want[name] = spec
-		_, err := foos.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec},
-			metav1.CreateOptions{})
-		return err
+		return untilAnswered(ctx, apierrors.IsAlreadyExists, func() error {
+			_, err := foos.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec},
+				metav1.CreateOptions{})
+			return err
+		})
 	case step == 7:
 		delete(w.want, name)
-		return foos.Delete(ctx, name, metav1.DeleteOptions{})
+		return untilAnswered(ctx, apierrors.IsNotFound, func() error { return foos.Delete(ctx, name, metav1.DeleteOptions{}) })
 	case step == 5:
 		spec.DeploymentName = fmt.Sprintf("%s-%d", name, round)
 	case step == 3:
@@ -280,7 +358,23 @@ func (w *work) change(ctx context.Context, foo, round int) error {
 	if err != nil {
 		return err
 	}
-	_, err = foos.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	return untilAnswered(ctx, func(error) bool { return false }, func() error {
+		_, err := foos.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// untilAnswered repeats a request until the API server answers, as users do. isDone is true of an error that means that
+// an earlier request, whose answer was lost, was executed.
+func untilAnswered(ctx context.Context, isDone func(error) bool, request func() error) (err error) {
+	repeated := false
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, eventually, true, func(context.Context) (bool, error) {
+		if err = request(); repeated && isDone(err) {
+			err = nil
+		}
+		repeated = true
+		return !errors.As(err, new(*url.Error)), nil
+	})
 	return err
 }
 
