@@ -20,6 +20,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -348,7 +349,11 @@ func (w *writer) reportOn(ctx context.Context, foo *v1alpha1.Foo) string {
 	w.statuses++
 	w.mu.Unlock()
 	path := foos.path(foo.Namespace) + "/" + foo.Name + "/status?dryRun=All"
-	if body, code := w.send(ctx, http.MethodPut, path, "", encode(step.Body)); code != http.StatusOK &&
+	patch, err := step.StatusPatch()
+	if err != nil {
+		return err.Error()
+	}
+	if body, code := w.send(ctx, http.MethodPatch, path, string(types.JSONPatchType), patch); code != http.StatusOK &&
 		code != http.StatusConflict {
 		var status metav1.Status
 		_ = json.Unmarshal(body, &status) // Then the message is empty.

@@ -1113,9 +1113,14 @@ func TestAPIFoosStoredBeforeValidationCanBeReadReportedFixedAndDeleted(t *testin
 			sync.Record(step, reconcile.Reply{Object: answer}, time.Now())
 		}
 		foo.Status = step.Body.(*v1alpha1.Foo).Status
-		updated, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{FieldManager: controllerName})
+		patch, err := step.StatusPatch()
 		if err != nil {
-			t.Fatalf("update the status: %v", err)
+			t.Fatal(err)
+		}
+		updated, err := foos.Patch(t.Context(), name, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: controllerName}, "status")
+		if err != nil {
+			t.Fatalf("write the status: %v", err)
 		}
 		if diff := cmp.Diff(foo.Status, updated.Status); diff != "" {
 			t.Errorf("status (-written +stored):\n%s", diff)

@@ -151,5 +151,5 @@ func ExampleAllow() {
 	// Output:
 	// list widgets.acme.example.com
 	// watch widgets.acme.example.com
-	// update widgets.acme.example.com/status
+	// patch widgets.acme.example.com/status
 }

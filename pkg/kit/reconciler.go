@@ -2,7 +2,6 @@ package kit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -109,34 +108,13 @@ func sendThrough[T metav1.Object, L runtime.Object](ctx context.Context, client 
 			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 	case reconcile.UpdateStatus:
-		patch, err := statusPatch(step)
+		patch, err := step.StatusPatch()
 		if err != nil {
 			return obj, err
 		}
 		return client.Patch(ctx, step.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status")
 	}
 	panic("there is no request " + step.Request())
-}
-
-// statusPatch replaces the status of the version of an object that the sync has seen, and nothing else. An update of
-// the status would have the whole object, without the metadata that the caches leave out. API servers before 1.36 take
-// that for a removal: the metadata stays, but they forget which managers have set it.
-func statusPatch(step *reconcile.Step) ([]byte, error) {
-	var body struct {
-		Status json.RawMessage `json:"status"`
-	}
-	encoded, err := json.Marshal(step.Body)
-	if err == nil {
-		err = json.Unmarshal(encoded, &body)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal([]map[string]any{
-		{"op": "replace", "path": "/metadata/uid", "value": step.UID},
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": step.ResourceVersion},
-		{"op": "add", "path": "/status", "value": body.Status},
-	})
 }
 
 // errOtherObject is the error of an answer that can be decoded and does not have the object, for example "{}".

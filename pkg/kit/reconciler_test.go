@@ -176,9 +176,6 @@ func (c fixedClient) Get(context.Context, string, metav1.GetOptions) (*corev1.Co
 func (c fixedClient) Create(context.Context, *corev1.ConfigMap, metav1.CreateOptions) (*corev1.ConfigMap, error) {
 	return c.obj, nil
 }
-func (c fixedClient) UpdateStatus(context.Context, *corev1.ConfigMap, metav1.UpdateOptions) (*corev1.ConfigMap, error) {
-	return c.obj, nil
-}
 func (c fixedClient) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions,
 	...string) (*corev1.ConfigMap, error) {
 	return c.obj, nil

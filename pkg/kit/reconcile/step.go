@@ -212,6 +212,28 @@ func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condi
 	return step
 }
 
+// StatusPatch returns what a StatusStep sends to the subresource status: a JSON patch that replaces the status of the
+// version of the object that the sync has seen, and nothing else. An update of the status would have the whole object,
+// without the metadata that the caches leave out. API servers before 1.36 take that for a removal: the metadata stays,
+// but they forget which managers have set it.
+func (step *Step) StatusPatch() ([]byte, error) {
+	var body struct {
+		Status json.RawMessage `json:"status"`
+	}
+	encoded, err := json.Marshal(step.Body)
+	if err == nil {
+		err = json.Unmarshal(encoded, &body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/uid", "value": step.UID},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": step.ResourceVersion},
+		{"op": "add", "path": "/status", "value": body.Status},
+	})
+}
+
 func about[T Object](verb Verb, kind Kind[T], field *T) *Step {
 	have := *field
 	return &Step{

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,13 +126,22 @@ func TestStepsThatCannotBeDoneAreProblems(t *testing.T) {
 }
 
 // loseStatus acknowledges a write of a status without storing it.
-func loseStatus(_ *Env, r *request) {
+func loseStatus(e *Env, r *request) {
 	if r.verb != "status" {
 		return
 	}
 	r.next = func() (*http.Response, error) {
-		header := http.Header{"Content-Type": {r.HTTP.Header.Get("Content-Type")}}
-		return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(r.Body))}, nil
+		stored, err := json.Marshal(e.Server.Object(r.Resource, r.Namespace, r.Name))
+		if err != nil {
+			return nil, err
+		}
+		patch, err := jsonpatch.DecodePatch(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := patch.Apply(stored)
+		header := http.Header{"Content-Type": {"application/json"}}
+		return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(bytes.NewReader(answer))}, err
 	}
 }
 
@@ -162,15 +173,12 @@ func TestASimulationNoticesWrongWrites(t *testing.T) {
 		}
 		patch(`{"data":{"a":"b"}}`)
 		patch(`{"data":{"a":"b"}}`)
-		budget, err := budgets.Get(ctx, "a", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		budget.Status.ObservedGeneration, budget.UID = 7, ""
-		if _, err := budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{FieldManager: "other"}); err != nil {
+		if _, err := budgets.Patch(ctx, "a", types.JSONPatchType, []byte(`[{"op":"add","path":"/status","value":{
+			"observedGeneration":7,"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":0,"expectedPods":0}}]`),
+			metav1.PatchOptions{FieldManager: "other"}, "status"); err != nil {
 			t.Error(err)
 		}
-		_, err = budgets.Patch(ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		_, err := budgets.Patch(ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
 			metav1.PatchOptions{FieldManager: "other"})
 		if err := errors.Join(err, budgets.Delete(ctx, "b", metav1.DeleteOptions{})); err != nil {
 			t.Error(err)
@@ -186,7 +194,7 @@ func TestASimulationNoticesWrongWrites(t *testing.T) {
 		const want = `patch configmaps default/a: it lacks a uid or resourceVersion
 patch configmaps default/a: it lacks a uid or resourceVersion
 patch configmaps default/a: it changed nothing
-update poddisruptionbudgets/status default/a: it lacks a uid or resourceVersion
+patch poddisruptionbudgets/status default/a: it lacks a uid or resourceVersion
 patch poddisruptionbudgets default/b: it lacks a uid or resourceVersion
 delete poddisruptionbudgets default/b: its propagation policy is not Background
 create configmaps -n default: its field manager is "other"
@@ -262,7 +270,7 @@ func TestASimulationCanBeRead(t *testing.T) {
 		}
 	}
 	status := &apiserver.Request{
-		Resource: apiserver.Deployments().Resource, Subresource: "status",
+		Resource: apiserver.Deployments().Resource, Subresource: "status", HTTP: &http.Request{},
 		Body: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"status":{"availableReplicas":1}}`),
 	}
 	if got, want := (&Kind{Served: []apiserver.Kind{apiserver.Deployments()}}).wordsFor(status), "status deployment web 1 of ? replicas available"; got != want {
