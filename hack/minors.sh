@@ -66,7 +66,7 @@ play() { # NAME TESTS FLAGS...
 	[[ $state == *-dirty || $state != "$(cat "$passed" 2>/dev/null)" ]] || return 0
 	rm -f "$passed"
 	echo "Playing $1: $(date +%T), 10 minutes"
-	if go test -C hack/e2e -count=1 -v -parallel 8 -timeout 40m -run "^($2)\$" . "${@:3}" >"$log" 2>&1; then
+	if go test -C hack/e2e -count=1 -v -parallel 16 -timeout 40m -run "^($2)\$" . "${@:3}" >"$log" 2>&1; then
 		echo "$state" >"$passed"
 		return 0
 	fi
