@@ -1,5 +1,5 @@
-// Package child has the main functions of Kubernetes' own components, which `localcluster up` starts as child processes.
-// It is also compiled with the modules of other versions of Kubernetes: see hack/minors.sh.
+// Package child has the main functions of Kubernetes' own components, which `localcluster up` starts as children. It is
+// also compiled with the modules of other versions of Kubernetes: see hack/minors.sh.
 package child
 
 import (
