@@ -166,8 +166,8 @@ func waitForRoom(t *testing.T) {
 
 // startCluster starts a control plane with our CRD and the permissions of the controller.
 func startCluster(components string, flags ...string) (*cluster, error) {
-	flags = append(flags, "--components="+components, "--audit", "--kubernetes="+*kubernetesFile)
-	plane, err := controlplane.Start(".", flags...)
+	all := append([]string{"--components=" + components, "--audit", "--kubernetes=" + *kubernetesFile}, flags...)
+	plane, err := controlplane.Start(".", all...)
 	if err != nil {
 		return nil, err
 	}
