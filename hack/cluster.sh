@@ -3,8 +3,8 @@
 # terminal. NODES is their number. REGISTRY_PORT is the port of a registry on loopback, from which they pull images.
 # Ctrl-C stops everything and removes .cluster.
 #
-# `hack/cluster.sh check` only checks whether this machine can have such nodes. With CLUSTER_UNTIL_READY=1 the script ends as
-# soon as the cluster is ready, for scripts.
+# `hack/cluster.sh check` only checks whether this machine can have such nodes. With CLUSTER_UNTIL_READY=1 the script
+# ends as soon as the cluster is ready, for scripts.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source hack/local.sh

@@ -25,7 +25,7 @@ readonly rows=(
 	"objects from before a rule|TestFoosStored.*"
 	"permissions and tenants|TestThePermissions.*|TestWithoutAPermission.*|TestAFooAuthor.*|TestADeploymentEditor.*|TestATenant.*|TestOwners.*"
 	"restored objects|TestAfterAnOlderState.*|TestFoosThatAreRestored.*"
-	"--explain|TestExplain"
+	'`--explain`|TestExplain'
 )
 
 minor() { # vX.Y.Z

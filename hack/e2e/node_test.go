@@ -808,7 +808,7 @@ func testLeaderOutOfMemory(t *testing.T, e *podEnv) {
 		{"containers": [{"name": "foo-controller", "resources": {"limits": {"memory": "80Mi"}, "requests": {"memory": "80Mi"}},
 			"env": [{"name": "GOMEMLIMIT", "value": "off"}, {"name": "GOGC", "value": "off"}]}]}}}}`)
 	e.waitForReadyPods(t)
-	work, leader := &podEnv{env: e.cluster.env(t)}, e.leader(t, "")
+	work, leader := e.cluster.env(t), e.leader(t, "")
 	var names []string
 	for !e.outOfMemory(t) {
 		name := fmt.Sprint("web-", len(names))

@@ -142,6 +142,14 @@ func (p *proxy) fail(method, suffix string, codes ...int) {
 	}
 }
 
+// methodOf returns the method of a request, or "status" for one that is about a status.
+func methodOf(r *http.Request) string {
+	if strings.HasSuffix(r.URL.Path, "/status") {
+		return "status"
+	}
+	return r.Method
+}
+
 // count returns the number of requests with the method and a path that ends in suffix.
 func (p *proxy) count(method, suffix string) int {
 	p.mu.Lock()

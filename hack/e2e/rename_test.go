@@ -308,11 +308,7 @@ func (e *env) renameAndKill(t *testing.T, name string, methods []string, lost bo
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		method := r.Method
-		if strings.HasSuffix(r.URL.Path, "/status") {
-			method = "status"
-		}
-		if len(methods) == 0 || method != methods[0] || r.URL.Query().Get("watch") != "" {
+		if len(methods) == 0 || methodOf(r) != methods[0] || r.URL.Query().Get("watch") != "" {
 			return
 		}
 		if methods = methods[1:]; len(methods) > 0 {

@@ -65,11 +65,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/events") || strings.HasSuffix(r.URL.Path, "reviews") {
 			return // client-go's recorder writes events, and a review is a question that is not stored.
 		}
-		method := r.Method
-		if strings.HasSuffix(r.URL.Path, "/status") {
-			method = "status"
-		}
-		seen[method]++
+		seen[methodOf(r)]++
 		if r.Method != http.MethodDelete && query.Get("fieldManager") != controllerName {
 			t.Errorf("%s %s: want fieldManager=%s", r.Method, r.URL, controllerName)
 		}
@@ -78,7 +74,7 @@ func TestEveryWriteHasATimeoutAFieldManagerAndPreconditions(t *testing.T) {
 			t.Errorf("%s %s: %v", r.Method, r.URL, err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		switch method {
+		switch methodOf(r) {
 		case http.MethodPost: // A create changes no existing object, so it has no preconditions.
 		case http.MethodDelete:
 			options := &metav1.DeleteOptions{}

@@ -232,7 +232,7 @@ func (c *cluster) startControllers(ctx context.Context, opts upOptions) error {
 // earlier run.
 func (c *cluster) writeConfiguration() error {
 	stale := []string{"kubeconfig", controlFile}
-	for _, comp := range c.components {
+	for _, comp := range slices.Concat(allComponents, c.components) {
 		stale = append(stale, filepath.Join("logs", comp.name+".log"))
 	}
 	for _, name := range stale {
