@@ -245,7 +245,7 @@ func readyDeadlineExceeded(r *reporter) *readiness {
 
 // describePods returns the command that shows why pods of the Deployment do not become available.
 func (r *reporter) describePods() string {
-	return r.kubectl("describe pods -l '%s'", r.Deployment.Selector)
+	return r.kubectl("describe pods --show-events -l '%s'", r.Deployment.Selector)
 }
 
 func readyUpdating(r *reporter) *readiness {

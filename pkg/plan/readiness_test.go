@@ -45,7 +45,7 @@ const (
 	tooLate       = stalled + `ProgressDeadlineExceeded: Deployment "web-1" has exceeded its progress deadline: `
 	ifItLasts     = ". If this lasts: " + describePods
 	seePods       = ". To see why its pods do not become available: " + describePods
-	describePods  = "kubectl -n default describe pods " +
+	describePods  = "kubectl -n default describe pods --show-events " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-1'"
 	negativeReplicas = "spec.replicas is -1. Set 0 or more, or remove it" + editWeb
 	editWeb          = ". To change it: kubectl -n default edit foo web"

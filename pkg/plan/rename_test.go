@@ -28,7 +28,7 @@ const (
 	tooLate3      = stalled + `ProgressDeadlineExceeded: Deployment "web-3" has exceeded its progress deadline: `
 	seePods3      = ". To see why its pods do not become available: " + describePods3
 	ifItLasts3    = ". If this lasts: " + describePods3
-	describePods3 = "kubectl -n default describe pods " +
+	describePods3 = "kubectl -n default describe pods --show-events " +
 		"-l 'app=nginx,controller=web,samplecontroller.k8s.io/deployment=web-3'"
 	readBoth  = "get Foo, get web-3, "
 	deleteOld = readBoth + "delete web-1"
