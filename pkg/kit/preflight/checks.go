@@ -124,7 +124,7 @@ func (r *Reporter) run(ctx context.Context, check Check, before []Problem, delay
 // WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403, or a write
 // with 404, Keep runs the checks again, within a minute. It is for rest.Config.Wrap of all clients that write.
 func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
+	return wrapper{next: next, roundTripper: func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil {
 			return resp, err
@@ -135,7 +135,7 @@ func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
 			r.Suspect()
 		}
 		return resp, nil
-	})
+	}}
 }
 
 // Problems returns the unresolved problems that were logged, one line each, in order.

@@ -133,16 +133,26 @@ func (r *Reporter) passes(ctx context.Context, check func(context.Context) error
 // Wrap returns a transport that passes requests on to next and reports problems with them. It is for rest.Config.Wrap
 // of a client that only lists and watches: for these requests, a 404 means that the server does not know the resource.
 func (r *Reporter) Wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
+	return wrapper{next: next, roundTripper: func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		r.observe(req, resp, err)
 		return resp, err
-	})
+	}}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// wrapper is a transport around next.
+type wrapper struct {
+	roundTripper
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper makes next known to client-go, which closes its idle connections. Without it, client-go also logs
+// a warning for every request that times out.
+func (w wrapper) WrappedRoundTripper() http.RoundTripper { return w.next }
 
 // WatchErrorHandler is for informers whose client has a transport from Wrap. It replaces the handler of client-go,
 // which logs every failed attempt. It logs an error that no response explains, unless one was logged less than 30 s

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
@@ -412,6 +413,20 @@ func TestReporterMayBeUsedConcurrently(t *testing.T) {
 			b.Errorf("logged although all problems were resolved (-before +after):\n%s", diff)
 		}
 	})
+}
+
+// client-go has to find the connection below, to close what is idle and to end requests that time out.
+func TestTheTransportsBelowAreKnownToClientGo(t *testing.T) {
+	ctx, _ := newLogger(t, time.Time{})
+	reporter := NewReporter(ctx, Hints{})
+	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"Wrap": reporter.Wrap, "WrapWrites": reporter.WrapWrites,
+	} {
+		wrapper, ok := wrap(http.DefaultTransport).(utilnet.RoundTripperWrapper)
+		if !ok || wrapper.WrappedRoundTripper() != http.DefaultTransport {
+			t.Errorf("%s returns %v, which hides the transport below", name, wrapper)
+		}
+	}
 }
 
 func TestReporterLogsARefusedConnection(t *testing.T) {
