@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -132,6 +133,8 @@ func mountAgain(dir, programs string) error {
 		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REC},
 		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
 		{source: opened(ours), target: isolatedDir, flags: unix.MS_BIND},
+		// What is not shared, a kubelet mounts again while it makes its first socket there, which may fail.
+		{target: isolatedDir, flags: unix.MS_SHARED},
 		{source: opened(theirs), target: isolatedPrograms, flags: unix.MS_BIND},
 		{source: "var", target: "/var", kind: "overlay", data: "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work"},
 		{source: isolatedDir, target: dir, flags: unix.MS_BIND},
@@ -185,11 +188,14 @@ func startNetwork() error {
 
 // startBridge makes the bridge of a node, on which its pods will be. Its address is that of the node.
 func startBridge(name, address string) error {
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
 	parsed, err := netlink.ParseAddr(address)
 	if err != nil {
 		return err
 	}
+	// Without an address of its own, a bridge takes the lowest one of its ports, which come and go with pods. Pods whose
+	// gateway changes its address cannot reach the API server for half a minute.
+	attrs := netlink.LinkAttrs{Name: name, HardwareAddr: append(net.HardwareAddr{2, 0}, parsed.IP.To4()...)}
+	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	return errors.Join(netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, parsed), netlink.LinkSetUp(bridge))
 }
 

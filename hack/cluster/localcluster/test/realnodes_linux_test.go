@@ -2,13 +2,17 @@ package localcluster_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // startRealNodes starts a cluster with two real nodes.
@@ -46,7 +50,11 @@ func TestRealNodes(t *testing.T) {
 			t.Errorf("the API server asks a kubelet, and gets %q", got)
 		}
 	}
+	bridge := bridgeAddress(t, up)
 	expectPods()
+	if now := bridgeAddress(t, up); now != bridge {
+		t.Errorf("the hardware address of the gateway was %s, and is %s with pods, which have the former one", bridge, now)
+	}
 	if diff := machine(t); diff != before {
 		t.Errorf("a running node has changed this machine:\n%s\nbefore:\n%s", diff, before)
 	}
@@ -69,6 +77,35 @@ func TestRealNodes(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// bridgeAddress returns the hardware address of a node in the network of the cluster.
+func bridgeAddress(t *testing.T, up *upRun) string {
+	t.Helper()
+	address := make(chan string)
+	go func() { // It ends with its thread, which has entered the other network.
+		defer close(address)
+		runtime.LockOSThread()
+		for pid := range up.leftovers(t) {
+			network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+			if err != nil {
+				continue
+			}
+			defer network.Close()
+			if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+				t.Error(err)
+			}
+			if bridge, err := net.InterfaceByName("cni0"); err == nil {
+				address <- bridge.HardwareAddr.String()
+				return
+			}
+		}
+	}()
+	found := <-address
+	if found == "" {
+		t.Fatal("no process of the cluster has a network with the bridge cni0")
+	}
+	return found
 }
 
 // machine returns what this machine has of what nodes change: interfaces, addresses, routes, mounts and sysctls.
