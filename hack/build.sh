@@ -52,7 +52,11 @@ describe() { # NAME
 		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh" "${1#kubernetes-}")")
 		;;
 	imagebuilder) dir=hack/image ;;
-	bench) dir=hack/bench output=$root/bin/bench/bench ;; # Its results are beside it.
+	bench | bench-*) # And the controller that it measures: both as hack/image compiles the controller.
+		output=$root/bin/bench/${1#bench-} flags+=(-trimpath -tags grpcnotrace -ldflags "-s -w ${version[1]}")
+		[[ $1 != bench ]] || dir=hack/bench
+		export CGO_ENABLED=0
+		;;
 	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -27,7 +28,7 @@ import (
 
 // own are the contenders in this program, which starts itself with their names. Each works until ctx ends.
 var own = map[string]func(ctx context.Context, config *rest.Config) error{
-	raw: runRaw, watch: runWatching, framework: runFramework, plain: runPlain,
+	raw: runRaw, watch: runWatching, lean: runLean, full: runFull, plain: runPlain,
 }
 
 // contend is the process of a contender. It serves profiles on address, unless that is 0.
@@ -54,21 +55,17 @@ func newClients(config *rest.Config) clients {
 	return clients{kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config)}
 }
 
-// write sends the two writes of a new Foo, with the bodies that foo-controller sends.
+// write sends the two writes of a new Foo, as foo-controller sends them.
 func (c clients) write(ctx context.Context, foo *v1alpha1.Foo) error {
 	dep, err := c.kube.AppsV1().Deployments(foo.Namespace).Create(ctx, plan.Deployment(foo), metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	return c.writeStatus(ctx, foo, dep)
-}
-
-// writeStatus writes the status of foo as its Deployment is now, also if it is the same as before.
-func (c clients) writeStatus(ctx context.Context, foo *v1alpha1.Foo, dep *appsv1.Deployment) error {
-	if step := nextStep(foo, dep); step != nil && step.Verb == reconcile.UpdateStatus {
-		foo = step.Body.(*v1alpha1.Foo)
+	patch, err := nextStep(foo, dep).StatusPatch() // A new Foo always gets a status.
+	if err == nil {
+		foos := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace)
+		_, err = foos.Patch(ctx, foo.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 	}
-	_, err := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
 	return err
 }
 

@@ -28,7 +28,7 @@ import (
 )
 
 // quickRuns are those of make bench-quick.
-const quickRuns = "cold-1000-in-50/(foo|controller)|burst/(foo|plain)|single/(foo|controller)|idle/foo"
+const quickRuns = "alone/(foo|lean)|cold-1000-in-50/(foo|lean)|burst/(foo|plain)|single/(foo|lean)|idle/foo"
 
 // contendCommand is the first argument of a process that is a contender: NAME KUBECONFIG ADDRESS follow.
 const contendCommand = "contend"
@@ -71,9 +71,9 @@ func run(ctx context.Context) error {
 		b.rounds, b.idle, b.dir, b.docs, *only = 1, 10*time.Second, "bin/bench/quick", "bin/bench/quick", quickRuns
 		_ = os.RemoveAll(b.dir) // MkdirAll reports what is wrong with it.
 	}
-	version, err := exec.Command("bin/foo-controller", "--version").Output()
+	version, err := exec.Command(binary, "--version").Output()
 	if err != nil {
-		return fmt.Errorf("bin/foo-controller: %w", err)
+		return fmt.Errorf("%s: %w", binary, err)
 	}
 	b.version = strings.TrimSpace(string(version))
 	b.only, err = regexp.Compile(*only)

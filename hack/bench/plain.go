@@ -24,6 +24,7 @@ import (
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
 	informers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	listers "example.com/foo-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/plan"
 )
 
@@ -121,7 +122,11 @@ func (c *plainController) sync(ctx context.Context, key cache.ObjectName) error 
 			return err
 		}
 	}
-	if err = c.writeStatus(ctx, foo, dep); err == nil {
+	if step := nextStep(foo, dep); step != nil && step.Verb == reconcile.UpdateStatus {
+		foo = step.Body.(*v1alpha1.Foo)
+	}
+	foos := c.samples.SamplecontrollerV1alpha1().Foos(foo.Namespace)
+	if _, err = foos.UpdateStatus(ctx, foo, metav1.UpdateOptions{}); err == nil { // Also if it is the same as before.
 		c.recorder.Event(foo, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
 	}
 	return err

@@ -33,7 +33,8 @@ var (
 func (b *bench) report() error {
 	b.derive()
 	file, pictures := filepath.Join(b.docs, "benchmarks.md"), filepath.Join(b.docs, "benchmarks")
-	err := errors.Join(os.RemoveAll(pictures), os.MkdirAll(pictures, 0o755))
+	err := errors.Join(os.RemoveAll(pictures), os.MkdirAll(pictures, 0o755),
+		os.WriteFile(filepath.Join(pictures, "rounds.csv"), []byte(b.allRounds()), 0o644))
 	for _, s := range scenarios {
 		err = errors.Join(err, os.WriteFile(filepath.Join(pictures, s.name+".svg"), []byte(b.plot(s.name)), 0o644))
 	}
@@ -43,6 +44,17 @@ func (b *bench) report() error {
 	}
 	fmt.Println("the report:", file)
 	return err
+}
+
+// allRounds returns all that was measured, in CSV.
+func (b *bench) allRounds() string {
+	text := "scenario,contender,round,metric,value\n"
+	for _, run := range slices.Sorted(maps.Keys(b.runs)) {
+		for _, metric := range slices.Sorted(maps.Keys(b.runs[run])) {
+			text += fmt.Sprintf("%s,%q,%.5g\n", strings.ReplaceAll(run, "/", ","), metric, b.runs[run][metric])
+		}
+	}
+	return text
 }
 
 // writeReadme replaces the table in the README.
@@ -121,7 +133,7 @@ func (b *bench) table(scenario string) string {
 }
 
 // plotted are the metrics of which there is a picture, in each scenario that measures them.
-var plotted = []string{"seconds", "CPU, ms a Foo", "without Foos: live heap, MiB", "live heap, MiB",
+var plotted = []string{"seconds", "CPU, ms a Foo", "live heap, MiB",
 	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms"}
 
 // plot returns a picture of horizontal bars: for each metric a group with a bar for each contender. The longest bar of

@@ -14,15 +14,16 @@ import (
 
 // The contenders.
 const (
-	raw       = "raw"
-	watch     = "raw-watch"
-	ours      = "foo-controller"
-	framework = "controller-runtime"
-	plain     = "plain"
+	raw   = "raw"
+	watch = "raw-watch"
+	ours  = "foo-controller"
+	lean  = "lean"
+	full  = "full"
+	plain = "plain"
 )
 
 // contenders are in the order of tables and plots.
-var contenders = []string{raw, watch, ours, framework, plain}
+var contenders = []string{raw, watch, ours, lean, full, plain}
 
 const (
 	// replicas is how many each Foo asks for, and workers how many Foos a contender works on at a time. The plain one
@@ -50,30 +51,30 @@ type step func(*trial) error
 // The steps of scenarios.
 var (
 	cold   = []step{start, coldStart}
-	twice  = append(cold, restart, measureRestart, measureMemory("restart: RSS, MiB", "live heap, MiB"))
-	among  = append(twice, createUnrelated, restart, measureMemory(others+"RSS, MiB", others+"live heap, MiB"))
-	alone  = []step{startProfiled, untilQuiet, measureMemory("without Foos: RSS, MiB", "without Foos: live heap, MiB")}
-	burst  = append(alone, createHundred)
-	single = append(alone, oneByOne, measureLatencies)
+	twice  = append(cold, restart, measureRestart, measureRSS("restart: RSS, MiB"), measureHeap("live heap, MiB"))
+	among  = append(twice, createUnrelated, restart, measureRSS(others+"RSS, MiB"), measureHeap(others+"live heap, MiB"))
+	alone  = []step{start, untilQuiet, measureRSS("RSS, MiB"), measureHeap("live heap, MiB")}
+	burst  = []step{start, untilQuiet, createHundred}
+	single = []step{start, untilQuiet, oneByOne, measureLatencies}
 	beside = []step{start, createBeside, measureLatencies}
 	idle   = append(cold, beIdle)
 )
 
 var scenarios = []scenario{
-	{name: "cold-1000", foos: 1000, namespaces: 1, contenders: []string{raw, watch, ours, framework}, steps: cold},
+	{name: "alone", namespaces: 1, contenders: []string{watch, ours, lean, full, plain}, steps: alone},
+	{name: "cold-1000-in-50", foos: 1000, namespaces: 50, contenders: []string{watch, ours, lean, full}, steps: twice},
+	{name: "cold-4000-in-50", foos: 4000, namespaces: 50, contenders: []string{raw, watch, ours, lean, full}, steps: cold},
 	{name: "cold-10000", foos: 10_000, namespaces: 1, contenders: []string{watch, ours}, steps: cold},
-	{name: "cold-1000-in-50", foos: 1000, namespaces: 50, contenders: []string{watch, ours, framework}, steps: twice},
-	{name: "cold-10000-in-50", foos: 10_000, namespaces: 50, contenders: []string{watch, ours}, steps: twice},
-	{name: "unrelated", foos: 10_000, namespaces: 50, contenders: []string{ours, framework}, steps: among},
-	{name: "burst", namespaces: 1, contenders: []string{ours, framework, plain}, steps: burst},
-	{name: "single", namespaces: 1, contenders: []string{watch, ours, framework}, steps: single},
-	{name: "neighbour", foos: 1500, namespaces: 1, contenders: []string{ours, framework}, steps: beside},
-	{name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, framework, plain}, steps: idle, once: true},
+	{name: "cold-10000-in-50", foos: 10_000, namespaces: 50, contenders: []string{watch, ours, lean, full}, steps: twice},
+	{name: "unrelated", foos: 10_000, namespaces: 50, contenders: []string{ours, lean, full}, steps: among},
+	{name: "burst", namespaces: 1, contenders: []string{ours, lean, full, plain}, steps: burst},
+	{name: "single", namespaces: 1, contenders: []string{watch, ours, lean, full}, steps: single},
+	{name: "neighbour", foos: 1500, namespaces: 1, contenders: []string{ours, lean, full}, steps: beside},
+	{name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, lean, full, plain}, steps: idle, once: true},
 }
 
-func start(r *trial) error         { return r.startAt("0") }
-func startProfiled(r *trial) error { return r.startAt(profileAddress) }
-func untilQuiet(r *trial) error    { return r.untilReported(0) }
+func start(r *trial) error      { return r.startAt("0") }
+func untilQuiet(r *trial) error { return r.untilReported(0) }
 
 // until waits until condition is true of the audit log.
 func (r *trial) until(what string, condition func() bool) error {
@@ -115,10 +116,22 @@ func coldStart(r *trial) error {
 	return errors.Join(err, errUsage)
 }
 
-func measureMemory(rss, live string) step {
+func measureRSS(name string) step {
 	return func(r *trial) (err error) {
-		if _, r.metrics[rss], err = r.usage(); err == nil {
-			r.metrics[live], err = heap()
+		_, r.metrics[name], err = r.usage()
+		return err
+	}
+}
+
+// measureHeap starts the contender again, because only then it serves profiles, and foo-controller records syncs.
+func measureHeap(name string) step {
+	return func(r *trial) error {
+		err := errors.Join(r.stop(), r.startAt(profileAddress))
+		if err == nil {
+			err = r.untilReported(0)
+		}
+		if err == nil {
+			r.metrics[name], err = heap()
 		}
 		return err
 	}
@@ -127,7 +140,7 @@ func measureMemory(rss, live string) step {
 // restart starts the contender again, creates a Foo meanwhile, and waits until all is quiet.
 func restart(r *trial) error {
 	foo := fmt.Sprint("new-", r.process.Process.Pid)
-	if err := errors.Join(r.stop(), startProfiled(r), r.createFoo(namespaceName(0), foo)); err != nil {
+	if err := errors.Join(r.stop(), start(r), r.createFoo(namespaceName(0), foo)); err != nil {
 		return err
 	}
 	return r.untilReported(1)

@@ -26,6 +26,9 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
+// binary is that of foo-controller, compiled and linked as that of the image is, and as this program.
+const binary = "bin/bench/foo-controller"
+
 // profileAddress is where a contender serves profiles.
 const profileAddress = "127.0.0.1:24060"
 
@@ -46,12 +49,16 @@ type trial struct {
 
 // measure does a run. It also returns an error if the contender did not do its work right.
 func (b *bench) measure(ctx context.Context, s scenario, contender string) (metrics, error) {
+	load, err := loadBefore()
+	if err != nil {
+		return nil, err
+	}
 	plane, err := controlplane.Start(".", "--components=api", "--audit")
 	if err != nil {
 		return nil, err
 	}
 	defer plane.Stop()
-	r := &trial{scenario: s, bench: b, ctx: ctx, contender: contender, metrics: metrics{}}
+	r := &trial{scenario: s, bench: b, ctx: ctx, contender: contender, metrics: metrics{"load average before": load}}
 	if err := r.setUp(plane); err != nil {
 		return nil, err
 	}
@@ -64,6 +71,16 @@ func (b *bench) measure(ctx context.Context, s scenario, contender string) (metr
 		return nil, err
 	}
 	return r.metrics, r.check()
+}
+
+// loadBefore returns how many processes have run or waited to run at a time in the last minute.
+func loadBefore() (float64, error) {
+	proc, errProc := procfs.NewDefaultFS()
+	load, err := proc.LoadAvg()
+	if err := errors.Join(errProc, err); err != nil {
+		return 0, err
+	}
+	return load.Load1, nil
 }
 
 // setUp installs what all scenarios need, connects, and creates namespaces, with Foos in them by turns.
@@ -106,7 +123,7 @@ func (r *trial) createFoo(namespace, name string) error {
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.kubeconfig, address)
 	if r.contender == ours {
-		cmd = exec.Command("bin/foo-controller", "--kubeconfig", r.kubeconfig, "--debug-bind-address", address)
+		cmd = exec.Command(binary, "--kubeconfig", r.kubeconfig, "--debug-bind-address", address)
 	}
 	log, err := os.Create(filepath.Join(r.dir, r.contender+".log"))
 	if err := errors.Join(err, r.audit.reset()); err != nil {
