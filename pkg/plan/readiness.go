@@ -243,7 +243,8 @@ func readyDeadlineExceeded(r *reporter) *readiness {
 		"To see why its pods do not become available: "+r.describePods())
 }
 
-// describePods returns the command that shows why pods of the Deployment do not become available.
+// describePods returns the command that shows why pods of the Deployment do not become available. Without the flag,
+// kubectl prints no events if the selector matches several pods.
 func (r *reporter) describePods() string {
 	return r.kubectl("describe pods --show-events -l '%s'", r.Deployment.Selector)
 }

@@ -133,7 +133,8 @@ func mountAgain(dir, programs string) error {
 		{source: "/proc/sys", target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REC},
 		{target: "/proc/sys", flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY},
 		{source: opened(ours), target: isolatedDir, flags: unix.MS_BIND},
-		// What is not shared, a kubelet mounts again while it makes its first socket there, which may fail.
+		// A kubelet mounts a directory that is not shared again, while it makes a socket there. The rename of that socket
+		// may then fail.
 		{target: isolatedDir, flags: unix.MS_SHARED},
 		{source: opened(theirs), target: isolatedPrograms, flags: unix.MS_BIND},
 		{source: "var", target: "/var", kind: "overlay", data: "lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work"},
@@ -194,6 +195,7 @@ func startBridge(name, address string) error {
 	}
 	// Without an address of its own, a bridge takes the lowest one of its ports, which come and go with pods. Pods whose
 	// gateway changes its address cannot reach the API server for half a minute.
+	// 2 marks an address that no maker of hardware has given.
 	attrs := netlink.LinkAttrs{Name: name, HardwareAddr: append(net.HardwareAddr{2, 0}, parsed.IP.To4()...)}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	return errors.Join(netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, parsed), netlink.LinkSetUp(bridge))

@@ -415,16 +415,16 @@ func TestReporterMayBeUsedConcurrently(t *testing.T) {
 	})
 }
 
-// client-go has to find the connection below, to close what is idle and to end requests that time out.
+// client-go has to find the connection below, to close what is idle.
 func TestTheTransportsBelowAreKnownToClientGo(t *testing.T) {
 	ctx, _ := newLogger(t, time.Time{})
 	reporter := NewReporter(ctx, Hints{})
 	for name, wrap := range map[string]func(http.RoundTripper) http.RoundTripper{
 		"Wrap": reporter.Wrap, "WrapWrites": reporter.WrapWrites,
 	} {
-		wrapper, ok := wrap(http.DefaultTransport).(utilnet.RoundTripperWrapper)
-		if !ok || wrapper.WrappedRoundTripper() != http.DefaultTransport {
-			t.Errorf("%s returns %v, which hides the transport below", name, wrapper)
+		known, ok := wrap(http.DefaultTransport).(utilnet.RoundTripperWrapper)
+		if !ok || known.WrappedRoundTripper() != http.DefaultTransport {
+			t.Errorf("%s returns %v, which hides the transport below", name, known)
 		}
 	}
 }

@@ -79,23 +79,22 @@ func TestRealNodes(t *testing.T) {
 	})
 }
 
-// bridgeAddress returns the hardware address of a node in the network of the cluster.
+// bridgeAddress returns the hardware address of the bridge of the first node.
 func bridgeAddress(t *testing.T, up *upRun) string {
 	t.Helper()
-	address := make(chan string)
+	processes, address := up.leftovers(t), make(chan string)
 	go func() { // It ends with its thread, which has entered the other network.
 		defer close(address)
 		runtime.LockOSThread()
-		for pid := range up.leftovers(t) {
+		for pid := range processes {
 			network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 			if err != nil {
-				continue
+				continue // It has ended.
 			}
-			defer network.Close()
-			if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-				t.Error(err)
-			}
-			if bridge, err := net.InterfaceByName("cni0"); err == nil {
+			err = unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
+			network.Close()
+			bridge, errFind := net.InterfaceByName("cni0")
+			if err == nil && errFind == nil {
 				address <- bridge.HardwareAddr.String()
 				return
 			}
