@@ -217,6 +217,12 @@ func (q *Queue) requeue(logger klog.Logger, key cache.ObjectName, outcome Outcom
 		q.Workqueue.AddRateLimited(key) // After the delay that retries has.
 	case reconcile.Wait: // No Forget: a delay between two failures is not a success.
 		q.retries.Waits(key, outcome.For == reconcile.Backoff)
+		// Mostly, an event has brought the key back when the delay ends, and its sync has found the caches caught up. A
+		// further sync would find nothing to do.
+		comeBack := func() { q.Workqueue.Add(key) }
+		if outcome.For == reconcile.CacheStale && q.Writes.CallAfter(key, outcome.After, comeBack) {
+			return
+		}
 		q.Workqueue.AddAfter(key, outcome.After)
 	case reconcile.Done, reconcile.Terminal:
 		q.Workqueue.Forget(key)

@@ -389,6 +389,64 @@ func TestTheCachesAreAskedBeforeTheyAreRead(t *testing.T) {
 	})
 }
 
+// laggingStore is a cache that reaches version 9 at a time.
+type laggingStore struct{ reachesAt time.Time }
+
+func (s *laggingStore) GetByKey(string) (any, bool, error) { return nil, false, nil }
+
+func (s *laggingStore) LastStoreSyncResourceVersion() string {
+	if time.Now().Before(s.reachesAt) {
+		return "8"
+	}
+	return "9"
+}
+
+// A key whose sync has recorded a write comes back after a delay, because there may be no event. It does not if an
+// event was first. While the cache lags, events do not multiply the syncs.
+func TestAKeyWaitsForTheCachesUntilASyncHasFoundThemCaughtUp(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		events int
+		lags   time.Duration
+	}{
+		{name: "there was no event"},
+		{name: "an event has brought the key back", events: 1},
+		{name: "the cache lags", lags: 30 * time.Second},
+		{name: "many events come while the cache lags", events: 200, lags: 30 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var q *Queue
+			store, writes := &laggingStore{}, 0
+			write := func(context.Context, cache.ObjectName) Outcome {
+				if writes++; writes == 1 {
+					store.reachesAt = time.Now().Add(test.lags)
+					q.Writes.Wrote(web, store, &metav1.ObjectMeta{Name: "child", ResourceVersion: "9"})
+				}
+				return Done()
+			}
+			inBubble(t, write, func(t *testing.T, queue *Queue) {
+				q = queue
+				q.Add(web)
+				next(t, q)
+				for range test.events {
+					q.Add(web)
+					next(t, q)
+				}
+				attempts := 0
+				for ended := time.Now().Add(time.Minute); time.Now().Before(ended); time.Sleep(time.Millisecond) {
+					for synctest.Wait(); q.Workqueue.Len() > 0; synctest.Wait() {
+						next(t, q)
+						attempts++
+					}
+				}
+				if writes != 2 || attempts > 50 {
+					t.Errorf("%d syncs and %d attempts, want 2 syncs and at most 50 attempts", writes, attempts)
+				}
+			})
+		})
+	}
+}
+
 // A return path that was forgotten must not end the process for all other keys.
 func TestAnOutcomeWithoutAKindIsAFailure(t *testing.T) {
 	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{} }, func(t *testing.T, q *Queue) {

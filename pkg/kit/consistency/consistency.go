@@ -48,6 +48,8 @@ type expected struct {
 	versions map[stored]recorded
 	// attempts counts the delays since a version was recorded.
 	attempts int
+	// call is the pending one of CallAfter.
+	call *time.Timer
 }
 
 // A recorded version, and when it was recorded. Of an object that was deleted only the uid is known.
@@ -124,7 +126,7 @@ func (w *Writes) CatchUpDelay(key cache.ObjectName) time.Duration {
 	})
 	switch {
 	case len(e.versions) == 0:
-		delete(w.keys, key)
+		w.drop(key)
 		return 0
 	case age >= maxWait:
 		e.attempts++
@@ -152,10 +154,34 @@ func (w *Writes) HoldDelay(key cache.ObjectName) time.Duration {
 	return maxWait
 }
 
+// CallAfter calls f after a delay, in a goroutine, unless a CatchUpDelay finds all versions of key in the caches before
+// that. It replaces the call that is pending for key. It returns false, and calls nothing, if no version is expected.
+func (w *Writes) CallAfter(key cache.ObjectName, delay time.Duration, f func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.keys[key]
+	if e == nil {
+		return false
+	}
+	if e.call != nil {
+		e.call.Stop()
+	}
+	e.call = time.AfterFunc(delay, f)
+	return true
+}
+
 // Forget drops the versions for key. Call it when the object does not exist any more.
 func (w *Writes) Forget(key cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.drop(key)
+}
+
+// drop ends what is expected for key. The caller holds mu.
+func (w *Writes) drop(key cache.ObjectName) {
+	if e := w.keys[key]; e != nil && e.call != nil {
+		e.call.Stop()
+	}
 	delete(w.keys, key)
 }
 
