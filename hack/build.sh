@@ -53,7 +53,7 @@ describe() { # NAME
 		;;
 	imagebuilder) dir=hack/image ;;
 	bench | bench-*) # And the controller that it measures: both as hack/image compiles the controller.
-		output=$root/bin/bench/${1#bench-} flags+=(-trimpath -tags grpcnotrace -ldflags "-s -w ${version[1]}")
+		output=$root/bin/bench/${1#bench-} flags+=(-trimpath -ldflags "-s -w ${version[1]}")
 		[[ $1 != bench ]] || dir=hack/bench
 		export CGO_ENABLED=0
 		;;

@@ -55,7 +55,7 @@ without() { # PATTERN PACKAGES...
 }
 without '^k8s.io/client-go/' pkg/kit/{reconcile,state,trim} pkg/sim/walktest
 without '^k8s.io/client-go/kubernetes' pkg/kit/{consistency,fairqueue,syncs}
-without '^k8s.io/apiserver/' pkg/kit/{leader,preflight,recorder,telemetry} pkg/sim/{apiserver,faults,simtest}
+without '^k8s.io/apiserver/' . pkg/kit pkg/sim/{apiserver,faults,simtest}
 
 for pure in pkg/plan pkg/kit/reconcile; do
 	while read -r import; do

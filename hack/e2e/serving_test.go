@@ -15,7 +15,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -136,26 +135,32 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err := e.kube.CoreV1().ServiceAccounts(e.namespace).CreateToken(t.Context(), "reader",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
+	token := func(audiences ...string) string {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
+		request, err := e.kube.CoreV1().ServiceAccounts(e.namespace).CreateToken(
+			t.Context(), "reader", request, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return request.Status.Token
 	}
-	if status, _ := fetch(t, url, ""); status != http.StatusUnauthorized {
-		t.Errorf("without a token: %d", status)
+	reader := token()
+	for _, refused := range []struct {
+		name, token string
+		want        int
+	}{
+		{"without a token", "", http.StatusUnauthorized},
+		{"with a token for another audience", token("somebody-else"), http.StatusUnauthorized},
+		{"with a token that was changed", reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized},
+		{"without the permission", reader, http.StatusForbidden},
+	} {
+		if status, _ := fetch(t, url, refused.token); status != refused.want {
+			t.Errorf("%s: %d, want %d", refused.name, status, refused.want)
+		}
 	}
-	if status, _ := fetch(t, url, token.Status.Token); status != http.StatusForbidden {
-		t.Errorf("without the permission: %d", status)
-	}
-	if _, err := e.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: e.namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "foo-controller-metrics-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: e.namespace, Name: "reader"}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	e.readers(t)
 	until(t, "the metrics are served", func(context.Context) (bool, error) { // A refusal is cached for some seconds.
-		status, body := fetch(t, url, token.Status.Token)
+		status, body := fetch(t, url, reader)
 		return status == http.StatusOK && strings.Contains(body, "\nfoo_controller_"), nil
 	})
 }

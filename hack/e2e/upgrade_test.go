@@ -83,8 +83,7 @@ func buildNext(t *testing.T) (binary string) {
 		t.Fatal(err)
 	}
 	// As `make bin/foo-controller-race` does, so that nearly all packages are compiled already.
-	build := exec.Command("go", "build", "-race", "-tags", "grpcnotrace", "-overlay", file,
-		"-ldflags", "-X main.buildVersion=next", "-o", binary, ".")
+	build := exec.Command("go", "build", "-race", "-overlay", file, "-ldflags", "-X main.buildVersion=next", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}

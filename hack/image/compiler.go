@@ -17,10 +17,8 @@ import (
 // compiles is shared with the local control plane and with the tests.
 //
 //   - -trimpath: without it, the binary has the path of the sources.
-//   - -tags=grpcnotrace: the code that serves traces of gRPC, which the controller does not use, is left out. With it,
-//     the linker has to keep every method of every type.
 //   - -s -w: no tables for debuggers.
-const releaseFlags = "-mod=readonly -trimpath -tags=grpcnotrace '-ldflags=-s -w -X main.buildVersion=%s'"
+const releaseFlags = "-mod=readonly -trimpath '-ldflags=-s -w -X main.buildVersion=%s'"
 
 // A source is what an image is built from: the working directory, which is the root of the repository.
 type source struct {

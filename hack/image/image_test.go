@@ -228,7 +228,7 @@ func (b *built) testBinary(t *testing.T) {
 	for _, setting := range must(buildinfo.Read(bytes.NewReader(b.binary)))(t).Settings {
 		settings[setting.Key] = setting.Value
 	}
-	for key, want := range map[string]string{"-trimpath": "true", "-tags": "grpcnotrace", "CGO_ENABLED": "0", "-race": ""} {
+	for key, want := range map[string]string{"-trimpath": "true", "CGO_ENABLED": "0", "-race": ""} {
 		if settings[key] != want {
 			t.Errorf("%s is %q, want %q", key, settings[key], want)
 		}

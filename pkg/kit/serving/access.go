@@ -1,28 +1,35 @@
 package serving
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // reviewTimeout is how long the API server may take for both reviews of a request, retries included. It is shorter than
 // the 10 s after which Prometheus gives up, so that Prometheus shows the response.
 const reviewTimeout = 8 * time.Second
+
+// reviewBackoff has the delays after which a review is sent again, when an error may go away. They are those of
+// k8s.io/apiserver.
+var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
 // How long an answer is reused. A token or permission that was withdrawn works for that long. The durations are those
 // of controller-runtime, which an administrator may know.
@@ -32,52 +39,49 @@ const (
 	deniedTTL  = 30 * time.Second
 )
 
+// maxReviews is how many users of tokens are remembered, and how many permissions. Whoever sends more tokens makes the
+// others wait for reviews.
+const maxReviews = 1000
+
+// allAuthenticated is the group that each user with a valid token is in.
+const allAuthenticated = "system:authenticated"
+
 // access passes a request on if it has a bearer token of the cluster and the user of the token may get /metrics. The
-// API server decides both: who the user is in a TokenReview, and the permission in a SubjectAccessReview.
+// API server decides both: who the user is in a TokenReview, and the permission in a SubjectAccessReview. There is no
+// CA for client certificates: they cannot be withdrawn. Anonymous users are refused, whatever they may do.
 //
-// It answers 401 without a valid token, 403 without the permission, and 500 if the API server does not answer a review:
-// then every request is refused, and the response does not blame the token.
+// It answers 401 without a valid token, 403 without the permission, and 500 if the API server does not answer a review.
+// The response then does not blame the token.
 type access struct {
-	authn authenticator.Request
-	authz authorizer.Authorizer
-	next  http.Handler
+	logger  klog.Logger
+	reviews kubernetes.Interface
+	backoff wait.Backoff
+	// users has the user of each token that was reviewed, nil if it is invalid, by the hash of the token. permissions has
+	// whether a user may get the metrics, by the hash of the review. A review without an answer is in neither.
+	users, permissions *utilcache.LRUExpireCache
+	next               http.Handler
 }
 
-// newAccess returns an access that asks the API server of config, with the authenticator and the authorizer of
-// k8s.io/apiserver. Both retry with backoff, log reviews that fail, and keep the answers in caches.
-func newAccess(config *rest.Config, backoff wait.Backoff, next http.Handler) (*access, error) {
+// newAccess returns an access that asks the API server of config. It logs reviews that fail.
+func newAccess(
+	logger klog.Logger, config *rest.Config, backoff wait.Backoff, next http.Handler,
+) (*access, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil // The API server's flow control limits the reviews.
 	reviews, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make client for reviews: %w", err)
 	}
-	// Anonymous is nil: a request without a token is refused, whatever anonymous users may do. There is no CA for client
-	// certificates: they cannot be withdrawn.
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:  reviews.AuthenticationV1(),
-		TokenAccessReviewTimeout: reviewTimeout,
-		WebhookRetryBackoff:      &backoff,
-		CacheTTL:                 tokenTTL,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("make authenticator: %w", err)
-	}
-	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: reviews.AuthorizationV1(),
-		AllowCacheTTL:             allowedTTL,
-		DenyCacheTTL:              deniedTTL,
-		WebhookRetryBackoff:       &backoff,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("make authorizer: %w", err)
-	}
-	return &access{authn: authn, authz: authz, next: next}, nil
+	return &access{
+		logger: logger, reviews: reviews, backoff: backoff, next: next,
+		users: utilcache.NewLRUExpireCache(maxReviews), permissions: utilcache.NewLRUExpireCache(maxReviews),
+	}, nil
 }
 
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, text := a.check(r)
 	if code == http.StatusOK {
+		r.Header.Del("Authorization") // What follows must not use it.
 		a.next.ServeHTTP(w, r)
 		return
 	}
@@ -92,36 +96,109 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *access) check(r *http.Request) (code int, text string) {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	response, known, err := a.authn.AuthenticateRequest(r.WithContext(ctx))
-	if notReviewed(err) {
+	user, err := a.user(ctx, bearerToken(r))
+	switch {
+	case err != nil:
+		a.logger.Error(err, "Cannot check the token of a reader of metrics")
 		return http.StatusInternalServerError, "cannot check the token; the log of the controller has the reason\n"
-	}
-	if err != nil || !known {
+	case user == nil:
 		return http.StatusUnauthorized, "send a valid token of this cluster in the header Authorization: Bearer TOKEN\n"
 	}
-	// The verb and the path are constants: a permission for another path must not open this one by its spelling.
-	request := authorizer.AttributesRecord{User: response.User, Verb: "get", Path: metricsPath}
-	decision, _, err := a.authz.Authorize(ctx, request)
-	if err != nil {
+	permitted, err := a.mayGetMetrics(ctx, user)
+	switch {
+	case err != nil:
+		a.logger.Error(err, "Cannot check the permission of a reader of metrics", "user", user.Username)
 		return http.StatusInternalServerError, "cannot check the permission; the log of the controller has the reason\n"
-	}
-	if decision != authorizer.DecisionAllow {
+	case !permitted:
 		return http.StatusForbidden, fmt.Sprintf("user %q may not get %s; a ClusterRole with nonResourceURLs: [%q] "+
-			"and verbs: [get] would permit it\n", response.User.GetName(), metricsPath, metricsPath)
+			"and verbs: [get] would permit it\n", user.Username, metricsPath, metricsPath)
 	}
 	return http.StatusOK, ""
 }
 
-// notReviewed reports whether err means that the API server has not answered the review. For an invalid token the
-// authenticator returns an error too, so it is not enough that there is one. An error that is not recognized here is
-// taken for an invalid token. It only decides between two refusals.
-func notReviewed(err error) bool {
-	var all utilerrors.Aggregate // The errors of several authenticators. It does not support errors.As itself.
-	if errors.As(err, &all) {
-		return slices.ContainsFunc(all.Errors(), notReviewed)
+// bearerToken returns the token of a request, or "".
+func bearerToken(r *http.Request) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return ""
 	}
-	var refused apierrors.APIStatus // The review was answered with an error.
-	var noAnswer *url.Error         // It was not answered, or could not be sent.
-	return errors.As(err, &refused) || errors.As(err, &noAnswer) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return token
+}
+
+// user returns the user of a token, or nil if it is invalid. If the review has an error, nothing is remembered: the
+// token may be valid a moment later.
+func (a *access) user(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
+	if token == "" {
+		return nil, nil
+	}
+	key := sha256.Sum256([]byte(token))
+	if user, found := a.users.Get(key); found {
+		return user.(*authenticationv1.UserInfo), nil
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	review, err := ask(ctx, a.backoff, a.reviews.AuthenticationV1().TokenReviews().Create, review)
+	if err != nil {
+		return nil, err
+	}
+	var user *authenticationv1.UserInfo
+	if review.Status.Authenticated {
+		user = &review.Status.User
+		if !slices.Contains(user.Groups, allAuthenticated) {
+			user.Groups = append(user.Groups, allAuthenticated)
+		}
+	}
+	if review.Status.Error == "" {
+		a.users.Add(key, user, tokenTTL)
+	}
+	return user, nil
+}
+
+// mayGetMetrics reports whether the user may get the metrics. The verb and the path are constants: a permission for
+// another path must not open this one by its spelling.
+func (a *access) mayGetMetrics(ctx context.Context, user *authenticationv1.UserInfo) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: metricsPath, Verb: "get"},
+	}}
+	for name, values := range user.Extra {
+		review.Spec.Extra[name] = authorizationv1.ExtraValue(values)
+	}
+	text, err := json.Marshal(review.Spec)
+	if err != nil {
+		return false, err
+	}
+	key := sha256.Sum256(text)
+	if permitted, found := a.permissions.Get(key); found {
+		return permitted.(bool), nil
+	}
+	review, err = ask(ctx, a.backoff, a.reviews.AuthorizationV1().SubjectAccessReviews().Create, review)
+	if err != nil {
+		return false, err
+	}
+	permitted, ttl := review.Status.Allowed && !review.Status.Denied, deniedTTL
+	if permitted {
+		ttl = allowedTTL
+	}
+	a.permissions.Add(key, permitted, ttl)
+	return permitted, nil
+}
+
+// ask sends a review with create, again with backoff while an error may go away, and returns the answer.
+func ask[T any](
+	ctx context.Context, backoff wait.Backoff,
+	create func(context.Context, T, metav1.CreateOptions) (T, error), review T,
+) (answer T, err error) {
+	ended := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		answer, err = create(ctx, review, metav1.CreateOptions{})
+		return err == nil || !mayGoAway(err), nil
+	})
+	return answer, cmp.Or(err, ended)
+}
+
+// mayGoAway reports whether the API server may answer the same review later. These are the errors after which
+// k8s.io/apiserver sends a review again.
+func mayGoAway(err error) bool {
+	_, asksToWait := apierrors.SuggestsClientDelay(err)
+	return asksToWait || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err)
 }

@@ -81,8 +81,8 @@ func (c DebugConfig) serve(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(append(text, '\n')) // A client that is gone needs no response.
 }
 
-// setLevel answers a PUT of /debug/flags/v. The handler of k8s.io/apiserver does the same, but its package imports 37
-// more.
+// setLevel answers a PUT of /debug/flags/v. The handler of k8s.io/apiserver does the same, and would bring that module
+// back.
 func (c DebugConfig) setLevel(w http.ResponseWriter, r *http.Request) {
 	const maxLength = 10
 	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLength))

@@ -19,9 +19,9 @@
 //
 // # Security
 //
-// The library k8s.io/apiserver authenticates and authorizes the readers of metrics; access.go only asks it and turns
-// its answer into a status code. Everything else is net/http with its limits for time and size (server.go). HTTP/2 is
-// off. Health has no authentication, because the kubelet has no token for it.
+// The API server authenticates and authorizes the readers of metrics; access.go asks it, remembers its answers for a
+// while, and refuses readers about whom it has no answer. Everything else is net/http with its limits for time and
+// size (server.go). HTTP/2 is off. Health has no authentication, because the kubelet has no token for it.
 //
 // A NetworkPolicy should keep other pods away from both ports. The reasons of health may have names of objects. And no
 // code here defends against a pod that floods a port: each request with an invalid token costs a TokenReview.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
@@ -31,14 +30,13 @@ type MetricsConfig struct {
 	// Then Address must be a loopback address, and there may be no certificate. API is not used.
 	Plain bool
 
-	backoff *wait.Backoff // For tests. Nil means the library's default.
+	backoff *wait.Backoff // For tests. Nil means reviewBackoff.
 }
 
 // NewMetrics returns a Server for /metrics over TLS. A client needs a bearer token of the cluster, and its user the
 // permission to get the nonResourceURL /metrics. It gets 401 without a valid token, 403 without the permission, and 500
 // if the API server cannot be asked. The Server listens when NewMetrics returns. An error means that the address is
-// invalid, in use or not allowed, or that the certificate or API cannot be used. The Server logs to the logger of ctx;
-// reviews that fail are in the log of the library, which is klog's.
+// invalid, in use or not allowed, or that the certificate or API cannot be used. The Server logs to the logger of ctx.
 func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	if config.Address == off {
 		return &Server{}, nil
@@ -70,9 +68,9 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 	}
 	backoff := c.backoff
 	if backoff == nil {
-		backoff = webhooktoken.DefaultRetryBackoff()
+		backoff = &reviewBackoff
 	}
-	handler, err := newAccess(c.API, *backoff, c.Handler)
+	handler, err := newAccess(logger, c.API, *backoff, c.Handler)
 	return handler, certificate, err
 }
 

@@ -16,9 +16,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	webhooktoken "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // Tokens that the API server of the tests knows. Each belongs to a user of the same name.
@@ -34,6 +36,9 @@ type apiServer struct {
 	mu       sync.Mutex
 	requests []string       // A line for each review.
 	broken   map[string]int // The code with which reviews of a resource are refused.
+	once     bool           // Reviews of a resource are refused at most once.
+	// withdrawn is a token that is not valid any more, changed a user whose permission is the opposite.
+	withdrawn, changed string
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -50,6 +55,9 @@ func (api *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Path[at+1:]
 	code := api.broken[resource]
 	var answer any
+	if api.once {
+		api.broken[resource] = 0
+	}
 	switch {
 	case code != 0:
 		api.requests = append(api.requests, fmt.Sprint(resource, " ", code))
@@ -72,13 +80,19 @@ func (api *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// decode reads a body in any encoding of client-go. What it cannot read stays empty.
+func decode(r *http.Request, review runtime.Object) {
+	body, _ := io.ReadAll(r.Body)
+	_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, review)
+}
+
 func (api *apiServer) reviewToken(r *http.Request) authenticationv1.TokenReview {
 	var review authenticationv1.TokenReview
-	_ = json.NewDecoder(r.Body).Decode(&review)
+	decode(r, &review)
 	api.requests = append(api.requests, "token "+review.Spec.Token)
 	switch token := review.Spec.Token; token {
 	case reader, denied, stranger:
-		review.Status.Authenticated = true
+		review.Status.Authenticated = token != api.withdrawn
 		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"scrapers"}}
 	case "expired": // As a real API server reports it.
 		review.Status.Error = "[invalid bearer token, service account token has expired]"
@@ -88,12 +102,12 @@ func (api *apiServer) reviewToken(r *http.Request) authenticationv1.TokenReview 
 
 func (api *apiServer) reviewAccess(r *http.Request) authorizationv1.SubjectAccessReview {
 	var review authorizationv1.SubjectAccessReview
-	_ = json.NewDecoder(r.Body).Decode(&review)
+	decode(r, &review)
 	spec := review.Spec
 	if asked := spec.NonResourceAttributes; asked != nil {
 		api.requests = append(api.requests, fmt.Sprint("access ", spec.User, spec.Groups, " ", asked.Path, " ", asked.Verb))
 	}
-	review.Status.Allowed = spec.User == reader
+	review.Status.Allowed = (spec.User == reader) != (spec.User == api.changed)
 	review.Status.Denied = spec.User == denied
 	return review
 }
@@ -148,6 +162,7 @@ func TestMetricsNeedATokenAndAPermission(t *testing.T) {
 		{"anonymous", "", sendToken, nil},
 		{"an unknown token", "unknown", sendToken, []string{"token unknown"}},
 		{"an expired token, which the API server explains", "expired", sendToken, []string{"token expired"}},
+		{"the same again: an explained refusal is not in the cache", "expired", sendToken, []string{"token expired"}},
 		{
 			"no permission", stranger,
 			"403 user \"stranger\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
@@ -313,7 +328,7 @@ func jsonResponse(code int, body string) *http.Response {
 }
 
 // Prometheus waits for 10 s. Until then it gets a response, also if the API server accepts reviews and never answers,
-// or answers late with errors, after which the library tries again.
+// or answers late with errors, after which it is asked again.
 func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
 	hangs := func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
@@ -346,7 +361,7 @@ func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
 						`"status":{"authenticated":true,"user":{"username":"reader"}}}`), nil
 				})
 				config := &rest.Config{Host: "http://api.test", Transport: api}
-				handler, err := newAccess(config, *webhooktoken.DefaultRetryBackoff(), metricsHandler(t))
+				handler, err := newAccess(klog.FromContext(t.Context()), config, reviewBackoff, metricsHandler(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -362,8 +377,99 @@ func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
 				if recorder.Code != http.StatusInternalServerError || took == 0 || took > reviewTimeout {
 					t.Errorf("got %d after %s: %s", recorder.Code, took, recorder.Body)
 				}
-				time.Sleep(reviewTimeout) // The library finishes a TokenReview after its last reader has left.
 			})
+		})
+	}
+}
+
+// inAccess calls test with a function that sends a request with a header Authorization, in virtual time.
+func inAccess(t *testing.T, test func(api *apiServer, get func(authorization string) (code int))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{broken: map[string]int{}}
+		transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+			recorder := httptest.NewRecorder()
+			api.serve(recorder, r)
+			return recorder.Result(), nil
+		})
+		config := &rest.Config{Host: "http://api.test", Transport: transport}
+		handler, err := newAccess(klog.FromContext(t.Context()), config, reviewBackoff, metricsHandler(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(api, func(authorization string) int {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+			req.Header.Set("Authorization", authorization)
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, req)
+			return recorder.Code
+		})
+	})
+}
+
+func TestAnAnswerIsReusedForItsTime(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		token      string
+		change     func(*apiServer)
+		before     int
+		lasts      time.Duration
+		afterwards int
+	}{
+		{
+			name: "a token that is withdrawn", token: reader, before: http.StatusOK,
+			change: func(api *apiServer) { api.withdrawn = reader }, lasts: time.Minute, afterwards: http.StatusUnauthorized,
+		},
+		{
+			name: "a permission that is withdrawn", token: reader, before: http.StatusOK,
+			change: func(api *apiServer) { api.changed = reader }, lasts: 5 * time.Minute, afterwards: http.StatusForbidden,
+		},
+		{
+			name: "a permission that is given", token: stranger, before: http.StatusForbidden,
+			change: func(api *apiServer) { api.changed = stranger }, lasts: 30 * time.Second, afterwards: http.StatusOK,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inAccess(t, func(api *apiServer, get func(string) int) {
+				expect := func(when string, want int) {
+					t.Helper()
+					if code := get("Bearer " + tc.token); code != want {
+						t.Errorf("%s: %d, want %d", when, code, want)
+					}
+				}
+				expect("before", tc.before)
+				tc.change(api)
+				time.Sleep(tc.lasts - time.Second)
+				expect("a second before the answer is forgotten", tc.before)
+				time.Sleep(2 * time.Second)
+				expect("a second after", tc.afterwards)
+			})
+		})
+	}
+}
+
+func TestAReviewIsRepeatedWhole(t *testing.T) {
+	for _, resource := range []string{"tokenreviews", "subjectaccessreviews"} {
+		inAccess(t, func(api *apiServer, get func(string) int) {
+			api.broken[resource], api.once = http.StatusInternalServerError, true
+			if code := get("Bearer " + reader); code != http.StatusOK {
+				t.Errorf("after one failure of %s: %d", resource, code)
+			}
+		})
+	}
+}
+
+func TestSpellingsOfTheHeader(t *testing.T) {
+	for header, want := range map[string]int{
+		"Bearer " + reader: http.StatusOK, "bearer " + reader: http.StatusOK, " Bearer " + reader + " ": http.StatusOK,
+		"Bearer": http.StatusUnauthorized, "Bearer ": http.StatusUnauthorized, reader: http.StatusUnauthorized,
+		"Basic " + reader: http.StatusUnauthorized, "Bearer" + reader: http.StatusUnauthorized,
+		"Bearer  " + reader: http.StatusUnauthorized, "Bearer " + reader + " x": http.StatusUnauthorized,
+	} {
+		inAccess(t, func(_ *apiServer, get func(string) int) {
+			if code := get(header); code != want {
+				t.Errorf("%q: %d, want %d", header, code, want)
+			}
 		})
 	}
 }
