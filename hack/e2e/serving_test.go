@@ -151,6 +151,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	}{
 		{"without a token", "", http.StatusUnauthorized},
 		{"with a token for another audience", token("somebody-else"), http.StatusUnauthorized},
+		{"with what the API server reads as no token", " x", http.StatusUnauthorized},
 		{"with a token that was changed", reader[:len(reader)-8] + "AAAAAAAA", http.StatusUnauthorized},
 		{"without the permission", reader, http.StatusForbidden},
 	} {

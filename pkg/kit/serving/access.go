@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,8 +42,8 @@ const (
 // others wait for reviews.
 const maxReviews = 1000
 
-// allAuthenticated is the group that each user with a valid token is in.
-const allAuthenticated = "system:authenticated"
+// anonymous is the user that an API server may see in a token which it reads as none.
+const anonymous = "system:anonymous"
 
 // access passes a request on if it has a bearer token of the cluster and the user of the token may get /metrics. The
 // API server decides both: who the user is in a TokenReview, and the permission in a SubjectAccessReview. There is no
@@ -94,7 +93,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // check returns 200, or the code and the text of the refusal. The text of a 500 does not have the error, which may name
 // the ServiceAccount of this process and the address of the API server: nobody has authenticated yet.
 func (a *access) check(r *http.Request) (code int, text string) {
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	// A review goes on when the client has left: its answer is there for the next request, and nobody fills the log.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reviewTimeout)
 	defer cancel()
 	user, err := a.user(ctx, bearerToken(r))
 	switch {
@@ -116,13 +116,14 @@ func (a *access) check(r *http.Request) (code int, text string) {
 	return http.StatusOK, ""
 }
 
-// bearerToken returns the token of a request, or "".
+// bearerToken returns the token of a request, or "". A token has no spaces: an API server reads only what is
+// before the first.
 func bearerToken(r *http.Request) string {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if !strings.EqualFold(scheme, "bearer") {
+	words := strings.Split(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if len(words) != 2 || !strings.EqualFold(words[0], "bearer") {
 		return ""
 	}
-	return token
+	return words[1]
 }
 
 // user returns the user of a token, or nil if it is invalid. If the review has an error, nothing is remembered: the
@@ -141,11 +142,8 @@ func (a *access) user(ctx context.Context, token string) (*authenticationv1.User
 		return nil, err
 	}
 	var user *authenticationv1.UserInfo
-	if review.Status.Authenticated {
-		user = &review.Status.User
-		if !slices.Contains(user.Groups, allAuthenticated) {
-			user.Groups = append(user.Groups, allAuthenticated)
-		}
+	if review.Status.Authenticated && review.Status.User.Username != anonymous {
+		user = review.Status.User.DeepCopy() // Without the token, which is in the review.
 	}
 	if review.Status.Error == "" {
 		a.users.Add(key, user, tokenTTL)

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ type apiServer struct {
 	once     bool           // Reviews of a resource are refused at most once.
 	// withdrawn is a token that is not valid any more, changed a user whose permission is the opposite.
 	withdrawn, changed string
+	delay              time.Duration // Of each answer in inAccess.
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -90,10 +92,14 @@ func (api *apiServer) reviewToken(r *http.Request) authenticationv1.TokenReview 
 	var review authenticationv1.TokenReview
 	decode(r, &review)
 	api.requests = append(api.requests, "token "+review.Spec.Token)
-	switch token := review.Spec.Token; token {
+	// A real API server reads the token as the header of a request.
+	switch token, _, _ := strings.Cut(review.Spec.Token, " "); token {
+	case "":
+		review.Status.Authenticated = true
+		review.Status.User = authenticationv1.UserInfo{Username: anonymous, Groups: []string{"system:unauthenticated"}}
 	case reader, denied, stranger:
 		review.Status.Authenticated = token != api.withdrawn
-		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"scrapers"}}
+		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"scrapers", "system:authenticated"}}
 	case "expired": // As a real API server reports it.
 		review.Status.Error = "[invalid bearer token, service account token has expired]"
 	}
@@ -107,7 +113,7 @@ func (api *apiServer) reviewAccess(r *http.Request) authorizationv1.SubjectAcces
 	if asked := spec.NonResourceAttributes; asked != nil {
 		api.requests = append(api.requests, fmt.Sprint("access ", spec.User, spec.Groups, " ", asked.Path, " ", asked.Verb))
 	}
-	review.Status.Allowed = (spec.User == reader) != (spec.User == api.changed)
+	review.Status.Allowed = spec.User == anonymous || (spec.User == reader) != (spec.User == api.changed)
 	review.Status.Denied = spec.User == denied
 	return review
 }
@@ -382,12 +388,18 @@ func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
 	}
 }
 
-// inAccess calls test with a function that sends a request with a header Authorization, in virtual time.
+// inAccess calls test with a function that sends a request with a header Authorization, in virtual time. The client
+// leaves after four seconds.
 func inAccess(t *testing.T, test func(api *apiServer, get func(authorization string) (code int))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		api := &apiServer{broken: map[string]int{}}
 		transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			case <-time.After(api.delay):
+			}
 			recorder := httptest.NewRecorder()
 			api.serve(recorder, r)
 			return recorder.Result(), nil
@@ -398,7 +410,9 @@ func inAccess(t *testing.T, test func(api *apiServer, get func(authorization str
 			t.Fatal(err)
 		}
 		test(api, func(authorization string) int {
-			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			req := httptest.NewRequestWithContext(ctx, http.MethodGet, metricsPath, nil)
 			req.Header.Set("Authorization", authorization)
 			recorder := httptest.NewRecorder()
 			handler.ServeHTTP(recorder, req)
@@ -459,12 +473,26 @@ func TestAReviewIsRepeatedWhole(t *testing.T) {
 	}
 }
 
+// Prometheus may have less patience than two reviews take.
+func TestTheAnswerForAClientThatHasLeftIsKept(t *testing.T) {
+	inAccess(t, func(api *apiServer, get func(string) int) {
+		api.delay = 5 * time.Second
+		if code := get("Bearer " + reader); code != http.StatusInternalServerError {
+			t.Fatalf("two reviews within 8 s: %d", code)
+		}
+		if code := get("Bearer " + reader); code != http.StatusOK {
+			t.Errorf("with the answer to the first of them: %d", code)
+		}
+	})
+}
+
 func TestSpellingsOfTheHeader(t *testing.T) {
 	for header, want := range map[string]int{
 		"Bearer " + reader: http.StatusOK, "bearer " + reader: http.StatusOK, " Bearer " + reader + " ": http.StatusOK,
 		"Bearer": http.StatusUnauthorized, "Bearer ": http.StatusUnauthorized, reader: http.StatusUnauthorized,
 		"Basic " + reader: http.StatusUnauthorized, "Bearer" + reader: http.StatusUnauthorized,
 		"Bearer  " + reader: http.StatusUnauthorized, "Bearer " + reader + " x": http.StatusUnauthorized,
+		"Bearer  x": http.StatusUnauthorized, "Bearer \u00a0": http.StatusUnauthorized,
 	} {
 		inAccess(t, func(_ *apiServer, get func(string) int) {
 			if code := get(header); code != want {
