@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # hack/build.sh NAME... builds the binaries bin/NAME. The first build downloads the modules and compiles Kubernetes, so
-# the script prints the progress and estimates the remaining time. All binaries have the same build flags, so that what
-# they share is compiled once. VERSION is the version that the controller reports.
+# the script prints the progress and estimates the remaining time. Nearly all binaries have the same build flags, so that
+# what they share is compiled once. VERSION is the version that the controller reports.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD

@@ -90,7 +90,7 @@ func runRaw(ctx context.Context, config *rest.Config) error {
 }
 
 // runWatching sends the same writes for the Foos that an informer shows, while another one watches Deployments, on a
-// connection for watches. It decides nothing, repeats nothing and corrects nothing: no controller can do with less.
+// connection for watches. It plans each Foo once, and does nothing after its two writes. Its caches keep whole objects.
 func runWatching(ctx context.Context, config *rest.Config) error {
 	c := newClients(config)
 	config = rest.CopyConfig(config)

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -39,11 +39,11 @@ func runLean(ctx context.Context, config *rest.Config) error {
 // runFull has more of what foo-controller promises: it logs each write of a Deployment, puts right a status that
 // somebody else has overwritten, and knows all Deployments, those that no Foo controls as stubs.
 func runFull(ctx context.Context, config *rest.Config) error {
-	ctrl.SetLogger(zap.New())
+	ctrl.SetLogger(klog.Background()) // That of zap drops lines when there are many.
 	return runFramework(ctx, config, cache.ByObject{Transform: stub})
 }
 
-// stub removes the managed fields of a Deployment, and of one that no Foo controls all but what identifies it.
+// stub removes the managed fields of a Deployment. If no Foo controls it, only its identity is left.
 func stub(obj any) (any, error) {
 	dep, ok := obj.(*appsv1.Deployment)
 	if !ok {

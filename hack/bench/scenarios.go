@@ -123,13 +123,10 @@ func measureRSS(name string) step {
 	}
 }
 
-// measureHeap starts the contender again, because only then it serves profiles, and foo-controller records syncs.
+// measureHeap starts the contender again, with profiles. foo-controller then records syncs, too.
 func measureHeap(name string) step {
 	return func(r *trial) error {
-		err := errors.Join(r.stop(), r.startAt(profileAddress))
-		if err == nil {
-			err = r.untilReported(0)
-		}
+		err := r.restartAt(profileAddress)
 		if err == nil {
 			r.metrics[name], err = heap()
 		}
@@ -137,10 +134,12 @@ func measureHeap(name string) step {
 	}
 }
 
-// restart starts the contender again, creates a Foo meanwhile, and waits until all is quiet.
-func restart(r *trial) error {
+func restart(r *trial) error { return r.restartAt("0") }
+
+// restartAt starts the contender again, creates a Foo meanwhile, and waits until it has a status and all is quiet.
+func (r *trial) restartAt(address string) error {
 	foo := fmt.Sprint("new-", r.process.Process.Pid)
-	if err := errors.Join(r.stop(), start(r), r.createFoo(namespaceName(0), foo)); err != nil {
+	if err := errors.Join(r.stop(), r.startAt(address), r.createFoo(namespaceName(0), foo)); err != nil {
 		return err
 	}
 	return r.untilReported(1)

@@ -26,7 +26,7 @@ import (
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// binary is that of foo-controller, compiled and linked as that of the image is, and as this program.
+// binary is foo-controller, with the build flags of the image. This program has the same.
 const binary = "bin/bench/foo-controller"
 
 // profileAddress is where a contender serves profiles.

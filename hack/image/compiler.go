@@ -13,8 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// releaseFlags are flags of the compiler that only the image has. `make build` has none of them, so that what it
-// compiles is shared with the local control plane and with the tests.
+// releaseFlags are flags of the compiler that only the image and the benchmark have. `make build` has none of them, so
+// that what it compiles is shared with the local control plane and with the tests.
 //
 //   - -trimpath: without it, the binary has the path of the sources.
 //   - -s -w: no tables for debuggers.
