@@ -1,5 +1,5 @@
-// Command bench measures what foo-controller costs, beside bare loops that send the same writes, two controllers
-// with controller-runtime, and one with the habits of the usual sample. It is the program of `make bench`, and runs at the
+// Command bench measures what foo-controller costs, beside bare loops that send the same writes, two controllers with
+// controller-runtime, and one with the habits of the usual sample. It is the program of `make bench`, and runs at the
 // root of the repository.
 //
 // Each run is one contender in one scenario, on a new control plane with etcd and an API server. Its figures come from

@@ -194,8 +194,8 @@ func startBridge(name, address string) error {
 		return err
 	}
 	// Without an address of its own, a bridge takes the lowest one of its ports, which come and go with pods. Pods whose
-	// gateway changes its address cannot reach the API server for half a minute.
-	// 2 marks an address that no maker of hardware has given.
+	// gateway changes its address cannot reach the API server for half a minute. The 2 marks an address that no maker of
+	// hardware has given.
 	attrs := netlink.LinkAttrs{Name: name, HardwareAddr: append(net.HardwareAddr{2, 0}, parsed.IP.To4()...)}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	return errors.Join(netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, parsed), netlink.LinkSetUp(bridge))
