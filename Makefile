@@ -195,6 +195,7 @@ test-all: test test-core test-node test-artifacts test-mine test-sim test-cluste
 	@cd hack/mutants && go test -count=1 ./...
 	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
+	@go test -run NONE -fuzz FuzzDecode -fuzztime 2m -fuzzminimizetime 1s ./pkg/kit/decode
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults

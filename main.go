@@ -28,9 +28,11 @@ import (
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/foo-controller/pkg/generated/clientset/versioned"
+	samplesscheme "example.com/foo-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	fooinformersv1alpha1 "example.com/foo-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/decode"
 	"example.com/foo-controller/pkg/kit/preflight"
 	"example.com/foo-controller/pkg/kit/recorder"
 	"example.com/foo-controller/pkg/kit/telemetry"
@@ -146,9 +148,11 @@ func newClients(c kit.Connection) (clients Clients, err error) {
 	if clients.Kube, err = kubernetes.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
 		return clients, fmt.Errorf("make client: %w", err)
 	}
-	if clients.Samples, err = clientset.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
+	samples, err := decode.NewClient(c.Config, c.HTTP, samplesscheme.Scheme, v1alpha1.SchemeGroupVersion)
+	if err != nil {
 		return clients, fmt.Errorf("make client: %w", err)
 	}
+	clients.Samples = clientset.New(samples)
 	return clients, nil
 }
 

@@ -15,10 +15,12 @@ import (
 
 	"acme.example.com/widget-controller/pkg/apis/acme/v1alpha1"
 	clientset "acme.example.com/widget-controller/pkg/generated/clientset/versioned"
+	"acme.example.com/widget-controller/pkg/generated/clientset/versioned/scheme"
 	widgetinformers "acme.example.com/widget-controller/pkg/generated/informers/externalversions"
 	informers "acme.example.com/widget-controller/pkg/generated/informers/externalversions/acme/v1alpha1"
 	"acme.example.com/widget-controller/pkg/plan"
 	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/decode"
 )
 
 // newController returns a Controller for all namespaces or one. What fills its caches has a connection of its own, so
@@ -42,11 +44,11 @@ type clients struct {
 
 func newClients(c kit.Connection) (clients, error) {
 	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
-	widgets, widgetsErr := clientset.NewForConfigAndClient(c.Config, c.HTTP)
+	widgets, widgetsErr := decode.NewClient(c.Config, c.HTTP, scheme.Scheme, v1alpha1.SchemeGroupVersion)
 	if err := errors.Join(kubeErr, widgetsErr); err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
-	return clients{kube: kube, widgets: widgets}, nil
+	return clients{kube: kube, widgets: clientset.New(widgets)}, nil
 }
 
 // caches are what a Controller reads from.

@@ -1,0 +1,128 @@
+// Package decode makes clients for custom resources that decode them at less cost.
+//
+// client-go reads the JSON of a custom resource in a watch event about ten times: to find the end of the event, its
+// type, the object, the kind of the object, and then its fields, and before most of these steps whether the text is
+// valid. The API server writes type, apiVersion and kind in front of everything else. So the decoders of this package
+// recognize an object by the beginning of the text, and decode it at once. All else goes to client-go: bookmarks,
+// errors, lists, other kinds, and a text with another order or with spaces. The result is always that of client-go.
+// There is one exception: client-go finds apiVersion and kind also in letters of another case, as in "KIND", if such a
+// key comes later. API servers drop such a key.
+//
+// It is for JSON only. Types that Kubernetes has built in are read as protobuf, which needs no such thing.
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// NewClient returns a client for the custom resources of version, whose types are in scheme. It is for the function New
+// of a clientset, in place of NewForConfigAndClient. It can be used concurrently, and so can the clientset.
+func NewClient(
+	config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion,
+) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &version
+	codecs := rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme))
+	config.NegotiatedSerializer = newSerializer(codecs.WithoutConversion(), scheme, version)
+	return rest.RESTClientForConfigAndClient(config, client)
+}
+
+// newSerializer returns a serializer that does what next does.
+func newSerializer(
+	next runtime.NegotiatedSerializer, scheme *runtime.Scheme, version schema.GroupVersion,
+) runtime.NegotiatedSerializer {
+	return &negotiated{next, scheme, version, fmt.Appendf(nil, `{"apiVersion":%q,"kind":"`, version)}
+}
+
+type negotiated struct {
+	runtime.NegotiatedSerializer
+	scheme  *runtime.Scheme
+	version schema.GroupVersion
+	start   []byte // How the JSON of an object begins, up to the name of its kind.
+}
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (n *negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
+	infos := slices.Clone(n.NegotiatedSerializer.SupportedMediaTypes())
+	for i := range infos {
+		info := &infos[i]
+		if info.MediaType != runtime.ContentTypeJSON || info.StreamSerializer == nil {
+			continue
+		}
+		stream := *info.StreamSerializer
+		stream.Serializer = events{stream.Serializer}
+		info.Serializer, info.StreamSerializer = &objects{info.Serializer, n}, &stream
+	}
+	return infos
+}
+
+// objects decodes an object: the answer to a request, or what a watch event has.
+type objects struct {
+	runtime.Serializer
+	*negotiated
+}
+
+// Decode implements runtime.Decoder.
+func (o *objects) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
+	kind := o.version.WithKind(o.kindOf(data))
+	if !o.scheme.Recognizes(kind) {
+		return o.Serializer.Decode(data, defaults, into)
+	}
+	obj := into
+	if obj == nil {
+		obj, _ = o.scheme.New(kind) // It is recognized.
+	} else if kinds, _, err := o.scheme.ObjectKinds(obj); err != nil || !slices.Contains(kinds, kind) {
+		return o.Serializer.Decode(data, defaults, into)
+	}
+	if err := kjson.Unmarshal(data, obj); err != nil {
+		return nil, &kind, err
+	}
+	if obj.GetObjectKind().GroupVersionKind() != kind { // Another kind comes later, in the same text.
+		return o.Serializer.Decode(data, defaults, into)
+	}
+	return obj, &kind, nil
+}
+
+// kindOf returns the kind of the object in data, or "" if data does not begin as usual.
+func (o *objects) kindOf(data []byte) string {
+	data, found := bytes.CutPrefix(data, o.start)
+	if end := bytes.IndexByte(data, '"'); found && end >= 0 {
+		return string(data[:end])
+	}
+	return ""
+}
+
+// events decodes a watch event up to its object, of which it returns the text.
+type events struct{ runtime.Serializer }
+
+var types = []watch.EventType{watch.Modified, watch.Added, watch.Deleted}
+
+// Decode implements runtime.Decoder.
+func (e events) Decode(
+	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
+	event, isEvent := into.(*metav1.WatchEvent)
+	for _, t := range types {
+		object, begins := bytes.CutPrefix(data, []byte(`{"type":"`+t+`","object":`))
+		object, ends := bytes.CutSuffix(object, []byte("}"))
+		if isEvent && begins && ends && json.Valid(object) { // Then the event has no other keys.
+			event.Type, event.Object.Raw = string(t), bytes.Clone(object)
+			return event, defaults, nil
+		}
+	}
+	return e.Serializer.Decode(data, defaults, into)
+}
