@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -170,17 +171,17 @@ func (s *Sync) backingOff(step *Step) (last Attempt, backsOff bool) {
 	e := s.memory.Ledger[step.Op]
 	last = e.Failed
 	// While the status that we wrote last is still there, nobody is undoing it.
-	if e.Repeated.Until.After(last.Until) && (step.Verb != UpdateStatus || s.overwritten(step)) {
+	if e.Repeated.Until.After(last.Until) && (step.Verb != UpdateStatus || s.overwritten(step, digest(step.Body))) {
 		last = e.Repeated
 	}
 	return last, last.Until.After(s.now)
 }
 
 // overwritten reports whether somebody else has replaced what was written of the status last: it is not there, or it is
-// needed again.
-func (s *Sync) overwritten(step *Step) bool {
+// needed again. body is the digest of what is written now.
+func (s *Sync) overwritten(step *Step, body string) bool {
 	reported := s.memory.Reported
-	return reported != "" && (reported != digest(step.Have()) || reported == digest(step.Body))
+	return reported != "" && (reported == body || reported != digest(step.Have()))
 }
 
 // forgetUnwanted drops the failures of operations that were not wanted in this sync. Deletions stay until they fade:
@@ -247,25 +248,41 @@ func (s *Sync) First() *Problem {
 	return first
 }
 
-// digest returns a few bytes that stand for the status of obj, without times, and without the conditions of others.
-func digest(obj any) string {
-	encoded, err := json.Marshal(obj)
-	var read struct {
-		Status map[string]any `json:"status"`
+// digest returns a few bytes that stand for the status of obj, without times, and without the conditions of others. It
+// returns "" if obj has no status.
+func digest(obj metav1.Object) string {
+	have := reflect.ValueOf(statusOf(obj))
+	if have.Kind() != reflect.Struct {
+		return ""
 	}
-	if err != nil || json.Unmarshal(encoded, &read) != nil {
-		return "" // Not known.
+	status := reflect.New(have.Type()).Elem()
+	status.Set(have)
+	if field := status.FieldByName("Conditions"); field.IsValid() {
+		if conditions, ok := field.Interface().([]metav1.Condition); ok {
+			field.Set(reflect.ValueOf(ownConditions(conditions)))
+		}
 	}
-	conditions, found := read.Status["conditions"].([]any)
-	if found {
-		read.Status["conditions"] = slices.DeleteFunc(conditions, func(element any) bool {
-			condition, _ := element.(map[string]any)
-			delete(condition, "lastTransitionTime")
-			kind := condition["type"]
-			return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
-		})
+	return digestOf(status.Interface())
+}
+
+// statusOf returns the field Status of obj, which is a pointer to a struct. It returns nil if there is none.
+func statusOf(obj metav1.Object) any {
+	if field := reflect.ValueOf(obj).Elem().FieldByName("Status"); field.IsValid() {
+		return field.Interface()
 	}
-	return digestOf(read.Status)
+	return nil
+}
+
+// ownConditions returns those conditions that package state sets, without times.
+func ownConditions(conditions []metav1.Condition) []metav1.Condition {
+	var own []metav1.Condition
+	for _, c := range conditions {
+		if c.Type == state.Ready || c.Type == state.Reconciling || c.Type == state.Stalled {
+			c.LastTransitionTime = metav1.Time{}
+			own = append(own, c)
+		}
+	}
+	return own
 }
 
 // digestOf returns a few bytes that stand for a value, "" if it cannot be encoded.
@@ -275,7 +292,7 @@ func digestOf(value any) string {
 		return ""
 	}
 	hash := sha256.Sum256(encoded)
-	return string(hash[:])
+	return string(hash[:16])
 }
 
 // firstDelayOf returns the first delay after err. A refusal lasts until somebody removes its cause.

@@ -20,8 +20,16 @@ func TestTheLongestDelay(t *testing.T) {
 // A few bytes stand for a status: equal for equal statuses only. Times and the conditions of others do not count.
 func TestDigest(t *testing.T) {
 	type conditions = []metav1.Condition
+	type status struct {
+		Replicas   int
+		Conditions conditions
+	}
+	type team struct {
+		metav1.ObjectMeta
+		Status status
+	}
 	of := func(replicas int, all conditions) string {
-		return digest(map[string]any{"status": map[string]any{"replicas": replicas, "conditions": all}})
+		return digest(&team{Status: status{replicas, all}})
 	}
 	ready, none := of(3, conditions{{Type: "Ready"}}), of(3, conditions{})
 	if ready != of(3, conditions{{Type: "Ready", LastTransitionTime: metav1.Unix(2, 0)}, {Type: "Audited"}}) {
@@ -34,7 +42,7 @@ func TestDigest(t *testing.T) {
 	if len(digests) != 7 {
 		t.Error("different statuses have the same digest")
 	}
-	if unknown := digest(map[string]any{"status": "of another form"}); unknown != "" {
-		t.Errorf("a status that cannot be read has the digest %q", unknown)
+	if unknown := digest(&metav1.ObjectMeta{}); unknown != "" {
+		t.Errorf("an object without a status has the digest %q", unknown)
 	}
 }

@@ -103,11 +103,12 @@ func (s *Sync) recordDone(step *Step, obj metav1.Object) (event *Event) {
 	case Delete:
 		step.slot.set(nil)
 	case UpdateStatus:
-		if s.overwritten(step) {
+		body := digest(step.Body)
+		if s.overwritten(step, body) {
 			s.repeat(step.Op, repeats >= freeRepeats, nil)
 		}
 		// What was sent: if the API server stores something else, the status is overwritten from the beginning.
-		s.memory.Reported, s.reported = digest(step.Body), true
+		s.memory.Reported, s.reported = body, true
 	}
 	s.memory.Wrote = true
 	s.done = append(s.done, doneWrite{step.Op, step.Rule})
