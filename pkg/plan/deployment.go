@@ -48,11 +48,7 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	if image == "" {
 		image = DefaultImage
 	}
-	podLabels := map[string]string{
-		"app":                    "nginx",
-		"controller":             labelValue(foo.Name),
-		v1alpha1.LabelDeployment: labelValue(foo.Spec.DeploymentName),
-	}
+	podLabels := podLabels(foo.Name, foo.Spec.DeploymentName)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,
@@ -70,6 +66,13 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 				},
 			},
 		},
+	}
+}
+
+// podLabels are those of the pods of a Deployment that we make.
+func podLabels(foo, deployment string) map[string]string {
+	return map[string]string{
+		"app": "nginx", "controller": labelValue(foo), v1alpha1.LabelDeployment: labelValue(deployment),
 	}
 }
 

@@ -246,7 +246,7 @@ func readyDeadlineExceeded(r *reporter) *readiness {
 // describePods returns the command that shows why pods of the Deployment do not become available. Without the flag,
 // kubectl prints no events if the selector matches several pods.
 func (r *reporter) describePods() string {
-	return r.kubectl("describe pods --show-events -l '%s'", r.Deployment.Selector)
+	return r.kubectl("describe pods --show-events -l '%s'", r.Deployment.selector())
 }
 
 func readyUpdating(r *reporter) *readiness {

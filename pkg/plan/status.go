@@ -46,7 +46,7 @@ func (r *reporter) status() v1alpha1.FooStatus {
 	if dep != nil && Owns(foo, dep) {
 		status.Replicas = dep.Status.Replicas
 		status.AvailableReplicas = dep.Status.AvailableReplicas
-		status.Selector = dep.Selector
+		status.Selector = dep.selector()
 	}
 
 	ready := firstReady(r, readyRules)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/foo-controller/pkg/kit/reconcile"
@@ -38,8 +40,8 @@ type Observed struct {
 
 	// Image is that of the container that we made, "" if somebody has removed that container.
 	Image string
-	// Selector is in the form of a label query.
-	Selector string
+	// OtherSelector is in the form of a label query, nil if it is the selector of a Deployment that we make.
+	OtherSelector *string
 	// Replicas is the number that the Deployment is set to, Status.Replicas the number that exist.
 	Replicas int32
 	Paused   bool
@@ -87,9 +89,9 @@ func TrimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	if foo == nil {
 		return nil
 	}
-	return &v1alpha1.Foo{
-		ObjectMeta: trim.Identity(foo), Spec: foo.Spec, Status: foo.Status, Unread: foo.Unread,
-	}
+	trimmed := &v1alpha1.Foo{ObjectMeta: trim.Identity(foo), Spec: foo.Spec, Status: foo.Status, Unread: foo.Unread}
+	trimmed.Spec.Image, trimmed.Status.Conditions = trim.Shared(foo.Spec.Image), trim.Conditions(foo.Status.Conditions)
+	return trimmed
 }
 
 // TrimDeployment is Trim of a Deployment, which may be nil.
@@ -103,8 +105,8 @@ func TrimDeployment(dep *appsv1.Deployment) *Observed {
 		return trimmed
 	}
 
-	trimmed.ManagedBy, trimmed.MadeFor = dep.Labels[labelManagedBy], dep.Labels[v1alpha1.LabelMadeFor]
-	trimmed.FooGeneration = dep.Labels[v1alpha1.LabelFooGeneration]
+	trimmed.ManagedBy, trimmed.MadeFor = trim.Shared(dep.Labels[labelManagedBy]), dep.Labels[v1alpha1.LabelMadeFor]
+	trimmed.FooGeneration = trim.Shared(dep.Labels[v1alpha1.LabelFooGeneration])
 	if generation, err := strconv.ParseInt(trimmed.FooGeneration, 10, 64); err == nil {
 		trimmed.WrittenFor = generation
 	}
@@ -112,7 +114,7 @@ func TrimDeployment(dep *appsv1.Deployment) *Observed {
 	if dep.Spec.Replicas != nil {
 		trimmed.Replicas = *dep.Spec.Replicas
 	}
-	trimmed.Image, trimmed.Selector = trimImage(imageOf(dep)), selectorOf(dep)
+	trimmed.Image, trimmed.OtherSelector = trim.Shared(trimImage(imageOf(dep))), trimmed.otherSelector(dep.Spec.Selector)
 	trimmed.setStatus(dep)
 	return trimmed
 }
@@ -135,16 +137,30 @@ func imageOf(dep *appsv1.Deployment) string {
 	return ""
 }
 
-// selectorOf returns dep's selector in the form of a label query, "" if it is too long.
-func selectorOf(dep *appsv1.Deployment) string {
-	if dep.Spec.Selector.Size() > maxSelector {
-		return ""
+// otherSelector returns OtherSelector for a Deployment with this selector. The text is "" if it would be too long.
+func (o *Observed) otherSelector(have *metav1.LabelSelector) *string {
+	switch {
+	case have.Size() > maxSelector:
+		return new("")
+	case have != nil && len(have.MatchExpressions) == 0 && maps.Equal(have.MatchLabels, o.ownSelector()):
+		return nil
 	}
-	selector, err := metav1.LabelSelectorAsSelector(dep.Spec.Selector)
+	selector, err := metav1.LabelSelectorAsSelector(have)
 	if err != nil {
-		return "" // The API server stores no such selector.
+		return new("") // The API server stores no such selector.
 	}
-	return selector.String()
+	return new(selector.String())
+}
+
+// ownSelector returns what o would select if a Foo had made it.
+func (o *Observed) ownSelector() labels.Set { return podLabels(o.OwnerReferences[0].Name, o.Name) }
+
+// selector returns the selector in the form of a label query.
+func (o *Observed) selector() string {
+	if o.OtherSelector != nil {
+		return *o.OtherSelector
+	}
+	return o.ownSelector().String()
 }
 
 // setStatus sets what is read of the status of dep: the numbers, and the conditions that report a failure.

@@ -67,7 +67,7 @@ func TestTrimOfADeployment(t *testing.T) {
 	kept.Generation = 6
 	kept.ManagedBy, kept.MadeFor = "foo-controller", labels[v1alpha1.LabelMadeFor]
 	kept.FooGeneration, kept.WrittenFor = "2", 2
-	kept.Image, kept.Selector = "nginx:latest", metav1.FormatLabelSelector(dep.Spec.Selector)
+	kept.Image = "nginx:latest"
 	kept.Replicas, kept.Paused, kept.DeadlineExceeded = 3, true, true
 	kept.Status.ObservedGeneration, kept.Status.Replicas = 5, 4
 	kept.Status.UpdatedReplicas, kept.Status.AvailableReplicas = 3, 2
@@ -75,7 +75,7 @@ func TestTrimOfADeployment(t *testing.T) {
 	another := newDeployment(newFoo(withUID("other")), withoutContainers, withoutLabels, withoutReplicas)
 	anotherKept := stub
 	anotherKept.OwnerReferences = another.OwnerReferences
-	anotherKept.Generation, anotherKept.Selector, anotherKept.Replicas = 1, kept.Selector, 1
+	anotherKept.Generation, anotherKept.Replicas = 1, 1
 	anotherKept.Status.ObservedGeneration, anotherKept.Status.Replicas = 1, 1
 	anotherKept.Status.UpdatedReplicas, anotherKept.Status.AvailableReplicas = 1, 1
 
@@ -120,7 +120,7 @@ func TestTrimLimitsWhatIsRead(t *testing.T) {
 	for size, kept := range map[int]bool{4096: true, 4097: false} {
 		dep := newDeployment(foo)
 		dep.Spec.Selector = selector(size)
-		if got := plan.TrimDeployment(dep).Selector != ""; got != kept {
+		if got := *plan.TrimDeployment(dep).OtherSelector != ""; got != kept {
 			t.Errorf("a selector of %d bytes is kept: %t", size, got)
 		}
 	}

@@ -1,7 +1,9 @@
 package trim
 
 import (
+	"slices"
 	"strings"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -13,7 +15,7 @@ const maxText = 256
 // annotations, finalizers, and owners.
 func Identity(obj metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+		Name: obj.GetName(), Namespace: Shared(obj.GetNamespace()), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		Generation: obj.GetGeneration(), CreationTimestamp: obj.GetCreationTimestamp(),
 		DeletionTimestamp: obj.GetDeletionTimestamp(),
 	}
@@ -29,9 +31,38 @@ func Child(obj metav1.Object) metav1.ObjectMeta {
 				*text = strings.ToValidUTF8(strings.Clone((*text)[:maxText-len(dots)]), "") + dots
 			}
 		}
+		ref.APIVersion, ref.Kind = Shared(ref.APIVersion), Shared(ref.Kind)
+		ref.Controller, ref.BlockOwnerDeletion = shared(ref.Controller), shared(ref.BlockOwnerDeletion)
 		meta.OwnerReferences = []metav1.OwnerReference{*ref}
 	}
 	return meta
 }
 
 const dots = "..."
+
+// Conditions returns a copy that needs less memory. A decoder leaves room for more conditions, and most conditions have
+// the same few types and reasons.
+func Conditions(conditions []metav1.Condition) []metav1.Condition {
+	conditions = slices.Clone(conditions)
+	for i := range conditions {
+		c := &conditions[i]
+		c.Type, c.Status, c.Reason = Shared(c.Type), Shared(c.Status), Shared(c.Reason)
+	}
+	return conditions
+}
+
+// Shared returns text, in memory that all equal texts share. It is for texts that many objects have.
+func Shared[T ~string](text T) T { return unique.Make(text).Value() }
+
+var yes, no = new(true), new(false)
+
+// shared is Shared for what may be true or false.
+func shared(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return yes
+	}
+	return no
+}

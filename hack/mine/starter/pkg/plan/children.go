@@ -59,7 +59,9 @@ func childMeta(w *v1alpha1.Widget) metav1.ObjectMeta {
 func Trim(obj any) (any, error) {
 	switch obj := obj.(type) {
 	case *v1alpha1.Widget:
-		return &v1alpha1.Widget{ObjectMeta: trim.Identity(obj), Spec: obj.Spec, Status: obj.Status}, nil
+		widget := &v1alpha1.Widget{ObjectMeta: trim.Identity(obj), Spec: obj.Spec, Status: obj.Status}
+		widget.Status.Conditions = trim.Conditions(obj.Status.Conditions)
+		return widget, nil
 	case *corev1.ConfigMap:
 		child := &corev1.ConfigMap{ObjectMeta: trim.Child(obj)}
 		if isChild(obj) {
