@@ -101,10 +101,6 @@ generate: ## generate the CRD, clients and docs/api.md from pkg/apis
 .PHONY: build
 build: bin/foo-controller bin/localcluster ## build the controller and the local Kubernetes in bin/
 
-.PHONY: unit
-unit: ## the tests that need no Kubernetes, about a minute
-	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -short ./...
-
 .PHONY: lint
 lint: ## format, vet, staticcheck, and the limits of functions
 	@hack/verify.sh format vet staticcheck lint
@@ -123,41 +119,41 @@ verify: ## all checks that run no program; changes nothing
 # processes read.
 GOTEST := gotestsum --format standard-quiet -- -count=1
 in = cd $(1) && go tool -modfile="$$OLDPWD/hack/tools/tools.mod" $(GOTEST)
-E2E := $(call in,hack/e2e) -parallel 16 -timeout 30m
-
-# The end-to-end tests of the parts of test-all. The others are for each change.
-E2E_NODE := TestNodes|TestMakeCluster.*|TestMakeRunAndMakeCluster.*
-E2E_ARTIFACTS := TestDeployAndUndeploy.*|$\
-	TestAdmissionPolicies|TestAControllerWithAdmissionPolicies|TestThePermissionsAreThose.*|$\
-	TestWithoutAPermission.*|TestOwnersNeedThePermissionToDelete|TestWhatTheTokenOfTheControllerReaches
-E2E_CORE := TestReadinessContract|TestScaling|TestTransitions|TestAnUpgradeAndADowngradeUnderLoad|$\
-	TestIdleAndRestarted.*|TestWhatNobodyReadsCostsNoMemory|TestAPIFoosStored.*|TestFoosStoredBeforeValidation.*|$\
-	TestAFooWithATime.*|TestAFooTooDeep.*|TestAFooWithASpec.*|TestAfterAnOlderState.*|TestFoosThatAreRestored.*|$\
-	TestARenameCompletes.*|TestReadinessShowsWhatIsMissing|TestADefinitionWithoutConditions.*|$\
-	TestARevokedPermission.*|TestTheControllerLogsWhatIsMissing.*
+# Packages with Go's race detector: not those that make repositories, or play the tutorial.
+RACED := . ./docs/... ./pkg/... ./hack/cluster/... ./hack/tools/...
 
 .PHONY: test
-test: build bin/play bin/foo-controller-race ## the tests for each change, also on a Kubernetes: 10 minutes
-	@echo "1 of 4: all packages, with the race detector"
-	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m -skip '^(TestPlays|TestRecipes)$$' ./...
-	@echo "2 of 4: a simulated day, random schedules, memory, and all orders of answers"
-	@$(TOOL) $(GOTEST) -run 'TestASimulatedDay|TestSchedules|TestNeighbours|TestMemory|TestASync.*' . \
-		-foos 1000 -schedules 500 -pairs 10000
-	@$(MAKE) --no-print-directory test-walk
-	@echo "3 of 4: the starter of make mine"
-	@$(call in,hack/mine/starter) ./...
-	@echo "4 of 4: end to end, on the local Kubernetes"
-	@$(E2E) -skip '^($(E2E_ARTIFACTS)|$(E2E_CORE)|$(E2E_NODE))$$' ./...
+test: ## what needs no Kubernetes, before each commit: a minute
+	@$(TOOL) $(GOTEST) -short ./...
+	@$(call in,hack/mine/starter) -short ./...
+	@echo "This was a part: few of the worlds of each walk (all: make test-walk), no Kubernetes (make test-e2e), no race"
+	@echo "detector (make test-race), and no long simulation. .ci/run has what a change needs, make test-all everything."
+
+.PHONY: test-race
+test-race: #- these tests with Go's race detector: 4 minutes
+	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m $(RACED)
 
 .PHONY: test-walk
-test-walk: #- all worlds of each walk, also of the starter of make mine: 4 minutes
+test-walk: #- all worlds of each walk, 500 schedules, a simulated day: 4 minutes
 	@go test -count=1 -v -timeout 15m -run 'TestWalk|TestAPlanWithAFinalizer' ./pkg/plan ./pkg/sim/walktest -walk-all
 	@cd hack/mine/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
+	@$(TOOL) $(GOTEST) -timeout 15m . -foos 1000 -schedules 500 -pairs 10000
+
+# The end-to-end tests of a part are in the files of its name, such as api_core_test.go. RACE=-race is for the tests and
+# for the controller.
+E2E = $(call in,hack/e2e) $(RACE) -parallel 16 -timeout 30m
+binary = bin/foo-controller$(if $(RACE),-race)
+named = "^($$(sed -n 's/^func \(Test[^(]*\).*/\1/p' $(1:%=*_%_test.go) | paste -sd '|' -))$$"
+
+.PHONY: test-e2e
+test-e2e: build $(binary) ## on the local Kubernetes: 3 minutes
+	@$(E2E) -skip $(call named,core artifacts node) ./...
 
 # The parts of test-all. .ci/run runs those whose files have changed.
 .PHONY: test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring
+test-core: RACE = -race
 test-core: build bin/foo-controller-race #- what takes long or a cluster of its own: upgrades, autoscalers, memory
-	@$(E2E) -race -run '^($(E2E_CORE))$$' ./...
+	@$(E2E) -run $(call named,core) ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
 
 test-node: build bin/image-native #- the controller in pods on real nodes; needs root
@@ -165,14 +161,15 @@ test-node: build bin/image-native #- the controller in pods on real nodes; needs
 
 .PHONY: real-nodes
 real-nodes: bin/node
-	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run '^($(E2E_NODE))$$' ./...
+	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run $(call named,node) ./...
 	@$(call in,hack/cluster/localcluster) -timeout 10m -run TestRealNodes ./test/...
 
-test-artifacts: build bin/foo-controller-race #- permissions, policies, make deploy
-	@$(E2E) -run '^($(E2E_ARTIFACTS))$$' ./...
+test-artifacts: build #- permissions, policies, make deploy
+	@$(E2E) -run $(call named,artifacts) ./...
 
-test-mine: #- the recipes of docs/make-it-yours.md
-	@go test -count=1 ./hack/mine/recipes
+test-mine: #- the repositories of make mine, and the recipes of docs/make-it-yours.md
+	@$(TOOL) $(GOTEST) ./hack/mine/...
+	@$(call in,hack/mine/starter) ./...
 
 test-sim: build #- compare the simulated API server with a real one
 	@cd pkg/sim/crd && go test -count=1 ./...
@@ -185,13 +182,14 @@ test-image: #- the container image
 	@$(call in,hack/image) -timeout 15m ./...
 
 test-tutorial: build #- play each step of the tutorial
-	@go test -count=1 -v -timeout 30m -run TestPlays ./hack/tutorial
+	@go test -count=1 -v -timeout 30m ./hack/tutorial
 
 test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
 	@$(call in,hack/monitoring) -timeout 10m ./...
 
 .PHONY: test-all
-test-all: test test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
+test-all: RACE = -race
+test-all: bin/foo-controller-race test test-race test-walk test-e2e test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
 	@cd hack/mutants && go test -count=1 ./...
 	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
@@ -257,4 +255,4 @@ help-all: ## this list, with the rest
 
 # list prints the targets whose comments begin with a pattern, under their headings.
 list = awk -F ':.*$(1) ' '/^\#\#@ / { print "\n" substr($$0, 5) } \
-	/^[a-z\/-]+:.*$(1) / { printf "  make %-$(2)s %s\n", $$1, $$2 }' Makefile
+	/^[a-z0-9\/-]+:.*$(1) / { printf "  make %-$(2)s %s\n", $$1, $$2 }' Makefile

@@ -47,7 +47,7 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 var (
 	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
 	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
-	schedules = flag.Int("schedules", 20, "number of schedules that TestSchedules plays")
+	schedules = flag.Int("schedules", 50, "number of schedules that TestSchedules plays")
 	seeds     = flag.Int("seeds", 4, "number of schedules that TestASeedReplaysExactly plays")
 	replays   = flag.Int("replays", 2, "how often TestASeedReplaysExactly plays each schedule")
 	seed      = flag.Int64("seed", -1, "the schedule that TestSimulate shows")

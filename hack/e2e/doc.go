@@ -1,10 +1,10 @@
 // Package e2e tests the controller from end to end: the binary as a process, on real control planes. It has only tests.
 //
-//	make test                    the tests for each change
-//	make test-core               those that take long, or change a control plane of their own
-//	make test-artifacts          those of artifacts/
-//	make test-node               those of the controller in pods, on real nodes; needs root
-//	go test -run TestRename .    one test, after bin/localcluster and bin/foo-controller-race are built
+//	make test-e2e                the tests for each change
+//	make test-core               those that take long, or change a control plane of their own: *_core_test.go
+//	make test-artifacts          those of artifacts/: *_artifacts_test.go
+//	make test-node               those of the controller in pods, on real nodes: *_node_test.go; needs root
+//	go test -run TestRename .    one test, after make build; with -race, after make bin/foo-controller-race
 //	go test -short .             the few tests that need neither
 //
 // TestNodes runs the image of the controller in pods, on two real nodes. It also needs bin/node and bin/image-native.

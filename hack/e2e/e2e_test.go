@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,9 +37,19 @@ import (
 // This file has the helpers that all tests of this package share: local control planes, and the controller as a
 // process.
 
+// controllerBinary has Go's race detector if the tests have it. A data race ends it with an exit code that fails the
+// test.
+var controllerBinary = findBinary()
+
+func findBinary() string {
+	build, _ := debug.ReadBuildInfo() // A test has it.
+	if slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return "bin/foo-controller-race"
+	}
+	return "bin/foo-controller"
+}
+
 const (
-	// controllerBinary is built with Go's race detector. A data race ends it with an exit code that fails the test.
-	controllerBinary = "bin/foo-controller-race"
 	// controllerName is the name of the controller, for instance as the field manager of its writes.
 	controllerName = "foo-controller"
 	// controllerUser is the user name of the controller at the API server: the ServiceAccount of artifacts/deploy.

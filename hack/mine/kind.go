@@ -85,7 +85,7 @@ func (s *second) add(ctx context.Context, out io.Writer) (err error) {
 		{"write the directory " + s.directory, func(ctx context.Context) error { return s.copyKind(ctx, files) }},
 		{"edit what both kinds share", func(context.Context) error { return s.writeEdits(edits) }},
 		{"generate the CustomResourceDefinition and clients", s.command("hack/generate.sh")},
-		{"make unit", s.command("make", "unit")},
+		{"make test", s.command("make", "test")},
 	}); err != nil {
 		return fmt.Errorf("%w\n%s", err, putAway)
 	}

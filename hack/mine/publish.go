@@ -95,7 +95,7 @@ func (w *writing) publishFile(file string) error {
 }
 
 const publishNext = `Next, with a version of yours in place of v0.1.0:
-  cd '%s' && make unit
+  cd '%s' && make test
   git init && git add --all && git commit --message='The kit'
   for module in '' hack/cluster/localcluster/ hack/mine/starter/ pkg/sim/crd/; do git tag "$module"v0.1.0; done
 Push all of that to your server. From then on, make mine takes KIT=%s@v0.1.0.

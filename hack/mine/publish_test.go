@@ -24,7 +24,7 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if next := "cd '../kit' && make unit\n"; !strings.Contains(string(out), next) || !strings.Contains(string(out), "KIT=zoo.example.org/team/kit@v0.1.0") {
+	if next := "cd '../kit' && make test\n"; !strings.Contains(string(out), next) || !strings.Contains(string(out), "KIT=zoo.example.org/team/kit@v0.1.0") {
 		t.Errorf("it prints %q", out)
 	}
 	dir := filepath.Join(filepath.Dir(root), "kit")

@@ -138,7 +138,7 @@ func TestAPublishedKit(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "soon_test.go"), []byte(uses), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		runIn(t, dir, "make", "build", "unit")
+		runIn(t, dir, "make", "build", "test")
 		binaries, err := filepath.Glob(filepath.Join(dir, "bin/*-controller"))
 		if err != nil || len(binaries) != 1 {
 			t.Fatal(binaries, err)

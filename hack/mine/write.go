@@ -134,7 +134,7 @@ func (w *writing) steps() []step {
 		{"go.mod", w.requireKit},
 		{"generate the CustomResourceDefinition and clients", w.command("hack/generate.sh")},
 		{"go mod tidy", w.command("go", "mod", "tidy")},
-		{"make unit", w.command("make", "unit")},
+		{"make test", w.command("make", "test")},
 		{"git init, and the first commit", w.commit},
 		{"link bin/localcluster, if it is built here", w.linkCluster},
 	}

@@ -266,7 +266,7 @@ func TestASmallStarter(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Writing a controller for ElasticIndices (elasticindices.my-db.example.org/v1beta2) to ../index-controller\n",
-		"make unit ", "  pkg/apis/mydb/v1beta2/types.go: the fields of an ElasticIndex, and their rules\n",
+		"make test ", "  pkg/apis/mydb/v1beta2/types.go: the fields of an ElasticIndex, and their rules\n",
 		"cd '../index-controller' && make run\n", "the first ElasticIndex becomes Ready.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -430,7 +430,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 			files: map[string]string{"hack/mine/starter/hack/fault.sh": "echo it is broken >&2; exit 3\n"}},
 		{name: "a module that is not there", want: "go mod tidy: exit status 1",
 			files: map[string]string{"hack/mine/starter/pkg/x/x.go": "package x\n\nimport _ \"example.com/foo-controller/pkg/none\"\n"}},
-		{name: "a test that fails", want: "make unit: exit status 2",
+		{name: "a test that fails", want: "make test: exit status 2",
 			files: map[string]string{"hack/mine/starter/controller_test.go": "package main\n\nimport \"testing\"\n\n" +
 				"func Test(t *testing.T) { t.Error() }\n"}},
 		{name: "a directory that somebody else fills", want: "file exists",

@@ -79,13 +79,8 @@ func (o *objects) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
 	kind := o.version.WithKind(o.kindOf(data))
-	if !o.scheme.Recognizes(kind) {
-		return o.Serializer.Decode(data, defaults, into)
-	}
-	obj := into
+	obj := o.objectOf(kind, into)
 	if obj == nil {
-		obj, _ = o.scheme.New(kind) // It is recognized.
-	} else if kinds, _, err := o.scheme.ObjectKinds(obj); err != nil || !slices.Contains(kinds, kind) {
 		return o.Serializer.Decode(data, defaults, into)
 	}
 	if err := kjson.Unmarshal(data, obj); err != nil {
@@ -95,6 +90,19 @@ func (o *objects) Decode(
 		return o.Serializer.Decode(data, defaults, into)
 	}
 	return obj, &kind, nil
+}
+
+// objectOf returns the object to decode into: into, or a new one if that is nil. It returns nil if that must not have
+// the kind, or if the scheme does not have it.
+func (o *objects) objectOf(kind schema.GroupVersionKind, into runtime.Object) runtime.Object {
+	if into == nil {
+		obj, _ := o.scheme.New(kind)
+		return obj
+	}
+	if kinds, _, _ := o.scheme.ObjectKinds(into); slices.Contains(kinds, kind) {
+		return into
+	}
+	return nil
 }
 
 // kindOf returns the kind of the object in data, or "" if data does not begin as usual.

@@ -15,7 +15,8 @@ const maxText = 256
 // annotations, finalizers, and owners.
 func Identity(obj metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: obj.GetName(), Namespace: Shared(obj.GetNamespace()), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+		Name: obj.GetName(), Namespace: Shared(obj.GetNamespace()),
+		UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		Generation: obj.GetGeneration(), CreationTimestamp: obj.GetCreationTimestamp(),
 		DeletionTimestamp: obj.GetDeletionTimestamp(),
 	}
