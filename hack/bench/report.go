@@ -77,7 +77,7 @@ func (b *bench) call(call string) string {
 		cpus, _ := os.ReadFile("/proc/cpuinfo")
 		_, processor, _ := strings.Cut(regexp.MustCompile("model name\t: .*").FindString(string(cpus)), ": ")
 		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
-		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds or more, %s; "+
+		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, where nothing else is said, %s; "+
 			"%s, %d cores; %s, %s.", b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor,
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
@@ -133,7 +133,7 @@ func (b *bench) table(scenario string) string {
 }
 
 // plotted are the metrics of which there is a picture, in each scenario that measures them.
-var plotted = []string{"seconds", "CPU, ms a Foo", "live heap, MiB",
+var plotted = []string{"seconds", "CPU, ms a Foo", "edited: seconds", "edited: CPU, ms an edit", "live heap, MiB",
 	"Foo to Deployment, p50, ms", "Foo to Deployment, p99, ms"}
 
 // plot returns a picture of horizontal bars: for each metric a group with a bar for each contender. The longest bar of

@@ -32,7 +32,7 @@ const (
 	// quiet is how long a contender sends no write until its work counts as done.
 	quiet = 3 * time.Second
 	// patience is how long a step of a run may take.
-	patience = 6 * time.Minute
+	patience = 20 * time.Minute
 	hundred  = 100
 	others   = "restart among 10,000 unrelated Deployments: "
 )
@@ -57,6 +57,7 @@ var (
 	burst  = []step{start, untilQuiet, createHundred}
 	single = []step{start, untilQuiet, oneByOne, measureLatencies}
 	beside = []step{start, createBeside, measureLatencies}
+	edits  = append(cold, editAll)
 	idle   = append(cold, beIdle)
 )
 
@@ -70,6 +71,9 @@ var scenarios = []scenario{
 	{name: "burst", namespaces: 1, contenders: []string{ours, lean, full, plain}, steps: burst},
 	{name: "single", namespaces: 1, contenders: []string{watch, ours, lean, full}, steps: single},
 	{name: "neighbour", foos: 1500, namespaces: 1, contenders: []string{ours, lean, full}, steps: beside},
+	{name: "edited", foos: 1000, namespaces: 50, contenders: []string{ours, lean, full}, steps: edits},
+	{name: "cold-50000-in-50", foos: 50_000, namespaces: 50, contenders: []string{ours, lean}, steps: twice, once: true},
+	{name: "cold-100000-in-50", foos: 100_000, namespaces: 50, contenders: []string{ours, lean}, steps: twice, once: true},
 	{name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, lean, full, plain}, steps: idle, once: true},
 }
 
@@ -150,6 +154,30 @@ func measureRestart(r *trial) error {
 	r.metrics["restart: requests"] = float64(r.audit.requests)
 	r.metrics["restart: writes for other Foos"] = float64(len(r.audit.writes) - 2)
 	return nil
+}
+
+// editAll scales all Deployments, each in its own request, and measures until the contender has put them right.
+func editAll(r *trial) error {
+	before, _, err := r.usage()
+	if err := errors.Join(err, r.audit.reset()); err != nil {
+		return err
+	}
+	r.begun = time.Now()
+	err = inParallel(r.foos, func(i int) error {
+		namespace, name := fooName(i, r.namespaces)
+		_, err := r.kube.AppsV1().Deployments(namespace).Patch(r.ctx, name, types.StrategicMergePatchType,
+			[]byte(`{"spec":{"replicas":9}}`), metav1.PatchOptions{})
+		return err
+	})
+	err = errors.Join(err, r.until("not all Deployments were put right", func() bool {
+		return len(r.audit.writes) >= r.foos && time.Since(r.lastWrite()) > quiet
+	}))
+	after, _, errUsage := r.usage()
+	edits := float64(r.foos)
+	r.metrics["edited: seconds"] = r.lastWrite().Sub(r.begun).Seconds()
+	r.metrics["edited: requests an edit"] = float64(r.audit.requests) / edits
+	r.metrics["edited: CPU, ms an edit"] = (after - before) / edits
+	return errors.Join(err, errUsage)
 }
 
 // createUnrelated creates Deployments of which no Foo knows.

@@ -99,8 +99,13 @@ func (r *trial) setUp(plane *controlplane.ControlPlane) error {
 	err = errors.Join(clientcmd.WriteToFile(*kubeconfig, r.kubeconfig),
 		inParallel(r.namespaces, func(i int) error { return r.createNamespace(namespaceName(i)) }))
 	return errors.Join(err, inParallel(r.foos, func(i int) error {
-		return r.createFoo(namespaceName(i%r.namespaces), fmt.Sprintf("foo-%05d", i))
+		return r.createFoo(fooName(i, r.namespaces))
 	}))
+}
+
+// fooName returns the namespace and the name of a Foo, which is also the name of its Deployment.
+func fooName(i, namespaces int) (namespace, name string) {
+	return namespaceName(i % namespaces), fmt.Sprintf("foo-%05d", i)
 }
 
 func (r *trial) createNamespace(name string) error {
