@@ -251,7 +251,7 @@ func (s *Sync) First() *Problem {
 // digest returns a few bytes that stand for the status of obj, without times, and without the conditions of others. It
 // returns "" if obj has no status.
 func digest(obj metav1.Object) string {
-	have := reflect.ValueOf(statusOf(obj))
+	have := reflect.Indirect(reflect.ValueOf(statusOf(obj)))
 	if have.Kind() != reflect.Struct {
 		return ""
 	}
@@ -262,13 +262,13 @@ func digest(obj metav1.Object) string {
 			field.Set(reflect.ValueOf(ownConditions(conditions)))
 		}
 	}
-	return digestOf(status.Interface())
+	return digestOf(status.Addr().Interface())
 }
 
-// statusOf returns the field Status of obj, which is a pointer to a struct. It returns nil if there is none.
+// statusOf returns a pointer to the field Status of obj, a pointer to a struct. It returns nil if there is none.
 func statusOf(obj metav1.Object) any {
 	if field := reflect.ValueOf(obj).Elem().FieldByName("Status"); field.IsValid() {
-		return field.Interface()
+		return field.Addr().Interface() // A type may have MarshalJSON for pointers only.
 	}
 	return nil
 }
