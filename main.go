@@ -148,7 +148,7 @@ func newClients(c kit.Connection) (clients Clients, err error) {
 	if clients.Kube, err = kubernetes.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
 		return clients, fmt.Errorf("make client: %w", err)
 	}
-	samples, err := decode.NewClient(c.Config, c.HTTP, samplesscheme.Scheme, v1alpha1.SchemeGroupVersion)
+	samples, err := decode.NewClient(c.Config, c.HTTP, samplesscheme.Scheme, plan.FooKind.GroupVersion())
 	if err != nil {
 		return clients, fmt.Errorf("make client: %w", err)
 	}

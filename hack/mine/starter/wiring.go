@@ -44,7 +44,7 @@ type clients struct {
 
 func newClients(c kit.Connection) (clients, error) {
 	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
-	widgets, widgetsErr := decode.NewClient(c.Config, c.HTTP, scheme.Scheme, v1alpha1.SchemeGroupVersion)
+	widgets, widgetsErr := decode.NewClient(c.Config, c.HTTP, scheme.Scheme, plan.WidgetKind.GroupVersion())
 	if err := errors.Join(kubeErr, widgetsErr); err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
