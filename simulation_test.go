@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 		t.Skip("the heap of a few Foos is mostly that of other things")
 	}
 	footest.MeasureMemory(t, newController, *pairs, footest.Limits{
-		HeapPerFoo: 3_072, Goroutines: 165, Writes: map[string]int{"create deployments": 1, "patch foos/status": 3},
+		HeapPerFoo: 2_304, Goroutines: 165, Writes: map[string]int{"create deployments": 1, "patch foos/status": 3},
 	})
 }
 

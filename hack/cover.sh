@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make cover`: how much of each package the unit tests execute, those of other packages included, and bin/cover.html with
+# `make cover`: how much of each package the tests without a control plane execute, those of other packages included, and bin/cover.html with
 # the lines. Generated code and the simulated API server do not count.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

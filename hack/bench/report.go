@@ -77,8 +77,8 @@ func (b *bench) call(call string) string {
 		cpus, _ := os.ReadFile("/proc/cpuinfo")
 		_, processor, _ := strings.Cut(regexp.MustCompile("model name\t: .*").FindString(string(cpus)), ": ")
 		libraries := regexp.MustCompile(`(client-go|controller-runtime)\tv\S+`).FindAllString(build.String(), -1)
-		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, where nothing "+
-			"else is said, %s; %s, %d cores; %s, %s.",
+		return fmt.Sprintf("%s, compared with other programs that do the same work.\n%d runs in %d rounds, unless a "+
+			"section has another number, %s; %s, %d cores; %s, %s.",
 			b.version, len(b.runs), b.rounds, time.Now().UTC().Format("January 2006"), processor,
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":

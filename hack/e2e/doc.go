@@ -4,8 +4,8 @@
 //	make test-core               those that take long, or change a control plane of their own: *_core_test.go
 //	make test-artifacts          those of artifacts/: *_artifacts_test.go
 //	make test-node               those of the controller in pods, on real nodes: *_node_test.go; needs root
-//	go test -run TestRename .    one test, after make build; with -race, after make bin/foo-controller-race
-//	go test -short .             the few tests that need neither
+//	go test -run TestRename .    one test, after make build bin/play; with -race, after make bin/foo-controller-race, too
+//	go test -short .             the few tests that need no binaries
 //
 // TestNodes runs the image of the controller in pods, on two real nodes. It also needs bin/node and bin/image-native.
 //

@@ -37,7 +37,7 @@ func playMake(t *testing.T, page, target, ready string, scenes []play.Scene) str
 	// Other tests use the binaries at the same time, so they are not built again.
 	cmd := exec.Command("make", "--no-print-directory", "--old-file=bin/foo-controller", "--old-file=bin/localcluster",
 		"--old-file=bin/play", target)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // What `make test` sets; a reader has none of it.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // What `make test-e2e` sets; a reader has none of it.
 		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS")
 	})
 	out := playMakeRun(t, cmd, ready, func(dir string) error {

@@ -572,7 +572,7 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(arguments, func(t *testing.T) {
 			dir := writeKind(t, append(strings.Fields(arguments), "MODULE=example.net/widget/v2", "KIT="+p.module+"@v0.1.0")...)
-			runIn(t, dir, "make", "build", "verify", "test")
+			runIn(t, dir, "make", "build", "verify", "test", "test-e2e")
 			if status := git(t, dir, "status", "--porcelain"); status != "" {
 				t.Errorf("make has changed %s", status)
 			}
@@ -580,7 +580,7 @@ func TestKinds(t *testing.T) {
 				runIn(t, dir, "make", "kind", "KIND=Gadget")
 				commitAll(t, dir)
 				runIn(t, dir, "make", "kind", "KIND=Ox", "PLURAL=oxen", "SCOPE=Cluster")
-				runIn(t, dir, "make", "build", "verify", "test")
+				runIn(t, dir, "make", "build", "verify", "test", "test-e2e")
 			}
 		})
 	}

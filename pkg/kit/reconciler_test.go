@@ -158,7 +158,7 @@ func TestAnAnswerWithoutTheObjectIsAFailure(t *testing.T) {
 	} {
 		kind := KindOf(childKind, "configmaps", cache.NewSharedIndexInformer(nil, nil, 0, nil),
 			func(string) fixedClient { return fixedClient{answered} })
-		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch, reconcile.UpdateStatus} {
+		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch} {
 			step := &reconcile.Step{Op: reconcile.Op{Verb: verb, Kind: "Child", Name: "child"}, Body: newConfigMap("child")}
 			if _, err := kind.Send(t.Context(), "test", step); !errors.Is(err, errOtherObject) {
 				t.Errorf("%s: %s returns the error %v", name, verb, err)

@@ -48,7 +48,7 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	if image == "" {
 		image = DefaultImage
 	}
-	podLabels := podLabels(foo.Name, foo.Spec.DeploymentName)
+	selected := podLabels(foo.Name, foo.Spec.DeploymentName)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,
@@ -58,9 +58,9 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
-			Selector: &metav1.LabelSelector{MatchLabels: podLabels},
+			Selector: &metav1.LabelSelector{MatchLabels: selected},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
+				ObjectMeta: metav1.ObjectMeta{Labels: selected},
 				Spec: corev1.PodSpec{
 					Containers: []corev1.Container{{Name: ContainerName, Image: image}},
 				},
@@ -69,7 +69,7 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
-// podLabels are those of the pods of a Deployment that we make.
+// podLabels returns the labels of the pods of a Deployment that we make, which are its selector, too.
 func podLabels(foo, deployment string) map[string]string {
 	return map[string]string{
 		"app": "nginx", "controller": labelValue(foo), v1alpha1.LabelDeployment: labelValue(deployment),

@@ -40,7 +40,8 @@ type Observed struct {
 
 	// Image is that of the container that we made, "" if somebody has removed that container.
 	Image string
-	// OtherSelector is in the form of a label query, nil if it is the selector of a Deployment that we make.
+	// OtherSelector is the selector as a label query, "" if it is too long. It is nil if it is the selector of a
+	// Deployment that we make, which follows from names: see selector.
 	OtherSelector *string
 	// Replicas is the number that the Deployment is set to, Status.Replicas the number that exist.
 	Replicas int32
@@ -152,7 +153,7 @@ func (o *Observed) otherSelector(have *metav1.LabelSelector) *string {
 	return new(selector.String())
 }
 
-// ownSelector returns what o would select if a Foo had made it.
+// ownSelector returns the selector of a Deployment of this name that we make for the Foo that controls o.
 func (o *Observed) ownSelector() labels.Set { return podLabels(o.OwnerReferences[0].Name, o.Name) }
 
 // selector returns the selector in the form of a label query.

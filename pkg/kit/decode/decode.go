@@ -1,12 +1,14 @@
 // Package decode makes clients for custom resources that decode them at less cost.
 //
 // client-go reads the JSON of a custom resource in a watch event about ten times: to find the end of the event, its
-// type, the object, the kind of the object, and then its fields, and before most of these steps whether the text is
-// valid. The API server writes type, apiVersion and kind in front of everything else. So the decoders of this package
-// recognize an object by the beginning of the text, and decode it at once. All else goes to client-go: bookmarks,
-// errors, lists, other kinds, and a text with another order or with spaces. The result is always that of client-go.
-// There is one exception: client-go finds apiVersion and kind also in letters of another case, as in "KIND", if such a
-// key comes later. API servers drop such a key.
+// type, its object, the kind of the object, and the fields. Before most of these steps, it also checks that the text is
+// valid. The API server writes the type first, and sorts the keys of an object, so nearly every object begins with
+// apiVersion and kind. The decoders of this package recognize that beginning, and decode the object at once. Everything
+// else is left to client-go: bookmarks, errors, lists, other kinds, a text with another order or with spaces, and a
+// kind with a field that is sorted before "kind", such as "data".
+//
+// The result is that of client-go, and an error where client-go has one, with one exception: client-go also takes
+// "KIND" for kind. If such a key comes after kind, it is ignored here. An API server writes it in front of kind.
 //
 // It is for JSON only. Types that Kubernetes has built in are read as protobuf, which needs no such thing.
 package decode
@@ -39,7 +41,7 @@ func NewClient(
 	return rest.RESTClientForConfigAndClient(config, client)
 }
 
-// newSerializer returns a serializer that does what next does.
+// newSerializer returns a serializer that does what next does, at less cost.
 func newSerializer(
 	next runtime.NegotiatedSerializer, scheme *runtime.Scheme, version schema.GroupVersion,
 ) runtime.NegotiatedSerializer {
@@ -92,8 +94,8 @@ func (o *objects) Decode(
 	return obj, &kind, nil
 }
 
-// objectOf returns the object to decode into: into, or a new one if that is nil. It returns nil if that must not have
-// the kind, or if the scheme does not have it.
+// objectOf returns the object to decode into: into, or a new one if into is nil. It returns nil if into is of another
+// kind, or if the scheme does not have the kind.
 func (o *objects) objectOf(kind schema.GroupVersionKind, into runtime.Object) runtime.Object {
 	if into == nil {
 		obj, _ := o.scheme.New(kind)

@@ -93,12 +93,12 @@ func newReaders() (theirs, ours reader) {
 
 // watch reads events up to the first error, or the end.
 func (r reader) watch(stream []byte) (events []decoded) {
-	decoder, events1, framer, err := r.StreamDecoder(runtime.ContentTypeJSON, nil)
+	decoder, eventDecoder, framer, err := r.StreamDecoder(runtime.ContentTypeJSON, nil)
 	if err != nil {
 		panic(err)
 	}
 	frames := framer.NewFrameReader(io.NopCloser(bytes.NewReader(stream)))
-	watcher := restwatch.NewDecoder(streaming.NewDecoder(frames, events1), decoder)
+	watcher := restwatch.NewDecoder(streaming.NewDecoder(frames, eventDecoder), decoder)
 	for {
 		event := result(watcher.Decode())
 		events = append(events, event)
@@ -145,7 +145,7 @@ var equalErrors = cmp.Transformer("", func(d decoded) any {
 	return [2]any{d.Type, d.Object}
 })
 
-// A kindKey is a key that client-go takes for kind or apiVersion, or has an escape so that it may be one.
+// A kindKey is a key that client-go takes for kind or apiVersion. One with an escape may be such a key, too.
 var kindKey = regexp.MustCompile(`(?i)"(kind|apiversion)"|"[^"]*\\u[^"]*"\s*:`)
 
 // hasOtherCase reports whether text may have such a key in another case: the exception that the documentation of the

@@ -178,7 +178,7 @@ func (s *Sync) backingOff(step *Step) (last Attempt, backsOff bool) {
 }
 
 // overwritten reports whether somebody else has replaced what was written of the status last: it is not there, or it is
-// needed again. body is the digest of what is written now.
+// needed again. body is the digest of the status that step writes.
 func (s *Sync) overwritten(step *Step, body string) bool {
 	reported := s.memory.Reported
 	return reported != "" && (reported == body || reported != digest(step.Have()))
@@ -292,7 +292,7 @@ func digestOf(value any) string {
 		return ""
 	}
 	hash := sha256.Sum256(encoded)
-	return string(hash[:16])
+	return string(hash[:16]) // That is enough, and it is kept for each object.
 }
 
 // firstDelayOf returns the first delay after err. A refusal lasts until somebody removes its cause.

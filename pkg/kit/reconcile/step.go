@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -202,8 +203,8 @@ func DeleteStep[T Object](kind Kind[T], field *T) *Step {
 }
 
 // StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status: a pointer to
-// a struct with the field Status. The step has an event if the condition Ready has a new reason: a warning if the
-// object is Stalled, or a request has failed or is undone, and a normal one if it is Ready.
+// a struct, whose field Status is a struct, too. The step has an event if the condition Ready has a new reason: a
+// warning if the object is Stalled, or a request has failed or is undone, and a normal one if it is Ready.
 func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
 	step := about(UpdateStatus, kind, field)
 	step.Body = body
@@ -217,10 +218,14 @@ func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condi
 // without the metadata that the caches leave out. API servers before 1.36 take that for a removal: the metadata stays,
 // but they forget which managers have set it.
 func (step *Step) StatusPatch() ([]byte, error) {
+	status := statusOf(step.Body)
+	if status == nil {
+		return nil, fmt.Errorf("%T has no field Status", step.Body)
+	}
 	return json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/uid", "value": step.UID},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": step.ResourceVersion},
-		{"op": "add", "path": "/status", "value": statusOf(step.Body)},
+		{"op": "add", "path": "/status", "value": status},
 	})
 }
 

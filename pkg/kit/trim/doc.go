@@ -2,7 +2,8 @@
 // before it is cached. It sends nothing.
 //
 // [Identity] and [Child] are for transforms of informers: they return the metadata that is worth keeping. Then what
-// nobody reads costs no memory, and what is read has a limit.
+// nobody reads costs no memory, and what is read has a limit. [Conditions] and [Shared] are for what is kept: texts
+// that many objects have are in memory once.
 //
 // [Responses] removes metadata.managedFields from the responses of an API server while they are read. Then one object
 // with deep managed fields cannot stop a controller for all others. Use it with rest.Config.Wrap for every client that

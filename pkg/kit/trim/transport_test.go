@@ -176,3 +176,10 @@ func TestTheTransportBelowIsKnownToClientGo(t *testing.T) {
 		t.Error("client-go cannot reach the transport below")
 	}
 }
+
+func ExampleConditions() {
+	decoded := []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Available", Message: "2 of 2 replicas"}}
+	kept := Conditions(append(decoded, metav1.Condition{})[:1]) // A decoder leaves room for more.
+	fmt.Println(kept[0].Type, kept[0].Reason, kept[0].Message, cap(kept))
+	// Output: Ready Available 2 of 2 replicas 1
+}

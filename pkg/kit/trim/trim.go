@@ -33,7 +33,7 @@ func Child(obj metav1.Object) metav1.ObjectMeta {
 			}
 		}
 		ref.APIVersion, ref.Kind = Shared(ref.APIVersion), Shared(ref.Kind)
-		ref.Controller, ref.BlockOwnerDeletion = shared(ref.Controller), shared(ref.BlockOwnerDeletion)
+		ref.Controller, ref.BlockOwnerDeletion = sharedBool(ref.Controller), sharedBool(ref.BlockOwnerDeletion)
 		meta.OwnerReferences = []metav1.OwnerReference{*ref}
 	}
 	return meta
@@ -55,10 +55,11 @@ func Conditions(conditions []metav1.Condition) []metav1.Condition {
 // Shared returns text, in memory that all equal texts share. It is for texts that many objects have.
 func Shared[T ~string](text T) T { return unique.Make(text).Value() }
 
+// All trimmed objects share these. Nobody writes through them: objects from caches are read-only.
 var yes, no = new(true), new(false)
 
-// shared is Shared for what may be true or false.
-func shared(b *bool) *bool {
+// sharedBool is Shared for what may be true or false.
+func sharedBool(b *bool) *bool {
 	switch {
 	case b == nil:
 		return nil

@@ -207,8 +207,8 @@ var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
 // Test plays the walk, and fails t for each oracle that did not hold, with the shortest conversation. Unless the test
 // has the flag -walk-all, it plays a fixed part of the worlds, which costs about 20 s of CPU at most, and logs how
-// many it leaves out. With -short, or with the race detector, that part is smaller. -walk-bad is how many answers of
-// a conversation may be bad, 1 if it is absent.
+// many it leaves out. With the race detector, that part is smaller. -walk-bad is how many answers of a conversation may
+// be bad, 1 if it is absent.
 func (walk *Walk[In, W]) Test(t *testing.T) {
 	t.Helper()
 	walk.test(t, 90_000)
@@ -220,7 +220,7 @@ func (walk *Walk[In, W]) test(t *testing.T, limit int) {
 	switch {
 	case *playAll:
 		limit = math.MaxInt
-	case testing.Short(), slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}):
+	case slices.Contains(build.Settings, debug.BuildSetting{Key: "-race", Value: "true"}):
 		limit = 20_000 // The race detector makes a walk ten times slower.
 	}
 	p := walk.play(limit)
