@@ -4,8 +4,8 @@
 // type, its object, the kind of the object, and the fields. Before most of these steps, it also checks that the text is
 // valid. The API server writes the type first, and sorts the keys of an object, so nearly every object begins with
 // apiVersion and kind. The decoders of this package recognize that beginning, and decode the object at once. Everything
-// else is left to client-go: bookmarks, errors, lists, other kinds, a text with another order or with spaces, and a
-// kind with a field that is sorted before "kind", such as "data".
+// else is left to client-go: bookmarks, errors, lists, answers to requests, other kinds, a text with another order or
+// with spaces, and a kind with a field that is sorted before "kind", such as "data".
 //
 // The result is that of client-go, and an error where client-go has one, with one exception: client-go also takes
 // "KIND" for kind. If such a key comes after kind, it is ignored here. An API server writes it in front of kind.
@@ -30,7 +30,8 @@ import (
 )
 
 // NewClient returns a client for the custom resources of version, whose types are in scheme. It is for the function New
-// of a clientset, in place of NewForConfigAndClient. It can be used concurrently, and so can the clientset.
+// of a clientset that has this version only, in place of NewForConfigAndClient: all its requests go to this version. It
+// can be used concurrently, and so can the clientset.
 func NewClient(
 	config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion,
 ) (rest.Interface, error) {
@@ -70,7 +71,8 @@ func (n *negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// objects decodes an object: the answer to a request, or what a watch event has.
+// objects decodes the object of a watch event. An answer to a request comes with an object to decode into. client-go
+// decodes that itself, and leaves it as it was if the answer is something else.
 type objects struct {
 	runtime.Serializer
 	*negotiated
@@ -81,30 +83,13 @@ func (o *objects) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
 	kind := o.version.WithKind(o.kindOf(data))
-	obj := o.objectOf(kind, into)
-	if obj == nil {
-		return o.Serializer.Decode(data, defaults, into)
+	if obj, err := o.scheme.New(kind); into == nil && err == nil {
+		// Another kind may come later, in the same text.
+		if kjson.Unmarshal(data, obj) == nil && obj.GetObjectKind().GroupVersionKind() == kind {
+			return obj, &kind, nil
+		}
 	}
-	if err := kjson.Unmarshal(data, obj); err != nil {
-		return nil, &kind, err
-	}
-	if obj.GetObjectKind().GroupVersionKind() != kind { // Another kind comes later, in the same text.
-		return o.Serializer.Decode(data, defaults, into)
-	}
-	return obj, &kind, nil
-}
-
-// objectOf returns the object to decode into: into, or a new one if into is nil. It returns nil if into is of another
-// kind, or if the scheme does not have the kind.
-func (o *objects) objectOf(kind schema.GroupVersionKind, into runtime.Object) runtime.Object {
-	if into == nil {
-		obj, _ := o.scheme.New(kind)
-		return obj
-	}
-	if kinds, _, _ := o.scheme.ObjectKinds(into); slices.Contains(kinds, kind) {
-		return into
-	}
-	return nil
+	return o.Serializer.Decode(data, defaults, into)
 }
 
 // kindOf returns the kind of the object in data, or "" if data does not begin as usual.

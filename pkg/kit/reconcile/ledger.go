@@ -249,20 +249,22 @@ func (s *Sync) First() *Problem {
 }
 
 // digest returns a few bytes that stand for the status of obj, without times, and without the conditions of others. It
-// returns "" if obj has no status.
+// compares JSON as the API server stores it, with sorted keys. It returns "" if obj has no status.
 func digest(obj metav1.Object) string {
-	have := reflect.Indirect(reflect.ValueOf(statusOf(obj)))
-	if have.Kind() != reflect.Struct {
+	encoded, err := json.Marshal(statusOf(obj))
+	var status map[string]any
+	if err != nil || json.Unmarshal(encoded, &status) != nil || status == nil {
 		return ""
 	}
-	status := reflect.New(have.Type()).Elem()
-	status.Set(have)
-	if field := status.FieldByName("Conditions"); field.IsValid() {
-		if conditions, ok := field.Interface().([]metav1.Condition); ok {
-			field.Set(reflect.ValueOf(ownConditions(conditions)))
-		}
+	if conditions, found := status["conditions"].([]any); found {
+		status["conditions"] = slices.DeleteFunc(conditions, func(element any) bool {
+			condition, _ := element.(map[string]any)
+			delete(condition, "lastTransitionTime")
+			kind := condition["type"]
+			return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
+		})
 	}
-	return digestOf(status.Addr().Interface())
+	return digestOf(status)
 }
 
 // statusOf returns a pointer to the field Status of obj, a pointer to a struct. It returns nil if there is none.
@@ -271,18 +273,6 @@ func statusOf(obj metav1.Object) any {
 		return field.Addr().Interface() // A type may have MarshalJSON for pointers only.
 	}
 	return nil
-}
-
-// ownConditions returns those conditions that package state sets, without times.
-func ownConditions(conditions []metav1.Condition) []metav1.Condition {
-	var own []metav1.Condition
-	for _, c := range conditions {
-		if c.Type == state.Ready || c.Type == state.Reconciling || c.Type == state.Stalled {
-			c.LastTransitionTime = metav1.Time{}
-			own = append(own, c)
-		}
-	}
-	return own
 }
 
 // digestOf returns a few bytes that stand for a value, "" if it cannot be encoded.

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,4 +184,23 @@ func ExampleConditions() {
 	kept := Conditions(append(decoded, metav1.Condition{})[:1]) // A decoder leaves room for more.
 	fmt.Println(kept[0].Type, kept[0].Reason, kept[0].Message, cap(kept))
 	// Output: Ready Available 2 of 2 replicas 1
+}
+
+func TestSharedTextsAreInMemoryOnce(t *testing.T) {
+	one := Shared(strings.Clone("Available"))
+	runtime.GC() // What is shared stays.
+	if other := Shared(strings.Clone("Available")); unsafe.StringData(one) != unsafe.StringData(other) {
+		t.Error("a text is in memory twice")
+	}
+	for i := range 2 * maxTexts {
+		if text := fmt.Sprint(i); Shared(text) != text {
+			t.Fatalf("%s became another text", text)
+		}
+	}
+	if n := len(texts.known); n > maxTexts {
+		t.Errorf("%d texts are remembered", n)
+	}
+	if long := strings.Repeat("x", maxText+1); Shared(long) != long || texts.known[long] != "" {
+		t.Error("a long text is remembered")
+	}
 }

@@ -3,12 +3,13 @@ package trim
 import (
 	"slices"
 	"strings"
-	"unique"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxText is how many bytes are kept of each text in an owner reference. Names and uids are shorter.
+// maxText is how many bytes are kept of each text in an owner reference, and how many a shared text has at most. Names
+// and uids are shorter.
 const maxText = 256
 
 // Identity returns what every object has: names, versions and times. It leaves out what users write: labels,
@@ -52,8 +53,33 @@ func Conditions(conditions []metav1.Condition) []metav1.Condition {
 	return conditions
 }
 
-// Shared returns text, in memory that all equal texts share. It is for texts that many objects have.
-func Shared[T ~string](text T) T { return unique.Make(text).Value() }
+// Shared returns text, in memory that all equal texts share. It is for short texts that many objects have. It remembers
+// 4,096 of them, and begins again when there are more: then equal texts may be in memory twice. It may be called
+// concurrently.
+func Shared[T ~string](text T) T {
+	if len(text) > maxText {
+		return text
+	}
+	texts.Lock()
+	defer texts.Unlock()
+	known, found := texts.known[string(text)]
+	if !found {
+		if len(texts.known) >= maxTexts {
+			clear(texts.known)
+		}
+		known = strings.Clone(string(text))
+		texts.known[known] = known
+	}
+	return T(known)
+}
+
+// maxTexts is how many texts are remembered: a megabyte at most.
+const maxTexts = 4096
+
+var texts = struct {
+	sync.Mutex
+	known map[string]string
+}{known: map[string]string{}}
 
 // All trimmed objects share these. Nobody writes through them: objects from caches are read-only.
 var yes, no = new(true), new(false)
