@@ -158,8 +158,14 @@ func TestAnAnswerWithoutTheObjectIsAFailure(t *testing.T) {
 	} {
 		kind := KindOf(childKind, "configmaps", cache.NewSharedIndexInformer(nil, nil, 0, nil),
 			func(string) fixedClient { return fixedClient{answered} })
-		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch} {
+		for _, verb := range []reconcile.Verb{reconcile.Get, reconcile.Create, reconcile.Patch, reconcile.UpdateStatus} {
 			step := &reconcile.Step{Op: reconcile.Op{Verb: verb, Kind: "Child", Name: "child"}, Body: newConfigMap("child")}
+			if verb == reconcile.UpdateStatus {
+				if _, err := step.StatusPatch(); err == nil {
+					t.Error("a status is written that the object does not have")
+				}
+				step.Body = &corev1.Namespace{} // It has a status.
+			}
 			if _, err := kind.Send(t.Context(), "test", step); !errors.Is(err, errOtherObject) {
 				t.Errorf("%s: %s returns the error %v", name, verb, err)
 			}

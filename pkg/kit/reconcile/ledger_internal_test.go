@@ -46,6 +46,13 @@ func TestDigest(t *testing.T) {
 	if len(digests) != 7 {
 		t.Error("different statuses have the same digest")
 	}
+	type odd struct {
+		metav1.ObjectMeta
+		Status string
+	}
+	if unknown := digest(&odd{Status: "of another form"}); unknown != "" {
+		t.Errorf("a status that cannot be read has the digest %q", unknown)
+	}
 	if unknown := digest(&metav1.ObjectMeta{}) + digest(&team{}); unknown != "" {
 		t.Errorf("an object without a status has the digest %q", unknown)
 	}

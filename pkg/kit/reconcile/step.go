@@ -203,8 +203,8 @@ func DeleteStep[T Object](kind Kind[T], field *T) *Step {
 }
 
 // StatusStep writes the status of the object in a field of the Input. Body is a copy with the new status: a pointer to
-// a struct that has the field Status. The step has an event if the condition Ready has a new reason: a
-// warning if the object is Stalled, or a request has failed or is undone, and a normal one if it is Ready.
+// a struct that has the field Status. The step has an event if the condition Ready has a new reason: a warning if the
+// object is Stalled, or a request has failed or is undone, and a normal one if it is Ready.
 func StatusStep[T Object](kind Kind[T], field *T, body T, was, is []metav1.Condition) *Step {
 	step := about(UpdateStatus, kind, field)
 	step.Body = body
