@@ -82,10 +82,11 @@ type objects struct {
 func (o *objects) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
-	kind := o.version.WithKind(o.kindOf(data))
-	if obj, err := o.scheme.New(kind); into == nil && err == nil {
+	if into == nil {
+		kind := o.version.WithKind(o.kindOf(data))
+		obj, err := o.scheme.New(kind)
 		// Another kind may come later, in the same text.
-		if kjson.Unmarshal(data, obj) == nil && obj.GetObjectKind().GroupVersionKind() == kind {
+		if err == nil && kjson.Unmarshal(data, obj) == nil && obj.GetObjectKind().GroupVersionKind() == kind {
 			return obj, &kind, nil
 		}
 	}

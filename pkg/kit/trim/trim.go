@@ -34,7 +34,6 @@ func Child(obj metav1.Object) metav1.ObjectMeta {
 			}
 		}
 		ref.APIVersion, ref.Kind = Shared(ref.APIVersion), Shared(ref.Kind)
-		ref.Controller, ref.BlockOwnerDeletion = sharedBool(ref.Controller), sharedBool(ref.BlockOwnerDeletion)
 		meta.OwnerReferences = []metav1.OwnerReference{*ref}
 	}
 	return meta
@@ -80,17 +79,3 @@ var texts = struct {
 	sync.Mutex
 	known map[string]string
 }{known: map[string]string{}}
-
-// All trimmed objects share these. Nobody writes through them: objects from caches are read-only.
-var yes, no = new(true), new(false)
-
-// sharedBool is Shared for what may be true or false.
-func sharedBool(b *bool) *bool {
-	switch {
-	case b == nil:
-		return nil
-	case *b:
-		return yes
-	}
-	return no
-}
