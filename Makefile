@@ -117,15 +117,16 @@ verify: ## all checks that run no program; changes nothing
 
 # -count=1 disables Go's cache of test results, which does not notice changes of binaries and of files that other
 # processes read.
-GOTEST := gotestsum --format standard-quiet -- -count=1
+GOTEST = gotestsum --format standard-quiet $(SUMMARY) -- -count=1
 in = cd $(1) && go tool -modfile="$$OLDPWD/hack/tools/tools.mod" $(GOTEST)
 # The packages with Go's race detector. hack/mine and hack/tutorial mostly run other programs.
 RACED := . ./docs/... ./pkg/... ./hack/cluster/... ./hack/tools/...
 
 .PHONY: test
+test: SUMMARY = --hide-summary=skipped
 test: ## what needs no Kubernetes, before each commit: a minute
-	@$(TOOL) gotestsum --format standard-quiet --hide-summary=skipped -- -count=1 -short ./...
-	@$(call in,hack/mine/starter) -short ./...
+	@$(TOOL) $(GOTEST) -short ./...
+	@$(call in,hack/mine/starter) ./...
 	@echo "This was a part: about one in twenty worlds of each walk, 50 schedules, and a simulated day of 20 Foos. The rest:"
 	@echo "make test-walk, test-race, and, on a Kubernetes, test-e2e. .ci/run has what a change needs, make test-all everything."
 
@@ -170,7 +171,6 @@ test-artifacts: build $(binary) #- permissions, policies, make deploy
 
 test-mine: bin/localcluster #- the repositories of make mine, and the recipes of docs/make-it-yours.md
 	@$(TOOL) $(GOTEST) ./hack/mine/...
-	@$(call in,hack/mine/starter) ./...
 
 test-sim: build #- compare the simulated API server with a real one
 	@cd pkg/sim/crd && go test -count=1 ./...
