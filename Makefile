@@ -138,7 +138,7 @@ test-race: #- these and longer ones, with Go's race detector: 4 minutes
 test-walk: #- all worlds of each walk, 500 schedules, a simulated day, memory: 4 minutes
 	@go test -count=1 -v -timeout 15m -run 'TestWalk|TestAPlanWithAFinalizer' ./pkg/plan ./pkg/sim/walktest -walk-all
 	@cd hack/mine/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
-	@$(TOOL) $(GOTEST) -timeout 15m . -foos 1000 -schedules 500 -pairs 10000
+	@$(TOOL) $(GOTEST) -timeout 15m . -foos 1000 -schedules 500
 
 # The end-to-end tests of a part are in the files of its name, such as api_core_test.go. RACE=-race is for the tests and
 # for the controller.

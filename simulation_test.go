@@ -51,7 +51,7 @@ var (
 	seeds     = flag.Int("seeds", 4, "number of schedules that TestASeedReplaysExactly plays")
 	replays   = flag.Int("replays", 2, "how often TestASeedReplaysExactly plays each schedule")
 	seed      = flag.Int64("seed", -1, "the schedule that TestSimulate shows")
-	pairs     = flag.Int("pairs", 1000, "number of Foos in TestMemory")
+	pairs     = flag.Int("pairs", 10000, "number of Foos in TestMemory")
 	churn     = flag.Int("churn", 500, "number of Foos in TestNothingIsKeptOfFoosThatAreGone")
 	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
 )
