@@ -19,8 +19,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"example.com/foo-controller/pkg/kit/leader"
+	"example.com/foo-controller/pkg/kit/serving"
 	"example.com/foo-controller/pkg/kit/telemetry"
 	"example.com/foo-controller/pkg/kit/trim"
 )
@@ -60,6 +62,8 @@ type Options struct {
 	leaseDuration, renewDeadline, retryPeriod   time.Duration
 	healthAddress, metricsAddress, debugAddress string
 	metricsCert, metricsKey                     string
+	tlsVersion, tlsSuites                       string
+	tls                                         serving.TLS // Of both.
 	version                                     bool
 	// values has the flags as text, by name.
 	values map[string]string
@@ -71,7 +75,8 @@ var flagOrder = []string{
 	"workers", "resync", "kube-api-qps", "kube-api-burst",
 	"leader-elect", "leader-elect-namespace", "leader-elect-lease-duration", "leader-elect-renew-deadline",
 	"leader-elect-retry-period",
-	"health-probe-bind-address", "metrics-bind-address", "metrics-cert-file", "metrics-key-file", "debug-bind-address",
+	"health-probe-bind-address", "metrics-bind-address", "metrics-cert-file", "metrics-key-file",
+	"tls-min-version", "tls-cipher-suites", "debug-bind-address",
 	"logging-format", "v", "vmodule",
 	"version",
 }
@@ -102,6 +107,14 @@ func Parse(program Program, args []string, stdout io.Writer) (*Options, error) {
 		return nil, fmt.Errorf("--resync=%v: give a time, or 0 for no resync", o.Resync)
 	case o.qps >= 0 && o.qps < 1: // All workers together would wait for longer than a sync may take.
 		return nil, fmt.Errorf("--kube-api-qps=%v: give a rate of at least 1, or -1 for no limit", o.qps)
+	}
+	if o.tls.MinVersion, err = cliflag.TLSVersion(o.tlsVersion); err != nil {
+		return nil, fmt.Errorf("--tls-min-version=%s: %w", o.tlsVersion, err)
+	}
+	if o.tlsSuites != "" {
+		if o.tls.CipherSuites, err = cliflag.TLSCipherSuites(strings.Split(o.tlsSuites, ",")); err != nil {
+			return nil, fmt.Errorf("--tls-cipher-suites=%s: %w", o.tlsSuites, err)
+		}
 	}
 	if err := applyLogging(); err != nil {
 		return nil, err
@@ -160,6 +173,10 @@ func (o *Options) servingFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.metricsCert, "metrics-cert-file", "",
 		"`file` with the certificate of /metrics; it may change; without one, /metrics has a self-signed certificate")
 	fs.StringVar(&o.metricsKey, "metrics-key-file", "", "`file` with the key of that certificate")
+	fs.StringVar(&o.tlsVersion, "tls-min-version", "VersionTLS12",
+		"`version` of TLS that a client needs at least, such as VersionTLS13")
+	fs.StringVar(&o.tlsSuites, "tls-cipher-suites", "",
+		"`names` of the cipher suites for TLS 1.2, separated by commas; empty is those of Go")
 	fs.StringVar(&o.debugAddress, "debug-bind-address", "0",
 		"loopback `address` of /debug/syncs, a page with each sync, and of /debug/config, /debug/flags/v and /debug/pprof; "+
 			"0 turns them off")

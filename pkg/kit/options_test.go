@@ -39,6 +39,7 @@ func TestFlagsOfHelpCanBeSet(t *testing.T) {
 		"leader-elect-lease-duration": "8s", "leader-elect-renew-deadline": "5s", "leader-elect-retry-period": "1s",
 		"health-probe-bind-address": ":8081", "metrics-bind-address": ":8443", "debug-bind-address": "127.0.0.1:6060",
 		"metrics-cert-file": "a-file", "metrics-key-file": "a-file",
+		"tls-min-version": "VersionTLS13", "tls-cipher-suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 		"logging-format": "json", "v": "3", "vmodule": "controller=4", "version": "true",
 		"shop": "https://shop.example.com",
 	}
@@ -134,14 +135,16 @@ func TestVersionIsPrinted(t *testing.T) {
 
 func TestAMistakeInAFlagIsOneLine(t *testing.T) {
 	for args, want := range map[string]string{
-		"--no-such-flag":      "flag provided but not defined: -no-such-flag; see --help",
-		"--workers=many":      `invalid value "many" for flag -workers: parse error; see --help`,
-		"start":               `unexpected argument "start": all settings are flags, see --help`,
-		"--namespace=a/b":     "--namespace=a/b: this is not the name of a namespace",
-		"--workers=0":         "--workers=0: at least 1 is needed",
-		"--resync=-1s":        "--resync=-1s: give a time, or 0 for no resync",
-		"--kube-api-qps=0.1":  "--kube-api-qps=0.1: give a rate of at least 1, or -1 for no limit",
-		"--logging-format=pl": `format: Invalid value: "pl": Unsupported log format`,
+		"--no-such-flag":          "flag provided but not defined: -no-such-flag; see --help",
+		"--workers=many":          `invalid value "many" for flag -workers: parse error; see --help`,
+		"start":                   `unexpected argument "start": all settings are flags, see --help`,
+		"--namespace=a/b":         "--namespace=a/b: this is not the name of a namespace",
+		"--workers=0":             "--workers=0: at least 1 is needed",
+		"--resync=-1s":            "--resync=-1s: give a time, or 0 for no resync",
+		"--kube-api-qps=0.1":      "--kube-api-qps=0.1: give a rate of at least 1, or -1 for no limit",
+		"--tls-min-version=1":     `--tls-min-version=1: unknown tls version "1"`,
+		"--tls-cipher-suites=RSA": "--tls-cipher-suites=RSA: Cipher suite RSA not supported or doesn't exist",
+		"--logging-format=pl":     `format: Invalid value: "pl": Unsupported log format`,
 	} {
 		t.Run(args, func(t *testing.T) {
 			resetLogging(t)

@@ -208,7 +208,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	_ = telemetry.BuildInfo(strings.ReplaceAll(o.program.Name, "-", "_"), o.versionOf(), legacyregistry.Register)
 	scrapes, err := serving.NewMetrics(ctx, serving.MetricsConfig{
 		Address: o.metricsAddress, Plain: o.plainMetrics(), API: p.noticed, Handler: legacyregistry.Handler(),
-		CertFile: o.metricsCert, KeyFile: o.metricsKey,
+		CertFile: o.metricsCert, KeyFile: o.metricsKey, TLS: o.tls,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-bind-address: %w", err)

@@ -3,6 +3,7 @@ package serving
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +16,22 @@ import (
 
 // getCertificate returns the certificate for a TLS handshake. It may be called concurrently.
 type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// certificateOf returns the certificate of two files, or the other one if there are none.
+func certificateOf(certFile, keyFile string, logger klog.Logger, other func() (getCertificate, error)) (
+	getCertificate, error) {
+	switch {
+	case certFile == "" && keyFile == "":
+		return other()
+	case certFile == "" || keyFile == "":
+		return nil, errors.New("the certificate and its key are two files; give both or none")
+	}
+	files, err := newCertFiles(certFile, keyFile, logger)
+	if err != nil {
+		return nil, err
+	}
+	return files.get, nil
+}
 
 // selfSignedAge is how long a self-signed certificate is valid. It is longer than any process runs, because nothing
 // replaces the certificate.

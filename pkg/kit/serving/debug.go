@@ -62,7 +62,7 @@ func NewDebug(ctx context.Context, config DebugConfig) (*Server, error) {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return newServer(ctx, "debug", listener, nil, localOnly(mux)), nil
+	return newServer(ctx, "debug", listener, nil, TLS{}, localOnly(mux)), nil
 }
 
 // serve answers /debug/config.

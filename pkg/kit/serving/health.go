@@ -35,5 +35,5 @@ func NewHealth(ctx context.Context, config HealthConfig) (*Server, error) {
 	newPage("healthz", config.Live, logger).install(mux)
 	// V(2), because each problem that makes a process not ready is in the log anyway.
 	newPage("readyz", config.Ready, logger.V(2)).install(mux)
-	return newServer(ctx, "health", listener, nil, mux), nil
+	return newServer(ctx, "health", listener, nil, TLS{}, mux), nil
 }

@@ -29,6 +29,8 @@ type MetricsConfig struct {
 	// Plain serves without TLS, and so without authentication, since a token must not be sent over a plain connection.
 	// Then Address must be a loopback address, and there may be no certificate. API is not used.
 	Plain bool
+	// TLS limits what clients may use.
+	TLS TLS
 
 	backoff *wait.Backoff // For tests. Nil means reviewBackoff.
 }
@@ -51,7 +53,7 @@ func NewMetrics(ctx context.Context, config MetricsConfig) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+metricsPath, handler)
-	return newServer(ctx, "metrics", listener, certificate, mux), nil
+	return newServer(ctx, "metrics", listener, certificate, config.TLS, mux), nil
 }
 
 // protect returns the handler with all checks, and the certificate to serve it with. The certificate is nil for Plain.
@@ -62,7 +64,7 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 		}
 		return localOnly(c.Handler), nil, nil
 	}
-	certificate, err := c.certificate(logger)
+	certificate, err := certificateOf(c.CertFile, c.KeyFile, logger, selfSigned)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,19 +74,4 @@ func (c *MetricsConfig) protect(logger klog.Logger) (http.Handler, getCertificat
 	}
 	handler, err := newAccess(logger, c.API, *backoff, c.Handler)
 	return handler, certificate, err
-}
-
-// certificate returns the certificate of the files, or a self-signed one.
-func (c *MetricsConfig) certificate(logger klog.Logger) (getCertificate, error) {
-	if c.CertFile == "" && c.KeyFile == "" {
-		return selfSigned()
-	}
-	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("the certificate and its key are two files; give both or none")
-	}
-	files, err := newCertFiles(c.CertFile, c.KeyFile, logger)
-	if err != nil {
-		return nil, err
-	}
-	return files.get, nil
 }

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -285,6 +286,45 @@ func TestMetricsUseHTTP1(t *testing.T) {
 	if resp.ProtoMajor != 1 || resp.TLS.NegotiatedProtocol != "http/1.1" || resp.Close {
 		t.Errorf("the protocol is %s, in TLS %q, and the server closes the connection: %v",
 			resp.Proto, resp.TLS.NegotiatedProtocol, resp.Close)
+	}
+}
+
+// A client that has only what the flags exclude gets no connection.
+func TestServersLimitTLS(t *testing.T) {
+	noLeaks(t)
+	certFile, keyFile := writePair(t, t.TempDir(), "first")
+	const suite, other = tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+	for _, tc := range []struct {
+		limits TLS
+		client *tls.Config
+		served bool
+	}{
+		{limits: TLS{}, client: &tls.Config{MaxVersion: tls.VersionTLS11}},
+		{limits: TLS{}, client: &tls.Config{MaxVersion: tls.VersionTLS12}, served: true},
+		{limits: TLS{MinVersion: tls.VersionTLS13}, client: &tls.Config{MaxVersion: tls.VersionTLS12}},
+		{limits: TLS{MinVersion: tls.VersionTLS13}, client: &tls.Config{}, served: true},
+		{
+			limits: TLS{CipherSuites: []uint16{suite}},
+			client: &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{other}},
+		},
+		{
+			limits: TLS{CipherSuites: []uint16{suite}},
+			client: &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{other, suite}}, served: true,
+		},
+	} {
+		server, err := NewMetrics(t.Context(), MetricsConfig{
+			Address: anyPort, Handler: metricsHandler(t), CertFile: certFile, KeyFile: keyFile, API: &rest.Config{Host: "localhost"},
+			TLS: tc.limits,
+		})
+		url := start(t, server, err)
+		tc.client.InsecureSkipVerify = true
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), tc.client)
+		if (err == nil) != tc.served {
+			t.Errorf("%+v: %v, served %t", tc.limits, err, tc.served)
+		}
+		if err == nil {
+			conn.Close()
+		}
 	}
 }
 

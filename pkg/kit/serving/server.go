@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -24,12 +25,18 @@ type Server struct {
 	drain    time.Duration // How long the end of Run waits for requests in work.
 }
 
+// TLS limits what clients may use. Its zero value is TLS 1.2 or later, with the cipher suites of Go.
+type TLS struct {
+	MinVersion   uint16
+	CipherSuites []uint16 // Of TLS 1.2. Those of 1.3 cannot be chosen.
+}
+
 // newServer returns a Server that serves handler on listener, with TLS if certificate is not nil.
 //
 // Its limits cut off clients that are slow or send too much. There are no flags for them: nobody has to tune them. The
 // number of connections is not limited, because that limit would be a way to lock the kubelet out.
 func newServer(
-	ctx context.Context, name string, listener net.Listener, certificate getCertificate, handler http.Handler,
+	ctx context.Context, name string, listener net.Listener, certificate getCertificate, limits TLS, handler http.Handler,
 ) *Server {
 	logger := klog.FromContext(ctx).WithValues("endpoint", name)
 	protocols := new(http.Protocols)
@@ -47,7 +54,10 @@ func newServer(
 		ErrorLog:       log.New(errorLog{logger}, "", 0),
 	}
 	if certificate != nil {
-		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
+		server.TLSConfig = &tls.Config{
+			MinVersion: cmp.Or(limits.MinVersion, tls.VersionTLS12), CipherSuites: limits.CipherSuites,
+			GetCertificate: certificate,
+		}
 	}
 	return &Server{name: name, logger: logger, listener: listener, http: server, drain: 5 * time.Second}
 }

@@ -23,7 +23,7 @@ func newTestServer(t *testing.T, ctx context.Context, handler http.HandlerFunc) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(ctx, "test", listener, nil, handler)
+	server := newServer(ctx, "test", listener, nil, TLS{}, handler)
 	server.http.ReadTimeout, server.http.WriteTimeout, server.http.IdleTimeout = 0, 0, 0
 	server.drain = time.Hour
 	return server
@@ -75,7 +75,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // To net/http, a limit of zero is no limit.
 func TestAllLimitsAreSet(t *testing.T) {
-	server := newServer(t.Context(), "test", nil, nil, http.HandlerFunc(answerOK))
+	server := newServer(t.Context(), "test", nil, nil, TLS{}, http.HandlerFunc(answerOK))
 	if l := server.http; min(l.ReadTimeout, l.WriteTimeout, l.IdleTimeout, server.drain) <= 0 || l.MaxHeaderBytes <= 0 {
 		t.Errorf("there is no limit for read (%s), write (%s), idle (%s), drain (%s), or header (%d bytes)",
 			l.ReadTimeout, l.WriteTimeout, l.IdleTimeout, server.drain, l.MaxHeaderBytes)
