@@ -256,7 +256,9 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 	}
 	steps := a.Steps
 	for _, step := range steps {
-		step.Namespace = cmp.Or(step.Namespace, s.object.GetNamespace())
+		if step.Verb == Create { // Any other step is about an object that has its namespace, if its kind has them.
+			step.Namespace = cmp.Or(step.Namespace, s.object.GetNamespace())
+		}
 	}
 	if a.OnlyOne {
 		steps = slices.SortedStableFunc(slices.Values(steps), func(a, b *Step) int { // Those that were refused come last.
