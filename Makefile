@@ -195,6 +195,8 @@ test-all: bin/foo-controller-race test test-race test-walk test-e2e test-core te
 	@cd hack/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
 	@go test -run NONE -fuzz FuzzDecode -fuzztime 2m -fuzzminimizetime 1s ./pkg/kit/decode
+	@go test -run NONE -fuzz FuzzRoundTrips -fuzztime 1m -fuzzminimizetime 1s ./pkg/kit/conversion
+	@go test -run NONE -fuzz FuzzReviews -fuzztime 1m -fuzzminimizetime 1s ./pkg/kit/webhook
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
 	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults

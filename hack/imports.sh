@@ -6,7 +6,8 @@
 #
 # pkg/generated has the clients of pkg/apis. All of them may use pkg/kit, and pkg/plan only its reconcile, state and
 # trim. The packages of the kit are for any controller: they know nothing of Foos, and each can be left out, so they do
-# not import each other, but reconcile, which uses state. Only the root of the kit joins them.
+# not import each other, but reconcile, which uses state. Only the root of the kit joins them, and webhook, which is a
+# controller of certificates on it.
 # pkg/sim is for tests of any controller, and so the program does not contain it and it knows no Foo. Its package
 # scenario is for controllers on the kit, and walktest, which uses reconcile, for any plan. pkg/footest has the tests'
 # part about Foos. pkg/plan and pkg/kit/reconcile decide and do nothing else, so they must not import a client, a clock
@@ -34,6 +35,8 @@ while read -r package import; do
 	*:/pkg/sim/*) [[ $from == /hack/* || $from == /docs/* ]] || complain "$from imports $to: only tests may" ;;
 	/pkg/kit:/pkg/kit/*) ;;
 	/pkg/kit/reconcile:/pkg/kit/state) ;; # A report, and what Keep compares.
+	/pkg/kit/webhook:/pkg/kit | /pkg/kit/webhook:/pkg/kit/*) ;; # It is a controller of certificates on the kit.
+	/pkg/kit/conversion/conversiontest:/pkg/kit/conversion) ;;
 	/pkg/kit:* | /pkg/kit/*:* | /pkg/sim/*:*)
 		complain "$from imports $to: it is for all controllers, and can be left out or used alone"
 		;;
@@ -57,10 +60,11 @@ without '^k8s.io/client-go/' pkg/kit/{reconcile,state,trim} pkg/sim/walktest
 without '^k8s.io/client-go/kubernetes' pkg/kit/{consistency,fairqueue,syncs}
 without '^k8s.io/apiserver/' . pkg/kit pkg/sim/{apiserver,faults,simtest}
 
-for pure in pkg/plan pkg/kit/reconcile; do
+for pure in pkg/plan pkg/kit/{reconcile,conversion}; do
 	while read -r import; do
 		case $import in
 		k8s.io/api/* | k8s.io/apimachinery/* | "$module"/pkg/apis/* | "$module"/pkg/kit/*) ;;
+		runtime/debug) ;; # The stack of a panic.
 		context | log | log/* | math/rand* | net | net/* | os | os/* | runtime | runtime/* | sync | sync/* | syscall | *.*/*)
 			complain "$pure imports $import: no client, clock, logger or goroutine"
 			;;

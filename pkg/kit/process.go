@@ -55,7 +55,8 @@ type Connection struct {
 type Process struct {
 	// Watch is for informers. It has a network connection of its own, so that a burst of writes cannot delay what the
 	// caches hear. Write is for writes and live reads. It refuses writes unless this process leads.
-	Watch, Write Connection
+	// Always is for what each copy may write, whether or not it leads: the certificates of its webhooks.
+	Watch, Write, Always Connection
 
 	options *Options
 	hints   preflight.Hints
@@ -92,12 +93,14 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 	watch.Wrap(reporter.Wrap)
 	write.Timeout, review.Timeout = writeTimeout, writeTimeout
 	write.Wrap(elector.Gate)
+	always := rest.CopyConfig(noticed)
+	always.Timeout = writeTimeout
 	p := &Process{
-		Watch: Connection{Config: watch}, Write: Connection{Config: write},
+		Watch: Connection{Config: watch}, Write: Connection{Config: write}, Always: Connection{Config: always},
 		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
 		exitLater: exitLater,
 	}
-	for _, c := range []*Connection{&p.Watch, &p.Write} {
+	for _, c := range []*Connection{&p.Watch, &p.Write, &p.Always} {
 		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
 			return nil, fmt.Errorf("make connection: %w", err)
 		}
@@ -153,6 +156,8 @@ type Needs struct {
 	Served []Served
 	// Permissions are those of the controller, without those for the Lease and the endpoints.
 	Permissions []preflight.Permission
+	// Ready are further checks for /readyz.
+	Ready []serving.Check
 }
 
 // Served is a custom resource that the API server must serve, with a subresource status that has these fields.
@@ -166,6 +171,7 @@ type Served struct {
 func (n Needs) And(more Needs) Needs {
 	return Needs{
 		Served: slices.Concat(n.Served, more.Served), Permissions: slices.Concat(n.Permissions, more.Permissions),
+		Ready: slices.Concat(n.Ready, more.Ready),
 	}
 }
 
@@ -199,7 +205,7 @@ func (p *Process) Serve(ctx context.Context, needs Needs, informers []Informer, 
 	health, err := serving.NewHealth(ctx, serving.HealthConfig{
 		Address: o.healthAddress,
 		Live:    numbered(append(live, serving.Check{Name: "lease", Do: p.elector.Healthy})),
-		Ready:   numbered(append(ready, serving.Check{Name: "cluster", Do: p.noProblems})),
+		Ready:   numbered(append(append(ready, needs.Ready...), serving.Check{Name: "cluster", Do: p.noProblems})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--health-probe-bind-address: %w", err)
@@ -309,6 +315,10 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 	}
 	return permissions
 }
+
+// Name is that of the controller, and TLS what clients of its servers may use.
+func (p *Process) Name() string     { return p.options.program.Name }
+func (p *Process) TLS() serving.TLS { return p.options.tls }
 
 // Problems returns how many problems /readyz shows that an administrator has to solve. It is for a metric.
 func (p *Process) Problems() int { return len(p.reporter.Problems()) }

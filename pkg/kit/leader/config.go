@@ -24,7 +24,7 @@ const (
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // ErrNoNamespace is returned by New if Config has no namespace for the Lease, and the process does not run in a pod.
-var ErrNoNamespace = errors.New("the Lease needs a namespace, and outside of a cluster there is no default for it")
+var ErrNoNamespace = errors.New("the process does not run in a pod, so there is no default for the namespace")
 
 // Config describes an election. All processes that take part must have the same Name, Namespace and durations.
 type Config struct {
@@ -46,16 +46,26 @@ type Config struct {
 // complete returns the configuration with its default namespace, or what is wrong with it.
 func (c Config) complete(namespaceFile string) (Config, error) {
 	if c.Namespace == "" {
-		namespace, err := os.ReadFile(namespaceFile)
-		if errors.Is(err, os.ErrNotExist) {
-			return c, ErrNoNamespace
+		var err error
+		if c.Namespace, err = podNamespace(namespaceFile); err != nil {
+			return c, err
 		}
-		if err != nil {
-			return c, fmt.Errorf("read the namespace of the pod: %w", err)
-		}
-		c.Namespace = strings.TrimSpace(string(namespace))
 	}
 	return c, errors.Join(c.checkNames(), c.checkDurations())
+}
+
+// PodNamespace returns the namespace of the pod in which the process runs, or ErrNoNamespace.
+func PodNamespace() (string, error) { return podNamespace(namespaceFile) }
+
+func podNamespace(file string) (string, error) {
+	namespace, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", ErrNoNamespace
+	case err != nil:
+		return "", fmt.Errorf("read the namespace of the pod: %w", err)
+	}
+	return strings.TrimSpace(string(namespace)), nil
 }
 
 func (c Config) checkNames() error {

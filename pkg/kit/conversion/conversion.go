@@ -1,0 +1,216 @@
+// Package conversion converts objects between the versions of their kind, and loses nothing on the way back.
+//
+// A maker writes two pure functions for each version besides one, the hub. The webhook of package webhook serves them.
+//
+// # What the other version lacks
+//
+// A client of an old version reads an object, changes it and writes it back. What only the newer version has must
+// survive that. So a conversion also converts back, and what differs then goes into an annotation, such as
+// acme.example.com/only-in-v1, with the value that it had and the one that it has after the way back. When the object
+// is converted to that version again, the value returns, unless somebody has changed the other one. That holds for
+// fields that the types of this program do not know, too. A list is one value. A client that replaces the object
+// without reading it loses these values, as does one that removes the annotation, or an object whose annotations would
+// get more than 256 KiB.
+//
+// Who may write an object may write that annotation. A value in it passes the types, and not the rules of the schema:
+// the plan of a controller must not rely on them.
+//
+// The annotation follows cluster-api, where the maker writes what is restored from it.
+package conversion
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// A Conversion converts the objects of a kind between its versions. It may be used concurrently.
+type Conversion struct {
+	hub      schema.GroupVersionKind
+	versions map[string]functions // By the name of the version, with that of the hub.
+}
+
+// functions convert the JSON of an object of one version, without its metadata.
+type functions struct {
+	toHub, fromHub func(encoded []byte) (any, error)
+	empty          func() any // Returns an object of the version.
+}
+
+// A Version is a version of a kind besides its hub, which has the type H.
+type Version[H any] struct {
+	name      string
+	functions functions
+}
+
+// New returns the conversion of a kind. hub is the version to and from which all others are converted, and has the type
+// H.
+func New[H any](hub schema.GroupVersionKind, others ...Version[H]) *Conversion {
+	same := functions{empty: func() any { return new(H) }}
+	same.toHub = func(encoded []byte) (any, error) { return decode[H](encoded) }
+	same.fromHub = same.toHub
+	c := &Conversion{hub: hub, versions: map[string]functions{hub.Version: same}}
+	for _, other := range others {
+		c.versions[other.name] = other.functions
+	}
+	return c
+}
+
+// VersionOf returns a version whose objects have the type T. The functions are pure, and convert everything but the
+// metadata, which stays as it is. They should take every object that can be stored: if one of a list cannot be
+// converted, the API server refuses the list. What one of the types lacks is kept, as the package comment has it.
+func VersionOf[T, H any](version string, toHub func(*T) (*H, error), fromHub func(*H) (*T, error)) Version[H] {
+	return Version[H]{version, functions{
+		toHub:   func(encoded []byte) (any, error) { return through(encoded, toHub) },
+		fromHub: func(encoded []byte) (any, error) { return through(encoded, fromHub) },
+		empty:   func() any { return new(T) },
+	}}
+}
+
+// Kind returns the group and kind, and Empty an empty object of each version, by its name.
+func (c *Conversion) Kind() schema.GroupKind { return c.hub.GroupKind() }
+func (c *Conversion) Empty() map[string]any {
+	objects := map[string]any{}
+	for version, functions := range c.versions {
+		objects[version] = functions.empty()
+	}
+	return objects
+}
+
+func through[From, To any](encoded []byte, convert func(*From) (*To, error)) (any, error) {
+	from, err := decode[From](encoded)
+	if err != nil {
+		return nil, err
+	}
+	return convert(from)
+}
+
+func decode[T any](encoded []byte) (*T, error) {
+	obj := new(T)
+	return obj, json.Unmarshal(encoded, obj)
+}
+
+// A tree is JSON in Go's types, with int64 and float64 for numbers.
+type tree = map[string]any
+
+// Convert returns the object in JSON as an object of another version of its kind. The error is for the user. If a
+// function of the maker panicked, it is a *PanicError.
+func (c *Conversion) Convert(encoded []byte, apiVersion string) ([]byte, error) {
+	obj := tree{}
+	if err := json.Unmarshal(encoded, &obj); err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	have, _ := obj["apiVersion"].(string)
+	kind, _ := obj["kind"].(string)
+	from, err := c.version(have, kind)
+	if err != nil {
+		return nil, err
+	}
+	to, err := c.version(apiVersion, kind)
+	if err != nil {
+		return nil, err
+	}
+	if from == to {
+		return encoded, nil
+	}
+	metadata, _ := obj["metadata"].(tree)
+	converted, lost, err := c.between(content(obj), take(metadata, c.carrier(to)), from, to)
+	if err != nil {
+		return nil, err
+	}
+	carry(metadata, c.carrier(from), lost)
+	converted["apiVersion"], converted["kind"] = apiVersion, kind
+	if metadata != nil {
+		converted["metadata"] = metadata
+	}
+	return json.Marshal(converted)
+}
+
+// between converts the content of an object, and gives fields the values that were carried. It also returns what the
+// way back would lose.
+func (c *Conversion) between(have tree, carried []loss, from, to string) (want tree, lost []loss, err error) {
+	if want, err = c.convert(have, from, to); err != nil {
+		return nil, nil, err
+	}
+	back, err := c.convert(want, to, from)
+	if carried != nil {
+		restored := runtime.DeepCopyJSON(want)
+		restore(restored, carried)
+		if same, err := c.convert(restored, to, from); err == nil { // Otherwise somebody has made it up.
+			return restored, losses(same, have, nil), nil
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("convert back: %w", err)
+	}
+	return want, losses(back, have, nil), nil
+}
+
+// version returns the version of this kind, without the group.
+func (c *Conversion) version(apiVersion, kind string) (string, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil || gv.Group != c.hub.Group || kind != c.hub.Kind || c.versions[gv.Version].toHub == nil {
+		return "", fmt.Errorf("cannot convert %s of %s", kind, apiVersion)
+	}
+	return gv.Version, nil
+}
+
+// A PanicError is the error of a conversion that panicked.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (e *PanicError) Error() string { return "the conversion panicked, see the log of the controller" }
+
+// content returns a copy of obj without what the API server cares for itself.
+func content(obj tree) tree {
+	result := tree{}
+	for field, value := range obj {
+		if field != "apiVersion" && field != "kind" && field != "metadata" {
+			result[field] = value
+		}
+	}
+	return result
+}
+
+// convert converts the content of an object with the functions of both versions.
+func (c *Conversion) convert(content tree, from, to string) (result tree, err error) {
+	defer func() {
+		if r := recover(); r != nil { // One object that the functions cannot cope with must not be a mystery.
+			err = &PanicError{Value: r, Stack: string(debug.Stack())}
+		}
+	}()
+	for _, function := range []func([]byte) (any, error){c.versions[from].toHub, c.versions[to].fromHub} {
+		encoded, err := json.Marshal(content)
+		if err != nil {
+			return nil, err
+		}
+		converted, err := function(encoded)
+		if err != nil {
+			return nil, err
+		}
+		if content, err = treeOf(converted); err != nil {
+			return nil, err
+		}
+	}
+	return content, nil
+}
+
+// treeOf returns the content of an object of a Go type.
+func treeOf(obj any) (tree, error) {
+	encoded, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	result := tree{}
+	if err := json.Unmarshal(encoded, &result); err != nil {
+		return nil, err
+	}
+	return content(result), nil
+}
+
+// carrier is the annotation for what other versions lack of version.
+func (c *Conversion) carrier(version string) string { return c.hub.Group + "/only-in-" + version }
