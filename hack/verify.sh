@@ -77,6 +77,9 @@ api() {
 		{ echo "api: lines are gone from api/kit.txt: leave them there, and add them to api/except.txt" >&2 && false; }
 }
 
+# definitions: what users have stored, and their clients, keep working: no field goes, no rule is tighter.
+definitions() { go run ./hack/tools/crd-changes artifacts/crd/*.yaml; }
+
 # commits: each commit since the one in .ci/base has a subject of at most 72 characters, without a semicolon, and a body.
 # Merges are left out.
 commits() {
@@ -102,6 +105,7 @@ check versions hack/versions.sh
 check scripts scripts
 check lint lint
 check api api
+check definitions definitions
 check commits commits
 
 if ((${#failed[@]})); then

@@ -19,6 +19,7 @@ replace example.com/foo-controller => ../../..
 
 tool (
 	example.com/foo-controller/hack/mine
+	example.com/foo-controller/hack/tools/crd-changes
 	example.com/foo-controller/hack/tools/crd-times
 	k8s.io/code-generator/cmd/client-gen
 	k8s.io/code-generator/cmd/deepcopy-gen

@@ -14,6 +14,9 @@ echo "verify: staticcheck, which takes minutes the first time"
 go tool -modfile=hack/tools/tools.mod staticcheck $(go list ./... | grep -v /pkg/generated/)
 go mod tidy -diff
 
+echo "verify: what users have stored, and their clients, keep working"
+go tool crd-changes artifacts/crd/*.yaml
+
 # A plan decides and does nothing else.
 readonly impure="context|log|log/.*|net|net/.*|os|sync|k8s.io/(client-go|klog)/.*|$module/pkg/generated/.*|.*/pkg/kit"
 if go list -f '{{join .Imports "\n"}}' $(go list ./... | grep "/plan\$") | grep -xE "$impure"; then

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The definition of Foo, with changes that break stored objects or clients, and with some that do not.
+func TestCompare(t *testing.T) {
+	const file = "../../../artifacts/crd/samplecontroller.k8s.io_foos.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const foos = "foos.samplecontroller.k8s.io"
+	for _, test := range []struct {
+		name, old, new string
+		want           []string
+	}{
+		{name: "nothing"},
+		{
+			name: "another kind", old: "kind: Foo\n", new: "kind: Bar\n",
+			want: []string{foos + `: kind is "Bar", was "Foo"`},
+		},
+		{
+			name: "not served", old: "served: true", new: "served: false",
+			want: []string{foos + " v1alpha1: the version is not served any more"},
+		},
+		{
+			name: "a field goes", old: "              paused:\n", new: "              pausing:\n",
+			want: []string{foos + " v1alpha1 .spec.paused: the field is gone"},
+		},
+		{
+			name: "a limit is tighter", old: "minimum: 0\n", new: "minimum: 1\n",
+			want: []string{foos + " v1alpha1 .spec.replicas: minimum is 1, was 0"},
+		},
+		{
+			name: "a default changes", old: "            default: {}\n", new: "            default:\n              replicas: 1\n",
+			want: []string{foos + ` v1alpha1 .status: default is {"replicas":1}, was {}`},
+		},
+		{
+			name: "a field is required", old: "            - deploymentName\n", new: "            - deploymentName\n            - image\n",
+			want: []string{foos + ` v1alpha1 .spec: required has more "image"`},
+		},
+		{
+			name: "a choice of values", old: "                maxLength: 1024\n", new: "                maxLength: 1024\n                enum: [nginx]\n",
+			want: []string{foos + ` v1alpha1 .spec.image: enum is ["nginx"], was nothing`},
+		},
+		{
+			name: "one more rule", old: "                minimum: 0\n",
+			new:  "                minimum: 0\n                x-kubernetes-validations: [{rule: self < 3, message: at most 2}]\n",
+			want: []string{foos + ` v1alpha1 .spec.replicas: x-kubernetes-validations has more "self < 3"`},
+		},
+		{name: "a description", old: "description: ", new: "description: Now "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			changed := strings.Replace(string(text), test.old, test.new, 1)
+			if changed == string(text) && test.name != "nothing" {
+				t.Fatalf("%s has no %q", filepath.Base(file), test.old)
+			}
+			got, err := compare(text, []byte(changed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, []string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
