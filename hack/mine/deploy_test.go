@@ -118,6 +118,12 @@ func TestTheManifests(t *testing.T) {
 		m.apply(t, "", "-k", "artifacts/"+dir)
 	}
 	m.apply(t, "", "-f", "artifacts/examples")
+	for operator, want := range map[string]string{"=": "cacheindex.my-db.example.org/example\n", "!=": ""} {
+		selector := "--field-selector=spec.image" + operator + "registry.k8s.io/pause:3.10"
+		if out, ok := m.run(t, m.Kubectl("get", "cacheindices", "-o", "name", selector), ""); !ok || out != want {
+			t.Errorf("%s selects %q, want %q", selector, out, want)
+		}
+	}
 	m.testPolicies(t)
 }
 
