@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"example.com/foo-controller/hack/cluster/controlplane"
 	"example.com/foo-controller/hack/tools/markdown"
 )
 
@@ -44,6 +46,12 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
+// generating are the recipes that change what is generated, and afterOther has those that need another one first.
+var (
+	generating = []string{"cluster.diff", "stored.diff", "validation.diff", "version.diff"}
+	afterOther = map[string]string{"stored.diff": "version.diff", "validation.diff": "version.diff"}
+)
+
 // TestRecipes applies each recipe to a copy of the starter, and runs the tests that the starter has then.
 func TestRecipes(t *testing.T) {
 	dir := copyStarter(t)
@@ -53,9 +61,12 @@ func TestRecipes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir, isCluster := dir, file == "cluster.diff"
-			if isCluster { // It changes what is generated.
+			dir, generates := dir, slices.Contains(generating, file)
+			if generates {
 				dir = copyStarter(t)
+			}
+			if first := afterOther[file]; first != "" {
+				run(t, dir, "git", "apply", strings.TrimSuffix(diff, file)+first)
 			}
 			run(t, dir, "git", "apply", "--whitespace=error-all", diff)
 			defer run(t, dir, "git", "apply", "--reverse", diff)
@@ -65,10 +76,15 @@ func TestRecipes(t *testing.T) {
 			if testing.Short() {
 				t.Skip("it applies; run without -short for its tests")
 			}
-			if isCluster {
+			if generates {
 				run(t, dir, "bash", "hack/generate.sh")
 			}
 			run(t, dir, "go", "test", "-short", "-vet=all", "-ldflags=-s -w", "./...")
+			if file == "version.diff" { // Its example of the new version needs the webhook.
+				useLocalCluster(t, dir)
+				run(t, dir, "make", "build")
+				run(t, dir, "env", "RUN_UNTIL_READY=1", "bash", "hack/run.sh")
+			}
 		})
 	}
 }
@@ -95,6 +111,19 @@ func copyStarter(t *testing.T) string {
 	return dir
 }
 
+// useLocalCluster gives a copy of the starter the local Kubernetes of this repository.
+func useLocalCluster(t *testing.T, dir string) {
+	t.Helper()
+	built, err := filepath.Abs(root + "/bin/localcluster")
+	if err == nil {
+		_, err = os.Stat(built) // make bin/localcluster
+	}
+	if err := errors.Join(err, os.MkdirAll(filepath.Join(dir, "bin"), 0o755),
+		os.Symlink(built, filepath.Join(dir, "bin/localcluster"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // run returns the output of a command in a directory, which has nothing to do with the repository of this test.
 func run(t *testing.T, dir string, name string, arguments ...string) string {
 	t.Helper()
@@ -106,6 +135,79 @@ func run(t *testing.T, dir string, name string, arguments ...string) string {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// twoVersions has no conversion: the fields are the same.
+const twoVersions = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: KINDs.example.com}
+spec:
+  group: example.com
+  names: {kind: KIND, plural: KINDs}
+  scope: SCOPE
+  versions:
+  - {name: v1alpha1, served: true, storage: OLD, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v1, served: true, storage: NEW, schema: {openAPIV3Schema: {type: object}}}
+`
+
+// TestMigrate runs the script of a recipe: each object is written once, and the API server knows one stored version.
+func TestMigrate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts an API server; run without -short")
+	}
+	dir := copyStarter(t)
+	for _, file := range []string{"version.diff", "stored.diff"} {
+		diff, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, dir, "git", "apply", diff)
+	}
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane, err := controlplane.Start(absolute, "--components=api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plane.Stop)
+	kubectl := plane.Kubectl().Args
+	k := func(arguments ...string) string {
+		t.Helper()
+		return run(t, dir, kubectl[0], append(slices.Clone(kubectl[1:]), arguments...)...)
+	}
+	for kind, scope := range map[string]string{"anvil": "Cluster", "bell": "Namespaced"} {
+		file := filepath.Join(t.TempDir(), "crd.yaml")
+		apply := func(old, new string) {
+			text := strings.NewReplacer("KIND", kind, "SCOPE", scope, "OLD", old, "NEW", new).Replace(twoVersions)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			k("apply", "-f", file)
+			k("wait", "--for=condition=Established", "-f", file)
+		}
+		apply("true", "false")
+		object := filepath.Join(t.TempDir(), "object.yaml")
+		text := "{apiVersion: example.com/v1, kind: " + kind + ", metadata: {name: a}}"
+		if err := os.WriteFile(object, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k("create", "-f", object)
+		version := func() string { return k("get", "-f", object, "-o", "jsonpath={.metadata.resourceVersion}") }
+		before := version()
+		apply("false", "true")
+		crd, stored := kind+"s.example.com", "jsonpath={.status.storedVersions}"
+		if got := k("get", "crd", crd, "-o", stored); got != `["v1alpha1","v1"]` {
+			t.Errorf("%s are stored as %s before", crd, got)
+		}
+		time.Sleep(time.Second) // The API server hears of the new stored version.
+		run(t, dir, "env", "KUBECTL="+strings.Join(kubectl, " "), "bash", "hack/migrate.sh", crd)
+		if got := k("get", "crd", crd, "-o", stored); got != `["v1"]` || version() == before {
+			t.Errorf("%s are stored as %s, and the object has the version %s, which was %s", crd, got, version(), before)
+		}
+	}
 }
 
 // TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to
