@@ -9,7 +9,7 @@ import (
 )
 
 // allFaults makes TestEachFaultTurnsItsScenarioRed plant all faults. Each of them needs a build.
-var allFaults = flag.Bool("faults", false, "plant all faults of the last step, which takes minutes")
+var allFaults = flag.Bool("faults", false, "plant all faults of step 9, which takes minutes")
 
 // lessonsOf returns the lessons of the last page.
 func lessonsOf(t *testing.T) []lesson {
@@ -32,7 +32,7 @@ func TestEachLessonHasAFaultThatFits(t *testing.T) {
 	}
 }
 
-// TestEachFaultTurnsItsScenarioRed plants the faults of the last step. Its play plants one of them; with -faults it is all.
+// TestEachFaultTurnsItsScenarioRed plants the faults of step 9. Its play plants one of them; with -faults it is all.
 func TestEachFaultTurnsItsScenarioRed(t *testing.T) {
 	if !*allFaults {
 		t.Skip("takes minutes; run with -faults")

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	number := flag.Int("step", 1, "`number` of the step")
-	fault := flag.String("fault", "", "`number` of a fault of the last step: plant it, and play its scenario")
+	fault := flag.String("fault", "", "`number` of a fault of step 9: plant it, and play its scenario")
 	pace := flag.Duration("pace", time.Second, "`time` before each command; with 0, the output must be that of the page")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestEachPageHasAllItsParts(t *testing.T) {
 	for _, step := range pages(t) {
 		for _, part := range []string{
 			"](picture.svg)", "\n## The idea\n", "\n## The code\n", "\n## Run it\n", "\n## What you should see\n",
-			"make tutorial STEP=" + string(rune('0'+step.number)) + "\n", "\n## Questions\n", "[All steps](../README.md)",
+			"make tutorial STEP=" + strconv.Itoa(step.number) + "\n", "\n## Questions\n", "[All steps](../README.md)",
 		} {
 			if !strings.Contains(step.page, part) {
 				t.Errorf("%s/README.md lacks %q", step.dir, part)

@@ -38,6 +38,10 @@ func (s *stage) startCluster() (err error) {
 	if err != nil {
 		return err
 	}
+	hook, err := freeAddress()
+	if err != nil {
+		return err
+	}
 	if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
 		return err
 	}
@@ -47,7 +51,7 @@ func (s *stage) startCluster() (err error) {
 		"bin/localcluster": fmt.Sprintf("#!/bin/sh\nexec '%s/localcluster' \"$@\" --dir '%s'\n", bin, s.dir),
 		"env": fmt.Sprintf("# source this file: the commands of the pages work, and k is kubectl.\n"+
 			"unalias k 2>/dev/null || true\nk() { kubectl \"$@\"; }\n"+
-			"export KUBECONFIG='%s' SHOP=%s PATH='%s/bin:%s':\"$PATH\"\n", s.plane.Kubeconfig(), shop, s.dir, bin),
+			"export KUBECONFIG='%s' SHOP=%s HOOK=%s PATH='%s/bin:%s':\"$PATH\"\n", s.plane.Kubeconfig(), shop, hook, s.dir, bin),
 	} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700); err != nil {
 			return err
@@ -57,8 +61,8 @@ func (s *stage) startCluster() (err error) {
 	return s.plane.Install(filepath.Join(s.Root, "artifacts/crd"))
 }
 
-// freeAddress returns an address on which nothing listens, for the shop of step 6. Its port is below those that systems
-// take for outgoing connections: the shop is started later, and twice.
+// freeAddress returns an address on which nothing listens, for the shop of step 6 and the webhook of step 10. Its port
+// is below those that systems take for outgoing connections: these programs are started later, and twice.
 func freeAddress() (string, error) {
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000))

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"example.com/foo-controller/hack/tools/play"
 )
@@ -18,23 +22,30 @@ type step struct {
 	dir, program string
 	page         string // The text of its README.md.
 	hasProgram   bool   // False for a step that has only commands.
-	needsCluster bool   // False for the last step, which reads the controller.
+	needsCluster bool   // False for the step that reads the controller, which has faults.
 }
 
 // readSteps returns all steps in their order.
 func readSteps(root string) ([]step, error) {
-	pages, err := filepath.Glob(filepath.Join(root, stepsDir, "[1-9]-*/README.md"))
+	pages, err := filepath.Glob(filepath.Join(root, stepsDir, "[1-9]*-*/README.md"))
 	var steps []step
-	for i, file := range pages { // Sorted by name, so by number.
+	for _, file := range pages {
 		page, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
 		folder := filepath.Base(filepath.Dir(file))
-		_, err = os.Stat(filepath.Join(filepath.Dir(file), "main.go"))
-		steps = append(steps, step{number: i + 1, dir: stepsDir + "/" + folder, program: folder[len("1-"):],
-			page: string(page), hasProgram: err == nil, needsCluster: i < len(pages)-1})
+		number, program, _ := strings.Cut(folder, "-")
+		s := step{dir: stepsDir + "/" + folder, program: program, page: string(page)}
+		if s.number, err = strconv.Atoi(number); err != nil {
+			return nil, err
+		}
+		_, noProgram := os.Stat(filepath.Join(filepath.Dir(file), "main.go"))
+		_, noFaults := os.Stat(filepath.Join(filepath.Dir(file), "faults.txt"))
+		s.hasProgram, s.needsCluster = noProgram == nil, noFaults != nil
+		steps = append(steps, s)
 	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.number, b.number) })
 	return steps, err
 }
 
