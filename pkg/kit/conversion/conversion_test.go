@@ -1,74 +1,99 @@
-package conversion
+package conversion_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/foo-controller/pkg/kit/conversion"
+	"example.com/foo-controller/pkg/kit/conversion/conversiontest"
 )
 
-// An old gadget has a size, and a text that is a struct in the new one. The new one has a color, too.
+// A field moves into a struct, one gets another type, and each version has one that the other lacks.
 type (
-	oldGadget struct {
+	oldWidget struct {
 		metav1.TypeMeta
 		metav1.ObjectMeta `json:"metadata,omitempty"`
 		Spec              struct {
-			Size int    `json:"size,omitempty"`
-			Text string `json:"text,omitempty"`
+			Image string            `json:"image,omitempty"`
+			Lines string            `json:"lines,omitempty"`
+			Debug *bool             `json:"debug,omitempty"`
+			Extra map[string][]bool `json:"extra,omitempty"`
 		} `json:"spec"`
+		Status *metav1.Condition `json:"status,omitempty"`
 	}
-	newGadget struct {
+	newWidget struct {
 		metav1.TypeMeta
 		metav1.ObjectMeta `json:"metadata,omitempty"`
 		Spec              struct {
-			Label *label `json:"label,omitempty"`
-			Color string `json:"color,omitempty"`
-			Panic bool   `json:"panic,omitempty"`
+			Container *container `json:"container,omitempty"`
+			Lines     []string   `json:"lines,omitempty"`
+			Color     string     `json:"color,omitempty"`
 		} `json:"spec"`
+		Status *metav1.Condition `json:"status,omitempty"`
 	}
-	label struct {
-		Text string `json:"text"`
-		Font string `json:"font,omitempty"`
+	container struct {
+		Image string `json:"image"`
+		Pull  string `json:"pull,omitempty"`
 	}
 )
 
-var gadgets = New(
-	schema.GroupVersionKind{Group: "acme.example.com", Version: "v1", Kind: "Gadget"},
-	VersionOf("v1alpha1", newer, older),
-)
+var widgets = conversion.New(
+	schema.GroupVersionKind{Group: "acme.example.com", Version: "v1", Kind: "Widget"},
+	conversion.VersionOf("v1alpha1",
+		func(old *oldWidget) (*newWidget, error) {
+			w := &newWidget{Status: old.Status}
+			if old.Spec.Image != "" {
+				w.Spec.Container = &container{Image: old.Spec.Image}
+			}
+			if old.Spec.Lines != "" {
+				w.Spec.Lines = strings.Split(old.Spec.Lines, "\n")
+			}
+			return w, nil
+		},
+		func(w *newWidget) (*oldWidget, error) {
+			if w.Spec.Color == "panic" {
+				panic("as asked")
+			}
+			old := &oldWidget{Status: w.Status}
+			old.Spec.Lines = strings.Join(w.Spec.Lines, "\n")
+			if w.Spec.Container != nil {
+				old.Spec.Image = w.Spec.Container.Image
+			}
+			return old, nil
+		}))
 
-func newer(old *oldGadget) (*newGadget, error) {
-	gadget := &newGadget{}
-	if old.Spec.Text != "" {
-		gadget.Spec.Label = &label{Text: old.Spec.Text}
-	}
-	return gadget, nil
+func FuzzRoundTrips(f *testing.F) { conversiontest.Fuzz(f, widgets) }
+
+// A client of the old version reads an object, changes what it knows, and writes it back.
+func ExampleConversion_Convert() {
+	stored := `{"apiVersion":"acme.example.com/v1","kind":"Widget","metadata":{"name":"a"},` +
+		`"spec":{"container":{"image":"nginx:1","pull":"Always"}}}`
+	read, _ := widgets.Convert([]byte(stored), "acme.example.com/v1alpha1")
+	fmt.Println(string(read))
+	edited := strings.Replace(string(read), "nginx:1", "nginx:2", 1)
+	written, _ := widgets.Convert([]byte(edited), "acme.example.com/v1")
+	fmt.Println(string(written))
+	// Output:
+	// {"apiVersion":"acme.example.com/v1alpha1","kind":"Widget","metadata":{"annotations":{"acme.example.com/only-in-v1":"[{\"path\":[\"spec\",\"container\",\"pull\"],\"is\":\"Always\"}]"},"name":"a"},"spec":{"image":"nginx:1"}}
+	// {"apiVersion":"acme.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"container":{"image":"nginx:2","pull":"Always"}}}
 }
 
-func older(gadget *newGadget) (*oldGadget, error) {
-	if gadget.Spec.Panic {
-		panic("as asked")
-	}
-	old := &oldGadget{}
-	if gadget.Spec.Label != nil {
-		old.Spec.Text = gadget.Spec.Label.Text
-	}
-	return old, nil
-}
-
-// gadget returns a gadget of a version in JSON, with a spec.
-func gadget(version, spec string) string {
-	return `{"apiVersion":"acme.example.com/` + version + `","kind":"Gadget","metadata":{"name":"a","uid":"1"},"spec":` +
+// widget returns a widget of a version in JSON, with a spec.
+func widget(version, spec string) string {
+	return `{"apiVersion":"acme.example.com/` + version + `","kind":"Widget","metadata":{"name":"a","uid":"1"},"spec":` +
 		spec + `}`
 }
 
-// convert returns what a gadget is in another version.
+// convert returns what a widget is in another version.
 func convert(t *testing.T, encoded, version string) string {
 	t.Helper()
-	converted, err := gadgets.Convert([]byte(encoded), "acme.example.com/"+version)
+	converted, err := widgets.Convert([]byte(encoded), "acme.example.com/"+version)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,40 +118,40 @@ func equal(t *testing.T, got, want string) {
 func TestAWriteByAnOlderClient(t *testing.T) {
 	for _, test := range []struct{ name, spec, seen, edited, want string }{
 		{
-			name: "what both have", spec: `{"label":{"text":"x"}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"y"}`, want: `{"label":{"text":"y"}}`,
+			name: "what both have", spec: `{"container":{"image":"x"}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"y"}`, want: `{"container":{"image":"y"}}`,
 		},
 		{
-			name: "a field that only the new one has", spec: `{"color":"red","label":{"text":"x"}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"y"}`, want: `{"color":"red","label":{"text":"y"}}`,
+			name: "a field that only the new one has", spec: `{"color":"red","container":{"image":"x"}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"y"}`, want: `{"color":"red","container":{"image":"y"}}`,
 		},
 		{
-			name: "a field beside the one that is edited", spec: `{"label":{"text":"x","font":"mono"}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"y"}`, want: `{"label":{"text":"y","font":"mono"}}`,
+			name: "a field beside the one that is edited", spec: `{"container":{"image":"x","pull":"mono"}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"y"}`, want: `{"container":{"image":"y","pull":"mono"}}`,
 		},
 		{
-			name: "what it is part of is removed", spec: `{"label":{"text":"x","font":"mono"}}`,
-			seen: `{"text":"x"}`, edited: `{}`, want: `{}`,
+			name: "what it is part of is removed", spec: `{"container":{"image":"x","pull":"mono"}}`,
+			seen: `{"image":"x"}`, edited: `{}`, want: `{}`,
 		},
 		{
-			name: "a field that no type of this program knows", spec: `{"shape":{"sides":[3,4]},"label":{"text":"x"}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"y"}`, want: `{"shape":{"sides":[3,4]},"label":{"text":"y"}}`,
+			name: "a field that no type of this program knows", spec: `{"shape":{"sides":[3,4]},"container":{"image":"x"}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"y"}`, want: `{"shape":{"sides":[3,4]},"container":{"image":"y"}}`,
 		},
 		{
-			name: "zero and null", spec: `{"color":"","label":{"text":"x","font":null}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"x"}`, want: `{"color":"","label":{"text":"x","font":null}}`,
+			name: "zero and null", spec: `{"color":"","container":{"image":"x","pull":null}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"x"}`, want: `{"color":"","container":{"image":"x","pull":null}}`,
 		},
 		{
 			name: "large numbers", spec: `{"count":9007199254740993}`,
 			seen: `{}`, edited: `{}`, want: `{"count":9007199254740993}`,
 		},
 		{
-			name: "a field that only the old one has", spec: `{"label":{"text":"x"}}`,
-			seen: `{"text":"x"}`, edited: `{"text":"x","size":3}`, want: `{"label":{"text":"x"}}`,
+			name: "a field that only the old one has", spec: `{"container":{"image":"x"}}`,
+			seen: `{"image":"x"}`, edited: `{"image":"x","debug":true}`, want: `{"container":{"image":"x"}}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			stored := gadget("v1", test.spec)
+			stored := widget("v1", test.spec)
 			var read map[string]json.RawMessage
 			if err := json.Unmarshal([]byte(convert(t, stored, "v1alpha1")), &read); err != nil {
 				t.Fatal(err)
@@ -161,28 +186,28 @@ func mustMarshal(t *testing.T, value any) []byte {
 // The API server takes the metadata of the object that it sent, but for labels and annotations.
 func TestMetadataStays(t *testing.T) {
 	const metadata = `{"name":"a","labels":{"x":"y"},"annotations":{"z":"1"},"managedFields":[{"manager":"m"}]}`
-	object := `{"apiVersion":"acme.example.com/v1alpha1","kind":"Gadget","metadata":` + metadata + `,"spec":{"text":"x"}}`
-	equal(t, convert(t, object, "v1"), strings.NewReplacer("v1alpha1", "v1", `"text":"x"`, `"label":{"text":"x"}`).Replace(object))
+	object := `{"apiVersion":"acme.example.com/v1alpha1","kind":"Widget","metadata":` + metadata + `,"spec":{"image":"x"}}`
+	equal(t, convert(t, object, "v1"), strings.NewReplacer("v1alpha1", "v1", `"image":"x"`, `"container":{"image":"x"}`).Replace(object))
 }
 
 // Who may write an object may write any annotation. It must not keep others from reading a list.
 func TestTheAnnotationMayHaveAnything(t *testing.T) {
 	for _, text := range []string{
-		`[{"path":["spec","panic"],"is":true}]`, ``, `x`, `{}`, `null`, `[]`, `[null]`, `[1]`, `[{}]`, `[{"path":[]}]`, `[{"path":null,"is":1}]`,
-		`[{"path":["spec"],"is":1}]`, `[{"path":["spec","label"],"is":"a text"}]`, `[{"path":["spec","label"],"was":{`,
+		`[{"path":["spec","color"],"is":"panic"}]`, ``, `x`, `{}`, `null`, `[]`, `[null]`, `[1]`, `[{}]`, `[{"path":[]}]`, `[{"path":null,"is":1}]`,
+		`[{"path":["spec"],"is":1}]`, `[{"path":["spec","container"],"is":"a text"}]`, `[{"path":["spec","container"],"was":{`,
 		`[{"path":["metadata","uid"],"was":"1","is":"2"}]`, `[{"path":["spec"],"was":{},"is":1}]`,
 		`[{"path":["spec","shape"],"is":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990) + `}]`,
 		`[{"path":["spec","color"],"is":` + strings.Repeat("[", 9000) + `}]`,
 	} {
 		object := map[string]any{
-			"apiVersion": "acme.example.com/v1alpha1", "kind": "Gadget", "spec": map[string]any{},
+			"apiVersion": "acme.example.com/v1alpha1", "kind": "Widget", "spec": map[string]any{},
 			"metadata": map[string]any{"name": "a", "annotations": map[string]any{"acme.example.com/only-in-v1": text}},
 		}
-		converted, err := gadgets.Convert(mustMarshal(t, object), "acme.example.com/v1")
+		converted, err := widgets.Convert(mustMarshal(t, object), "acme.example.com/v1")
 		if err != nil {
 			t.Errorf("with %.60s: %v", text, err)
 		}
-		if _, err := gadgets.Convert(converted, "acme.example.com/v1alpha1"); err != nil {
+		if _, err := widgets.Convert(converted, "acme.example.com/v1alpha1"); err != nil {
 			t.Errorf("with %.60s, back: %v", text, err)
 		}
 	}
