@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -82,31 +83,37 @@ func restore(t tree, lost []loss) {
 	}
 }
 
-// take removes an annotation from metadata, and returns what it has. What cannot be read counts as nothing: who may
-// write the object may write anything there.
+// take removes an annotation from metadata, and returns what it has. Who may write the object may write anything there:
+// what no conversion has written counts as nothing.
 func take(metadata tree, key string) (lost []loss) {
 	text, _ := setAnnotation(metadata, key, "").(string)
 	if json.Unmarshal([]byte(text), &lost) != nil || slices.ContainsFunc(lost, loss.isDeep) {
 		return nil
 	}
+	for i := range lost[min(1, len(lost)):] { // They are in order, and none is a part of another one, so all are compared in one pass.
+		path, next := lost[i].Path, lost[i+1].Path
+		if slices.Compare(path, next) >= 0 || slices.Equal(path, next[:min(len(path), len(next))]) {
+			return nil
+		}
+	}
 	return lost
 }
 
-// isDeep reports whether the value has so many levels that somebody has made it up. The API server refuses an answer
-// with too many.
+// isDeep reports whether the value has so many levels that the API server could refuse the answer.
 func (l loss) isDeep() bool {
-	const levels = 100
-	level, deepest := 0, len(l.Path)
-	for _, c := range l.Is {
-		switch c {
-		case '[', '{': // Also those in texts, which somebody has to close there.
+	const levels = 1000
+	level := len(l.Path)
+	for decoder := json.NewDecoder(bytes.NewReader(l.Is)); level <= levels; {
+		switch token, err := decoder.Token(); {
+		case err != nil:
+			return false // The end.
+		case token == json.Delim('{'), token == json.Delim('['):
 			level++
-		case ']', '}':
+		case token == json.Delim('}'), token == json.Delim(']'):
 			level--
 		}
-		deepest = max(deepest, level)
 	}
-	return deepest > levels
+	return true
 }
 
 // carry puts losses into an annotation. If there is no room for it, they are lost with the next write: if the

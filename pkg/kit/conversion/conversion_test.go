@@ -142,6 +142,10 @@ func TestAWriteByAnOlderClient(t *testing.T) {
 			seen: `{"image":"x"}`, edited: `{"image":"x"}`, want: `{"color":"","container":{"image":"x","pull":null}}`,
 		},
 		{
+			name: "a text with many brackets", spec: `{"color":"` + strings.Repeat("[", 2000) + `"}`,
+			seen: `{}`, edited: `{}`, want: `{"color":"` + strings.Repeat("[", 2000) + `"}`,
+		},
+		{
 			name: "large numbers", spec: `{"count":9007199254740993}`,
 			seen: `{}`, edited: `{}`, want: `{"count":9007199254740993}`,
 		},
@@ -188,6 +192,24 @@ func TestMetadataStays(t *testing.T) {
 	const metadata = `{"name":"a","labels":{"x":"y"},"annotations":{"z":"1"},"managedFields":[{"manager":"m"}]}`
 	object := `{"apiVersion":"acme.example.com/v1alpha1","kind":"Widget","metadata":` + metadata + `,"spec":{"image":"x"}}`
 	equal(t, convert(t, object, "v1"), strings.NewReplacer("v1alpha1", "v1", `"image":"x"`, `"container":{"image":"x"}`).Replace(object))
+}
+
+// A conversion writes each field once. If an annotation has one more often, or a field of it, each entry could cost as
+// much work as the whole object, so it counts as nothing.
+func TestFieldsAreCarriedOnce(t *testing.T) {
+	for entries, color := range map[string]string{
+		`{"path":["spec","color"],"is":"red"}`:                                              `"color":"red"`,
+		`{"path":["spec","color"],"is":"red"},{"path":["spec","color"],"is":"red"}`:         ``,
+		`{"path":["spec"],"was":{},"is":{}},{"path":["spec","color"],"is":"red"}`:           ``,
+		`{"path":["spec","color"],"is":"red"},{"path":["spec","colo"],"is":"out of order"}`: ``,
+	} {
+		object := map[string]any{
+			"apiVersion": "acme.example.com/v1alpha1", "kind": "Widget", "spec": map[string]any{},
+			"metadata": map[string]any{"annotations": map[string]any{"acme.example.com/only-in-v1": "[" + entries + "]"}},
+		}
+		got := convert(t, string(mustMarshal(t, object)), "v1")
+		equal(t, got, `{"apiVersion":"acme.example.com/v1","kind":"Widget","metadata":{},"spec":{`+color+`}}`)
+	}
 }
 
 // Who may write an object may write any annotation. It must not keep others from reading a list.
