@@ -11,7 +11,7 @@ import (
 // allFaults makes TestEachFaultTurnsItsScenarioRed plant all faults. Each of them needs a build.
 var allFaults = flag.Bool("faults", false, "plant all faults of step 9, which takes minutes")
 
-// lessonsOf returns the lessons of the last page.
+// lessonsOf returns the lessons of step 9.
 func lessonsOf(t *testing.T) []lesson {
 	t.Helper()
 	lessons, err := readLessons(root)

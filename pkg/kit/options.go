@@ -63,7 +63,7 @@ type Options struct {
 	healthAddress, metricsAddress, debugAddress string
 	metricsCert, metricsKey                     string
 	tlsVersion, tlsSuites                       string
-	tls                                         serving.TLS // Of both.
+	tls                                         serving.TLS // From tlsVersion and tlsSuites.
 	version                                     bool
 	// values has the flags as text, by name.
 	values map[string]string

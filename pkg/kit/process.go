@@ -55,8 +55,8 @@ type Connection struct {
 type Process struct {
 	// Watch is for informers. It has a network connection of its own, so that a burst of writes cannot delay what the
 	// caches hear. Write is for writes and live reads. It refuses writes unless this process leads.
-	// Always is for what each copy may write, whether or not it leads: the certificates of its webhooks.
-	Watch, Write, Always Connection
+	// Ungated is for writes that each copy may send, whether or not it leads, such as the certificates of its webhooks.
+	Watch, Write, Ungated Connection
 
 	options *Options
 	hints   preflight.Hints
@@ -93,14 +93,14 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 	watch.Wrap(reporter.Wrap)
 	write.Timeout, review.Timeout = writeTimeout, writeTimeout
 	write.Wrap(elector.Gate)
-	always := rest.CopyConfig(noticed)
-	always.Timeout = writeTimeout
+	ungated := rest.CopyConfig(noticed)
+	ungated.Timeout = writeTimeout
 	p := &Process{
-		Watch: Connection{Config: watch}, Write: Connection{Config: write}, Always: Connection{Config: always},
+		Watch: Connection{Config: watch}, Write: Connection{Config: write}, Ungated: Connection{Config: ungated},
 		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
 		exitLater: exitLater,
 	}
-	for _, c := range []*Connection{&p.Watch, &p.Write, &p.Always} {
+	for _, c := range []*Connection{&p.Watch, &p.Write, &p.Ungated} {
 		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
 			return nil, fmt.Errorf("make connection: %w", err)
 		}
@@ -316,8 +316,10 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 	return permissions
 }
 
-// Name is that of the controller, and TLS what clients of its servers may use.
-func (p *Process) Name() string     { return p.options.program.Name }
+// Name returns the name of the controller.
+func (p *Process) Name() string { return p.options.program.Name }
+
+// TLS returns what clients of the servers of the process may use.
 func (p *Process) TLS() serving.TLS { return p.options.tls }
 
 // Problems returns how many problems /readyz shows that an administrator has to solve. It is for a metric.

@@ -1,8 +1,8 @@
 // Command crd-changes compares CustomResourceDefinitions with what has been promised.
 //
-// api/crd.yaml has them as users know them. What breaks stored objects or clients, such as a field that goes or a rule
-// that is tighter, must have a line in api/except.txt, under a comment with the reason. The command fails and prints
-// those that are missing. With -update it makes the definitions the promise, if none is missing. Run it at the root:
+// api/crd.yaml has them as users know them. What breaks stored objects or clients, such as a field that is removed or a
+// tighter rule, must have a line in api/except.txt, and the reason in a comment above it. The command prints lines that
+// are missing, and fails. With -update, it writes the definitions to api/crd.yaml, unless lines are missing:
 //
 //	crd-changes [-update] artifacts/crd/*.yaml
 //
@@ -67,17 +67,15 @@ func run(update bool, files []string) error {
 		return fmt.Errorf("this breaks stored objects or clients: undo it, or add these lines to %s, with the reason:\n%s",
 			exceptFile, strings.Join(missing, "\n"))
 	case update:
-		return os.WriteFile(promisedFile, current, 0o644)
+		return errors.Join(os.MkdirAll("api", 0o755), os.WriteFile(promisedFile, current, 0o644))
 	case !bytes.Equal(promised, current):
 		return fmt.Errorf("%s has other definitions: run crd-changes -update %s", promisedFile, strings.Join(files, " "))
 	}
 	return nil
 }
 
-type (
-	tree    = map[string]any // A part of a definition.
-	changes []string         // Lines about what breaks something.
-)
+type tree = map[string]any // A part of a definition.
+type changes []string      // Lines about what breaks something.
 
 // compare returns a line for each change of definitions that breaks something.
 func compare(promised, current []byte) (c changes, err error) {
@@ -126,13 +124,14 @@ func (c *changes) definition(place string, was, is tree) {
 	for _, version := range list(was["versions"]) {
 		was, place := version.(tree), place+" "+fmt.Sprint(version.(tree)["name"])
 		is := versions[was["name"]]
-		switch {
-		case is == nil:
+		if is == nil {
 			c.add(place, "the version is gone")
 			continue
-		case was["served"] == true && is["served"] != true:
+		}
+		if was["served"] == true && is["served"] != true {
 			c.add(place, "the version is not served any more")
-		case was["storage"] == true && is["storage"] != true:
+		}
+		if was["storage"] == true && is["storage"] != true {
 			c.add(place, "the version is not the stored one any more, so objects must be migrated")
 		}
 		c.fields(place, was, is, "selectableFields")
@@ -141,11 +140,11 @@ func (c *changes) definition(place string, was, is tree) {
 	}
 }
 
-// schema compares what is said of one value: what was valid must be valid, and mean the same.
+// schema compares the schemas of one value: what was valid must be valid, and mean the same.
 func (c *changes) schema(place string, was, is tree) {
-	said := maps.Clone(was)
-	maps.Copy(said, is)
-	c.fields(place, was, is, slices.Sorted(maps.Keys(said))...)
+	fields := maps.Clone(was)
+	maps.Copy(fields, is)
+	c.fields(place, was, is, slices.Sorted(maps.Keys(fields))...)
 	properties := treeIn(is, "properties")
 	for _, name := range slices.Sorted(maps.Keys(treeIn(was, "properties"))) {
 		if properties[name] == nil {
@@ -229,7 +228,7 @@ func essence(value any) any {
 	return value
 }
 
-// treeIn returns the tree at a path, nil if there is none.
+// treeIn returns the tree at a path, or nil.
 func treeIn(t tree, path ...string) tree {
 	for _, field := range path {
 		t, _ = t[field].(tree)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,20 @@ func TestCompare(t *testing.T) {
 			new:  "                minimum: 0\n                x-kubernetes-validations: [{rule: self < 3, message: at most 2}]\n",
 			want: []string{foos + ` v1alpha1 .spec.replicas: x-kubernetes-validations has more "self < 3"`},
 		},
+		{
+			name: "another scope", old: "scope: Namespaced", new: "scope: Cluster",
+			want: []string{foos + `: scope is "Cluster", was "Namespaced"`},
+		},
+		{
+			name: "another version", old: "name: v1alpha1\n", new: "name: v1\n",
+			want: []string{foos + " v1alpha1: the version is gone"},
+		},
+		{
+			name: "no selectable field", old: "jsonPath: .spec.deploymentName\n    served", new: "jsonPath: .spec.image\n    served",
+			want: []string{foos + ` v1alpha1: selectableFields lacks {"jsonPath":".spec.deploymentName"}`},
+		},
+		{name: "a limit is looser", old: "maxLength: 1024\n", new: "maxLength: 2048\n"},
+		{name: "one more field", old: "              paused:\n", new: "              color:\n                type: string\n              paused:\n"},
 		{name: "a description", old: "description: ", new: "description: Now "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -71,4 +86,34 @@ func TestCompare(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What breaks users needs a line in the file of exceptions. Then it can become the promise.
+func TestABreakingChangeNeedsALine(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(file, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const before = "kind: CustomResourceDefinition\nmetadata: {name: foos}\nspec: {scope: Namespaced}\n"
+	check := func(update bool, want string) {
+		t.Helper()
+		if err := run(update, []string{"crd.yaml"}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("update %t: %v, want %q", update, err, want)
+		}
+	}
+	write("crd.yaml", before)
+	check(false, "") // Nothing is promised yet.
+	check(true, "")
+	check(false, "")
+	write("crd.yaml", strings.Replace(before, "Namespaced", "Cluster", 1))
+	const line = `foos: scope is "Cluster", was "Namespaced"`
+	check(false, line)
+	check(true, line)
+	write("api/except.txt", "# As announced.\n"+line+"\n")
+	check(false, "-update crd.yaml")
+	check(true, "")
+	check(false, "")
 }

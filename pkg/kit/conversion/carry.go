@@ -42,7 +42,7 @@ func losses(back, have tree, path []string) (found []loss) {
 	return found
 }
 
-// valueOf returns the value of a field, nil if there is none.
+// valueOf returns the value of a field, or nil.
 func valueOf(t tree, field string) json.RawMessage {
 	value, found := t[field]
 	if !found {
@@ -90,7 +90,7 @@ func take(metadata tree, key string) (lost []loss) {
 	if json.Unmarshal([]byte(text), &lost) != nil || slices.ContainsFunc(lost, loss.isDeep) {
 		return nil
 	}
-	for i := range lost[min(1, len(lost)):] { // They are in order, and none is a part of another one, so all are compared in one pass.
+	for i := range lost[min(1, len(lost)):] { // In order, and none is a part of another one: one pass compares all.
 		path, next := lost[i].Path, lost[i+1].Path
 		if slices.Compare(path, next) >= 0 || slices.Equal(path, next[:min(len(path), len(next))]) {
 			return nil
@@ -123,9 +123,9 @@ func carry(metadata tree, key string, lost []loss) {
 	encoded, err := json.Marshal(lost)
 	size := len(key) + len(encoded)
 	annotations, _ := metadata["annotations"].(tree)
-	for key, value := range annotations {
+	for other, value := range annotations {
 		text, _ := value.(string)
-		size += len(key) + len(text)
+		size += len(other) + len(text)
 	}
 	if len(lost) > 0 && metadata != nil && err == nil && size <= maxAnnotations {
 		setAnnotation(metadata, key, string(encoded))

@@ -5,15 +5,14 @@
 // # What the other version lacks
 //
 // A client of an old version reads an object, changes it and writes it back. What only the newer version has must
-// survive that. So a conversion also converts back, and what differs then goes into an annotation, such as
-// acme.example.com/only-in-v1, with the value that it had and the one that it has after the way back. When the object
-// is converted to that version again, the value returns, unless somebody has changed the other one. That holds for
-// fields that the types of this program do not know, too. A list is one value. A client that replaces the object
-// without reading it loses these values, as does one that removes the annotation, or an object whose annotations would
-// get more than 256 KiB.
+// survive that. So Convert converts the object, converts the result back, and compares. Each field that differs goes
+// into an annotation, such as acme.example.com/only-in-v1, with its value before and after. The next conversion to v1
+// restores the first value, if the field still has the second one. That holds for fields that the types of this program
+// do not know, too. A list is one value. These values are lost if a client replaces the object without reading it, or
+// removes the annotation, or if all annotations would have more than 256 KiB.
 //
-// Who may write an object may write that annotation. A value in it passes the types, and not the rules of the schema:
-// the plan of a controller must not rely on them.
+// Everybody who may write an object may write that annotation. A value in it passes the types, and not the rules of the
+// schema: the plan of a controller must not rely on them.
 //
 // The annotation follows cluster-api, where the maker writes what is restored from it.
 package conversion
@@ -69,8 +68,11 @@ func VersionOf[T, H any](version string, toHub func(*T) (*H, error), fromHub fun
 	}}
 }
 
-// Kind returns the group and kind, and Empty an empty object of each version, by its name.
+// Kind returns the group and kind of the objects.
 func (c *Conversion) Kind() schema.GroupKind { return c.hub.GroupKind() }
+
+// Empty returns a new empty object of each version, a pointer to its Go type, by the name of the version. It is for
+// tests.
 func (c *Conversion) Empty() map[string]any {
 	objects := map[string]any{}
 	for version, functions := range c.versions {
@@ -157,10 +159,10 @@ func (c *Conversion) version(apiVersion, kind string) (string, error) {
 	return gv.Version, nil
 }
 
-// A PanicError is the error of a conversion that panicked.
+// A PanicError is the error of a conversion that panicked. Its text has neither field, because users see it.
 type PanicError struct {
-	Value any
-	Stack string
+	Value any    // What was passed to panic.
+	Stack string // That of the goroutine, for the log.
 }
 
 func (e *PanicError) Error() string { return "the conversion panicked, see the log of the controller" }
@@ -179,7 +181,7 @@ func content(obj tree) tree {
 // convert converts the content of an object with the functions of both versions.
 func (c *Conversion) convert(content tree, from, to string) (result tree, err error) {
 	defer func() {
-		if r := recover(); r != nil { // One object that the functions cannot cope with must not be a mystery.
+		if r := recover(); r != nil { // It is the error of this object, so the others are still converted.
 			err = &PanicError{Value: r, Stack: string(debug.Stack())}
 		}
 	}()

@@ -187,7 +187,7 @@ func mustMarshal(t *testing.T, value any) []byte {
 	return encoded
 }
 
-// The API server takes the metadata of the object that it sent, but for labels and annotations.
+// The API server takes the metadata of the object that it sent, except for labels and annotations.
 func TestMetadataStays(t *testing.T) {
 	const metadata = `{"name":"a","labels":{"x":"y"},"annotations":{"z":"1"},"managedFields":[{"manager":"m"}]}`
 	object := `{"apiVersion":"acme.example.com/v1alpha1","kind":"Widget","metadata":` + metadata + `,"spec":{"image":"x"}}`

@@ -23,7 +23,7 @@ const (
 // namespaceFile has the namespace of the pod, wherever a ServiceAccount is mounted.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// ErrNoNamespace is returned by New if Config has no namespace for the Lease, and the process does not run in a pod.
+// ErrNoNamespace means that no namespace was given, and the process does not run in a pod.
 var ErrNoNamespace = errors.New("the process does not run in a pod, so there is no default for the namespace")
 
 // Config describes an election. All processes that take part must have the same Name, Namespace and durations.
@@ -54,7 +54,8 @@ func (c Config) complete(namespaceFile string) (Config, error) {
 	return c, errors.Join(c.checkNames(), c.checkDurations())
 }
 
-// PodNamespace returns the namespace of the pod in which the process runs, or ErrNoNamespace.
+// PodNamespace returns the namespace of the pod in which the process runs, ErrNoNamespace outside of a pod, or an error
+// if it cannot be read.
 func PodNamespace() (string, error) { return podNamespace(namespaceFile) }
 
 func podNamespace(file string) (string, error) {

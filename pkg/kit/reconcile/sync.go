@@ -256,7 +256,7 @@ func (s *Sync) firstRequest(rule string, a *Answer) *Step {
 	}
 	steps := a.Steps
 	for _, step := range steps {
-		if step.Verb == Create { // Any other step is about an object that has its namespace, if its kind has them.
+		if step.Verb == Create { // Other steps have that of their object.
 			step.Namespace = cmp.Or(step.Namespace, s.object.GetNamespace())
 		}
 	}

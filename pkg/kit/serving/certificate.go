@@ -17,7 +17,7 @@ import (
 // getCertificate returns the certificate for a TLS handshake. It may be called concurrently.
 type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// certificateOf returns the certificate of two files, or the other one if there are none.
+// certificateOf returns the certificate of two files, or what other returns if no files are given.
 func certificateOf(certFile, keyFile string, logger klog.Logger, other func() (getCertificate, error)) (
 	getCertificate, error) {
 	switch {

@@ -42,7 +42,7 @@ func TestCertificatesOfWebhooks(t *testing.T) {
 			}
 		})
 	}
-	for _, config := range []WebhooksConfig{{CertFile: certFile}, {KeyFile: keyFile}, {CertFile: keyFile, KeyFile: certFile}} {
+	for _, config := range []WebhooksConfig{{CertFile: certFile}, {KeyFile: keyFile}, {CertFile: keyFile, KeyFile: certFile}, {}} {
 		config.Address = anyPort
 		if _, err := NewWebhooks(t.Context(), config); err == nil {
 			t.Errorf("with the files %q and %q there is no error", config.CertFile, config.KeyFile)

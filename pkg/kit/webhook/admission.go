@@ -17,17 +17,17 @@ import (
 
 // A Request is one that the API server asks about. T is the type of the objects.
 type Request[T any] struct {
-	Operation admissionv1.Operation
+	Operation admissionv1.Operation // What the client does: create, update, delete.
 	// Object is what is to be stored, nil for a deletion. Old is what is stored now, nil for a creation.
 	Object, Old     *T
-	Namespace, Name string // The name is empty if the API server is to generate it.
-	User            authenticationv1.UserInfo
-	DryRun          bool
+	Namespace, Name string                    // The name is empty if the API server is to generate it.
+	User            authenticationv1.UserInfo // Who does it.
+	DryRun          bool                      // Nothing will be stored.
 }
 
-// An Advice admits a request if Err is nil. Warnings are for the user, also of a request that is
+// A Decision admits a request if Err is nil. Warnings are for the user, also of a request that is
 // admitted.
-type Advice struct {
+type Decision struct {
 	// Err is why the request is refused: of errors of package field, joined or not, the user gets each with its field.
 	Err      error
 	Warnings []string
@@ -36,18 +36,20 @@ type Advice struct {
 // A validation answers reviews of requests about objects of a kind. It may be used concurrently.
 type validation struct {
 	kind     schema.GroupVersionKind
-	validate func(*admissionv1.AdmissionRequest) (Advice, error)
+	validate func(*admissionv1.AdmissionRequest) (Decision, error)
 }
 
 // Validate serves the validation of objects of a kind, which have the type T: the handler answers an AdmissionReview.
+// kind has the version in which the API server asks, that of apiVersions in the configuration. A request about another
+// one is refused, and so is one for which validate panics.
 // validate is pure: it reads the request and nothing else, so that each copy of the controller gives the same answer.
 // It may be called concurrently.
-func Validate[T any](kind schema.GroupVersionKind, validate func(Request[T]) Advice) http.Handler {
-	return &validation{kind, func(r *admissionv1.AdmissionRequest) (advice Advice, err error) {
+func Validate[T any](kind schema.GroupVersionKind, validate func(Request[T]) Decision) http.Handler {
+	return &validation{kind, func(r *admissionv1.AdmissionRequest) (decision Decision, err error) {
 		obj, objErr := objectOf[T](r.Object.Raw)
 		old, oldErr := objectOf[T](r.OldObject.Raw)
 		if err := errors.Join(objErr, oldErr); err != nil {
-			return advice, err
+			return decision, err
 		}
 		return validate(Request[T]{
 			Operation: r.Operation, Object: obj, Old: old, Namespace: r.Namespace, Name: r.Name, User: r.UserInfo,
@@ -56,7 +58,7 @@ func Validate[T any](kind schema.GroupVersionKind, validate func(Request[T]) Adv
 	}}
 }
 
-// objectOf returns an object, nil if there is none.
+// objectOf returns an object, or nil.
 func objectOf[T any](encoded []byte) (*T, error) {
 	if len(encoded) == 0 {
 		return nil, nil
@@ -92,22 +94,22 @@ func (v *validation) answer(r *admissionv1.AdmissionRequest) (answer *admissionv
 	if asked := schema.GroupVersionKind(r.Kind); asked != v.kind {
 		return refused(apierrors.NewBadRequest(fmt.Sprintf("this webhook is for %v, and was asked about %v", v.kind, asked)))
 	}
-	advice, err := v.validate(r)
+	decision, err := v.validate(r)
 	var status apierrors.APIStatus
-	switch fields := fieldErrors(advice.Err); {
+	switch fields := fieldErrors(decision.Err); {
 	case err != nil:
 		answer = refused(apierrors.NewBadRequest(err.Error()))
-	case advice.Err == nil:
+	case decision.Err == nil:
 		answer = &admissionv1.AdmissionResponse{Allowed: true}
 	case len(fields) > 0:
 		answer = refused(apierrors.NewInvalid(v.kind.GroupKind(), r.Name, fields))
-	case errors.As(advice.Err, &status):
+	case errors.As(decision.Err, &status):
 		answer = refused(status)
 	default:
 		resource := schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
-		answer = refused(apierrors.NewForbidden(resource, r.Name, advice.Err))
+		answer = refused(apierrors.NewForbidden(resource, r.Name, decision.Err))
 	}
-	answer.Warnings = advice.Warnings
+	answer.Warnings = decision.Warnings
 	return answer
 }
 

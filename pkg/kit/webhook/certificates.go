@@ -45,10 +45,10 @@ const (
 // keys are the content of the Secret that can be used.
 type keys struct {
 	authorities []*x509.Certificate // Those that have not ended, the newest first.
-	// newest is the authority whose key is known, which is signer. Both are nil if there is none.
+	// newest is the authority whose key is known, which is signer. Both may be nil.
 	newest *x509.Certificate
 	signer crypto.Signer
-	served *tls.Certificate // Nil if there is none, or if it has another key. It may have ended.
+	served *tls.Certificate // Nil without one, or if it has another key. It may have ended.
 }
 
 // readKeys returns what can be used of a Secret. Somebody may have put anything into it.

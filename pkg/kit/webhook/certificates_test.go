@@ -32,7 +32,7 @@ func fresh(t *testing.T, now time.Time) map[string][]byte {
 }
 
 // Whatever somebody does to the Secret, one write makes certificates of it that are right, and there is no second one.
-func TestABrokenSecretIsMended(t *testing.T) {
+func TestABrokenSecretIsRepaired(t *testing.T) {
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	good, other := fresh(t, now), fresh(t, now)
 	for _, test := range []struct {
@@ -40,23 +40,23 @@ func TestABrokenSecretIsMended(t *testing.T) {
 		change map[string][]byte
 		age    time.Duration
 		names  []string
-		// why is "" if nothing is to be mended.
-		why              string
-		sameCertificates bool // The authorities stay, so that clients trust the new certificate at once.
+		// why is "" if nothing is to be repaired.
+		why             string
+		sameAuthorities bool // The authorities stay, so that clients trust the new certificate at once.
 	}{
 		{name: "nothing"},
 		{name: "all is gone", change: map[string][]byte{
 			certificateKey: nil, privateKey: nil, authoritiesKey: nil, authorityPrivateKey: nil,
 		}, why: "there is no certificate, or it has another key"},
 		{name: "the certificate is gone", change: map[string][]byte{certificateKey: nil},
-			why: "there is no certificate, or it has another key", sameCertificates: true},
+			why: "there is no certificate, or it has another key", sameAuthorities: true},
 		{name: "the key of another certificate", change: map[string][]byte{privateKey: other[privateKey]},
-			why: "there is no certificate, or it has another key", sameCertificates: true},
+			why: "there is no certificate, or it has another key", sameAuthorities: true},
 		{name: "text", change: map[string][]byte{certificateKey: []byte("x"), privateKey: []byte("y")},
-			why: "there is no certificate, or it has another key", sameCertificates: true},
+			why: "there is no certificate, or it has another key", sameAuthorities: true},
 		{name: "a pair of another authority", change: map[string][]byte{
 			certificateKey: other[certificateKey], privateKey: other[privateKey],
-		}, why: "x509: certificate signed by unknown authority", sameCertificates: true},
+		}, why: "x509: certificate signed by unknown authority", sameAuthorities: true},
 		{name: "the key of the authority is gone", change: map[string][]byte{authorityPrivateKey: nil},
 			why: "there is no valid authority whose key is known"},
 		{name: "other authorities", change: map[string][]byte{authoritiesKey: other[authoritiesKey]},
@@ -65,10 +65,10 @@ func TestABrokenSecretIsMended(t *testing.T) {
 			authoritiesKey: append(bytes.Clone(other[authoritiesKey]), good[authoritiesKey]...),
 		}},
 		{name: "another name", names: []string{"hooks.other.svc"},
-			why: "x509: certificate is valid for hooks.system.svc, localhost, not hooks.other.svc", sameCertificates: true},
+			why: "x509: certificate is valid for hooks.system.svc, localhost, not hooks.other.svc", sameAuthorities: true},
 		{name: "after 59 days", age: 59 * day},
 		{name: "after 61 days", age: 61 * day, why: "the certificate ends in less than a third of its time",
-			sameCertificates: true},
+			sameAuthorities: true},
 		{name: "after all has ended", age: 3 * 365 * day, why: "x509: certificate has expired or is not yet valid"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -82,20 +82,20 @@ func TestABrokenSecretIsMended(t *testing.T) {
 				t.Fatalf("why: %q, %v; want %q", why, err, test.why)
 			}
 			_, changed := change[authoritiesKey]
-			if changed == test.sameCertificates && test.why != "" {
+			if changed == test.sameAuthorities && test.why != "" {
 				t.Errorf("the authorities have changed: %t", changed)
 			}
-			mended := after(broken, change)
+			repaired := after(broken, change)
 			pool := x509.NewCertPool()
-			pool.AppendCertsFromPEM(mended[authoritiesKey])
-			served := readKeys(mended, now).served
+			pool.AppendCertsFromPEM(repaired[authoritiesKey])
+			served := readKeys(repaired, now).served
 			for _, name := range wanted {
 				_, err := served.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: pool, CurrentTime: now})
 				if err != nil {
 					t.Errorf("for %s: %v", name, err)
 				}
 			}
-			if change, why, err := renewal(mended, wanted, false, now); len(change) > 0 || err != nil {
+			if change, why, err := renewal(repaired, wanted, false, now); len(change) > 0 || err != nil {
 				t.Errorf("changed again: %q, %v", why, err)
 			}
 		})

@@ -16,5 +16,9 @@
 // ends. The new one signs the certificate that is served only when all have trusted it for ten minutes. A certificate
 // is valid for 90 days, and renewed after 60. The clocks of nodes may differ by a day.
 //
+// With --webhook-cert-file and --webhook-key-file, the files are served, and read again when they change. Then this
+// package writes nothing: whatever issues the certificate must also set caBundle, as the CA injector of cert-manager
+// does. No permission for the Secret, the definitions or the configurations is needed.
+//
 // How the certificates are kept follows knative.dev/pkg/webhook/certificates, which has one authority at a time.
 package webhook

@@ -69,7 +69,8 @@ func serve[R any](w http.ResponseWriter, r *http.Request, answer func(review *R)
 	_ = json.NewEncoder(w).Encode(review) // The client may have left.
 }
 
-// Convert serves a conversion: the handler answers a ConversionReview.
+// Convert serves a conversion: the handler answers a ConversionReview. If one object cannot be converted, the answer
+// has no objects, and an error for each one that failed. It may be used concurrently.
 func Convert(c *conversion.Conversion) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serve(w, r, func(review *apiextensionsv1.ConversionReview) error {

@@ -177,25 +177,25 @@ func TestWhatIsNoReview(t *testing.T) {
 }
 
 // validated refuses what the tests ask for.
-var validated = Validate(gadgetKind, func(r Request[gadgetObject]) Advice {
+var validated = Validate(gadgetKind, func(r Request[gadgetObject]) Decision {
 	spec := field.NewPath("spec")
 	switch {
 	case r.Operation == admissionv1.Delete && r.Old.Spec.Color == "gold":
-		return Advice{Err: errors.New("gold is not deleted")}
+		return Decision{Err: errors.New("gold is not deleted")}
 	case r.Object == nil:
-		return Advice{}
+		return Decision{}
 	case r.Object.Spec.Panic:
 		panic("as asked")
 	case r.Old != nil && r.Old.Spec.Color != r.Object.Spec.Color:
-		return Advice{Err: field.Forbidden(spec.Child("color"), "cannot be changed by "+r.User.Username)}
+		return Decision{Err: field.Forbidden(spec.Child("color"), "cannot be changed by "+r.User.Username)}
 	case r.Object.Spec.Color == "two errors":
-		return Advice{Err: errors.Join(field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), ""))}
+		return Decision{Err: errors.Join(field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), ""))}
 	case r.Object.Spec.Color == "two errors of a list":
-		return Advice{Err: field.ErrorList{field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), "")}.ToAggregate()}
+		return Decision{Err: field.ErrorList{field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), "")}.ToAggregate()}
 	case r.DryRun:
-		return Advice{Warnings: []string{"only a dry run"}}
+		return Decision{Warnings: []string{"only a dry run"}}
 	}
-	return Advice{}
+	return Decision{}
 })
 
 func TestAdmissionReviews(t *testing.T) {

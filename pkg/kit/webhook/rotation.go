@@ -29,7 +29,7 @@ type input struct {
 	secret         *corev1.Secret
 	crds           []*apiextensionsv1.CustomResourceDefinition
 	configurations []*admissionregistrationv1.ValidatingWebhookConfiguration
-	// names are those of the server, the first of them is for people.
+	// names are the host names in the certificate, the first of them is for people.
 	names []string
 	// settled means that all have trusted the newest authority for long enough.
 	settled bool

@@ -27,8 +27,8 @@ import (
 	"example.com/foo-controller/pkg/kit/serving"
 )
 
-// look is how often the certificates are looked at, in the cache.
-const look = 10 * time.Minute
+// checkPeriod is how often a sync checks the certificates without an event: time alone makes them old.
+const checkPeriod = 10 * time.Minute
 
 // Webhooks are those of a process. Set the exported fields, call AddFlags before the flags are parsed, and Start before
 // Process.Serve: what a cache lists may need a conversion.
@@ -60,14 +60,14 @@ func (w *Webhooks) AddFlags(fs *flag.FlagSet) {
 }
 
 // own reports whether the certificates are those of the Secret.
-func (w *Webhooks) own() bool { return w.certFile == "" && w.keyFile == "" }
+func (w *Webhooks) own() bool { return w.address != "0" && w.certFile == "" && w.keyFile == "" }
 
-// Needs returns what the webhooks need. Call it after Start.
+// Needs returns what the webhooks need. Call it after Start. /readyz has the check webhooks also if they are off.
 func (w *Webhooks) Needs() (needs kit.Needs) {
-	if w.address == "0" || !w.own() {
+	needs.Ready = []serving.Check{{Name: "webhooks", Do: w.check}}
+	if !w.own() {
 		return needs
 	}
-	needs.Ready = []serving.Check{{Name: "webhooks", Do: w.check}}
 	allow := func(namespace, group, resource, name string) {
 		for _, permission := range kit.Allow(namespace, group, resource, "get", "list", "watch", "patch") {
 			permission.Name = name
@@ -89,6 +89,8 @@ func (w *Webhooks) check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case !w.own():
+		return nil
 	case w.served == nil:
 		return fmt.Errorf("there is no certificate in the Secret %s/%s: if it does not exist, apply the manifests",
 			w.namespace, w.Secret)
@@ -108,8 +110,9 @@ func (w *Webhooks) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return w.served, nil
 }
 
-// Start serves the webhooks, and keeps their certificates, until stop is called: call it last, so that requests are
-// answered while the process stops. An error is that of a flag.
+// Start serves the webhooks and keeps their certificates in the background. It returns an error if a flag is wrong, the
+// address is in use, the namespace is unknown, or a client cannot be made. Call stop after everything else has stopped:
+// it waits for requests in work. Call Start once.
 func (w *Webhooks) Start(ctx context.Context, process *kit.Process) (stop func(), err error) {
 	if w.address == "0" {
 		return func() {}, nil
@@ -168,8 +171,8 @@ type keeper struct {
 }
 
 func (w *Webhooks) newKeeper(ctx context.Context, process *kit.Process) (*keeper, error) {
-	kube, kubeErr := kubernetes.NewForConfigAndClient(process.Always.Config, process.Always.HTTP)
-	extensions, extensionsErr := apiextensions.NewForConfigAndClient(process.Always.Config, process.Always.HTTP)
+	kube, kubeErr := kubernetes.NewForConfigAndClient(process.Ungated.Config, process.Ungated.HTTP)
+	extensions, extensionsErr := apiextensions.NewForConfigAndClient(process.Ungated.Config, process.Ungated.HTTP)
 	if err := errors.Join(kubeErr, extensionsErr); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
@@ -197,7 +200,8 @@ func (w *Webhooks) newKeeper(ctx context.Context, process *kit.Process) (*keeper
 // only returns an informer of one object.
 func only(client cache.Getter, resource, namespace, name string, example runtime.Object) cache.SharedIndexInformer {
 	list := cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector("metadata.name", name))
-	return cache.NewSharedIndexInformerWithOptions(list, example, cache.SharedIndexInformerOptions{ResyncPeriod: look})
+	options := cache.SharedIndexInformerOptions{ResyncPeriod: checkPeriod}
+	return cache.NewSharedIndexInformerWithOptions(list, example, options)
 }
 
 // ofCluster returns the client of a kind without namespaces as one of a kind that has them.
@@ -205,8 +209,9 @@ func ofCluster[C any](client func() C) func(namespace string) C {
 	return func(string) C { return client() }
 }
 
-// withoutCache returns a kind whose objects have an informer each. So no version of them is waited for: a patch of a
-// version that is not there any more fails, and is repeated after a live read.
+// withoutCache returns a kind whose objects have an informer each, so there is no cache in which a version could be
+// waited for. A patch of an old version gets a conflict, and is repeated after a live read. KindOf needs an informer
+// all the same.
 func withoutCache(kind kit.Kind) kit.Kind {
 	kind.Informer, kind.Store = kit.Informer{}, nil
 	return kind
@@ -214,7 +219,7 @@ func withoutCache(kind kit.Kind) kit.Kind {
 
 // run keeps the certificates until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	quiet := klog.NewContext(ctx, klog.FromContext(ctx).V(4)) // Needs reports a permission that is missing.
+	quiet := klog.NewContext(ctx, klog.FromContext(ctx).V(4)) // Process.Serve reports a permission that is missing.
 	var running sync.WaitGroup
 	defer running.Wait()
 	handlers := cache.ResourceEventHandlerDetailedFuncs{
@@ -266,7 +271,10 @@ func (k *keeper) find() *corev1.Secret {
 // sync renews what is to be renewed.
 func (k *keeper) sync(ctx context.Context, key cache.ObjectName) kit.Outcome {
 	secret := k.find()
-	if secret == nil {
+	switch {
+	case !k.secret.HasSynced():
+		return kit.Done() // It comes with an event.
+	case secret == nil:
 		klog.FromContext(ctx).Error(nil, "The Secret of the webhooks does not exist: apply the manifests", "secret", key)
 		return k.Gone(ctx, key)
 	}
@@ -299,7 +307,7 @@ func listOf[T any](informers []cache.SharedIndexInformer) (found []T) {
 	return found
 }
 
-// names are those of the server. The last ones are for a controller outside of the cluster.
+// names are the host names in the certificate. The last ones are for a controller outside of the cluster.
 func (w *Webhooks) names() []string {
 	return []string{w.Service + "." + w.namespace + ".svc", "localhost", "127.0.0.1"}
 }

@@ -34,7 +34,7 @@ func Fuzz(f *testing.F, c *conversion.Conversion) {
 	})
 }
 
-// filler returns what fills an object with random values, but for those that the API server makes.
+// filler returns what fills an object with random values, except those that the API server sets.
 func filler(data []byte, seed int64) *randfill.Filler {
 	f := randfill.NewWithSeed(seed)
 	if len(data) > 2 { // Of the fuzzer.
@@ -42,7 +42,7 @@ func filler(data []byte, seed int64) *randfill.Filler {
 	}
 	return f.NilChance(0.3).NumElements(0, 3).MaxDepth(20).Funcs(
 		func(meta *metav1.TypeMeta, _ randfill.Continue) { *meta = metav1.TypeMeta{} },
-		func(meta *metav1.ObjectMeta, c randfill.Continue) {
+		func(meta *metav1.ObjectMeta, _ randfill.Continue) {
 			*meta = metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", Labels: map[string]string{"d": "e"}}
 		},
 		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(c.Int63n(1<<32), 0) },
