@@ -21,11 +21,17 @@ type loss struct {
 	Is   json.RawMessage `json:"is,omitempty"`
 }
 
+// status is not carried: who may write the annotation may not write the status.
+const status = "status"
+
 // losses returns what back lacks of have, or has in another way. path is where both are.
 func losses(back, have tree, path []string) (found []loss) {
 	fields := maps.Clone(have)
 	maps.Copy(fields, back)
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if field == status && path == nil {
+			continue
+		}
 		path := append(slices.Clip(path), field)
 		inBack, backIsTree := back[field].(tree)
 		inHave, haveIsTree := have[field].(tree)
@@ -64,7 +70,7 @@ func same(a, b json.RawMessage) bool {
 // restore gives fields of t the value that they had, unless somebody has changed the one it has after the way back.
 func restore(t tree, lost []loss) {
 	for _, l := range lost {
-		parent, found := t, len(l.Path) > 0
+		parent, found := t, len(l.Path) > 0 && l.Path[0] != status
 		for i := 0; found && i < len(l.Path)-1; i++ {
 			parent, found = parent[l.Path[i]].(tree)
 		}

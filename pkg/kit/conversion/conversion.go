@@ -11,7 +11,7 @@
 // do not know, too. A list is one value. These values are lost if a client replaces the object without reading it, or
 // removes the annotation, or if all annotations would have more than 256 KiB.
 //
-// Everybody who may write an object may write that annotation. A value in it passes the types, and not the rules of the
+// The status is not carried: the controller makes it again. Everybody who may write an object may write that annotation. A value in it passes the types, and not the rules of the
 // schema: the plan of a controller must not rely on them.
 //
 // The annotation follows cluster-api, where the maker writes what is restored from it.
@@ -114,8 +114,14 @@ func (c *Conversion) Convert(encoded []byte, apiVersion string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	if from == to {
+	switch hub := c.hub.Version; {
+	case from == to:
 		return encoded, nil
+	case from != hub && to != hub: // What is carried is that of the hub, so that all versions have the same.
+		if encoded, err = c.Convert(encoded, c.hub.GroupVersion().String()); err != nil {
+			return nil, err
+		}
+		return c.Convert(encoded, apiVersion)
 	}
 	metadata, _ := obj["metadata"].(tree)
 	converted, lost, err := c.between(content(obj), take(metadata, c.carrier(to)), from, to)

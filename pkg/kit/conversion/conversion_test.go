@@ -45,28 +45,30 @@ type (
 
 var widgets = conversion.New(
 	schema.GroupVersionKind{Group: "acme.example.com", Version: "v1", Kind: "Widget"},
-	conversion.VersionOf("v1alpha1",
-		func(old *oldWidget) (*newWidget, error) {
-			w := &newWidget{Status: old.Status}
-			if old.Spec.Image != "" {
-				w.Spec.Container = &container{Image: old.Spec.Image}
-			}
-			if old.Spec.Lines != "" {
-				w.Spec.Lines = strings.Split(old.Spec.Lines, "\n")
-			}
-			return w, nil
-		},
-		func(w *newWidget) (*oldWidget, error) {
-			if w.Spec.Color == "panic" {
-				panic("as asked")
-			}
-			old := &oldWidget{Status: w.Status}
-			old.Spec.Lines = strings.Join(w.Spec.Lines, "\n")
-			if w.Spec.Container != nil {
-				old.Spec.Image = w.Spec.Container.Image
-			}
-			return old, nil
-		}))
+	conversion.VersionOf("v1alpha1", toV1, toV1alpha1))
+
+func toV1(old *oldWidget) (*newWidget, error) {
+	w := &newWidget{Status: old.Status}
+	if old.Spec.Image != "" {
+		w.Spec.Container = &container{Image: old.Spec.Image}
+	}
+	if old.Spec.Lines != "" {
+		w.Spec.Lines = strings.Split(old.Spec.Lines, "\n")
+	}
+	return w, nil
+}
+
+func toV1alpha1(w *newWidget) (*oldWidget, error) {
+	if w.Spec.Color == "panic" {
+		panic("as asked")
+	}
+	old := &oldWidget{Status: w.Status}
+	old.Spec.Lines = strings.Join(w.Spec.Lines, "\n")
+	if w.Spec.Container != nil {
+		old.Spec.Image = w.Spec.Container.Image
+	}
+	return old, nil
+}
 
 func FuzzRoundTrips(f *testing.F) { conversiontest.Fuzz(f, widgets) }
 
@@ -194,12 +196,57 @@ func TestMetadataStays(t *testing.T) {
 	equal(t, convert(t, object, "v1"), strings.NewReplacer("v1alpha1", "v1", `"image":"x"`, `"container":{"image":"x"}`).Replace(object))
 }
 
+// What is carried between two versions is that of the hub, so a client of a third one sees it.
+func TestThreeVersions(t *testing.T) {
+	type middle struct {
+		Spec struct {
+			Image string `json:"image,omitempty"`
+			Color string `json:"color,omitempty"`
+		} `json:"spec"`
+	}
+	three := conversion.New(schema.GroupVersionKind{Group: "acme.example.com", Version: "v1", Kind: "Widget"},
+		conversion.VersionOf("v1alpha1", toV1, toV1alpha1),
+		conversion.VersionOf("v1beta1",
+			func(m *middle) (*newWidget, error) {
+				w, err := toV1(&oldWidget{})
+				w.Spec.Container, w.Spec.Color = &container{Image: m.Spec.Image}, m.Spec.Color
+				return w, err
+			},
+			func(w *newWidget) (*middle, error) {
+				m := &middle{}
+				m.Spec.Image, m.Spec.Color = w.Spec.Container.Image, w.Spec.Color
+				return m, nil
+			}))
+	object := widget("v1", `{"container":{"image":"x","pull":"Always"},"color":"red"}`)
+	for _, step := range []struct{ version, old, new, spec string }{
+		{version: "v1alpha1", spec: `{"image":"x"}`}, // That is stored.
+		{version: "v1beta1", spec: `{"image":"x","color":"red"}`},
+		{version: "v1alpha1", old: "red", new: "blue", spec: `{"image":"x"}`},
+		{version: "v1", spec: `{"container":{"image":"x","pull":"Always"},"color":"blue"}`},
+	} {
+		if step.old != "" {
+			object = strings.Replace(object, `"color":"`+step.old, `"color":"`+step.new, 1)
+		}
+		converted, err := three.Convert([]byte(object), "acme.example.com/"+step.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object = string(converted)
+		var read map[string]json.RawMessage
+		if err := json.Unmarshal(converted, &read); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, string(read["spec"]), step.spec)
+	}
+}
+
 // A conversion writes each field once. If an annotation has one more often, or a field of it, each entry could cost as
 // much work as the whole object, so it counts as nothing.
 func TestFieldsAreCarriedOnce(t *testing.T) {
 	for entries, color := range map[string]string{
 		`{"path":["spec","color"],"is":"red"}`:                                              `"color":"red"`,
 		`{"path":["spec","color"],"is":"red"},{"path":["spec","color"],"is":"red"}`:         ``,
+		`{"path":["status"],"is":{"type":"Ready"}}`:                                         ``,
 		`{"path":["spec"],"was":{},"is":{}},{"path":["spec","color"],"is":"red"}`:           ``,
 		`{"path":["spec","color"],"is":"red"},{"path":["spec","colo"],"is":"out of order"}`: ``,
 	} {
