@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 )
@@ -110,7 +111,12 @@ func renewal(data map[string][]byte, names []string, settled bool, now time.Time
 			return nil, "", err
 		}
 	}
-	if reason := k.needsCertificate(names, settled, now); reason != "" {
+	reason := k.needsCertificate(settled, now)
+	if lacks := k.lacksName(names); reason == "" && lacks != "" {
+		// The names that it has stay, so that another version of the controller with other names does not sign again.
+		reason, names = lacks, sets.List(sets.New(names...).Union(sets.New(k.names()...)))
+	}
+	if reason != "" {
 		why = reason
 		err = k.sign(names, now, change)
 	}
@@ -130,7 +136,7 @@ func (k *keys) needsAuthority(now time.Time) string {
 
 // needsCertificate returns why a new certificate is needed, or "". The newest authority signs it, so one that clients
 // still take is replaced only when they trust that.
-func (k *keys) needsCertificate(names []string, settled bool, now time.Time) string {
+func (k *keys) needsCertificate(settled bool, now time.Time) string {
 	if k.served == nil {
 		return "there is no certificate, or it has another key"
 	}
@@ -142,11 +148,6 @@ func (k *keys) needsCertificate(names []string, settled bool, now time.Time) str
 	if _, err := served.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: later(at, served)}); err != nil {
 		return err.Error()
 	}
-	for _, name := range names {
-		if err := served.VerifyHostname(name); err != nil {
-			return err.Error()
-		}
-	}
 	ofNewest := served.CheckSignatureFrom(k.newest) == nil
 	switch {
 	case !ofNewest && settled:
@@ -155,6 +156,28 @@ func (k *keys) needsCertificate(names []string, settled bool, now time.Time) str
 		return "the certificate ends in less than a third of its time"
 	}
 	return ""
+}
+
+// lacksName returns which name the certificate lacks, or "".
+func (k *keys) lacksName(names []string) string {
+	for _, name := range names {
+		if k.served == nil {
+			return ""
+		}
+		if err := k.served.Leaf.VerifyHostname(name); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// names are those of the certificate.
+func (k *keys) names() []string {
+	names := slices.Clone(k.served.Leaf.DNSNames)
+	for _, ip := range k.served.Leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return names
 }
 
 // addAuthority makes an authority, and puts what is to be stored into change.

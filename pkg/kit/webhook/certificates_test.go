@@ -98,6 +98,12 @@ func TestABrokenSecretIsRepaired(t *testing.T) {
 			if change, why, err := renewal(repaired, wanted, false, now); len(change) > 0 || err != nil {
 				t.Errorf("changed again: %q, %v", why, err)
 			}
+			if test.names == nil {
+				return
+			}
+			if change, why, err := renewal(repaired, names, false, now); len(change) > 0 || err != nil {
+				t.Errorf("a copy with the previous names changes it again: %q, %v", why, err)
+			}
 		})
 	}
 }

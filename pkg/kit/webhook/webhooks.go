@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -24,6 +26,7 @@ import (
 
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/leader"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/serving"
 )
 
@@ -122,6 +125,9 @@ func (w *Webhooks) Start(ctx context.Context, process *kit.Process) (stop func()
 			return nil, fmt.Errorf("%w: give --webhook-namespace=NAME", err)
 		}
 	}
+	if w.own() && len(apivalidation.ValidateNamespaceName(w.namespace, false)) > 0 {
+		return nil, fmt.Errorf("--webhook-namespace=%s: this is not the name of a namespace", w.namespace)
+	}
 	mux := http.NewServeMux()
 	for path, handler := range w.Handlers {
 		mux.Handle(path, handler)
@@ -188,7 +194,7 @@ func (w *Webhooks) newKeeper(ctx context.Context, process *kit.Process) (*keeper
 			"validatingwebhookconfigurations", "", name, &admissionregistrationv1.ValidatingWebhookConfiguration{}))
 	}
 	k.Reconciler = &kit.Reconciler{Name: process.Name(), Queue: k.queue, Trim: trim, Kinds: []kit.Kind{
-		kit.KindOf(secretKind, "secrets", k.secret, kube.CoreV1().Secrets),
+		withoutLog(kit.KindOf(secretKind, "secrets", k.secret, kube.CoreV1().Secrets)),
 		withoutCache(kit.KindOf(crdKind, "customresourcedefinitions", k.secret,
 			ofCluster(extensions.CustomResourceDefinitions))),
 		withoutCache(kit.KindOf(configurationKind, "validatingwebhookconfigurations", k.secret,
@@ -217,9 +223,22 @@ func withoutCache(kind kit.Kind) kit.Kind {
 	return kind
 }
 
+// silenced returns a context without a logger: client-go logs the bodies of requests at V(8), and those of the Secret have
+// private keys.
+func silenced(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
+// withoutLog returns a kind whose requests client-go does not log.
+func withoutLog(kind kit.Kind) kit.Kind {
+	send := kind.Send
+	kind.Send = func(ctx context.Context, manager string, step *reconcile.Step) (metav1.Object, error) {
+		return send(silenced(ctx), manager, step)
+	}
+	return kind
+}
+
 // run keeps the certificates until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	quiet := klog.NewContext(ctx, klog.FromContext(ctx).V(4)) // Process.Serve reports a permission that is missing.
+	silent := silenced(ctx) // Process.Serve reports a permission that is missing.
 	var running sync.WaitGroup
 	defer running.Wait()
 	handlers := cache.ResourceEventHandlerDetailedFuncs{
@@ -232,7 +251,7 @@ func (k *keeper) run(ctx context.Context) {
 		utilruntime.Must(informer.SetTransform(trim))
 		_, err := informer.AddEventHandler(handlers)
 		utilruntime.Must(err)
-		running.Go(func() { informer.RunWithContext(quiet) })
+		running.Go(func() { informer.RunWithContext(silent) })
 	}
 	k.queue.Run(ctx)
 }
