@@ -147,11 +147,12 @@ spec:
   names: {kind: KIND, plural: KINDs}
   scope: SCOPE
   versions:
-  - {name: v1alpha1, served: true, storage: OLD, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v1alpha1, served: SERVED, storage: OLD, schema: {openAPIV3Schema: {type: object}}}
   - {name: v1, served: true, storage: NEW, schema: {openAPIV3Schema: {type: object}}}
 `
 
 // TestMigrate runs the script of a recipe: each object is written once, and the API server knows one stored version.
+// Fields have no owners of a version that is not served any more.
 func TestMigrate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts an API server; run without -short")
@@ -180,32 +181,49 @@ func TestMigrate(t *testing.T) {
 	}
 	for kind, scope := range map[string]string{"anvil": "Cluster", "bell": "Namespaced"} {
 		file := filepath.Join(t.TempDir(), "crd.yaml")
-		apply := func(old, new string) {
-			text := strings.NewReplacer("KIND", kind, "SCOPE", scope, "OLD", old, "NEW", new).Replace(twoVersions)
+		apply := func(served, old, new string) {
+			text := strings.NewReplacer("KIND", kind, "SCOPE", scope, "SERVED", served, "OLD", old, "NEW", new).
+				Replace(twoVersions)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			k("apply", "-f", file)
 			k("wait", "--for=condition=Established", "-f", file)
 		}
-		apply("true", "false")
+		apply("true", "true", "false")
 		object := filepath.Join(t.TempDir(), "object.yaml")
-		text := "{apiVersion: example.com/v1, kind: " + kind + ", metadata: {name: a}}"
+		text := "{apiVersion: example.com/v1alpha1, kind: " + kind + ", metadata: {name: a, labels: {b: c}}}"
 		if err := os.WriteFile(object, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		k("create", "-f", object)
-		version := func() string { return k("get", "-f", object, "-o", "jsonpath={.metadata.resourceVersion}") }
-		before := version()
-		apply("false", "true")
+		k("apply", "--server-side", "-f", object)
+		field := func(path string) string {
+			return k("get", kind+"s.v1.example.com", "a", "-o", "jsonpath={.metadata."+path+"}")
+		}
+		before := field("resourceVersion")
+		apply("true", "false", "true")
 		crd, stored := kind+"s.example.com", "jsonpath={.status.storedVersions}"
 		if got := k("get", "crd", crd, "-o", stored); got != `["v1alpha1","v1"]` {
 			t.Errorf("%s are stored as %s before", crd, got)
 		}
 		time.Sleep(time.Second) // The API server hears of the new stored version.
-		run(t, dir, "env", "KUBECTL="+strings.Join(kubectl, " "), "bash", "hack/migrate.sh", crd)
-		if got := k("get", "crd", crd, "-o", stored); got != `["v1"]` || version() == before {
-			t.Errorf("%s are stored as %s, and the object has the version %s, which was %s", crd, got, version(), before)
+		migrate := func() {
+			t.Helper()
+			run(t, dir, "env", "KUBECTL="+strings.Join(kubectl, " "), "bash", "hack/migrate.sh", crd)
+		}
+		migrate()
+		after := field("resourceVersion")
+		if got := k("get", "crd", crd, "-o", stored); got != `["v1"]` || after == before {
+			t.Errorf("%s are stored as %s, and the object has the version %s, which was %s", crd, got, after, before)
+		}
+		const owners = "managedFields[*].apiVersion"
+		if got := field(owners); got != "example.com/v1alpha1" {
+			t.Errorf("while v1alpha1 is served, the owners are of %q", got)
+		}
+		apply("false", "false", "true")
+		time.Sleep(time.Second)
+		if migrate(); field(owners) != "" {
+			t.Errorf("then the owners are of %q", field(owners))
 		}
 	}
 }
