@@ -1,27 +1,26 @@
-// Command crd-changes compares CustomResourceDefinitions with what has been promised.
+// Command crd-changes compares CustomResourceDefinitions with what has been promised, as sigs.k8s.io/crdify does.
 //
 // api/crd.yaml has them as users know them. What breaks stored objects or clients, such as a field that is removed or a
 // tighter rule, must have a line in api/except.txt, and the reason in a comment above it. The command prints lines that
 // are missing, and fails. With -update, it writes the definitions to api/crd.yaml, unless lines are missing:
 //
 //	crd-changes [-update] artifacts/crd/*.yaml
-//
-// Which changes break something follows sigs.k8s.io/crdify.
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -90,20 +89,22 @@ func compare(promised, current []byte) (c changes, err error) {
 // definitions returns the specs of the definitions in a text of YAML, by name.
 func definitions(text []byte) (map[string]tree, error) {
 	found := map[string]tree{}
-	for document := range bytes.SplitSeq(text, []byte("---\n")) {
-		var crd struct {
-			Kind     string
-			Metadata struct{ Name string }
-			Spec     tree
+	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := reader.Read()
+		if err == io.EOF {
+			return found, nil
 		}
-		if err := yaml.Unmarshal(document, &crd); err != nil {
+		var crd struct {
+			Kind           string
+			Metadata, Spec tree
+		}
+		if err := errors.Join(err, yaml.Unmarshal(document, &crd)); err != nil {
 			return nil, err
 		}
 		if crd.Kind == "CustomResourceDefinition" {
-			found[crd.Metadata.Name] = crd.Spec
+			found[fmt.Sprint(crd.Metadata["name"])] = crd.Spec
 		}
 	}
-	return found, nil
 }
 
 func (c *changes) add(place, format string, args ...any) {
@@ -116,7 +117,9 @@ func (c *changes) definition(place string, was, is tree) {
 		return
 	}
 	c.fields(place, was, is, "scope")
-	c.fields(place, treeIn(was, "names"), treeIn(is, "names"), "kind", "plural", "singular", "shortNames", "categories")
+	c.fields(place+" conversion", treeIn(was, "conversion"), treeIn(is, "conversion"), "strategy")
+	c.fields(place, treeIn(was, "names"), treeIn(is, "names"), "kind", "listKind", "plural", "singular", "shortNames",
+		"categories")
 	versions := map[any]tree{}
 	for _, version := range list(is["versions"]) {
 		versions[version.(tree)["name"]] = version.(tree)
@@ -128,13 +131,7 @@ func (c *changes) definition(place string, was, is tree) {
 			c.add(place, "the version is gone")
 			continue
 		}
-		if was["served"] == true && is["served"] != true {
-			c.add(place, "the version is not served any more")
-		}
-		if was["storage"] == true && is["storage"] != true {
-			c.add(place, "the version is not the stored one any more, so objects must be migrated")
-		}
-		c.fields(place, was, is, "selectableFields")
+		c.fields(place, was, is, "served", "storage", "selectableFields")
 		c.fields(place+" the subresource", treeIn(was, "subresources"), treeIn(is, "subresources"), "status", "scale")
 		c.schema(place+" ", treeIn(was, "schema", "openAPIV3Schema"), treeIn(is, "schema", "openAPIV3Schema"))
 	}
@@ -169,11 +166,11 @@ func (c *changes) fields(place string, was, is tree, fields ...string) {
 		}
 		more, isList := lists[field]
 		switch {
-		case isList && more:
+		case isList && more, field == "enum" && was[field] == nil: // The first values exclude all others.
 			c.elements(place+": "+field+" has more", list(is[field]), list(was[field]))
-		case isList:
+		case isList && (field != "enum" || is[field] != nil):
 			c.elements(place+": "+field+" lacks", list(was[field]), list(is[field]))
-		case breaks != nil && breaks(was[field], is[field]):
+		case !isList && breaks != nil && breaks(was[field], is[field]):
 			c.add(place, "%s is %s, was %s", field, text(is[field]), text(was[field]))
 		}
 	}
@@ -192,7 +189,7 @@ func (c *changes) elements(what string, of, values []any) {
 // lists are fields whose elements are compared. Of some, more of them permit less.
 var lists = map[string]bool{
 	"required": true, "x-kubernetes-validations": true,
-	"shortNames": false, "categories": false, "selectableFields": false,
+	"enum": false, "shortNames": false, "categories": false, "selectableFields": false,
 }
 
 // rules report whether a field of a schema permits less than before.
@@ -200,32 +197,36 @@ var rules = map[string]func(was, is any) bool{
 	"maximum": atMost, "maxLength": atMost, "maxItems": atMost, "maxProperties": atMost,
 	"minimum": atLeast, "minLength": atLeast, "minItems": atLeast, "minProperties": atLeast,
 	"format": limits, "pattern": limits, "multipleOf": limits, "not": limits, "allOf": limits, "anyOf": limits,
-	"oneOf": limits, "exclusiveMaximum": limits, "exclusiveMinimum": limits, "uniqueItems": limits, "enum": fewer,
-	"nullable": permits, "x-kubernetes-int-or-string": permits, "x-kubernetes-preserve-unknown-fields": permits,
-	"status":      func(was, is any) bool { return was != nil && is == nil },
-	"scale":       func(was, is any) bool { return was != nil && differs(was, is) },
-	"description": nil, "title": nil, "example": nil, "externalDocs": nil, "properties": nil,
-	"items":                func(was, is any) bool { return was != nil && is == nil },
-	"additionalProperties": func(was, is any) bool { return was != nil && (is == nil || is == false) },
+	"oneOf": limits, "exclusiveMaximum": limits, "exclusiveMinimum": limits, "uniqueItems": limits,
+	"served": permits, "storage": permits, "nullable": permits, "x-kubernetes-int-or-string": permits,
+	"x-kubernetes-preserve-unknown-fields": permits,
+	"status":                               func(was, is any) bool { return (was == nil) != (is == nil) },
+	"strategy":                             func(was, is any) bool { return was == "Webhook" && is != was },
+	"scale":                                func(was, is any) bool { return was != nil && differs(was, is) },
+	"description":                          nil, "title": nil, "example": nil, "externalDocs": nil, "properties": nil,
+	"items": func(was, is any) bool { return was != nil && is == nil },
+	"additionalProperties": func(was, is any) bool {
+		return was != nil && differs(was, is) && (was == true || is == nil || is == false)
+	},
 }
 
 func differs(was, is any) bool { return !reflect.DeepEqual(was, is) }
 func permits(was, is any) bool { return was == true && is != true }
 func limits(was, is any) bool  { return is != nil && is != false && differs(was, is) }
-func atMost(was, is any) bool  { return is != nil && (was == nil || is.(float64) < was.(float64)) }
-func atLeast(was, is any) bool { return is != nil && (was == nil || is.(float64) > was.(float64)) }
+func atMost(was, is any) bool  { return is != nil && (was == nil || number(is) < number(was)) }
+func atLeast(was, is any) bool { return is != nil && number(is) > number(was) }
+func number(value any) float64 { n, _ := value.(float64); return n }
 func list(value any) []any     { values, _ := value.([]any); return values }
-func fewer(was, is any) bool {
-	lacks := func(value any) bool { return !slices.Contains(list(is), value) }
-	return is != nil && (was == nil || slices.ContainsFunc(list(was), lacks))
-}
 
-// essence is the expression of a rule, without the text for people, or the value.
+// essence is a rule without the texts for people, or the value.
 func essence(value any) any {
-	if rule, is := value.(tree); is && rule["rule"] != nil {
-		return rule["rule"]
+	rule, is := value.(tree)
+	if !is {
+		return value
 	}
-	return value
+	rule = maps.Clone(rule)
+	maps.DeleteFunc(rule, func(field string, _ any) bool { return strings.HasPrefix(field, "message") })
+	return rule
 }
 
 // treeIn returns the tree at a path, or nil.
@@ -238,12 +239,12 @@ func treeIn(t tree, path ...string) tree {
 
 // text is a value in one line.
 func text(value any) string {
-	switch value := value.(type) {
-	case nil:
+	if value == nil {
 		return "nothing"
-	case string:
-		return strconv.Quote(value)
 	}
-	encoded, _ := json.Marshal(value) // It has been decoded from JSON.
-	return string(encoded)
+	var line strings.Builder
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // It has been decoded from JSON.
+	return strings.TrimSpace(line.String())
 }

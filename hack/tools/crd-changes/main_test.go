@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 		},
 		{
 			name: "not served", old: "served: true", new: "served: false",
-			want: []string{foos + " v1alpha1: the version is not served any more"},
+			want: []string{foos + " v1alpha1: served is false, was true"},
 		},
 		{
 			name: "a field goes", old: "              paused:\n", new: "              pausing:\n",
@@ -49,12 +49,12 @@ func TestCompare(t *testing.T) {
 		},
 		{
 			name: "a choice of values", old: "                maxLength: 1024\n", new: "                maxLength: 1024\n                enum: [nginx]\n",
-			want: []string{foos + ` v1alpha1 .spec.image: enum is ["nginx"], was nothing`},
+			want: []string{foos + ` v1alpha1 .spec.image: enum has more "nginx"`},
 		},
 		{
 			name: "one more rule", old: "                minimum: 0\n",
 			new:  "                minimum: 0\n                x-kubernetes-validations: [{rule: self < 3, message: at most 2}]\n",
-			want: []string{foos + ` v1alpha1 .spec.replicas: x-kubernetes-validations has more "self < 3"`},
+			want: []string{foos + ` v1alpha1 .spec.replicas: x-kubernetes-validations has more {"rule":"self < 3"}`},
 		},
 		{
 			name: "another scope", old: "scope: Namespaced", new: "scope: Cluster",
@@ -68,6 +68,15 @@ func TestCompare(t *testing.T) {
 			name: "no selectable field", old: "jsonPath: .spec.deploymentName\n    served", new: "jsonPath: .spec.image\n    served",
 			want: []string{foos + ` v1alpha1: selectableFields lacks {"jsonPath":".spec.deploymentName"}`},
 		},
+		{
+			name: "no subresource", old: "      status: {}\n", new: "",
+			want: []string{foos + " v1alpha1 the subresource: status is nothing, was {}"},
+		},
+		{
+			name: "another list kind", old: "listKind: FooList", new: "listKind: Foos",
+			want: []string{foos + `: listKind is "Foos", was "FooList"`},
+		},
+		{name: "a limit of nothing", old: "                minimum: 0\n", new: "                minimum: 0\n                multipleOf: null\n"},
 		{name: "a limit is looser", old: "maxLength: 1024\n", new: "maxLength: 2048\n"},
 		{name: "one more field", old: "              paused:\n", new: "              color:\n                type: string\n              paused:\n"},
 		{name: "a description", old: "description: ", new: "description: Now "},

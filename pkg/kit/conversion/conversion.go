@@ -11,8 +11,9 @@
 // do not know, too. A list is one value. These values are lost if a client replaces the object without reading it, or
 // removes the annotation, or if all annotations would have more than 256 KiB.
 //
-// The status is not carried: the controller makes it again. Everybody who may write an object may write that annotation. A value in it passes the types, and not the rules of the
-// schema: the plan of a controller must not rely on them.
+// The status is not carried: the controller makes it again. Everybody who may write an object may write that
+// annotation. A value in it passes the types, and not the rules of the schema, and does not change metadata.generation:
+// the plan of a controller must not rely on them.
 //
 // The annotation follows cluster-api, where the maker writes what is restored from it.
 package conversion

@@ -223,8 +223,8 @@ func withoutCache(kind kit.Kind) kit.Kind {
 	return kind
 }
 
-// silenced returns a context without a logger: client-go logs the bodies of requests at V(8), and those of the Secret have
-// private keys.
+// silenced returns a context without a logger: client-go logs the bodies of requests at V(8), and those of the Secret
+// have private keys.
 func silenced(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 // withoutLog returns a kind whose requests client-go does not log.
