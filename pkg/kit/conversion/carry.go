@@ -29,10 +29,10 @@ func losses(back, have tree, path []string) (found []loss) {
 	fields := maps.Clone(have)
 	maps.Copy(fields, back)
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
-		if field == status && path == nil {
+		if field == status && len(path) == 0 {
 			continue
 		}
-		path := append(slices.Clip(path), field)
+		path := append(path, field) // The fields beside it may use the same memory, so a loss has a copy.
 		inBack, backIsTree := back[field].(tree)
 		inHave, haveIsTree := have[field].(tree)
 		if backIsTree && haveIsTree {
@@ -42,7 +42,7 @@ func losses(back, have tree, path []string) (found []loss) {
 		_, foundInBack := back[field]
 		_, foundInHave := have[field]
 		if foundInBack != foundInHave || !reflect.DeepEqual(back[field], have[field]) {
-			found = append(found, loss{path, valueOf(back, field), valueOf(have, field)})
+			found = append(found, loss{slices.Clone(path), valueOf(back, field), valueOf(have, field)})
 		}
 	}
 	return found
@@ -54,8 +54,17 @@ func valueOf(t tree, field string) json.RawMessage {
 	if !found {
 		return nil
 	}
-	encoded, _ := json.Marshal(value) // What came from JSON can be encoded.
-	return encoded
+	return encode(value)
+}
+
+// encode returns the JSON of what came from JSON, so there is no error. It does not escape the characters of HTML, each
+// of which would need six bytes.
+func encode(value any) []byte {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value)
+	return bytes.TrimSpace(encoded.Bytes())
 }
 
 // same reports whether two values are equal.
@@ -126,14 +135,14 @@ func (l loss) isDeep() bool {
 // conversion failed, so would each list that has the object.
 func carry(metadata tree, key string, lost []loss) {
 	setAnnotation(metadata, key, "")
-	encoded, err := json.Marshal(lost)
+	encoded := encode(lost)
 	size := len(key) + len(encoded)
 	annotations, _ := metadata["annotations"].(tree)
 	for other, value := range annotations {
 		text, _ := value.(string)
 		size += len(other) + len(text)
 	}
-	if len(lost) > 0 && metadata != nil && err == nil && size <= maxAnnotations {
+	if len(lost) > 0 && metadata != nil && size <= maxAnnotations {
 		setAnnotation(metadata, key, string(encoded))
 	}
 }

@@ -59,8 +59,9 @@ func New[H any](hub schema.GroupVersionKind, others ...Version[H]) *Conversion {
 }
 
 // VersionOf returns a version whose objects have the type T. The functions are pure, and convert everything but the
-// metadata, which stays as it is. They should take every object that can be stored: if one of a list cannot be
-// converted, the API server refuses the list. What one of the types lacks is kept, as the package comment has it.
+// metadata, which stays as it is. They should take every object that can be stored, and the types should read it, also
+// a text that the schema admits for a metav1.Duration: if one of a list cannot be converted, the API server refuses the
+// list. What one of the types lacks is kept, as the package comment has it.
 func VersionOf[T, H any](version string, toHub func(*T) (*H, error), fromHub func(*H) (*T, error)) Version[H] {
 	return Version[H]{version, functions{
 		toHub:   func(encoded []byte) (any, error) { return through(encoded, toHub) },

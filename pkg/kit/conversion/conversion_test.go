@@ -148,6 +148,10 @@ func TestAWriteByAnOlderClient(t *testing.T) {
 			seen: `{}`, edited: `{}`, want: `{"color":"` + strings.Repeat("[", 2000) + `"}`,
 		},
 		{
+			name: "a text for HTML that nearly fills the annotations", spec: `{"color":"` + strings.Repeat("<", 200<<10) + `"}`,
+			seen: `{}`, edited: `{}`, want: `{"color":"` + strings.Repeat("<", 200<<10) + `"}`,
+		},
+		{
 			name: "large numbers", spec: `{"count":9007199254740993}`,
 			seen: `{}`, edited: `{}`, want: `{"count":9007199254740993}`,
 		},
