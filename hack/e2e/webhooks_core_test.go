@@ -2,16 +2,18 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
-	"flag"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,63 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-
-	"example.com/foo-controller/pkg/kit"
-	"example.com/foo-controller/pkg/kit/conversion"
-	"example.com/foo-controller/pkg/kit/preflight"
-	"example.com/foo-controller/pkg/kit/webhook"
 )
-
-// gadgetCRD has two versions, of which the old one is stored. The API server asks at an address for conversions.
-const gadgetCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: gadgets.hooks.example.com}
-spec:
-  group: hooks.example.com
-  names: {kind: Gadget, plural: gadgets}
-  scope: Namespaced
-  conversion:
-    strategy: Webhook
-    webhook:
-      conversionReviewVersions: [v1]
-      clientConfig: {url: "https://%s/convert"}
-  versions:
-  - {name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {
-      spec: {type: object, properties: {text: {type: string}}}}}}}
-  - {name: v1, served: true, storage: false, schema: {openAPIV3Schema: {type: object, properties: {
-      spec: {type: object, properties: {label: {type: object, properties: {text: {type: string}, font: {type: string}}}}}}}}}
-`
-
-type (
-	oldGadget struct {
-		Spec struct {
-			Text string `json:"text,omitempty"`
-		} `json:"spec"`
-	}
-	newGadget struct {
-		Spec struct {
-			Label struct {
-				Text string `json:"text,omitempty"`
-				Font string `json:"font,omitempty"`
-			} `json:"label"`
-		} `json:"spec"`
-	}
-)
-
-var gadgetConversion = conversion.New(
-	schema.GroupVersionKind{Group: "hooks.example.com", Version: "v1", Kind: "Gadget"},
-	conversion.VersionOf("v1alpha1",
-		func(old *oldGadget) (*newGadget, error) {
-			gadget := &newGadget{}
-			gadget.Spec.Label.Text = old.Spec.Text
-			return gadget, nil
-		},
-		func(gadget *newGadget) (*oldGadget, error) {
-			old := &oldGadget{}
-			old.Spec.Text = gadget.Spec.Label.Text
-			return old, nil
-		}))
 
 // A service forwards connections to copies of a controller in turn, as that of a cluster does.
 type service struct {
@@ -136,88 +82,79 @@ func (s *service) set(copies ...string) {
 // started counts the copies.
 var started atomic.Int64
 
-// A hooked is a copy of a controller with the webhook.
-type hooked struct {
+// A converter is a copy of the program of the tutorial's step 10, which converts Bells.
+type converter struct {
 	address string
-	check   func() error
-	stop    func()
+	cmd     *exec.Cmd
 }
 
-// hookOptions parses the flags once, because they also set up the log.
-func hookOptions(kubeconfig string) (*kit.Options, error) {
-	parsing.Do(func() {
-		program := kit.Program{Name: "gadget-controller", Kind: "Gadget", Kinds: "Gadgets"}
-		parsed, errParse = kit.Parse(program, []string{"--kubeconfig=" + kubeconfig}, io.Discard)
-	})
-	return parsed, errParse
+// ready reports whether the copy serves a certificate.
+func (c *converter) ready() bool {
+	conn, err := tls.Dial("tcp", c.address, &tls.Config{InsecureSkipVerify: true})
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
 }
 
-var (
-	parsing  sync.Once
-	parsed   *kit.Options
-	errParse error
-)
+// stop ends the copy as the kubelet does.
+func (c *converter) stop() {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
+	_ = c.cmd.Wait()
+}
 
-func (c *cluster) startHooks(t *testing.T, namespace string) *hooked {
+func (c *cluster) startConverter(t *testing.T, program, namespace string) *converter {
 	t.Helper()
 	// An address that no other process uses.
 	pid := os.Getpid()
 	address := fmt.Sprintf("127.%d.%d.%d:9443", 1+pid>>8&63, pid&255, 1+started.Add(1))
-	hooks := &webhook.Webhooks{
-		Handlers: map[string]http.Handler{"/convert": webhook.Convert(gadgetConversion)},
-		Service:  "hooks", Secret: "hooks", Definitions: []string{"gadgets.hooks.example.com"},
-	}
-	options, err := hookOptions(c.Kubeconfig())
-	if err != nil {
+	cmd := exec.Command(program, "--kubeconfig="+c.Kubeconfig(), "--webhook-bind-address="+address,
+		"--webhook-namespace="+namespace)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	fs := flag.NewFlagSet("hooks", flag.ContinueOnError)
-	hooks.AddFlags(fs)
-	if err := fs.Parse([]string{"--webhook-bind-address=" + address, "--webhook-namespace=" + namespace}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	process, err := kit.NewProcess(ctx, options, preflight.Hints{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, err := hooks.Start(ctx, process)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &hooked{address, hooks.Needs().Ready[0].Do, func() { cancel(); stop() }}
+	copy := &converter{address, cmd}
+	t.Cleanup(copy.stop)
+	return copy
 }
 
 // While authorities and certificates are replaced, pods roll and the Secret is deleted, no request fails.
 func TestWebhooksRotateUnderLoad(t *testing.T) {
 	c := newDedicatedEnv(t, apiCluster).cluster // Its API server is restarted.
 	namespace, service := c.namespace(t), newService(t)
-	c.kubectl(t, fmt.Sprintf(gadgetCRD, service.Addr()), "apply", "-f", "-")
-	t.Cleanup(func() { c.kubectl(t, "", "delete", "crd", "gadgets.hooks.example.com") })
+	const step = "docs/tutorial/10-two-versions"
+	crd, err := os.ReadFile(step + "/crd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "two-versions")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, ".")
+	build.Dir = step
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.kubectl(t, strings.Replace(string(crd), "HOOK", service.Addr().String(), 1), "apply", "-f", "-")
 	secrets := c.kube.CoreV1().Secrets(namespace)
 	create := func() {
-		_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}}, metav1.CreateOptions{})
+		_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bells"}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	create()
-	copies := []*hooked{c.startHooks(t, namespace), c.startHooks(t, namespace)}
-	defer func() {
-		for _, copy := range copies {
-			copy.stop()
-		}
-	}()
+	copies := []*converter{c.startConverter(t, program, namespace), c.startConverter(t, program, namespace)}
 	service.set(copies[0].address, copies[1].address)
-	until(t, "the webhook answers", func(ctx context.Context) (bool, error) { return copies[0].check() == nil, nil })
+	until(t, "the webhook answers", func(ctx context.Context) (bool, error) { return copies[0].ready() && copies[1].ready(), nil })
 	client, err := dynamic.NewForConfig(c.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := client.Resource(schema.GroupVersionResource{Group: "hooks.example.com", Version: "v1", Resource: "gadgets"}).
+	newer := client.Resource(schema.GroupVersionResource{Group: "tutorial.example.com", Version: "v1", Resource: "bells"}).
 		Namespace(namespace)
 	write := func(ctx context.Context, n int) error {
-		patch := fmt.Appendf(nil, `{"apiVersion":"hooks.example.com/v1","kind":"Gadget","metadata":{"name":"a"},"spec":{"label":{"font":"f%d"}}}`, n)
+		patch := fmt.Appendf(nil, `{"apiVersion":"tutorial.example.com/v1","kind":"Bell","metadata":{"name":"a"},
+			"spec":{"inscription":{"language":"l%d"}}}`, n)
 		_, err := newer.Patch(ctx, "a", types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: "e2e", Force: new(true)})
 		return err
 	}
@@ -251,7 +188,7 @@ func TestWebhooksRotateUnderLoad(t *testing.T) {
 	defer cancel()
 
 	data := func() map[string][]byte {
-		secret, err := secrets.Get(t.Context(), "hooks", metav1.GetOptions{})
+		secret, err := secrets.Get(t.Context(), "bells", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +197,7 @@ func TestWebhooksRotateUnderLoad(t *testing.T) {
 	remove := func(key, renewed string) {
 		before := string(data()[renewed])
 		patch := fmt.Appendf(nil, `{"data":{%q:null}}`, key)
-		if _, err := secrets.Patch(t.Context(), "hooks", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := secrets.Patch(t.Context(), "bells", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		until(t, renewed+" is renewed", func(context.Context) (bool, error) {
@@ -271,34 +208,28 @@ func TestWebhooksRotateUnderLoad(t *testing.T) {
 	for range 3 { // A new authority, and when the API server trusts it, a new certificate.
 		remove("ca.key", "ca.crt")
 		until(t, "the API server trusts the new authority", func(context.Context) (bool, error) {
-			return strings.TrimSpace(c.kubectl(t, "", "get", "crd", "gadgets.hooks.example.com", "-o",
+			return strings.TrimSpace(c.kubectl(t, "", "get", "crd", "bells.tutorial.example.com", "-o",
 				"jsonpath={.spec.conversion.webhook.clientConfig.caBundle}")) == base64.StdEncoding.EncodeToString(data()["ca.crt"]), nil
 		})
 		time.Sleep(3 * time.Second) // The API server hears of it. The controller waits for ten minutes.
 		remove("tls.crt", "tls.crt")
 		time.Sleep(2 * time.Second) // Both copies serve it.
 	}
-	for i := range copies { // The copies are replaced. The Secret goes in between: then a new one is not ready.
-		if i == 1 {
-			if err := secrets.Delete(t.Context(), "hooks", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		next := c.startHooks(t, namespace)
-		if i == 1 {
-			time.Sleep(2 * time.Second)
-			if next.check() == nil {
-				t.Error("a copy without a certificate is ready")
-			}
-			next.stop()
-			continue
-		}
-		until(t, "the next copy is ready", func(context.Context) (bool, error) { return next.check() == nil, nil })
-		service.set(next.address, copies[1].address)
-		time.Sleep(time.Second)
-		copies[i].stop()
-		copies[i] = next
+	// A copy is replaced. Then the Secret goes: the next copy is not ready, and the others go on.
+	next := c.startConverter(t, program, namespace)
+	until(t, "the next copy is ready", func(context.Context) (bool, error) { return next.ready(), nil })
+	service.set(next.address, copies[1].address)
+	time.Sleep(time.Second)
+	copies[0].stop()
+	if err := secrets.Delete(t.Context(), "bells", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
+	withoutSecret := c.startConverter(t, program, namespace)
+	time.Sleep(2 * time.Second)
+	if withoutSecret.ready() {
+		t.Error("a copy without a certificate is ready")
+	}
+	withoutSecret.stop()
 	cancel()
 	load.Wait()
 	if n := failed.Load(); n > 0 {

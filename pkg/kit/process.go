@@ -35,8 +35,8 @@ const (
 	// writeTimeout is how long a write may take. client-go sends it to the API server too, so that a write
 	// that we have given up seldom lands later; where it does, preconditions make it harmless.
 	writeTimeout = 10 * time.Second
-	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s and open requests 5 s. By
-	// default, the kubelet kills a process after 30 s.
+	// stopTimeout is how long a stop may take. Syncs have 10 s, events 2 s, the Lease 5 s, and open requests 5 s, those of
+	// webhooks 8 s. By default, the kubelet kills a process after 30 s.
 	stopTimeout = 28 * time.Second
 	// informerTimeout is how long a stop waits for the informers, which write nothing. After failures of the API server,
 	// client-go's wait for up to 30 s without looking at their context.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -23,6 +24,10 @@ type Server struct {
 	listener net.Listener // Nil if the endpoint is off.
 	http     *http.Server
 	drain    time.Duration // How long the end of Run waits for requests in work.
+	// linger is how long, before that, Run still serves, and closes each connection with the next answer. A client whose
+	// requests cannot be repeated, such as the API server, would lose one that it sends just when a connection is closed.
+	linger  time.Duration
+	closing atomic.Bool
 }
 
 // TLS limits what clients may use. Its zero value is TLS 1.2 or later, with the cipher suites of Go.
@@ -71,9 +76,9 @@ func (s *Server) Address() string {
 	return s.listener.Addr().String()
 }
 
-// Run serves until ctx ends. Then it accepts no more connections, lets requests in work finish for some seconds, closes
-// all connections, and returns nil. It returns an error if serving ends before ctx. If the endpoint is off, it returns
-// nil at once. Call it once.
+// Run serves until ctx ends, and a bit longer if the Server is for webhooks. Then it accepts no more connections, lets
+// requests in work finish for some seconds, closes all connections, and returns nil. It returns an error if serving
+// ends before ctx. If the endpoint is off, it returns nil at once. Call it once.
 func (s *Server) Run(ctx context.Context) error {
 	if s.listener == nil {
 		return nil
@@ -86,6 +91,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve %s on %s: %w", s.name, s.Address(), err)
 	case <-ctx.Done():
 	}
+	s.closing.Store(true)
+	time.Sleep(s.linger)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
 	if err := s.http.Shutdown(drain); err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -43,5 +44,14 @@ func NewWebhooks(ctx context.Context, config WebhooksConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newServer(ctx, "webhooks", listener, certificate, config.TLS, config.Handler), nil
+	var server *Server
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if server.closing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		config.Handler.ServeHTTP(w, r)
+	})
+	server = newServer(ctx, "webhooks", listener, certificate, config.TLS, handler)
+	server.linger = 3 * time.Second
+	return server, nil
 }

@@ -29,6 +29,10 @@ func TestCertificatesOfWebhooks(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.config.Address, tc.config.Handler = anyPort, http.HandlerFunc(answerOK)
 			server, err := NewWebhooks(t.Context(), tc.config)
+			if err != nil || server.linger == 0 {
+				t.Fatal("requests that are on their way at a stop would be lost", err)
+			}
+			server.linger = 0
 			resp, err := newClient(t).Get(start(t, server, err))
 			if err != nil {
 				if tc.served != "" {
