@@ -33,7 +33,7 @@ type Conversion struct {
 	versions map[string]functions // By the name of the version, with that of the hub.
 }
 
-// functions convert the JSON of an object of one version, without its metadata.
+// functions convert the JSON of an object of one version, without its metadata. For the hub there are none.
 type functions struct {
 	toHub, fromHub func(encoded []byte) (any, error)
 	empty          func() any // Returns an object of the version.
@@ -48,10 +48,7 @@ type Version[H any] struct {
 // New returns the conversion of a kind. hub is the version to and from which all others are converted, and has the type
 // H.
 func New[H any](hub schema.GroupVersionKind, others ...Version[H]) *Conversion {
-	same := functions{empty: func() any { return new(H) }}
-	same.toHub = func(encoded []byte) (any, error) { return decode[H](encoded) }
-	same.fromHub = same.toHub
-	c := &Conversion{hub: hub, versions: map[string]functions{hub.Version: same}}
+	c := &Conversion{hub: hub, versions: map[string]functions{hub.Version: {empty: func() any { return new(H) }}}}
 	for _, other := range others {
 		c.versions[other.name] = other.functions
 	}
@@ -84,16 +81,11 @@ func (c *Conversion) Empty() map[string]any {
 }
 
 func through[From, To any](encoded []byte, convert func(*From) (*To, error)) (any, error) {
-	from, err := decode[From](encoded)
-	if err != nil {
+	from := new(From)
+	if err := json.Unmarshal(encoded, from); err != nil {
 		return nil, err
 	}
 	return convert(from)
-}
-
-func decode[T any](encoded []byte) (*T, error) {
-	obj := new(T)
-	return obj, json.Unmarshal(encoded, obj)
 }
 
 // A tree is JSON in Go's types, with int64 and float64 for numbers.
@@ -144,14 +136,14 @@ func (c *Conversion) between(have tree, carried []loss, from, to string) (want t
 	if want, err = c.convert(have, from, to); err != nil {
 		return nil, nil, err
 	}
-	back, err := c.convert(want, to, from)
 	if carried != nil {
 		restored := runtime.DeepCopyJSON(want)
 		restore(restored, carried)
-		if same, err := c.convert(restored, to, from); err == nil { // Otherwise somebody has made it up.
-			return restored, losses(same, have, nil), nil
+		if back, err := c.convert(restored, to, from); err == nil { // Otherwise somebody has made it up.
+			return restored, losses(back, have, nil), nil
 		}
 	}
+	back, err := c.convert(want, to, from)
 	if err != nil {
 		return nil, nil, fmt.Errorf("convert back: %w", err)
 	}
@@ -161,7 +153,7 @@ func (c *Conversion) between(have tree, carried []loss, from, to string) (want t
 // version returns the version of this kind, without the group.
 func (c *Conversion) version(apiVersion, kind string) (string, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil || gv.Group != c.hub.Group || kind != c.hub.Kind || c.versions[gv.Version].toHub == nil {
+	if err != nil || gv.Group != c.hub.Group || kind != c.hub.Kind || c.versions[gv.Version].empty == nil {
 		return "", fmt.Errorf("cannot convert %s of %s", kind, apiVersion)
 	}
 	return gv.Version, nil
@@ -186,27 +178,26 @@ func content(obj tree) tree {
 	return result
 }
 
-// convert converts the content of an object with the functions of both versions.
+// convert converts the content of an object. One of the versions is the hub.
 func (c *Conversion) convert(content tree, from, to string) (result tree, err error) {
 	defer func() {
 		if r := recover(); r != nil { // It is the error of this object, so the others are still converted.
 			err = &PanicError{Value: r, Stack: string(debug.Stack())}
 		}
 	}()
-	for _, function := range []func([]byte) (any, error){c.versions[from].toHub, c.versions[to].fromHub} {
-		encoded, err := json.Marshal(content)
-		if err != nil {
-			return nil, err
-		}
-		converted, err := function(encoded)
-		if err != nil {
-			return nil, err
-		}
-		if content, err = treeOf(converted); err != nil {
-			return nil, err
-		}
+	function := c.versions[from].toHub
+	if from == c.hub.Version {
+		function = c.versions[to].fromHub
 	}
-	return content, nil
+	encoded, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	converted, err := function(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return treeOf(converted)
 }
 
 // treeOf returns the content of an object of a Go type.

@@ -112,9 +112,10 @@ func renewal(data map[string][]byte, names []string, settled bool, now time.Time
 		}
 	}
 	reason := k.needsCertificate(settled, now)
-	if lacks := k.lacksName(names); reason == "" && lacks != "" {
+	if reason == "" {
 		// The names that it has stay, so that another version of the controller with other names does not sign again.
-		reason, names = lacks, sets.List(sets.New(names...).Union(sets.New(k.names()...)))
+		reason = k.lacksName(names)
+		names = sets.List(sets.New(names...).Union(sets.New(k.names()...)))
 	}
 	if reason != "" {
 		why = reason
@@ -161,9 +162,6 @@ func (k *keys) needsCertificate(settled bool, now time.Time) string {
 // lacksName returns which name the certificate lacks, or "".
 func (k *keys) lacksName(names []string) string {
 	for _, name := range names {
-		if k.served == nil {
-			return ""
-		}
 		if err := k.served.Leaf.VerifyHostname(name); err != nil {
 			return err.Error()
 		}

@@ -117,9 +117,6 @@ func (w *Webhooks) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 // address is in use, the namespace is unknown, or a client cannot be made. Call stop after everything else has stopped:
 // it waits for requests in work. Call Start once.
 func (w *Webhooks) Start(ctx context.Context, process *kit.Process) (stop func(), err error) {
-	if w.address == "0" {
-		return func() {}, nil
-	}
 	if w.own() && w.namespace == "" {
 		if w.namespace, err = leader.PodNamespace(); err != nil {
 			return nil, fmt.Errorf("%w: give --webhook-namespace=NAME", err)
