@@ -55,8 +55,7 @@ type Connection struct {
 type Process struct {
 	// Watch is for informers. It has a network connection of its own, so that a burst of writes cannot delay what the
 	// caches hear. Write is for writes and live reads. It refuses writes unless this process leads.
-	// Ungated is for writes that each copy may send, whether or not it leads, such as the certificates of its webhooks.
-	Watch, Write, Ungated Connection
+	Watch, Write Connection
 
 	options *Options
 	hints   preflight.Hints
@@ -93,14 +92,12 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 	watch.Wrap(reporter.Wrap)
 	write.Timeout, review.Timeout = writeTimeout, writeTimeout
 	write.Wrap(elector.Gate)
-	ungated := rest.CopyConfig(noticed)
-	ungated.Timeout = writeTimeout
 	p := &Process{
-		Watch: Connection{Config: watch}, Write: Connection{Config: write}, Ungated: Connection{Config: ungated},
+		Watch: Connection{Config: watch}, Write: Connection{Config: write},
 		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
 		exitLater: exitLater,
 	}
-	for _, c := range []*Connection{&p.Watch, &p.Write, &p.Ungated} {
+	for _, c := range []*Connection{&p.Watch, &p.Write} {
 		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
 			return nil, fmt.Errorf("make connection: %w", err)
 		}
@@ -314,6 +311,17 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 		permissions = append(permissions, p)
 	}
 	return permissions
+}
+
+// Ungated returns a connection for writes that each copy may send, whether or not it leads, such as the certificates of
+// its webhooks.
+func (p *Process) Ungated() (c Connection, err error) {
+	c.Config = rest.CopyConfig(p.noticed)
+	c.Config.Timeout = writeTimeout
+	if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
+		return c, fmt.Errorf("make connection: %w", err)
+	}
+	return c, nil
 }
 
 // Name returns the name of the controller.

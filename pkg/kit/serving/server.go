@@ -46,8 +46,9 @@ func newServer(
 	logger := klog.FromContext(ctx).WithValues("endpoint", name)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 stays off: one connection could then have many requests in work.
-	server := &http.Server{
-		Handler:   logPanics(handler, logger),
+	s := &Server{name: name, logger: logger, listener: listener, drain: 5 * time.Second}
+	s.http = &http.Server{
+		Handler:   s.lastAnswers(logPanics(handler, logger)),
 		Protocols: protocols,
 		// For the TLS handshake, and for a request with its body. It is the answer to clients that send one byte at a time.
 		ReadTimeout: 5 * time.Second,
@@ -59,12 +60,22 @@ func newServer(
 		ErrorLog:       log.New(errorLog{logger}, "", 0),
 	}
 	if certificate != nil {
-		server.TLSConfig = &tls.Config{
+		s.http.TLSConfig = &tls.Config{
 			MinVersion: cmp.Or(limits.MinVersion, tls.VersionTLS12), CipherSuites: limits.CipherSuites,
 			GetCertificate: certificate,
 		}
 	}
-	return &Server{name: name, logger: logger, listener: listener, http: server, drain: 5 * time.Second}
+	return s
+}
+
+// lastAnswers returns a handler that closes each connection with its answer once the Server is closing.
+func (s *Server) lastAnswers(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.closing.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // Address returns the address that the Server listens on, with the port that the system chose if the configured one is

@@ -44,14 +44,7 @@ func NewWebhooks(ctx context.Context, config WebhooksConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var server *Server
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if server.closing.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		config.Handler.ServeHTTP(w, r)
-	})
-	server = newServer(ctx, "webhooks", listener, certificate, config.TLS, handler)
+	server := newServer(ctx, "webhooks", listener, certificate, config.TLS, config.Handler)
 	server.linger = 3 * time.Second
 	return server, nil
 }

@@ -174,8 +174,12 @@ type keeper struct {
 }
 
 func (w *Webhooks) newKeeper(ctx context.Context, process *kit.Process) (*keeper, error) {
-	kube, kubeErr := kubernetes.NewForConfigAndClient(process.Ungated.Config, process.Ungated.HTTP)
-	extensions, extensionsErr := apiextensions.NewForConfigAndClient(process.Ungated.Config, process.Ungated.HTTP)
+	to, err := process.Ungated()
+	if err != nil {
+		return nil, err
+	}
+	kube, kubeErr := kubernetes.NewForConfigAndClient(to.Config, to.HTTP)
+	extensions, extensionsErr := apiextensions.NewForConfigAndClient(to.Config, to.HTTP)
 	if err := errors.Join(kubeErr, extensionsErr); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
