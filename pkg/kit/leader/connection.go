@@ -11,11 +11,10 @@ import (
 
 // leaseConnection returns a copy of config for the Lease alone: a connection on which nothing can delay a renewal, and
 // which no gate closes.
-func leaseConnection(config *rest.Config, renewDeadline time.Duration) *rest.Config {
+func leaseConnection(config *rest.Config, timeout time.Duration) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.UserAgent = cmp.Or(config.UserAgent, rest.DefaultKubernetesUserAgent()) + "/leader-election"
-	// A renewal that hangs leaves time for a second one.
-	c.Timeout = renewDeadline / 2
+	c.Timeout = timeout
 	// HTTP/1.1 closes a connection on which a request has timed out, so that the second one uses another connection. With
 	// HTTP/2, both would use the dead connection, which client-go notices only after 45 seconds. client-go shares
 	// connections between configs that are equal, so this is also why the Lease has one of its own.
@@ -26,7 +25,7 @@ func leaseConnection(config *rest.Config, renewDeadline time.Duration) *rest.Con
 
 // leaseClient returns the client for the Leases of a namespace.
 func leaseClient(config *rest.Config, c Config) (coordinationv1client.LeaseInterface, error) {
-	client, err := coordinationv1client.NewForConfig(leaseConnection(config, c.RenewDeadline))
+	client, err := coordinationv1client.NewForConfig(leaseConnection(config, c.requestTimeout()))
 	if err != nil {
 		return nil, fmt.Errorf("make client for the Lease: %w", err)
 	}

@@ -60,7 +60,7 @@ func TestTheLeaseHasAConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
-// Half of the renew deadline is left for a second attempt.
+// There is time for a second attempt.
 func TestARenewalThatHangsDoesNotCostTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -77,4 +77,35 @@ func TestARenewalThatHangsDoesNotCostTheLease(t *testing.T) {
 		}
 		finish(a)
 	})
+}
+
+// A leader for a moment, which then exits, would be worse than none: the kubelet restarts it later and later.
+func TestAnswersThatAreTooSlowForARenewalMakeNobodyLeader(t *testing.T) {
+	for _, test := range []struct {
+		answers time.Duration
+		leads   bool
+	}{{3900 * time.Millisecond, true}, {4100 * time.Millisecond, false}, {4900 * time.Millisecond, false}} {
+		t.Run(test.answers.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				a := start(t, s, "a", defaultSettings)
+				within(t, a.leading)
+				b := start(t, s, "b", defaultSettings)
+				time.Sleep(time.Minute)
+				a.begin(&fault{kind: slow, delay: test.answers / 2}) // To the server, and back.
+				b.begin(&fault{kind: slow, delay: test.answers / 2})
+				time.Sleep(10 * time.Minute)
+				if lost := len(a.ended) == 1; lost == test.leads {
+					t.Errorf("the leader has ended: %t", lost)
+				}
+				if b.leads() || len(b.ended) > 0 {
+					t.Errorf("the standby leads: %t; how often it has ended: %d", b.leads(), len(b.ended))
+				}
+				if b.heal(); !test.leads {
+					within(t, b.leading)
+				}
+				finish(a, b)
+			})
+		})
+	}
 }
