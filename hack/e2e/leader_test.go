@@ -60,6 +60,9 @@ func newElectorate(t *testing.T, times electionTimes) *electorate {
 	e.kubectl(t, fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role",
 		"metadata":{"namespace":"foo-system","name":%[1]q},"rules":[{"apiGroups":["coordination.k8s.io"],
 		"resources":["leases"],"resourceNames":[%[1]q],"verbs":["get","update"]}]}`, e.lease()), "create", "-f", "-")
+	// A Lease that was released: without it, the first leader waits for the lease duration.
+	e.kubectl(t, fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","spec":{"leaseDurationSeconds":1},
+		"metadata":{"namespace":"foo-system","name":%q}}`, e.lease()), "create", "-f", "-")
 	e.kubectl(t, "", "create", "rolebinding", e.lease(), "-n", "foo-system", "--role="+e.lease(),
 		"--serviceaccount=foo-system:foo-controller")
 	e.leader = e.start(t)
@@ -74,7 +77,11 @@ func (e *electorate) lease() string { return controllerName + "-" + e.namespace 
 
 func (e *electorate) start(t *testing.T) *candidate {
 	t.Helper()
-	proxy := newProxy(t, e.cluster)
+	return e.startBehind(t, newProxy(t, e.cluster))
+}
+
+func (e *electorate) startBehind(t *testing.T, proxy *proxy) *candidate {
+	t.Helper()
 	flags := append(e.times.flags(), "--kubeconfig", e.kubeconfig(t, proxy), "--namespace", e.namespace,
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0")
 	return &candidate{process: startController(t, flags...), proxy: proxy}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -110,14 +111,27 @@ func (p *proxy) setBefore(before func(*http.Request)) {
 	p.before = before
 }
 
-// hold delays the requests with the method and a path that ends in suffix, until release is called or the test ends.
+// slow delays each answer by a time. The API server executes the request at once.
+func (p *proxy) slow(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loseAnswer = func(r *http.Request) (lost bool) {
+		select {
+		case <-time.After(by):
+		case <-r.Context().Done():
+		}
+		return false
+	}
+}
+
+// hold delays the requests with the method, "" is any, and a path that ends in suffix, until release is called or the test ends.
 // arrived is closed when all of the first one has come.
 func (p *proxy) hold(t *testing.T, method, suffix string) (arrived <-chan struct{}, release func()) {
 	t.Helper()
 	first, released := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	p.setBefore(func(r *http.Request) {
-		if r.Method != method || !strings.HasSuffix(r.URL.Path, suffix) {
+		if method != "" && r.Method != method || !strings.HasSuffix(r.URL.Path, suffix) {
 			return
 		}
 		body, _ := io.ReadAll(r.Body)

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"encoding/pem"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,4 +109,81 @@ func TestAnswersThatAreTooSlowForARenewalMakeNobodyLeader(t *testing.T) {
 			})
 		})
 	}
+}
+
+// docs/operations.md has these durations and times: an outage of at most the request timeout costs nothing, one of the
+// renew deadline costs the leadership, and what is between depends on the moment.
+func TestAnOutageCostsWhatIsPromised(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, test := range []struct {
+		lease, deadline time.Duration
+		stays, goes     []time.Duration // Outages through which the leader stays, or not.
+		leaderless      time.Duration   // At most after the end of the outage.
+	}{
+		{
+			lease: 15 * time.Second, deadline: 10 * time.Second, leaderless: 28 * time.Second,
+			stays: []time.Duration{4 * time.Second}, goes: []time.Duration{10 * time.Second, 30 * time.Second, time.Minute},
+		},
+		{
+			lease: 93 * time.Second, deadline: 62 * time.Second, leaderless: 132 * time.Second,
+			stays: []time.Duration{10 * time.Second, 30 * time.Second}, goes: []time.Duration{62 * time.Second},
+		},
+		{
+			lease: 183 * time.Second, deadline: 122 * time.Second,
+			stays: []time.Duration{30 * time.Second, time.Minute},
+		},
+	} {
+		c := defaultSettings
+		c.LeaseDuration, c.RenewDeadline = test.lease, test.deadline
+		longest := time.Duration(0)
+		for range 5 {
+			for _, kind := range []faultKind{cut, lost, refused} {
+				moment := time.Duration(random.Int64N(int64(10 * c.RetryPeriod)))
+				for _, length := range test.stays {
+					if after, stays := outage(t, c, kind, moment, length); !stays {
+						t.Errorf("%v: the leader goes in an outage of %v and kind %d: %v", c.RenewDeadline, length, kind, after)
+					}
+				}
+				for _, length := range test.goes {
+					after, stays := outage(t, c, kind, moment, length)
+					longest = max(longest, after)
+					if stays || after > test.leaderless {
+						t.Errorf("%v, an outage of %v and kind %d: the leader stays: %t; nobody leads for %v", c.RenewDeadline,
+							length, kind, stays, after)
+					}
+				}
+			}
+		}
+		t.Logf("%v/%v: nobody leads for at most %v after an outage", c.LeaseDuration, c.RenewDeadline, longest)
+	}
+}
+
+// outage returns for how long nobody leads after an outage, and whether the leader has led through it. Requests that
+// hang are never answered.
+func outage(t *testing.T, c Config, kind faultKind, moment, length time.Duration) (after time.Duration, stays bool) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		a := start(t, s, "a", c)
+		within(t, a.leading)
+		b := start(t, s, "b", c)
+		time.Sleep(time.Minute + moment)
+		for _, m := range []*member{a, b} {
+			m.begin(&fault{kind: kind})
+		}
+		time.Sleep(length)
+		a.forget()
+		b.forget()
+		ended := time.Now()
+		select {
+		case <-b.leading:
+			after = time.Since(ended)
+		case <-time.After(c.LeaseDuration + 5*c.RetryPeriod + c.requestTimeout()):
+		}
+		stays = a.leads()
+		if len(b.ended) > 0 {
+			t.Error("the standby has ended")
+		}
+		finish(a, b)
+	})
+	return after, stays
 }
