@@ -135,7 +135,7 @@ func (p *pki) issue(ca authority, name string, subject pkix.Name, usage x509.Ext
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
 	if usage == x509.ExtKeyUsageServerAuth {
-		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceAddress)}
+		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(serviceAddress)}
 		template.DNSNames = []string{"localhost", "kubernetes.default.svc"}
 	}
 	creds, err := sign(template, ca.cert, key, ca.key)

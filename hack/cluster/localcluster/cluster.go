@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ type cluster struct {
 	dir              string
 	audit            bool
 	admissionPlugins []string
+	ipv6             bool   // The API server has only IPv6.
 	kubernetes       string // The binary of Kubernetes' own components. Empty: this one.
 	components       []component
 	nodes            []realNode // Empty if the nodes are simulated.
@@ -68,7 +70,20 @@ func (c *cluster) port(name string) int {
 	return c.ports[name]
 }
 
-func (c *cluster) url(name string) string { return fmt.Sprintf("https://127.0.0.1:%d", c.port(name)) }
+// host returns the address on which a component listens.
+func (c *cluster) host(name string) string {
+	if c.ipv6 && name == apiServer {
+		return "::1"
+	}
+	return "127.0.0.1"
+}
+
+// address returns the host and the port of a component.
+func (c *cluster) address(name string) string {
+	return net.JoinHostPort(c.host(name), strconv.Itoa(c.port(name)))
+}
+
+func (c *cluster) url(name string) string { return "https://" + c.address(name) }
 
 func (c *cluster) component(name string) component {
 	for _, comp := range c.components {
@@ -120,7 +135,7 @@ func (c *cluster) run(ctx context.Context, comp component) error {
 	if err := c.awaitHealthy(ctx, comp, p); err != nil {
 		return err
 	}
-	printLine("%s: healthy after %.1f s, 127.0.0.1:%d", comp.name, time.Since(started).Seconds(), c.port(comp.name))
+	printLine("%s: healthy after %.1f s, %s", comp.name, time.Since(started).Seconds(), c.address(comp.name))
 	go func() {
 		<-p.exited
 		var death *deathError

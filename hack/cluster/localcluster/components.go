@@ -58,6 +58,10 @@ func etcdArgs(c *cluster) []string {
 }
 
 func apiServerArgs(c *cluster) []string {
+	services, advertised := "10.0.0.0/24", "192.0.2.1"
+	if c.ipv6 {
+		services, advertised = "fd00::/112", "2001:db8::1"
+	}
 	args := append(servingArgs(c, apiServer),
 		"--etcd-servers="+c.url(etcd),
 		"--etcd-cafile="+c.pki.file("etcd-ca.crt"),
@@ -72,11 +76,11 @@ func apiServerArgs(c *cluster) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+c.pki.file("sa.pub"),
 		"--service-account-signing-key-file="+c.pki.file("sa.key"),
-		"--service-cluster-ip-range=10.0.0.0/24",
-		// A documentation address (RFC 5737). Endpoints may not be loopback, so the default would be the
+		"--service-cluster-ip-range="+services,
+		// A documentation address (RFC 5737, RFC 3849). Endpoints may not be loopback, so the default would be the
 		// address of the host. On a host without a network, the API server would not start. Nothing uses the
 		// endpoints, so there is no reconciler either.
-		"--advertise-address=192.0.2.1",
+		"--advertise-address="+advertised,
 		"--endpoint-reconciler-type=none",
 	)
 	if len(c.admissionPlugins) > 0 {
@@ -149,7 +153,7 @@ func controllerArgs(c *cluster, name string) []string {
 
 func servingArgs(c *cluster, name string) []string {
 	return []string{
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + c.host(name),
 		fmt.Sprintf("--secure-port=%d", c.port(name)),
 		"--tls-cert-file=" + c.pki.file("server.crt"),
 		"--tls-private-key-file=" + c.pki.file("server.key"),

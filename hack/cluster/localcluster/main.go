@@ -10,9 +10,9 @@
 //	                  --> component kube-apiserver (main functions: embedded.go, child)
 //	                  --> ...
 //
-// All state is in the directory given with --dir, and all ports are on 127.0.0.1, so that clusters in
-// different directories are independent. No child outlives "up", even if "up" is killed: see the parent
-// pipe in supervise.go.
+// All state is in the directory given with --dir, and all ports are on 127.0.0.1 (with --ipv6, that of
+// the API server is on [::1]), so that clusters in different directories are independent. No child
+// outlives "up", even if "up" is killed: see the parent pipe in supervise.go.
 //
 // The cluster is for development and tests. Its API is the real one, but containers run only on real nodes: with
 // --node-programs, "up" runs in namespaces of its own (isolate_linux.go) and also starts a containerd and a kubelet for
@@ -125,6 +125,8 @@ Everything is in D: kubeconfig, audit.log, logs/<component>.log, the data and th
 		"write every request that was answered to D/audit.log, one JSON object per line")
 	cmd.Flags().StringSliceVar(&opts.admissionPlugins, "admission-plugins", nil,
 		"enable these admission plugins of the API server, `names` separated by commas, besides its defaults")
+	cmd.Flags().BoolVar(&opts.ipv6, "ipv6", false,
+		"let the API server listen on [::1] only, and give Services IPv6 addresses only")
 	cmd.Flags().BoolVar(&opts.stopWithStdin, "stop-with-stdin", false,
 		"stop when standard input ends, so that the cluster ends with the script or test that started it")
 	return cmd

@@ -24,6 +24,7 @@ type upOptions struct {
 	audit            bool
 	admissionPlugins []string
 	kubernetes       string
+	ipv6             bool
 	stopWithStdin    bool
 }
 
@@ -33,6 +34,9 @@ func (o upOptions) check() error {
 	}
 	if o.nodes < 0 {
 		return fmt.Errorf("--nodes=%d: choose a number from 0", o.nodes)
+	}
+	if o.ipv6 && o.programs != "" {
+		return errors.New("--ipv6: real nodes have only IPv4, leave --node-programs out")
 	}
 	return nil
 }
@@ -123,6 +127,7 @@ func newCluster(opts upOptions, end context.CancelCauseFunc) (*cluster, error) {
 		audit:            opts.audit,
 		admissionPlugins: opts.admissionPlugins,
 		kubernetes:       opts.kubernetes,
+		ipv6:             opts.ipv6,
 		components:       components,
 		pki:              keys,
 		children:         children,
