@@ -918,7 +918,8 @@ func (e *env) testRestrictedNamespace(t *testing.T) {
 		t.Errorf("the message is %q, want that of Pod Security", message)
 	}
 
-	e.kubectl(t, "", "apply", "-k", restricted)
+	const page = "docs/policies.md"
+	playScenes(t, page, kubectlFunction(e.Kubectl()), scenesOf(t, page)) // It applies the whole folder.
 	e.waitForRestrictedPods(t, true)
 	e.rename(t, "web", "with-policy")
 	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)

@@ -97,6 +97,16 @@ func TestOperationsMetricsPermission(t *testing.T) {
 	})
 }
 
+// TestTheLevelOfTheLogIsSetByTheCommandOfOperations runs it for another port.
+func TestTheLevelOfTheLogIsSetByTheCommandOfOperations(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	p := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--namespace", e.namespace,
+		"--debug-bind-address=127.0.0.1:0")
+	curl := fmt.Sprintf(`curl() { command curl "${@/localhost:6060/%s}"; }`, p.address(t, "debug"))
+	playScenes(t, operationsPage, curl, scenesOf(t, operationsPage))
+	p.waitForLog(t, "Set the level of the log")
+}
+
 // kubectlFunction returns a shell function kubectl that runs cmd.
 func kubectlFunction(cmd *exec.Cmd) string {
 	return fmt.Sprintf("kubectl() { %s \"$@\"; }", strings.Join(cmd.Args, " "))
