@@ -5,16 +5,22 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // A proxy is between the controller and the API server. It records the requests, and can delay watch events and
@@ -209,4 +215,52 @@ func (b *heldBody) Read(into []byte) (int, error) {
 		<-released
 	}
 	return n, err
+}
+
+// The controller goes through the proxy in its environment, as all of its connections to the API server do, unless the
+// environment excepts the name of the server. Go asks no proxy for a loopback address, so the server has a name that
+// only the proxy knows.
+func TestTheControllerTakesAProxyFromItsEnvironment(t *testing.T) {
+	e := newEnv(t, apiCluster)
+	address := strings.TrimPrefix(e.config.Host, "https://")
+	var tunnels atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		there, err := net.Dial("tcp", address)
+		if err != nil || r.Method != http.MethodConnect || r.Host != "api.invalid:6443" {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		tunnels.Add(1)
+		w.WriteHeader(http.StatusOK)
+		if here, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			defer here.Close()
+			go io.Copy(there, here)
+			_, _ = io.Copy(here, there)
+		}
+	}))
+	defer server.Close()
+	kubeconfig := e.kubeconfig(t, nil)
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server, cluster.TLSServerName = "https://api.invalid:6443", "127.0.0.1"
+	}
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	start := func(except string) *process {
+		cmd := controllerCommand("--kubeconfig", kubeconfig, "--namespace", e.namespace)
+		cmd.Env = append(os.Environ(), "HTTPS_PROXY="+server.URL, "NO_PROXY="+except)
+		return startProcess(t, cmd)
+	}
+	e.createFoo(t, "web", fooSpec("web"))
+	start("api.invalid").waitForLog(t, "Cannot reach the API server")
+	if n := tunnels.Load(); n != 0 {
+		t.Errorf("%d connections through the proxy, want none", n)
+	}
+	start("")
+	e.waitForReason(t, "web", v1alpha1.ReasonCreating)
 }

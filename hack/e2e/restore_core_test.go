@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -174,6 +176,43 @@ func TestFoosThatAreRestoredWithTheirDeploymentsGetNewOnes(t *testing.T) {
 		t.Errorf("the Deployment has the uid %s and the owners %v, want another one, of the new Foo", dep.UID,
 			dep.OwnerReferences)
 	}
+}
+
+// Velero restores without uids, owner references and status, and Deployments before Foos. The Deployment then belongs to
+// nobody. The selector of docs/install.md leaves out all that is made for a Foo.
+func TestFoosThatAreRestoredAsByVelero(t *testing.T) {
+	e := newEnv(t, servedCluster)
+	e.createReady(t, "web", v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(1))})
+	page, err := os.ReadFile("docs/install.md")
+	selector := regexp.MustCompile(`--selector '(.+)'`).FindSubmatch(page)
+	if err != nil || selector == nil {
+		t.Fatalf("docs/install.md has no selector: %v", err)
+	}
+	made := []string{"get", "deployments,replicasets,pods", "-n", e.namespace, "-o", "name", "-l"}
+	if all := e.kubectl(t, "", append(made, "")...); strings.Count(all, "\n") != 3 {
+		t.Errorf("for the Foo there are, want 3:\n%s", all)
+	}
+	if left := e.kubectl(t, "", append(made, string(selector[1]))...); left != "" {
+		t.Errorf("the selector includes:\n%s", left)
+	}
+	var backups []string
+	for _, object := range []string{"deployment/web", "foo/web"} {
+		saved := objectOf(t, e.backup(t, object))
+		saved.SetOwnerReferences(nil)
+		unstructured.RemoveNestedField(saved.Object, "status")
+		text, err := saved.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		backups = append(backups, string(text))
+	}
+	e.kubectl(t, "", "delete", "foo/web", "--cascade=foreground", "-n", e.namespace)
+	for _, object := range backups {
+		e.kubectl(t, object, "create", "-f", "-")
+	}
+	e.waitForReason(t, "web", v1alpha1.ReasonNotOwned)
+	e.kubectl(t, "", "delete", "deployment/web", "-n", e.namespace)
+	e.waitForReason(t, "web", v1alpha1.ReasonAvailable)
 }
 
 // backup returns an object as JSON, without the fields that belong to the stored object.
