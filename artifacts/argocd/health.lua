@@ -1,6 +1,6 @@
 -- What Argo CD makes of a Foo. Without this it gives a Foo no health at all and does not wait for it.
 --
--- It goes into the ConfigMap argocd-cm, and needs no useOpenLibs there:
+-- It goes into the ConfigMap argocd-cm (docs/gitops.md has a command for that), and needs no useOpenLibs there:
 --
 --   data:
 --     resource.customizations.health.samplecontroller.k8s.io_Foo: |

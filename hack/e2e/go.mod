@@ -8,6 +8,7 @@ require (
 	example.com/foo-controller v0.0.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
+	github.com/fluxcd/pkg/envsubst v1.7.1
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/yuin/gopher-lua v1.1.2
