@@ -83,6 +83,8 @@ func (b *bench) call(call string) string {
 			runtime.NumCPU(), runtime.Version(), strings.ReplaceAll(strings.Join(libraries, ", "), "\t", " "))
 	case "goal":
 		return b.goal(arguments[0], arguments[1], arguments[2:]...)
+	case "figure":
+		return b.figure(arguments...).String()
 	case "median":
 		return number(b.figure(arguments...).median())
 	case "table":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -17,13 +18,14 @@ const (
 	raw   = "raw"
 	watch = "raw-watch"
 	ours  = "foo-controller"
+	shown = "with debug" // The same, with --debug-bind-address.
 	lean  = "lean"
 	full  = "full"
 	plain = "plain"
 )
 
 // contenders are in the order of tables and plots.
-var contenders = []string{raw, watch, ours, lean, full, plain}
+var contenders = []string{raw, watch, ours, shown, lean, full, plain}
 
 const (
 	// replicas is how many each Foo asks for, and workers how many Foos a contender works on at a time. The plain one
@@ -59,6 +61,7 @@ var (
 	beside = []step{start, createBeside, measureLatencies}
 	edits  = append(cold, editAll)
 	idle   = append(cold, beIdle)
+	debugs = []step{startServing, coldStart, measureLive}
 )
 
 var scenarios = []scenario{
@@ -74,11 +77,29 @@ var scenarios = []scenario{
 	{name: "edited", foos: 1000, namespaces: 50, contenders: []string{ours, lean, full}, steps: edits},
 	{name: "cold-50000-in-50", foos: 50_000, namespaces: 50, contenders: []string{ours, lean}, steps: twice, once: true},
 	{name: "cold-100000-in-50", foos: 100_000, namespaces: 50, contenders: []string{ours, lean}, steps: twice, once: true},
+	{name: "debug-1000", foos: 1000, namespaces: 50, contenders: []string{ours, shown}, steps: debugs},
+	{name: "debug-10000", foos: 10_000, namespaces: 50, contenders: []string{ours, shown}, steps: debugs},
 	{name: "idle", foos: hundred, namespaces: 1, contenders: []string{ours, lean, full, plain}, steps: idle, once: true},
 }
 
 func start(r *trial) error      { return r.startAt("0") }
 func untilQuiet(r *trial) error { return r.untilReported(0) }
+
+// startServing starts foo-controller with its metrics.
+func startServing(r *trial) error {
+	r.serves = metricsAddress
+	return r.startAt(map[string]string{ours: "0", shown: profileAddress}[r.contender])
+}
+
+// measureLive reads the metrics, which makes garbage, until it has been collected twice.
+func measureLive(r *trial) (err error) {
+	for first, now := 0.0, 0.0; err == nil && now < first+2; first = cmp.Or(first, now) {
+		now, err = scrape("go_gc_cycles_total_gc_cycles_total")
+	}
+	live, errLive := scrape("go_gc_heap_live_bytes")
+	r.metrics["live heap, MiB"] = live / (1 << 20)
+	return errors.Join(err, errLive)
+}
 
 // until waits until condition is true of the audit log.
 func (r *trial) until(what string, condition func() bool) error {

@@ -32,6 +32,9 @@ const binary = "bin/bench/foo-controller"
 // profileAddress is where a contender serves profiles.
 const profileAddress = "127.0.0.1:24060"
 
+// metricsAddress is where foo-controller serves its metrics, if it does.
+const metricsAddress = "127.0.0.1:24061"
+
 // A trial is a run, while it is measured. It has a control plane of its own, with etcd and an API server. Only the
 // contender and the benchmark write Foos and Deployments.
 type trial struct {
@@ -41,6 +44,7 @@ type trial struct {
 	contender  string
 	clients           // Of an administrator.
 	kubeconfig string // Of the contender.
+	serves     string // The address of the metrics of foo-controller, or 0.
 	audit      auditLog
 	process    *exec.Cmd
 	begun      time.Time // When the contender started, or was given work.
@@ -58,7 +62,8 @@ func (b *bench) measure(ctx context.Context, s scenario, contender string) (metr
 		return nil, err
 	}
 	defer plane.Stop()
-	r := &trial{scenario: s, bench: b, ctx: ctx, contender: contender, metrics: metrics{"load average before": load}}
+	r := &trial{scenario: s, bench: b, ctx: ctx, contender: contender, serves: "0",
+		metrics: metrics{"load average before": load}}
 	if err := r.setUp(plane); err != nil {
 		return nil, err
 	}
@@ -127,8 +132,9 @@ func (r *trial) createFoo(namespace, name string) error {
 // startAt starts the contender. It serves profiles on address, unless that is 0: then foo-controller records no syncs.
 func (r *trial) startAt(address string) error {
 	cmd := exec.Command("/proc/self/exe", contendCommand, r.contender, r.kubeconfig, address)
-	if r.contender == ours {
-		cmd = exec.Command(binary, "--kubeconfig", r.kubeconfig, "--debug-bind-address", address)
+	if r.contender == ours || r.contender == shown {
+		cmd = exec.Command(binary, "--kubeconfig", r.kubeconfig, "--debug-bind-address", address,
+			"--metrics-bind-address", r.serves)
 	}
 	log, err := os.Create(filepath.Join(r.dir, r.contender+".log"))
 	if err := errors.Join(err, r.audit.reset()); err != nil {
@@ -153,19 +159,30 @@ func (r *trial) stop() error {
 // heap returns the MiB of the heap after a collection.
 func heap() (size float64, err error) {
 	for range 2 { // The second one frees what the first one found to have a finalizer.
-		response, err := http.Get("http://" + profileAddress + "/debug/pprof/heap?gc=1&debug=1")
+		size, err = read(profileAddress+"/debug/pprof/heap?gc=1&debug=1", "# HeapAlloc =")
 		if err != nil {
 			return 0, err
 		}
-		text, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		found := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindSubmatch(text)
-		if err != nil || found == nil {
-			return 0, fmt.Errorf("no heap: %w", err)
-		}
-		size, _ = strconv.ParseFloat(string(found[1]), 64) // Digits.
 	}
 	return size / (1 << 20), nil
+}
+
+// scrape returns a metric of foo-controller that has no labels.
+func scrape(metric string) (float64, error) { return read(metricsAddress+"/metrics", metric) }
+
+// read returns the number after a name, which begins a line of a page.
+func read(page, name string) (float64, error) {
+	response, err := http.Get("http://" + page)
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if err != nil || found == nil {
+		return 0, fmt.Errorf("%s has no %s: %w", page, name, err)
+	}
+	return strconv.ParseFloat(string(found[1]), 64)
 }
 
 // usage returns the processor time of the contender so far, in ms, and its resident memory, in MiB.

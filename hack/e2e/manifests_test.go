@@ -341,6 +341,23 @@ func TestTheManifestsFitTheProgram(t *testing.T) {
 	}
 }
 
+// The component adds its flag to those of artifacts/deploy, and the program accepts them.
+func TestTheComponentForDebuggingFitsTheProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+	have := read(t, overlay(t, "resources: [../../"+manifests+"]\ncomponents: [../../artifacts/debug]\n")).
+		deployment.Spec.Template.Spec.Containers[0].Args
+	want := append(read(t, manifests).deployment.Spec.Template.Spec.Containers[0].Args,
+		"--debug-bind-address=127.0.0.1:6060")
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("the arguments (-want +have):\n%s", diff)
+	}
+	if out, err := exec.Command(controllerBinary, append(have, "--version")...).CombinedOutput(); err != nil {
+		t.Errorf("the controller does not accept its arguments: %v\n%s", err, out)
+	}
+}
+
 // The kubelet waits longer than the program needs to stop, and Go's limit for memory is below the container's.
 func TestThePodHasTimeAndMemory(t *testing.T) {
 	if testing.Short() {
