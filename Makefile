@@ -60,21 +60,25 @@ cluster: ## a Kubernetes that really runs pods, as root: NODES=2
 image: bin/imagebuilder ## build the container image in bin/image; needs no Docker
 	@bin/imagebuilder --version "$$VERSION" $(ARGS)
 
-# They use the bundled kubectl. KUBECONFIG=FILE on the command line names the cluster; without it, it is the one of
-# `make cluster`. An empty IMAGE is none: in a script it is a variable without a value.
+# KUBECONFIG=FILE on the command line names the cluster; without it, it is the one of `make cluster`. For the latter,
+# and where PATH has no kubectl, they use that of bin/localcluster. An empty IMAGE is none: in a script it is a variable
+# without a value.
 override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
 deploy undeploy: given = $(if $(filter command,$(origin KUBECONFIG)),"$$KUBECONFIG")
+bundled := $(if $(shell command -v kubectl),,bin/localcluster)
+deploy undeploy: $(if $(and $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG)),$(bundled),bin/localcluster)
+manifests: $(bundled)
 
 .PHONY: deploy
-deploy: bin/localcluster ## install IMAGE in the cluster of make cluster or KUBECONFIG=
+deploy: ## install IMAGE in the cluster of make cluster or KUBECONFIG=
 	@hack/deploy.sh deploy $(given)
 
 .PHONY: undeploy
-undeploy: bin/localcluster ## remove the controller there; keep the Foos
+undeploy: ## remove the controller there; keep the Foos
 	@hack/deploy.sh undeploy $(given)
 
 .PHONY: manifests
-manifests: bin/localcluster ## write all that make deploy installs to bin/install.yaml
+manifests: ## write all that make deploy installs to bin/install.yaml
 	@hack/deploy.sh manifests
 
 .PHONY: smoke

@@ -2,6 +2,7 @@
 # hack/deploy.sh deploy|undeploy|manifests [KUBECONFIG], for `make deploy`, `make undeploy` and `make manifests`.
 # Without KUBECONFIG, the cluster is that of `make cluster`: never that of ~/.kube/config or of the environment, so that
 # nobody installs a test version in a real cluster. IMAGE is the image, and TIMEOUT is how long to wait for pods.
+# For another cluster, it runs the kubectl of PATH, if there is one: then nothing has to be compiled.
 set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly command=${1-} image=${IMAGE:-foo-controller:latest} timeout=${TIMEOUT:-180s} namespace=foo-system
@@ -13,11 +14,16 @@ fail() { printf 'deploy: %s\n' "$@" >&2; exit 1; } # LINES...
 hint() { [[ $config -ef $here ]] && echo "  make kubectl ARGS=\"$*\"" || echo "  kubectl --kubeconfig=${config@Q} $*"; }
 
 # The bundled kubectl wants the directory of a local cluster. --kubeconfig has precedence over the empty file in it.
-# kustomize reads only relative paths, so the directory is in the repository. (With -n '', no warning.)
+# kustomize reads only relative paths, so the directory is in the repository. (With -n '', no warning.) Another kubectl
+# reads and writes nothing in ~/.kube.
+mkdir -p bin
 work=$(mktemp -d bin/deploy.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 touch "$work/kubeconfig"
-kubectl() { bin/localcluster kubectl --dir "$work" -- --kubeconfig="$config" --namespace="$namespace" "$@"; }
+export KUBECACHEDIR=$work/kubectl-cache KUBERC=off
+cli=(bin/localcluster kubectl --dir "$work" --)
+[[ -z ${2-} && $command != manifests ]] || ! type -P kubectl >/dev/null || cli=("$(type -P kubectl)")
+kubectl() { "${cli[@]}" --kubeconfig="$config" --namespace="$namespace" "$@"; }
 customize() { # CONTROLLER: makes $work its kustomization, with the image and the CustomResourceDefinition.
 	cat >"$work/kustomization.yaml" <<-EOT
 		resources: [../../artifacts/crd, ../../$1]

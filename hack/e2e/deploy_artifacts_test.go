@@ -87,14 +87,13 @@ func testSecretOfOthers(t *testing.T, e *env) {
 // The script runs with a kubectl that fails when it lists the kinds, as it does when the API server does not answer.
 func testListThatFails(t *testing.T, e *env) {
 	root := newScriptTree(t, deployScript)
-	kubectl := filepath.Join(root, "bin/localcluster")
-	original, err := os.Readlink(kubectl)
-	failing := fmt.Sprintf("#!/bin/bash\n[[ $* != *api-resources* ]] || exit 1\nexec %q \"$@\"\n", original)
-	if err := errors.Join(err, os.Remove(kubectl), os.WriteFile(kubectl, []byte(failing), 0o700),
+	failing := fmt.Sprintf("#!/bin/bash\n[[ $* != *api-resources* ]] || exit 1\nexec env %s kubectl \"$@\"\n", e.path())
+	if err := errors.Join(os.WriteFile(filepath.Join(root, "bin/kubectl"), []byte(failing), 0o700),
 		os.CopyFS(filepath.Join(root, "artifacts"), os.DirFS("artifacts"))); err != nil {
 		t.Fatal(err)
 	}
-	out, err := scriptIn(root, e.Kubeconfig(), "undeploy", inTime)
+	path := "PATH=" + filepath.Join(root, "bin") + ":" + os.Getenv("PATH")
+	out, err := scriptIn(root, e.Kubeconfig(), "undeploy", inTime, path)
 	if want := "is kept, because of what else is in it: not all kinds"; err != nil || !strings.Contains(out, want) {
 		t.Errorf("undeploy: %v, want %q:\n%s", err, want, out)
 	}
@@ -110,7 +109,7 @@ func testSimulatedPods(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	for _, kubeconfig := range []string{"", local} {
-		out, err := scriptIn(root, kubeconfig, "deploy")
+		out, err := scriptIn(root, kubeconfig, "deploy", e.path())
 		if err == nil || !strings.Contains(out, "are simulated.\n") || !strings.HasSuffix(out, "make cluster\n") {
 			t.Errorf("with KUBECONFIG=%s: %v, want an error with what to do:\n%s", kubeconfig, err, out)
 		}

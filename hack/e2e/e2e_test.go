@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -201,7 +202,21 @@ func (c *cluster) setUp() (err error) {
 	if c.samples, err = clientset.NewForConfig(c.config); err != nil {
 		return err
 	}
+	binary, err := filepath.Abs("bin/localcluster")
+	dir := filepath.Dir(c.Kubeconfig())
+	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl --dir %q -- \"$@\"\n", binary, dir)
+	if err := errors.Join(err, os.Mkdir(filepath.Join(dir, "bin"), 0o700),
+		os.WriteFile(filepath.Join(dir, "bin/kubectl"), []byte(script), 0o700)); err != nil {
+		return err
+	}
 	return c.Install("artifacts/crd", "artifacts/deploy/rbac.yaml")
+}
+
+// path returns a variable of the environment for commands that run the kubectl of PATH, or Helm: they are those of the
+// repository, and not those of the machine.
+func (c *cluster) path() string {
+	bin, _ := filepath.Abs("bin") // The working directory is there.
+	return "PATH=" + filepath.Dir(c.Kubeconfig()) + "/bin:" + bin + ":" + os.Getenv("PATH")
 }
 
 // kubectl runs kubectl with input as its standard input, and returns its output. The command must succeed.

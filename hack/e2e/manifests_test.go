@@ -36,7 +36,7 @@ const deployScript = "hack/deploy.sh"
 
 // script runs deployScript for the cluster, and returns its output.
 func (c *cluster) script(command string, env ...string) (string, error) {
-	return scriptIn(".", c.Kubeconfig(), command, env...)
+	return scriptIn(".", c.Kubeconfig(), command, append(env, c.path())...)
 }
 
 // scriptIn is script for a kubeconfig, or "" for that of the tree's own cluster, and for a deployScript that may be in
