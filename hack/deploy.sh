@@ -7,7 +7,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly command=${1-} image=${IMAGE:-foo-controller:latest} timeout=${TIMEOUT:-180s} namespace=foo-system
 readonly here=${CLUSTER_DIR:-.cluster}/kubeconfig deployment=deployment/foo-controller
-readonly config=${2:-$here}
+readonly config=${2:-$here} ours=app.kubernetes.io/name=foo-controller,app.kubernetes.io/component=controller
 
 step() { printf '\n==> %s\n' "$*"; }
 fail() { printf 'deploy: %s\n' "$@" >&2; exit 1; } # LINES...
@@ -61,12 +61,25 @@ load_image() {
 
 deploy() {
 	local hash=pod-template-hash label=app.kubernetes.io/name=foo-controller new old pod
-	local revision='.metadata.annotations.deployment\.kubernetes\.io/revision'
+	local revision='.metadata.annotations.deployment\.kubernetes\.io/revision' others before
+	local applied='.metadata.annotations.kubectl\.kubernetes\.io/last-applied-configuration'
 	step "Installing $image in the cluster in $config"
 	check_cluster
 	load_image
 	customize artifacts/deploy
-	kubectl apply --server-side --force-conflicts --field-manager=foo-controller-deploy -k "$work"
+	others=$(kubectl get clusterrolebindings -l "$ours" -o jsonpath='{.items[*].subjects[*].namespace}')
+	[[ ! ${others//$namespace/} =~ [^\ ] ]] || fail "Installations in other namespaces have the same labels: $others" \
+		"Each needs its own: make deploy removes what has these and is not in its manifests (docs/install.md). They are $ours"
+	# What was applied on the server side, as this script once did, has no record of its fields on the client side. So a
+	# last time, those that this version has not are removed on the server side.
+	before=$(kubectl get "$deployment" --ignore-not-found -o jsonpath="{.metadata.name} {$applied}")
+	[[ $before != "foo-controller " ]] ||
+		kubectl apply --server-side --force-conflicts --field-manager=foo-controller-deploy -k "$work"
+	# --prune removes objects of another version that this one has not. It does not work on the server side.
+	kubectl apply -k "$work" --prune -l "$ours" --prune-allowlist={core/v1/{Service,ServiceAccount},apps/v1/Deployment} \
+		--prune-allowlist={policy/v1/PodDisruptionBudget,networking.k8s.io/v1/NetworkPolicy} \
+		--prune-allowlist=rbac.authorization.k8s.io/v1/{Role,RoleBinding,ClusterRole,ClusterRoleBinding} \
+		--prune-allowlist=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy{,Binding}
 	kubectl rollout status "$deployment" --timeout="$timeout" && step "It runs. Now create a Foo:" &&
 		hint apply -f artifacts/examples/example-foo.yaml && return
 	set +o errexit # There may be no pod, no event or no log.
@@ -107,7 +120,7 @@ manifests() {
 	customize artifacts/deploy
 	kubectl kustomize "$work" |
 		sed '1i# Do not delete this file as a whole: without the CustomResourceDefinition, no Foo is left.' >bin/install.yaml
-	echo "Wrote bin/install.yaml, with the image $image. Apply it with: kubectl apply --server-side -f bin/install.yaml"
+	echo "Wrote bin/install.yaml, with the image $image. docs/install.md has how to apply it"
 }
 
 [[ -z ${KUBECONFIG-} || $# -gt 1 || $KUBECONFIG -ef $here || $command == manifests ]] ||

@@ -2,6 +2,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +75,84 @@ func TestDeployAndUndeploy(t *testing.T) {
 		if kept {
 			e.kubectl(t, "", "delete", "deployment", "other-app", "-n", "foo-system")
 		}
+	}
+}
+
+// otherVersion copies the manifests into a directory, with a policy more, and a field more of the pods.
+func otherVersion(t *testing.T, dir string) {
+	t.Helper()
+	const script = `cp -R artifacts "$0" && cd "$0/artifacts/deploy" &&
+sed -i 's/^ *serviceAccountName: .*/&\n      hostname: other/' deployment.yaml && cat >>admission.yaml <<EOT
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: foo-controller-more}
+spec: {validations: [{expression: "true"}], matchConstraints: {resourceRules: [
+  {apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}
+EOT`
+	if out, err := exec.Command("bash", "-c", script, dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// checkVersion checks whether the cluster has what only otherVersion has.
+func (e *env) checkVersion(t *testing.T, after string, other bool) {
+	t.Helper()
+	policy := e.kubectl(t, "", "get", "validatingadmissionpolicies", "foo-controller-more", "--ignore-not-found")
+	system := &env{cluster: e.cluster, namespace: systemNamespace}
+	field := system.deployment(t, controllerName).Spec.Template.Spec.Hostname
+	if (policy != "") != other || (field != "") != other {
+		t.Errorf("after %s, the cluster has of the other version the policy %q and the field %q, want them: %t",
+			after, policy, field, other)
+	}
+}
+
+// What another version has is removed when this one is installed: by make deploy, which needs only kubectl, and by the
+// command of docs/install.md.
+func TestAnotherVersionLeavesNothing(t *testing.T) {
+	e := newDedicatedEnv(t, fullCluster)
+	other := newScriptTree(t, deployScript, "Makefile")
+	otherVersion(t, other)
+	// A tree without a bundled kubectl, where nothing can be built.
+	if err := errors.Join(os.Remove(filepath.Join(other, "bin/localcluster")),
+		os.WriteFile(filepath.Join(other, "hack/build.sh"), []byte("#!/bin/sh\nexit 1\n"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	makeInOther := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("make", append(args, "IMAGE=foo-controller:other")...)
+		cmd.Dir, cmd.Env = other, append(os.Environ(), "MAKEFLAGS=", e.path())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("make %v: %v\n%s", args, err, out)
+		}
+	}
+
+	// As make deploy once did it. kubectl has no record of the policy then, so it stays once, but the field goes.
+	e.kubectl(t, "", "apply", "--server-side", "--force-conflicts", "--field-manager=foo-controller-deploy", "-k",
+		filepath.Join(other, manifests))
+	e.checkVersion(t, "a server-side apply of the other version", true)
+	e.runScript(t, "deploy", "IMAGE=foo-controller:v1")
+	e.kubectl(t, "", "delete", "validatingadmissionpolicies", "foo-controller-more")
+	e.checkVersion(t, "make deploy in place of a server-side apply", false)
+
+	makeInOther("deploy", "KUBECONFIG="+e.Kubeconfig())
+	e.checkVersion(t, "make deploy of the other version", true)
+	e.runScript(t, "deploy", "IMAGE=foo-controller:v1")
+	e.checkVersion(t, "make deploy", false)
+
+	makeInOther("manifests")
+	e.runScript(t, "manifests", "IMAGE=foo-controller:v1")
+	for _, root := range []string{other, "."} {
+		prelude := fmt.Sprintf("unset KUBERC\nexport %q\ncd %q/bin", e.path(), root)
+		playScenes(t, "docs/install.md", prelude, scenesOf(t, "docs/install.md"))
+		e.checkVersion(t, "kubectl apply in "+root, root == other)
+	}
+
+	// A second installation with the labels of the first one would lose its permissions.
+	e.kubectl(t, "", "apply", "-k", overlay(t, "{resources: [../../"+manifests+"], namespace: more, namePrefix: my-}"))
+	out, err := e.script("deploy")
+	if want := "have the same labels: "; err == nil || !strings.Contains(out, want) {
+		t.Errorf("with another installation: %v, want an error with %q:\n%s", err, want, out)
 	}
 }
 
