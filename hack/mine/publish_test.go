@@ -20,8 +20,10 @@ func TestPublish(t *testing.T) {
 		"README.md":             "`go get " + thisModule + "@v1`, see acme." + thisModule + " and " + thisModule + "s\n",
 		"logo.png":              "\x00" + thisModule,
 	})
-	out, err := command(t, root, "publish", "MODULE=zoo.example.org/team/kit").CombinedOutput()
-	if err != nil {
+	err := os.Symlink("../hack", filepath.Join(root, "a/link"))
+	commitAll(t, root)
+	out, err2 := command(t, root, "publish", "MODULE=zoo.example.org/team/kit").CombinedOutput()
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if next := "cd '../kit' && make test\n"; !strings.Contains(string(out), next) || !strings.Contains(string(out), "KIT=zoo.example.org/team/kit@v0.1.0") {
@@ -41,6 +43,9 @@ func TestPublish(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "hack/mine/starter/hack/generate.sh")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("a script is not executable: %v", err)
+	}
+	if target, err := os.Readlink(filepath.Join(dir, "a/link")); target != "../hack" {
+		t.Errorf("a link leads to %q: %v", target, err)
 	}
 	if have, want := strings.Fields(git(t, root, "ls-files")), filesBelow(t, dir); len(have) != len(want) {
 		t.Errorf("it has the files %q, want %q", want, have)

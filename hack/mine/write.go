@@ -223,6 +223,9 @@ func (w *writing) copy(from, to string, names *renamer) error {
 
 // copyFile copies a file after a change.
 func copyFile(from, to string, change func([]byte) ([]byte, error)) error {
+	if target, err := os.Readlink(from); err == nil { // It may lead to a folder, as those of artifacts/chart do.
+		return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(target, to))
+	}
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
