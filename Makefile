@@ -170,7 +170,7 @@ real-nodes: bin/node
 	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run $(call named,node) ./...
 	@$(call in,hack/cluster/localcluster) -timeout 10m -run TestRealNodes ./test/...
 
-test-artifacts: build $(binary) #- permissions, policies, make deploy
+test-artifacts: build $(binary) bin/helm #- permissions, policies, make deploy
 	@$(E2E) -run $(call named,artifacts) ./...
 
 test-mine: bin/localcluster #- the repositories of make mine, and the recipes of docs/make-it-yours.md
@@ -234,13 +234,14 @@ bench-quick: bin/localcluster bin/bench #- one round of some of it, 3 minutes
 clean: #- remove bin/
 	@rm -rf bin
 
-.PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder
+.PHONY: bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder bin/helm
 bin/foo-controller: #- the controller
 bin/foo-controller-race: #- the controller with Go's race detector, for the end-to-end tests
 bin/play: #- the simulated API server with Foos, and bin/foo-controller
 bin/localcluster: #- the local Kubernetes: all its components in one binary
 bin/imagebuilder: #- the program of make image
-bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder:
+bin/helm: #- Helm, to test the chart
+bin/foo-controller bin/foo-controller-race bin/play bin/localcluster bin/imagebuilder bin/helm:
 	@hack/build.sh $(@F)
 
 .PHONY: bin/bench

@@ -52,6 +52,7 @@ describe() { # NAME
 		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh" "${1#kubernetes-}")")
 		;;
 	imagebuilder) dir=hack/image ;;
+	helm) packages=(helm.sh/helm/v4/cmd/helm) flags+=(-modfile "$root/hack/tools/helm.mod" -ldflags "-s -w") ;;
 	bench | bench-*) # And the controller that it measures: both as hack/image compiles the controller.
 		output=$root/bin/bench/${1#bench-} flags+=(-trimpath -ldflags "-s -w ${version[1]}")
 		[[ $1 != bench ]] || dir=hack/bench

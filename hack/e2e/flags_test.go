@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the real table of flags into docs/operations.md")
+var rewrite = flag.Bool("rewrite", false, "write the real tables of flags and of the chart's values into their pages")
 
 const operationsPage = "docs/operations.md"
 
@@ -29,21 +29,27 @@ func TestOperationsHasTheFlags(t *testing.T) {
 	if flags, rows := strings.Count(string(help), "\n  --"), strings.Count(want, "\n| `--"); rows != flags || rows == 0 {
 		t.Fatalf("--help has %d flags, and the table %d", flags, rows)
 	}
-	page, err := os.ReadFile(operationsPage)
+	checkTable(t, operationsPage, "flag", want)
+}
+
+// checkTable compares the table of a page that begins with a word. With -rewrite, it writes the table.
+func checkTable(t *testing.T, file, first, want string) {
+	t.Helper()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := regexp.MustCompile(`(?m)^\| flag \| default \| meaning \|\n(?:\|.*\n)+`)
+	table := regexp.MustCompile(`(?m)^\| ` + first + ` \| default \| meaning \|\n(?:\|.*\n)+`)
 	have := table.FindString(string(page))
 	if *rewrite {
 		rewritten := strings.Replace(string(page), have, want, 1)
-		if err := os.WriteFile(operationsPage, []byte(rewritten), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(rewritten), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		have = want
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("the flags have changed: run this test with -rewrite (-want +have):\n%s", diff)
+		t.Errorf("%s has another table: run this test with -rewrite (-want +have):\n%s", file, diff)
 	}
 }
 
