@@ -11,7 +11,7 @@ SHELL := bash
 VERSION := $(shell git describe --tags --always 2>/dev/null || echo unknown)$(if \
 	$(shell git status --porcelain --untracked-files=normal 2>/dev/null),-dirty)
 # A shell would execute parts of a value with special characters: recipes read it from their environment.
-export VERSION IMAGE NODES REGISTRY_PORT MINORS
+export VERSION IMAGE NODES REGISTRY REGISTRY_PORT MINORS
 TOOL := go tool -modfile=hack/tools/tools.mod
 
 ##@ To learn
@@ -58,7 +58,18 @@ cluster: ## a Kubernetes that really runs pods, as root: NODES=2
 
 .PHONY: image
 image: bin/imagebuilder ## build the container image in bin/image; needs no Docker
-	@bin/imagebuilder --version "$$VERSION" $(ARGS)
+	@bin/imagebuilder image --version "$$VERSION" $(fips) $(ARGS)
+
+# GOFIPS140 counts on the command line only: settings of Go in the environment do not change what is built.
+fips = $(if $(filter command,$(origin GOFIPS140)),--fips140 "$$GOFIPS140")
+
+.PHONY: release
+release: bin/imagebuilder #- all files of a release, in bin/release: VERSION=v1.2.3
+	@bin/imagebuilder release --version "$$VERSION" $(if $(REGISTRY),--name "$$REGISTRY/foo-controller") $(fips) $(ARGS)
+
+.PHONY: push
+push: bin/imagebuilder #- push bin/release: REGISTRY=registry.example/me
+	@bin/imagebuilder push bin/release "$$REGISTRY"
 
 # KUBECONFIG=FILE on the command line names the cluster; without it, it is the one of `make cluster`. For the latter,
 # and where PATH has no kubectl, they use that of bin/localcluster. An empty IMAGE is none: in a script it is a variable
@@ -162,7 +173,7 @@ test-core: build bin/foo-controller-race #- what takes long or a cluster of its 
 	@$(E2E) -run $(call named,core) ./...
 	@go test -count=1 -v -timeout 15m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 2000
 
-test-node: build bin/image-native #- the controller in pods on real nodes; needs root
+test-node: build bin/image-native bin/helm #- the controller in pods on real nodes; needs root
 	@if ((EUID)); then echo "make test-node is SKIPPED: nodes need root"; else $(MAKE) --no-print-directory real-nodes; fi
 
 .PHONY: real-nodes

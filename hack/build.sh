@@ -58,7 +58,7 @@ describe() { # NAME
 		[[ $1 != bench ]] || dir=hack/bench
 		export CGO_ENABLED=0
 		;;
-	foo-controller-linux-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
+	foo-controller-linux-* | foo-controller-darwin-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac
 }

@@ -28,20 +28,22 @@ type source struct {
 	revision string
 	// created is the time that the image has: that of the commit and not of the build, so that two builds are equal.
 	created time.Time
+	// fips140 is the setting of Go's cryptography: off, or the version of a validated module.
+	fips140 string
 }
 
-// describe returns the source with a version. A file that git does not know is a difference from the commit, because
+// describe returns the source for opts. A file that git does not know is a difference from the commit, because
 // Go compiles it. The Makefile gives such a source a version that ends in -dirty.
-func describe(version string) (*source, error) {
-	src := &source{version: version, created: time.Unix(0, 0).UTC()}
+func describe(opts options) (*source, error) {
+	src := &source{version: opts.version, fips140: opts.fips140, created: time.Unix(0, 0).UTC()}
 	if _, err := os.Stat(".git"); err != nil { // An archive of the sources has none.
 		return src, nil
 	}
-	changes, err := output("git", "status", "--porcelain", "--untracked-files=normal")
+	changes, err := output(nil, "git", "status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return nil, err
 	}
-	commit, err := output("git", "log", "-1", "--format=%H %ct")
+	commit, err := output(nil, "git", "log", "-1", "--format=%H %ct")
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +56,10 @@ func describe(version string) (*source, error) {
 	return src, err
 }
 
-// output returns what a program prints.
-func output(program string, args ...string) (string, error) {
+// output returns what a program prints. Without env, it has the environment of this process.
+func output(env []string, program string, args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
-	cmd.Stderr = os.Stderr
+	cmd.Env, cmd.Stderr = env, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w", program, args[0], err)
@@ -68,11 +70,11 @@ func output(program string, args ...string) (string, error) {
 // compile builds the controller for a platform in dir, and returns the name of the file. hack/build.sh prints the
 // progress: a platform takes minutes where nothing is compiled yet.
 func (s *source) compile(platform v1.Platform, dir string) (string, error) {
-	env, err := environment(platform)
+	env, err := s.environment(platform)
 	if err != nil {
 		return "", err
 	}
-	binary := "foo-controller-linux-" + platform.Architecture
+	binary := "foo-controller-" + platform.OS + "-" + platform.Architecture
 	cmd := exec.Command("hack/build.sh", binary)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.Env = append(env, "RELEASE_DIR="+dir, "GOFLAGS="+fmt.Sprintf(releaseFlags, s.version))
@@ -94,8 +96,8 @@ var places = []string{
 // Other settings than places can change the binary, and a developer may have given them other values: in the
 // environment, or with `go env -w`. If a variable in the environment is empty, Go takes the value of `go env -w`. So
 // GOENV=off hides those values, and only the places are copied.
-func environment(platform v1.Platform) ([]string, error) {
-	out, err := output("go", append([]string{"env", "-json"}, places...)...)
+func (s *source) environment(platform v1.Platform) ([]string, error) {
+	out, err := output(nil, "go", append([]string{"env", "-json"}, places...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func environment(platform v1.Platform) ([]string, error) {
 		"GOENV=off",
 		"CGO_ENABLED=0", // A static binary: the image has no C library.
 		"GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
-		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off", "GO_EXTLINK_ENABLED=")
+		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140="+s.fips140, "GO_EXTLINK_ENABLED=", "GOFLAGS=-mod=readonly")
 	for _, name := range places {
 		env = append(env, name+"="+values[name])
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func writeFile(t *testing.T, file, text string) {
 // compileHere returns the binary that the sources in the working directory give.
 func compileHere(t *testing.T) string {
 	t.Helper()
-	src := must(describe("v1"))(t)
+	src := must(describe(options{version: "v1", fips140: "off"}))(t)
 	file := must(src.compile(v1.Platform{OS: "linux", Architecture: "amd64"}, t.TempDir()))(t)
 	return string(must(os.ReadFile(file))(t))
 }
@@ -66,7 +67,7 @@ func TestAnImageThatDiffersFromTheCommitDoesNotClaimToBeTheCommit(t *testing.T) 
 			if got, _ := madeWith(t, ""); got != c.version {
 				t.Errorf("%s, want the version %s", got, c.version)
 			}
-			src := must(describe(c.version))(t)
+			src := must(describe(options{version: c.version}))(t)
 			if _, label := src.labels()["org.opencontainers.image.revision"]; label != (c.version == "v1") {
 				t.Errorf("the image has the label with the revision: %t", label)
 			}
@@ -131,6 +132,15 @@ func TestTheSettingsOfGoEnvDoNotChangeTheBinary(t *testing.T) {
 	}
 }
 
+func TestTheBinaryHasTheCryptographyThatIsChosen(t *testing.T) {
+	newRepository(t)
+	src := must(describe(options{version: "v1", fips140: "v1.0.0"}))(t)
+	file := must(src.compile(v1.Platform{OS: "linux", Architecture: "amd64"}, t.TempDir()))(t)
+	if info := must(buildinfo.ReadFile(file))(t); !strings.Contains(info.String(), "GOFIPS140=v1.0.0") {
+		t.Error("the binary does not have it:", info)
+	}
+}
+
 // Without these settings, the compiler finds no modules behind a company's firewall, or compiles everything a second
 // time. No other setting reaches it.
 func TestTheCompilerHasOnlyTheSettingsThatNamePlaces(t *testing.T) {
@@ -169,7 +179,7 @@ func goEnv(t *testing.T, settings string, names []string) map[string]string {
 	t.Helper()
 	t.Setenv("GOENV", settings)
 	cmd := exec.Command("go", append([]string{"env", "-json"}, names...)...)
-	cmd.Env = must(environment(v1.Platform{OS: "linux", Architecture: "arm64"}))(t)
+	cmd.Env = must((&source{fips140: "off"}).environment(v1.Platform{OS: "linux", Architecture: "arm64"}))(t)
 	values := map[string]string{}
 	if err := json.Unmarshal(must(cmd.Output())(t), &values); err != nil {
 		t.Fatal(err)

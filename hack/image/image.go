@@ -31,7 +31,9 @@ const (
 // A platformImage is the image of one platform.
 type platformImage struct {
 	platform v1.Platform
+	binary   []byte
 	image    v1.Image
+	licenses licensedSet
 	sbom     []byte // The SPDX document.
 }
 
@@ -47,15 +49,18 @@ func buildPlatform(src *source, tag name.Tag, text, dir string) (p platformImage
 	if err != nil {
 		return p, err
 	}
-	binary, err := os.ReadFile(file)
+	p.binary, err = os.ReadFile(file)
 	if err := errors.Join(err, os.Remove(file)); err != nil {
 		return p, err
 	}
-	info, err := buildinfo.Read(bytes.NewReader(binary))
+	info, err := buildinfo.Read(bytes.NewReader(p.binary))
 	if err != nil {
 		return p, err
 	}
-	layer, err := newLayer(binary)
+	if p.licenses, err = src.licenses(p.platform); err != nil {
+		return p, err
+	}
+	layer, err := newLayer(p.binary)
 	if err != nil {
 		return p, err
 	}

@@ -1,4 +1,5 @@
-// Command image builds the container image of the controller. `make image` runs it, in the root of the repository.
+// Command imagebuilder builds the container image of the controller and the files of a release, and pushes them to a
+// registry. `make image`, `make release` and `make push` run it, in the root of the repository.
 //
 // It needs Go and git. It needs no Docker, no registry and no base image. A container image is a few files, and the
 // library go-containerregistry writes them:
@@ -7,14 +8,19 @@
 //	compiler.go   the compiler, with all settings that change the binary
 //	image.go      the layer with the binary, the configuration (user, entrypoint, labels), and the index
 //	sbom.go       the list of modules in the binary, as SPDX
+//	licenses.go   the licences of these modules, and their texts
+//	release.go    what a release has beside the image: binaries, manifests, the chart, notes, checksums
+//	artifact.go   the chart and the SBOMs as OCI artifacts
+//	push.go       a release in a registry
 //
-// The image is reproducible: the same commit and the same version of Go give the same digest, on any machine and in any
+// The result is reproducible: the same commit and the same version of Go give the same bytes, on any machine and in any
 // directory. So nothing here may depend on the time, on the machine, or on the order of a map.
 //
-// docs/image.md shows how to use the result.
+// docs/image.md and docs/release.md show how to use the result.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -29,35 +35,62 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
+const usage = `usage: imagebuilder [image] FLAGS          build the image
+       imagebuilder release FLAGS          build the image and all other files of a release
+       imagebuilder push DIR REGISTRY      push a release, such as bin/release, to a registry
+`
+
 func main() {
-	opts := options{}
-	flag.StringVar(&opts.output, "output", "bin/image", "`directory` to write")
-	flag.StringVar(&opts.platforms, "platforms", "linux/amd64,linux/arm64", "`platforms` to build for, with commas")
-	flag.StringVar(&opts.name, "name", "foo-controller", "`name` of the image, without a tag")
-	flag.StringVar(&opts.version, "version", "", "`version` of the binary, and tag of the image")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "image: unexpected argument %q\n", flag.Arg(0))
-		os.Exit(2)
+	command, args := "image", os.Args[1:]
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		command, args = args[0], args[1:]
 	}
-	if err := run(opts); err != nil {
-		fmt.Fprintln(os.Stderr, "image:", err)
+	if err := runCommand(command, args); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", command, err)
 		os.Exit(1)
 	}
 }
 
-// options are the values of the flags.
-type options struct {
-	output, platforms, name, version string
+func runCommand(command string, args []string) error {
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	opts := options{}
+	flags.StringVar(&opts.output, "output", "bin/"+command, "`directory` to write")
+	flags.StringVar(&opts.platforms, "platforms", "", "`platforms` to build for, with commas; empty is all")
+	flags.StringVar(&opts.name, "name", "foo-controller", "`name` of the image, without a tag")
+	flags.StringVar(&opts.version, "version", "", "`version` of the binary, and tag of the image")
+	flags.StringVar(&opts.fips140, "fips140", "off", "`version` of Go's validated cryptography, or off")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case command == "push" && flags.NArg() == 2:
+		return push(flags.Arg(0), flags.Arg(1))
+	case command == "image" && flags.NArg() == 0:
+		return build(opts)
+	case command == "release" && flags.NArg() == 0:
+		opts.release = true
+		return build(opts)
+	}
+	return errors.New("unexpected arguments: see imagebuilder --help")
 }
 
-// run builds the image in a directory beside the output, and then replaces the output with it.
-func run(opts options) error {
+// options are the values of the flags.
+type options struct {
+	output, platforms, name, version, fips140 string
+	release                                   bool
+}
+
+// build builds the image, or a release, in a directory beside the output, and then replaces the output with it.
+func build(opts options) error {
 	tag, err := fullName(opts.name, opts.version)
 	if err != nil {
 		return err
 	}
-	src, err := describe(opts.version)
+	src, err := describe(opts)
 	if err != nil {
 		return err
 	}
@@ -65,13 +98,18 @@ func run(opts options) error {
 	if err != nil {
 		return err
 	}
+	if opts.release {
+		if err := checkRelease(src, output); err != nil {
+			return err
+		}
+	}
 	work := output + ".new"
 	defer func() { _ = os.RemoveAll(work) }() // It does not exist any more, unless there was an error.
 	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
 		return err
 	}
 	var platforms []platformImage
-	for text := range strings.SplitSeq(opts.platforms, ",") {
+	for text := range strings.SplitSeq(opts.imagePlatforms(), ",") {
 		p, err := buildPlatform(src, tag, text, work)
 		if err != nil {
 			return fmt.Errorf("%s: %w", text, err)
@@ -82,12 +120,22 @@ func run(opts options) error {
 	if err := write(index, platforms, tag, work); err != nil {
 		return err
 	}
+	if opts.release {
+		if err := writeRelease(src, opts, index, platforms, work); err != nil {
+			return err
+		}
+	}
 	digest, err := index.Digest()
 	if err := errors.Join(err, replace(output, work)); err != nil {
 		return err
 	}
 	fmt.Printf("%s\n  %s in %s\n", tag, digest, filepath.Join(output, "layout"))
 	return nil
+}
+
+// imagePlatforms returns the platforms of the image: those of Linux.
+func (opts options) imagePlatforms() string {
+	return cmp.Or(opts.platforms, "linux/amd64,linux/arm64")
 }
 
 // fullName returns the name that containerd and the kubelet give to the image. A name without a registry is one of
@@ -111,9 +159,7 @@ func write(index v1.ImageIndex, platforms []platformImage, tag name.Tag, dir str
 	if err != nil {
 		return err
 	}
-	names := map[string]string{
-		"io.containerd.image.name": tag.String(), "org.opencontainers.image.ref.name": tag.TagStr(),
-	}
+	names := map[string]string{"io.containerd.image.name": tag.String(), tagOf: tag.TagStr()}
 	if err := images.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
 		return err
 	}

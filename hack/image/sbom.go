@@ -51,7 +51,7 @@ func newSBOM(src *source, tag name.Tag, p platformImage, info *debug.BuildInfo) 
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
 	add(doc, "Module", common.TypeRelationshipDependsOn, &v2_3.Package{
 		PackageSPDXIdentifier: "Stdlib", PackageName: "stdlib", PackageVersion: goVersion,
-		PrimaryPackagePurpose: "LIBRARY", PackageLicenseDeclared: "BSD-3-Clause",
+		PrimaryPackagePurpose: "LIBRARY", PackageLicenseDeclared: p.licenses["stdlib"].expression,
 	}, golangPURL("stdlib", goVersion))
 	for i, module := range info.Deps {
 		if module.Replace != nil {
@@ -60,7 +60,8 @@ func newSBOM(src *source, tag name.Tag, p platformImage, info *debug.BuildInfo) 
 		add(doc, "Module", common.TypeRelationshipDependsOn, &v2_3.Package{
 			PackageSPDXIdentifier: common.ElementID("Module-" + strconv.Itoa(i+1)),
 			PackageName:           module.Path, PackageVersion: module.Version, PrimaryPackagePurpose: "LIBRARY",
-			PackageSourceInfo: "Its checksum in go.sum is " + module.Sum,
+			PackageLicenseDeclared: p.licenses[module.Path].expression,
+			PackageSourceInfo:      "Its checksum in go.sum is " + module.Sum,
 		}, golangPURL(module.Path, module.Version))
 	}
 	var text bytes.Buffer

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/licensecheck"
+)
+
+// permitted are the licences, as SPDX names them, under which a module may be part of the binary: they demand no more
+// than their text beside it. A module with another one, or with none, ends the build.
+var permitted = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
+
+// coverage is how much of a file with licences has to be known text, in percent. The rest are names and years, and
+// explanations of which file has which licence.
+const coverage = 75
+
+// grants are the files with licences, and texts those and what has to be kept beside them.
+var (
+	grants = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
+	texts  = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
+)
+
+// A licensed is a module with the licences of its files.
+type licensed struct {
+	expression string            // For SPDX, such as "Apache-2.0 AND MIT".
+	texts      map[string][]byte // The content of each file, by its path in the module.
+}
+
+// A licensedSet is the modules in a binary, by their paths. Go itself is one, with the path stdlib.
+type licensedSet map[string]*licensed
+
+// licenses returns the licences of what is in the binary of a platform. As go-licenses does, it reads
+// those of the directories with the packages, and of all directories above them: a package may be a copy of somebody
+// else's.
+func (s *source) licenses(platform v1.Platform) (licensedSet, error) {
+	env, err := s.environment(platform)
+	if err != nil {
+		return nil, err
+	}
+	const inModule = "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}{{else}}stdlib\t{{.Root}}\t{{.Root}}{{end}}"
+	out, err := output(env, "go", "list", "-deps", "-f", inModule, ".")
+	if err != nil {
+		return nil, err
+	}
+	modules := licensedSet{}
+	for line := range strings.Lines(out) {
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		module, root := modules[fields[0]], fields[1]
+		if module == nil {
+			module = &licensed{texts: map[string][]byte{}}
+			modules[fields[0]] = module
+		}
+		for dir := fields[2]; strings.HasPrefix(dir, root); dir = filepath.Dir(dir) {
+			if err := module.read(root, dir); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for path, module := range modules {
+		if module.expression, err = module.evaluate(); err != nil {
+			return nil, fmt.Errorf("the licence of %s: %w", path, err)
+		}
+	}
+	return modules, nil
+}
+
+// read adds the texts in a directory of the module.
+func (m *licensed) read(root, dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() || !texts.MatchString(entry.Name()) || strings.HasSuffix(entry.Name(), ".go") {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			return err
+		}
+		path, err := filepath.Rel(root, filepath.Join(dir, entry.Name()))
+		if err != nil {
+			return err
+		}
+		m.texts[filepath.ToSlash(path)] = content
+	}
+	return err
+}
+
+// evaluate returns the licences, or an error if there is none, or one that is not permitted.
+func (m *licensed) evaluate() (string, error) {
+	var names []string
+	for _, path := range slices.Sorted(maps.Keys(m.texts)) {
+		if !grants.MatchString(filepath.Base(path)) {
+			continue
+		}
+		found := licensecheck.Scan(m.texts[path])
+		if found.Percent < coverage {
+			return "", fmt.Errorf("%.0f %% of %s is the text of a known licence, less than %d", found.Percent, path, coverage)
+		}
+		for _, match := range found.Match {
+			if !slices.Contains(permitted, match.ID) {
+				return "", fmt.Errorf("%s has %s, which is none of %s", path, match.ID, strings.Join(permitted, ", "))
+			}
+			names = append(names, match.ID)
+		}
+	}
+	if len(names) == 0 {
+		return "", errors.New("there is no file with one")
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), " AND "), nil
+}
+
+// licenseTexts returns the texts for the modules, in one file.
+func licenseTexts(modules licensedSet) []byte {
+	var all bytes.Buffer
+	all.WriteString("The texts that the licences of the modules in foo-controller demand to be kept with it.\n")
+	for _, path := range slices.Sorted(maps.Keys(modules)) {
+		for _, file := range slices.Sorted(maps.Keys(modules[path].texts)) {
+			fmt.Fprintf(&all, "\n======== %s/%s\n\n%s\n", path, file, bytes.TrimSpace(modules[path].texts[file]))
+		}
+	}
+	return all.Bytes()
+}

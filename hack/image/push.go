@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// credentials are those that `docker login`, `podman login` or `crane auth login` have stored.
+var credentials = remote.WithAuthFromKeychain(authn.DefaultKeychain)
+
+// push pushes a release: the image to REGISTRY/foo-controller, its SBOMs beside it, and then the chart to
+// REGISTRY/charts/foo-controller. After an interruption it sends only what the registry does not have yet. A tag that
+// has another digest already is an error, because a version never changes.
+func push(dir, registry string) error {
+	if registry == "" {
+		return errors.New("no registry is given: make push REGISTRY=registry.example/me")
+	}
+	entries, err := layout.ImageIndexFromPath(filepath.Join(dir, "layout"))
+	if err != nil {
+		return fmt.Errorf("%s has no release: make it with `make release VERSION=v1.2.3`: %w", dir, err)
+	}
+	manifest, err := entries.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, entry := range manifest.Manifests {
+		target, err := place(entry, registry)
+		if err != nil {
+			return err
+		}
+		if err := pushEntry(entries, entry, target); err != nil {
+			return fmt.Errorf("%s: %w", target, err)
+		}
+	}
+	first, last := manifest.Manifests[0], manifest.Manifests[len(manifest.Manifests)-1]
+	fmt.Printf("\nhelm install foo-controller oci://%s/charts/foo-controller --version %s \\\n"+
+		"  --namespace foo-system --create-namespace --set image=%s/foo-controller@%s\n",
+		registry, last.Annotations[tagOf], registry, first.Digest)
+	return nil
+}
+
+// tagOf is the annotation of an entry with the tag under which it is pushed.
+const tagOf = "org.opencontainers.image.ref.name"
+
+// place returns where an entry of the layout belongs.
+func place(entry v1.Descriptor, registry string) (name.Reference, error) {
+	repository := registry + "/foo-controller"
+	if entry.ArtifactType == string(chartConfig) {
+		repository = registry + "/charts/foo-controller"
+	}
+	if tag := entry.Annotations[tagOf]; tag != "" {
+		return name.NewTag(repository + ":" + tag)
+	}
+	return name.NewDigest(repository + "@" + entry.Digest.String())
+}
+
+func pushEntry(entries v1.ImageIndex, entry v1.Descriptor, target name.Reference) error {
+	there, err := remote.Head(target, credentials)
+	var answer *transport.Error
+	switch {
+	case err == nil && there.Digest != entry.Digest:
+		return fmt.Errorf("the registry has it with another digest, %s: a version never changes, so release a new one",
+			there.Digest)
+	case err == nil:
+		fmt.Printf("%s was there\n  %s\n", target, entry.Digest)
+		return nil
+	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
+		return err
+	}
+	if err := send(entries, entry, target); err != nil {
+		return err
+	}
+	fmt.Printf("%s\n  %s\n", target, entry.Digest)
+	return nil
+}
+
+func send(entries v1.ImageIndex, entry v1.Descriptor, target name.Reference) error {
+	if entry.MediaType == types.OCIImageIndex {
+		index, err := entries.ImageIndex(entry.Digest)
+		if err != nil {
+			return err
+		}
+		return remote.WriteIndex(target, index, credentials)
+	}
+	image, err := entries.Image(entry.Digest)
+	if err != nil {
+		return err
+	}
+	return remote.Write(target, image, credentials)
+}

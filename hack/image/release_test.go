@@ -1,0 +1,247 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+const testRelease = "v1.2.3-rc.1"
+
+// TestRelease makes a release for this machine, and pushes it to a registry.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the controller")
+	}
+	first := releaseOf(t, committed(t))
+	t.Run("a second one of another directory and environment has the same bytes", func(t *testing.T) {
+		testReproducible(t, first)
+	})
+	t.Run("each checksum is right", func(t *testing.T) {
+		shell(t, first, "sha256sum --check --quiet SHA256SUMS && test $(wc -l <SHA256SUMS) -ge 15")
+	})
+	t.Run("the manifests have the image, and the notes what is not released", func(t *testing.T) {
+		for file, want := range map[string]string{
+			"install.yaml": "image: foo-controller:" + testRelease + "\n", "crds.yaml": "kind: CustomResourceDefinition\n",
+			"NOTES.md": "\n### Changed\n", "LICENSES.txt": "\n======== k8s.io/client-go/LICENSE\n",
+		} {
+			if !strings.Contains(string(must(os.ReadFile(filepath.Join(first, file)))(t)), want) {
+				t.Errorf("%s has no %q", file, want)
+			}
+		}
+	})
+	t.Run("a registry gets all of it, also after an interruption", func(t *testing.T) { testPush(t, first) })
+}
+
+// committed returns a clone in which the changes of the working directory are committed.
+func committed(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "clone")
+	shell(t, ".", `git clone -q . "`+dir+`" && git ls-files -dz | (cd "`+dir+`" && xargs -0r rm) &&
+		git ls-files -mo --exclude-standard | while read -r file; do
+			[[ ! -e $file ]] || cp --parents -P "$file" "`+dir+`"
+		done
+		cd "`+dir+`" && git add --all && git -c user.name=a \
+			-c user.email=a@example.com commit -q --allow-empty -m text`)
+	return dir
+}
+
+// releaseOf releases a clone for the native platform.
+func releaseOf(t *testing.T, clone string) string {
+	t.Helper()
+	t.Chdir(clone)
+	opts := optionsHere(testRelease)
+	opts.release, opts.output = true, "bin/release"
+	if err := build(opts); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(clone, "bin/release")
+}
+
+func testReproducible(t *testing.T, first string) {
+	other := filepath.Join(t.TempDir(), "another", "directory")
+	shell(t, filepath.Join(first, "../.."), `git clone -q . "`+other+`"`)
+	for name, value := range map[string]string{
+		"GOFLAGS": "-race -buildvcs=true", "GOAMD64": "v3", "GOARM64": "v9.0", "CGO_ENABLED": "1", "GOOS": "windows",
+		"GO_EXTLINK_ENABLED": "0", "TZ": "Asia/Tokyo", "TMPDIR": t.TempDir(),
+	} {
+		t.Setenv(name, value)
+	}
+	defer syscall.Umask(syscall.Umask(0o077))
+	want, got := contents(t, first), contents(t, releaseOf(t, other))
+	if len(want) < 15 || len(got) != len(want) {
+		t.Errorf("%d files, then %d", len(want), len(got))
+	}
+	for name, sum := range want {
+		if got[name] != sum {
+			t.Errorf("%s differs or is missing", name)
+		}
+	}
+}
+
+// contents returns the checksum of each file in dir.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		sums[name] = fmt.Sprintf("%x", sha256.Sum256(content))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+// testPush pushes to a registry that ends the first try. What is pushed has the digests of the release, the image has an
+// SBOM, a second push sends nothing, and another image of the same version is refused.
+func testPush(t *testing.T, dir string) {
+	var refuse atomic.Int32
+	var sent atomic.Int32
+	handler := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			sent.Add(1)
+			if refuse.Add(-1) == 0 {
+				http.Error(w, "a quota", http.StatusForbidden)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://") + "/me"
+	refuse.Store(3)
+	if err := push(dir, address); err == nil || !strings.Contains(err.Error(), "a quota") {
+		t.Fatalf("with a registry that refuses a request: %v", err)
+	}
+	if err := push(dir, address); err != nil {
+		t.Fatal(err)
+	}
+	image := must(name.NewTag(address + "/foo-controller:" + testRelease))(t)
+	index := must(must(remote.Index(image))(t).IndexManifest())(t)
+	native := image.Digest(index.Manifests[0].Digest.String())
+	sboms := must(must(remote.Referrers(native))(t).IndexManifest())(t).Manifests
+	if len(sboms) != 1 {
+		t.Fatal("what refers to the image:", sboms)
+	}
+	sbom := must(must(remote.Image(image.Digest(sboms[0].Digest.String())))(t).Manifest())(t)
+	if sbom.ArtifactType != string(sbomType) || sbom.Layers[0].MediaType != sbomType {
+		t.Errorf("the SBOM is %v", sbom)
+	}
+	testChart(t, must(remote.Image(must(name.NewTag(address+"/charts/foo-controller:1.2.3-rc.1"))(t)))(t))
+
+	sent.Store(0)
+	if err := push(dir, address); err != nil || sent.Load() != 0 {
+		t.Errorf("the second push sent %d: %v", sent.Load(), err)
+	}
+	if err := remote.Write(image, must(remote.Image(native))(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := push(dir, address); err == nil || !strings.Contains(err.Error(), "a version never changes") {
+		t.Errorf("with another image of this version in the registry: %v", err)
+	}
+}
+
+func testChart(t *testing.T, chart v1.Image) {
+	t.Helper()
+	var config struct{ Name, Version, AppVersion string }
+	if err := json.Unmarshal(must(chart.RawConfigFile())(t), &config); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(config); got != "{foo-controller 1.2.3-rc.1 1.2.3-rc.1}" {
+		t.Errorf("the chart is %s", got)
+	}
+	file := filepath.Join(t.TempDir(), "chart.tgz")
+	if err := os.WriteFile(file, must(io.ReadAll(must(must(chart.Layers())(t)[0].Compressed())(t)))(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := shell(t, ".", "tar --list --gzip --file "+file)
+	for name, want := range map[string]bool{
+		"foo-controller/templates/objects.yaml\n": true, "foo-controller/files/deploy/rbac.yaml\n": true,
+		"foo-controller/files/monitoring/dashboard.json\n": false, "kustomization.yaml\n": false,
+	} {
+		if strings.Contains(files, name) != want {
+			t.Errorf("the chart has %q: %t; it has\n%s", name, !want, files)
+		}
+	}
+}
+
+func TestWhatCannotBeReleased(t *testing.T) {
+	for name, c := range map[string]struct{ change, version, want string }{
+		"no version":            {version: "1.2.3", want: "no semantic version"},
+		"a short version":       {version: "v1.2", want: "no semantic version"},
+		"a change":              {change: "echo >>main.go", version: "v1.2.3", want: "git status"},
+		"an unknown file":       {change: "touch a.go", version: "v1.2.3", want: "git status"},
+		"a filled directory":    {change: "mkdir -p bin/release/a", version: "v1.2.3", want: "remove it first"},
+		"a version unannounced": {version: "v1.2.4", want: "rename the section"},
+		"an announced version":  {version: "v1.2.3"},
+		"a pre-release":         {version: "v1.2.4-rc.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newRepository(t)
+			writeFile(t, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\nnew\n\n## 1.2.3\n\nold\n")
+			shell(t, ".", "git add . && git -c user.name=a -c user.email=a@example.com commit -q -m text; "+c.change)
+			err := checkRelease(must(describe(options{version: c.version}))(t), "bin/release")
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestNotesAreASection(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "CHANGELOG.md", "# Changelog\n\n## Unreleased\n\nnew\n\n## 1.2.3\n\nold\n\n## 1.2.2\n\nolder\n")
+	if got := string(must(notes("v1.2.3"))(t)); got != "# foo-controller v1.2.3\n\nold\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestLicencesAreThoseThatArePermitted(t *testing.T) {
+	apache := string(must(os.ReadFile("LICENSE"))(t))
+	for name, c := range map[string]struct {
+		files      map[string]string
+		want, fail string
+	}{
+		"one":                   {files: map[string]string{"LICENSE": apache}, want: "Apache-2.0"},
+		"a notice beside it":    {files: map[string]string{"LICENSE": apache, "NOTICE": "by me"}, want: "Apache-2.0"},
+		"none":                  {files: map[string]string{"NOTICE": "by me"}, fail: "no file"},
+		"one that nobody knows": {files: map[string]string{"COPYING": "Do no evil."}, fail: "known licence"},
+		"one that is not permitted": {
+			files: map[string]string{"LICENSE": apache, "b/LICENSE": "This Source Code Form is subject to the terms of the " +
+				"Mozilla Public License, v. 2.0. If a copy of the MPL was not distributed with this file, You can obtain " +
+				"one at http://mozilla.org/MPL/2.0/."},
+			fail: "MPL-2.0",
+		},
+	} {
+		module := &licensed{texts: map[string][]byte{}}
+		for file, text := range c.files {
+			module.texts[file] = []byte(text)
+		}
+		got, err := module.evaluate()
+		if got != c.want || (err == nil) != (c.fail == "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+			t.Errorf("%s: %q, %v, want %q, %q", name, got, err, c.want, c.fail)
+		}
+	}
+}
