@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +99,7 @@ func TestNodes(t *testing.T) {
 		{"the standby takes over when the node of the leader dies, and nothing is written twice", testNodeDies},
 		{"draining a node keeps a copy ready", testNodeIsDrained},
 		{"undeploy stops the pods and keeps the Foos", testUndeploy},
+		{"releases are installed from a registry and run the images that they name", testReleases},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, e) })
 	}
@@ -691,15 +693,18 @@ func testPodExplains(t *testing.T, e *podEnv) {
 	}
 }
 
-// A passwordRegistry is a registry on loopback that asks for a password.
-type passwordRegistry struct{ port, user, password string }
+// A passwordRegistry is a registry on loopback that asks for a password until it is open.
+type passwordRegistry struct {
+	port, user, password string
+	open                 atomic.Bool
+}
 
 func newPasswordRegistry(t *testing.T) *passwordRegistry {
 	t.Helper()
 	r := &passwordRegistry{user: "reader", password: rand.Text()}
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if user, password, _ := req.BasicAuth(); user != r.user || password != r.password {
+		if user, password, _ := req.BasicAuth(); !r.open.Load() && (user != r.user || password != r.password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
 			http.Error(w, "who are you?", http.StatusUnauthorized)
 			return
