@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -75,6 +77,64 @@ func TestExplain(t *testing.T) {
 			if !slices.Contains(strings.Split(out.String(), "\n"), line) {
 				t.Errorf("%s: no line %q in\n%s", test.foo, line, out.String())
 			}
+		}
+	}
+}
+
+// TestExplainAll asks about many Foos. They are listed in pages, and each that would be written has a line.
+func TestExplainAll(t *testing.T) {
+	var stored []runtime.Object
+	for i := range 250 {
+		foo := newFoo(fooNamed(fmt.Sprintf("web-%d", i)), func(foo *v1alpha1.Foo) {
+			foo.Namespace = []string{"team-b", "team"}[i%2] // Their keys have another order.
+			foo.Spec.DeploymentName = foo.Name
+		})
+		dep := plan.Deployment(foo)
+		dep.UID, dep.Generation, dep.Status = "of-"+foo.UID, 1, newDeployment().Status
+		deploymentKind.Default(dep)
+		foo.Status = statusOf(foo, dep)
+		switch i {
+		case 100:
+			foo.Status = v1alpha1.FooStatus{}
+		case 105:
+			deleting(foo)
+			fallthrough
+		case 103, 104:
+			scaledTo(9)(dep)
+		}
+		stored = append(stored, foo, dep)
+	}
+	const team = "Foo team/web-103: patch Deployment web-103: spec.replicas 9 -> 3\n"
+	const counts = "%d foos: %d would be written, %d could not be explained"
+	ofTeam, ofAll := fmt.Sprintf(counts, 125, 1, 0), fmt.Sprintf(counts, 250, 2, 1)
+	const teamB = "Foo team-b/web-100: update status of Foo web-100: status no conditions -> " +
+		"Ready=True Available: 3 of 3 replicas available\nFoo team-b/web-104: error: patch Deployment team-b/web-104: " +
+		`Get "http://apiserver/apis/apps/v1/namespaces/team-b/deployments/web-104": no answer` + "\n"
+	for _, test := range []struct{ asked, namespace, out, requests, err string }{
+		{asked: "*/*", out: team + teamB + ofAll + "\n", requests: "3 3 2", err: ofAll},
+		{asked: "team/*", out: team + ofTeam + "\n", requests: "2 2 1", err: kit.ErrWouldWrite.Error()},
+		{asked: "*/*", namespace: "team", out: team + ofTeam + "\n", requests: "2 2 1", err: kit.ErrWouldWrite.Error()},
+		{asked: "team-b/*", namespace: "team", requests: "0 0 0",
+			err: "--namespace=team: this controller does not see the Foo team-b/*"},
+	} {
+		f := newFixture(t, nil, stored)
+		f.fails = map[string]error{"get deployments web-104": errors.New("no answer")}
+		var out strings.Builder
+		question, flags := &kit.Question{Kind: "Foo"}, flag.NewFlagSet("", 0)
+		question.AddFlags(flags)
+		if err := flags.Parse([]string{"--explain=" + test.asked}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := question.Check(&kit.Options{Namespace: test.namespace})
+		if err == nil {
+			err = f.Explain(f.ctx, question, f.syncOf, &out)
+		}
+		sent := fmt.Sprint(f.requests())
+		requests := fmt.Sprint(
+			strings.Count(sent, "list foos"), strings.Count(sent, "list deployments"), strings.Count(sent, "get "))
+		if fmt.Sprint(err) != test.err || requests != test.requests || out.String() != test.out {
+			t.Errorf("%s: requests %s, want %s; error %q, want %q; output\n%s, want\n%s",
+				test.asked, requests, test.requests, err, test.err, out.String(), test.out)
 		}
 	}
 }

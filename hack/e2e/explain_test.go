@@ -71,6 +71,11 @@ func TestExplain(t *testing.T) {
 	if e.exists(t, "web") {
 		t.Error("the Deployment was created")
 	}
+	out, problem, code = explain(t, append(flags, "--explain="+e.namespace+"/*")...)
+	if code != 2 || problem != "" || !strings.HasPrefix(out, "Foo "+e.namespace+"/web: create Deployment web: ") ||
+		!strings.HasSuffix(out, "\n1 foos: 1 would be written, 0 could not be explained\n") {
+		t.Errorf("all Foos of the namespace: exit code %d, output\n%s%s", code, out, problem)
+	}
 
 	e.editFoo(t, "web", `{"spec":{"paused":true}}`)
 	controller := startController(t, "--kubeconfig", e.kubeconfig(t, nil), "--namespace", e.namespace)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -20,10 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/kit/syncs"
 )
+
+// everything is a name that asks for all objects. After each logEvery of them, a line of the log shows the progress.
+const everything, logEvery = "*", 1000
 
 // ErrWouldWrite is what Explain returns if the controller would send a write.
 var ErrWouldWrite = errors.New("the controller would send a write")
@@ -33,7 +38,8 @@ type Question struct {
 	// Kind is that of the object, and ClusterScoped is true if its objects have no namespace.
 	Kind          string
 	ClusterScoped bool
-	// Object is empty if nothing is asked.
+	// Object is empty if nothing is asked. The name * asks for all objects of the namespace, and without a namespace for
+	// all that the controller sees.
 	Object cache.ObjectName
 	format format
 	others []Question
@@ -67,7 +73,8 @@ func (f *format) String() string { return string(*f) }
 // AddFlags adds the flags that set q.
 func (q *Question) AddFlags(fs *flag.FlagSet) {
 	fs.Func("explain", "print what the controller would do with the "+q.Kind+" `"+q.form()+"` now, and why; "+
-		q.formsOfOthers()+"nothing is written, and the exit code is 2 if the controller would write something, else 0", q.set)
+		"* means all, with a line for each that it would write; "+q.formsOfOthers()+
+		"nothing is written, and the exit code is 2 if the controller would write something, else 0", q.set)
 	q.format = text
 	fs.Var(&q.format, "explain-format", "`format` of what --explain prints: text or json")
 }
@@ -88,9 +95,11 @@ func (q *Question) set(value string) error {
 
 func (q *Question) parse(value string) (object cache.ObjectName, err error) {
 	object.Namespace, object.Name, err = cache.SplitMetaNamespaceKey(value)
-	if err != nil || q.ClusterScoped != (object.Namespace == "") || object.Name == "" {
+	if err != nil || q.ClusterScoped != (object.Namespace == "") || object.Name == "" ||
+		object.Namespace == everything && object.Name != everything {
 		return cache.ObjectName{}, fmt.Errorf("give %s of a %s", strings.ToUpper(q.form()), q.Kind)
 	}
+	object.Namespace = strings.TrimPrefix(object.Namespace, everything)
 	return object, nil
 }
 
@@ -112,6 +121,9 @@ func (q *Question) form() string {
 // Check returns whether something is asked of a controller, and limits the options to the namespace of the object. An
 // error is a mistake in the flags.
 func (q *Question) Check(options *Options) (asked bool, err error) {
+	if q.Object.Name == everything && !q.ClusterScoped {
+		q.Object.Namespace = cmp.Or(q.Object.Namespace, options.Namespace)
+	}
 	switch {
 	case q.Object.Name == "" && q.format == asJSON:
 		return false, fmt.Errorf("--explain-format needs --explain=%s", strings.ToUpper(q.form()))
@@ -146,6 +158,9 @@ type Report struct {
 	Then     string `json:"then"`
 	Reported string `json:"reported,omitempty"`
 	Unknown  string `json:"unknown"`
+	// Error is why one of many objects could not be explained. Then nothing is known of what the controller would do.
+	Error string `json:"error,omitempty"`
+	line  string // The write and what it changes, or why it is sent.
 }
 
 // newReport returns the Report of an object without its sync.
@@ -168,10 +183,11 @@ func member(obj any, name string) map[string]any {
 	return value
 }
 
-// Explain answers q: it lists what the informers, which do not run, would have, plays the sync that begin returns for
-// the object, nil if there is nothing to do for it, and prints a Report. The connection should be that of
-// Options.ReadOnly. The writes get the answers that are expected of the API server, so nothing is written. It returns
-// ErrWouldWrite if there would be a write.
+// Explain answers q: it lists what the informers, which do not run, would have, in pages. Then it plays the sync that
+// begin returns for the object, nil if there is nothing to do for it, and prints a Report. If q is about all objects,
+// it does so for each, prints a line for each that would be written, and last how many these are. The connection should
+// be that of Options.ReadOnly. The writes get the answers that are expected of the API server, so nothing is written;
+// each patch costs a read. It returns ErrWouldWrite if there would be a write, and another error if one has no Report.
 func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.ObjectName) *reconcile.Sync,
 	out io.Writer) error {
 	for i := range r.Kinds {
@@ -179,16 +195,16 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.
 			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.Resource.Resource, err)
 		}
 	}
+	if q.Object.Name == everything {
+		return r.explainAll(ctx, q, begin, out)
+	}
 	obj, err := r.find(q)
 	if err != nil {
 		return err
 	}
-	report := newReport(q.Kind, obj)
-	report.Then = "done: the " + q.Kind + " is being deleted, and the garbage collector deletes or orphans its children"
-	if sync := begin(q.Object); sync != nil {
-		if report, err = r.Report(ctx, q.Kind, sync); err != nil {
-			return err
-		}
+	report, err := r.reportOf(ctx, q.Kind, obj, begin)
+	if err != nil {
+		return err
 	}
 	if err := report.print(out, q.format); err != nil {
 		return err
@@ -197,6 +213,74 @@ func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.
 		return ErrWouldWrite
 	}
 	return nil
+}
+
+// explainAll prints a line for each object in the caches that the controller would write, or that cannot be explained,
+// in the order of namespaces and names.
+func (r *Reconciler) explainAll(ctx context.Context, q *Question, begin func(cache.ObjectName) *reconcile.Sync,
+	out io.Writer) error {
+	objects, resource := r.kind(q.Kind).Informer.GetIndexer().List(), r.kind(q.Kind).Informer.Resource.Resource
+	slices.SortFunc(objects, func(a, b any) int {
+		x, y := a.(metav1.Object), b.(metav1.Object)
+		return cmp.Or(strings.Compare(x.GetNamespace(), y.GetNamespace()), strings.Compare(x.GetName(), y.GetName()))
+	})
+	writes, failed := 0, 0
+	for i, obj := range objects {
+		report, err := r.reportOf(ctx, q.Kind, obj.(metav1.Object), begin)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("stopped after %d of %d %s: %w", i, len(objects), resource, ctx.Err())
+		case err != nil:
+			failed++
+			report = newReport(q.Kind, obj.(metav1.Object))
+			report.Error, _, _ = strings.Cut(err.Error(), "\n\n") // A stack follows.
+			report.line = "error: " + report.Error
+		case report.WouldSend:
+			writes++
+		}
+		line := report.Object + ": " + reconcile.Clip(report.line, reconcile.NoteLimit)
+		if q.format == asJSON {
+			line = short(report)
+		}
+		if report.line != "" {
+			if _, err := fmt.Fprintln(out, syncs.Printable(line)); err != nil {
+				return err
+			}
+		}
+		if n := i + 1; n%logEvery == 0 || n == len(objects) && q.format == asJSON {
+			klog.FromContext(ctx).Info("Explained", "objects", n, "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+		}
+	}
+	counts := fmt.Sprintf("%d %s: %d would be written, %d could not be explained", len(objects), resource, writes, failed)
+	if q.format != asJSON { // Of JSON, each line is a Report.
+		if _, err := fmt.Fprintln(out, counts); err != nil {
+			return err
+		}
+	}
+	switch {
+	case failed > 0:
+		return errors.New(counts)
+	case writes > 0:
+		return ErrWouldWrite
+	}
+	return nil
+}
+
+// reportOf returns the Report of obj, of which begin returns the sync. A panic is an error: it must not hide the other
+// objects, nor end the program with the exit code of a write.
+func (r *Reconciler) reportOf(ctx context.Context, kind string, obj metav1.Object,
+	begin func(cache.ObjectName) *reconcile.Sync) (report *Report, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n\n%s", ErrPanic, p, debug.Stack())
+		}
+	}()
+	if sync := begin(cache.MetaObjectToName(obj)); sync != nil {
+		return r.Report(ctx, kind, sync)
+	}
+	report = newReport(kind, obj)
+	report.Then = "done: the " + kind + " is being deleted, and the garbage collector deletes or orphans its children"
+	return report, nil
 }
 
 // find returns the object that is asked for.
@@ -216,7 +300,11 @@ func (r *Reconciler) fill(ctx context.Context, k *Kind, namespace string) error 
 	if k.Store == nil {
 		return nil
 	}
+	listed := 0
 	return k.Informer.each(ctx, namespace, func(obj runtime.Object) error {
+		if listed++; listed%logEvery == 0 {
+			klog.FromContext(ctx).Info("Listed", "resource", k.Informer.Resource.Resource, "objects", listed)
+		}
 		trimmed, err := r.Trim(obj.DeepCopyObject()) // A copy lets the page be freed.
 		if err != nil {
 			return err
@@ -233,6 +321,7 @@ func (r *Reconciler) Report(ctx context.Context, kind string, sync *reconcile.Sy
 	for step := sync.Next(); step != nil; step = sync.Next() {
 		if !step.IsRead() && report.Write == "" {
 			report.WouldSend, report.Write, report.Rules = true, step.Request()+" "+sync.NameOf(step.Op), sync.Explain()
+			report.line = report.Write + ": " + cmp.Or(step.FieldList(), step.Why)
 			switch step.Verb {
 			case reconcile.Create:
 				report.Body = step.Body

@@ -108,7 +108,8 @@ func TestAQuestionAboutAnotherKind(t *testing.T) {
 	for value, want := range map[string]string{
 		"team/web": "Widget team/web", "widget/team/web": "Widget team/web", "gadget/team/web": "Gadget team/web",
 		"gadget/web": "Widget gadget/web", "Gadget/team/web": "Gadget team/web", "plan/web": "Plan web", "plan/team/web": "error", "other/team/web": "error",
-		"web": "error",
+		"web": "error", "*/*": "Widget *", "team/*": "Widget team/*", "gadget/*/*": "Gadget *",
+		"gadget/team/*": "Gadget team/*", "plan/*": "Plan *", "*": "error", "*/web": "error", "gadget/*/web": "error",
 	} {
 		q := &Question{Kind: "Widget"}
 		q.Also("Gadget", false)

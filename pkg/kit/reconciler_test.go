@@ -193,6 +193,66 @@ func (c fixedClient) List(context.Context, metav1.ListOptions) (*corev1.ConfigMa
 
 var boxKey = cache.NewObjectName("default", "box")
 
+// A boxLister lists so many ConfigMaps.
+type boxLister int
+
+func (l boxLister) List(context.Context, metav1.ListOptions) (*corev1.ConfigMapList, error) {
+	list := &corev1.ConfigMapList{}
+	for i := range l {
+		list.Items = append(list.Items, *newConfigMap(fmt.Sprintf("box-%04d", i)))
+	}
+	return list, nil
+}
+
+// A rule that panics for one of 1,500 objects does not hide the others. The log shows the progress, and with JSON the
+// numbers. A signal ends it.
+func TestExplainManyObjects(t *testing.T) {
+	const listed, done = "Listed resource=boxes objects=1000", "\nExplained objects=%d of=1500 wouldBeWritten=1 failed=1"
+	for stopAt, want := range map[string]struct {
+		as            format
+		out, log, err string
+	}{
+		"": {
+			as: asJSON, out: `"error":"sync panicked: empty\nbox"}`, log: listed + fmt.Sprintf(done+done, 1000, 1500),
+			err: "1500 boxes: 1 would be written, 1 could not be explained",
+		},
+		"box-0100": {
+			as: text, out: ": error: sync panicked: empty\\u000abox\nBox default/box-0008: create Child child: missing\n",
+			log: listed, err: "stopped after 100 of 1500 boxes: context canceled",
+		},
+	} {
+		f := newReconcilerFixture(t, nil)
+		ctx, stop := context.WithCancel(f.ctx)
+		informer := cache.NewSharedIndexInformer(nil, &corev1.ConfigMap{}, 0, cache.Indexers{})
+		f.Kinds[0].Store, f.Kinds[1].Store = informer.GetIndexer(), nil
+		f.Kinds[0].Informer = NewInformer(corev1.SchemeGroupVersion.WithResource("boxes"), informer,
+			func(string) boxLister { return 1500 })
+		begin := func(key cache.ObjectName) *reconcile.Sync {
+			return boxes.Sync(&box{Box: newConfigMap(key.Name), step: func(in *box) (step *reconcile.Step) {
+				switch {
+				case key.Name == stopAt:
+					stop()
+				case key.Name == "box-0007":
+					panic("empty\nbox")
+				case key.Name == "box-0008" && in.Child == nil:
+					step = reconcile.CreateStep(childKind, &in.Child, newConfigMap("child"))
+					step.Why = "missing"
+				}
+				return step
+			}})
+		}
+		var out strings.Builder
+		question := &Question{Kind: "Box", Object: cache.ObjectName{Name: "*"}, format: want.as}
+		f.check(t, "error", want.err, fmt.Sprint(f.Explain(ctx, question, begin, &out)))
+		if !strings.Contains(out.String(), want.out) || strings.Count(out.String(), "\n") != 2 {
+			t.Errorf("output\n%s, want two lines with\n%s", out.String(), want.out)
+		}
+		f.check(t, "log", want.log, strings.Join(f.lines(), "\n"))
+		f.Queue.ShutDown()
+		stop()
+	}
+}
+
 // A reconcilerFixture is a Reconciler whose requests get an answer at once: newer versions of what they are about, with
 // annotations, which Trim drops, or the error of writes.
 type reconcilerFixture struct {
