@@ -57,6 +57,11 @@ func TestTheManifestsForArgoCDAndFlux(t *testing.T) {
 		west[object.GetKind()+"/"+object.GetName()] = object.Object
 	}
 	values, _, _ := unstructured.NestedStringMap(west["ConfigMap/foo-controller"], "data")
+	// Otherwise Flux does what is below only if there is a value.
+	strategy, _, _ := unstructured.NestedString(west["Kustomization/foo-controller"], "spec", "postBuild", "substituteStrategy")
+	if strategy != "Always" {
+		t.Error("a cluster without values has no memory limit")
+	}
 	defaults := map[string]string{"foo_memory": "256Mi", "foo_gomemlimit": "230MiB"} // As in artifacts/deploy.
 	for _, test := range []struct{ values, want map[string]string }{{want: defaults}, {values, values}} {
 		var out strings.Builder
