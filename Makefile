@@ -78,7 +78,7 @@ override IMAGE := $(or $(IMAGE),foo-controller:$(VERSION))
 deploy undeploy: given = $(if $(filter command,$(origin KUBECONFIG)),"$$KUBECONFIG")
 bundled := $(if $(shell command -v kubectl),,bin/localcluster)
 deploy undeploy: $(if $(and $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG)),$(bundled),bin/localcluster)
-manifests: $(bundled)
+manifests: $(bundled) # hack/deploy.sh chooses the same one.
 
 .PHONY: deploy
 deploy: ## install IMAGE in the cluster of make cluster or KUBECONFIG=
@@ -265,7 +265,7 @@ bin/node: #- the programs of a real node: kubelet, containerd, runc, network plu
 
 .PHONY: bin/image-native
 bin/image-native: bin/imagebuilder #- the container image for this machine, for the end-to-end tests
-	@bin/imagebuilder --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
+	@bin/imagebuilder image --platforms linux/$$(go env GOARCH) --output $@ --version e2e >/dev/null
 
 .PHONY: help help-all
 help: ; @$(call list,##,12)

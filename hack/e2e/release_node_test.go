@@ -20,21 +20,20 @@ type madeRelease struct{ dir, version, image string }
 // newRelease makes a release of the working tree, with what is changed in it, for this machine's platform, and pushes it.
 func newRelease(t *testing.T, registry, version string) *madeRelease {
 	t.Helper()
-	dir, clone := filepath.Join(t.TempDir(), "release"), filepath.Join(t.TempDir(), "clone")
-	builder, errBuilder := filepath.Abs("bin/imagebuilder")
+	clone := filepath.Join(t.TempDir(), "clone")
 	cmd := exec.Command("bash", "-c", `set -o errexit
 		commit=$(git -c user.name=a -c user.email=a@example.com stash create)
-		git clone -q . "$CLONE" && cd "$CLONE" && git checkout -q "${commit:-HEAD}"
-		"$BUILDER" release --output "$DIR" --version "v$VERSION" --name "$REGISTRY/foo-controller" --platforms "$PLATFORM"
-		"$BUILDER" push "$DIR" "$REGISTRY"`)
-	cmd.Env = append(os.Environ(), "CLONE="+clone, "BUILDER="+builder, "DIR="+dir, "VERSION="+version,
-		"REGISTRY="+registry, "PLATFORM=linux/"+runtime.GOARCH)
+		git clone -q . "$0" && cd "$0" && git checkout -q "${commit:-HEAD}"
+		unset MAKEFLAGS MAKELEVEL
+		make release VERSION="v$1" REGISTRY="$2" ARGS="--platforms linux/$3" && make push REGISTRY="$2"`,
+		clone, version, registry, runtime.GOARCH)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var layout struct{ Manifests []struct{ Digest string } }
+	dir := filepath.Join(clone, "bin/release")
 	index, err := os.ReadFile(filepath.Join(dir, "layout/index.json"))
-	if err := errors.Join(errBuilder, err, json.Unmarshal(index, &layout)); err != nil {
+	if err := errors.Join(err, json.Unmarshal(index, &layout)); err != nil {
 		t.Fatal(err)
 	}
 	return &madeRelease{dir: dir, version: version, image: registry + "/foo-controller@" + layout.Manifests[0].Digest}

@@ -56,8 +56,8 @@ func blob(images layout.Path, mediaType types.MediaType, content []byte) (v1.Des
 	return v1.Descriptor{MediaType: mediaType, Size: size, Digest: digest}, err
 }
 
-// sbomArtifact returns the SBOM of an image as an artifact that refers to it: who asks a registry for what refers to the
-// image finds it.
+// sbomArtifact returns the SBOM of an image as an artifact that refers to it. A registry lists it among the referrers
+// of the image.
 func (p platformImage) sbomArtifact(src *source) (*artifact, error) {
 	image, err := partial.Descriptor(p.image)
 	if err != nil {

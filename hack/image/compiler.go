@@ -109,7 +109,8 @@ func (s *source) environment(platform v1.Platform) ([]string, error) {
 		"GOENV=off",
 		"CGO_ENABLED=0", // A static binary: the image has no C library.
 		"GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOAMD64=v1", "GOARM64=v8.0",
-		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140="+s.fips140, "GO_EXTLINK_ENABLED=", "GOFLAGS=-mod=readonly")
+		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140="+s.fips140, "GO_EXTLINK_ENABLED=",
+		"GOFLAGS=-mod=readonly") // For go list. The compiler has further ones.
 	for _, name := range places {
 		env = append(env, name+"="+values[name])
 	}

@@ -118,6 +118,16 @@ func (m *licensed) evaluate() (string, error) {
 	return strings.Join(slices.Compact(names), " AND "), nil
 }
 
+// add adds the modules in the binary of another platform, which may have further packages of a module.
+func (s licensedSet) add(others licensedSet) {
+	for path, module := range others {
+		if s[path] == nil {
+			s[path] = &licensed{texts: map[string][]byte{}}
+		}
+		maps.Copy(s[path].texts, module.texts)
+	}
+}
+
 // licenseTexts returns the texts for the modules, in one file.
 func licenseTexts(modules licensedSet) []byte {
 	var all bytes.Buffer

@@ -35,18 +35,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-const usage = `usage: imagebuilder [image] FLAGS          build the image
-       imagebuilder release FLAGS          build the image and all other files of a release
-       imagebuilder push DIR REGISTRY      push a release, such as bin/release, to a registry
+const usage = `usage: imagebuilder image FLAGS          build the image
+       imagebuilder release FLAGS        build the image and all other files of a release
+       imagebuilder push DIR REGISTRY    push a release, such as bin/release, to a registry
 `
 
 func main() {
-	command, args := "image", os.Args[1:]
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		command, args = args[0], args[1:]
+	if len(os.Args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
 	}
-	if err := runCommand(command, args); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", command, err)
+	if err := runCommand(os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}
 }
@@ -159,7 +159,7 @@ func write(index v1.ImageIndex, platforms []platformImage, tag name.Tag, dir str
 	if err != nil {
 		return err
 	}
-	names := map[string]string{"io.containerd.image.name": tag.String(), tagOf: tag.TagStr()}
+	names := map[string]string{nameOf: tag.String(), tagOf: tag.TagStr()}
 	if err := images.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -20,7 +21,8 @@ var credentials = remote.WithAuthFromKeychain(authn.DefaultKeychain)
 
 // push pushes a release: the image to REGISTRY/foo-controller, its SBOMs beside it, and then the chart to
 // REGISTRY/charts/foo-controller. After an interruption it sends only what the registry does not have yet. A tag that
-// has another digest already is an error, because a version never changes.
+// has another digest already is an error, because a version never changes. So is a release whose chart and install.yaml
+// have the image of another registry.
 func push(dir, registry string) error {
 	if registry == "" {
 		return errors.New("no registry is given: make push REGISTRY=registry.example/me")
@@ -33,8 +35,17 @@ func push(dir, registry string) error {
 	if err != nil {
 		return err
 	}
+	first, last := manifest.Manifests[0], manifest.Manifests[len(manifest.Manifests)-1]
+	image, set := registry+"/foo-controller", ""
+	switch named, _, _ := strings.Cut(first.Annotations[nameOf], ":"+first.Annotations[tagOf]); named {
+	case image:
+	case "docker.io/library/foo-controller": // Without a registry.
+		set = " --set image=" + image + "@" + first.Digest.String()
+	default:
+		return fmt.Errorf("the release is for the image %s: make it with REGISTRY=%s", named, registry)
+	}
 	for _, entry := range manifest.Manifests {
-		target, err := place(entry, registry)
+		target, err := reference(entry, registry)
 		if err != nil {
 			return err
 		}
@@ -42,18 +53,20 @@ func push(dir, registry string) error {
 			return fmt.Errorf("%s: %w", target, err)
 		}
 	}
-	first, last := manifest.Manifests[0], manifest.Manifests[len(manifest.Manifests)-1]
 	fmt.Printf("\nhelm install foo-controller oci://%s/charts/foo-controller --version %s \\\n"+
-		"  --namespace foo-system --create-namespace --set image=%s/foo-controller@%s\n",
-		registry, last.Annotations[tagOf], registry, first.Digest)
+		"  --namespace foo-system --create-namespace%s\n", registry, last.Annotations[tagOf], set)
 	return nil
 }
 
-// tagOf is the annotation of an entry with the tag under which it is pushed.
-const tagOf = "org.opencontainers.image.ref.name"
+// tagOf is the annotation of an entry of the layout with the tag under which it is pushed, and nameOf the one with the
+// full name of the image.
+const (
+	tagOf  = "org.opencontainers.image.ref.name"
+	nameOf = "io.containerd.image.name"
+)
 
-// place returns where an entry of the layout belongs.
-func place(entry v1.Descriptor, registry string) (name.Reference, error) {
+// reference returns where an entry of the layout belongs.
+func reference(entry v1.Descriptor, registry string) (name.Reference, error) {
 	repository := registry + "/foo-controller"
 	if entry.ArtifactType == string(chartConfig) {
 		repository = registry + "/charts/foo-controller"

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// others are the platforms of the binaries that only people's own machines run, for --explain.
-var others = []v1.Platform{{OS: "darwin", Architecture: "amd64"}, {OS: "darwin", Architecture: "arm64"}}
+// darwin are the platforms of the binaries that only people's own machines run, for --explain.
+var darwin = []v1.Platform{{OS: "darwin", Architecture: "amd64"}, {OS: "darwin", Architecture: "arm64"}}
 
 // A release is what writeRelease writes to dir beside the image.
 type release struct {
@@ -63,13 +62,13 @@ func writeRelease(src *source, opts options, index v1.ImageIndex, platforms []pl
 	}
 	all := licensedSet{}
 	for _, p := range platforms {
-		maps.Copy(all, p.licenses)
+		all.add(p.licenses)
 		if err := r.file("foo-controller-linux-"+p.platform.Architecture, p.binary, 0o755); err != nil {
 			return err
 		}
 	}
 	if opts.platforms == "" {
-		if err := r.compileOthers(all); err != nil {
+		if err := r.compileForPeople(all); err != nil {
 			return err
 		}
 	}
@@ -84,14 +83,14 @@ func (r *release) file(name string, content []byte, mode fs.FileMode) error {
 	return os.WriteFile(filepath.Join(r.dir, name), content, mode)
 }
 
-// compileOthers compiles the binaries of the other platforms, and adds what is in them to all.
-func (r *release) compileOthers(all licensedSet) error {
-	for _, platform := range others {
+// compileForPeople compiles the binaries for darwin, and adds what is in them to all.
+func (r *release) compileForPeople(all licensedSet) error {
+	for _, platform := range darwin {
 		modules, err := r.licenses(platform)
 		if err != nil {
 			return err
 		}
-		maps.Copy(all, modules)
+		all.add(modules)
 		if _, err := r.compile(platform, r.dir); err != nil {
 			return err
 		}
@@ -188,55 +187,47 @@ func walk(dir, name string, ignored []string, do func(name string, content []byt
 }
 
 // versioned returns a file of the chart with what a release sets in it.
-func (r *release) versioned(name string, content []byte) ([]byte, error) {
-	version := strings.TrimPrefix(r.version, "v")
+func (r *release) versioned(name string, content []byte) (_ []byte, err error) {
 	for _, line := range []struct{ file, key, value string }{
-		{"foo-controller/Chart.yaml", "version", version},
-		{"foo-controller/Chart.yaml", "appVersion", version},
+		{"foo-controller/Chart.yaml", "version", strings.TrimPrefix(r.version, "v")},
+		{"foo-controller/Chart.yaml", "appVersion", strings.TrimPrefix(r.version, "v")},
 		{"foo-controller/values.yaml", "image", r.image},
 	} {
-		key := regexp.MustCompile(`(?m)^` + line.key + `: .*$`)
-		if line.file != name {
-			continue
+		if line.file == name && err == nil {
+			content, err = setLine(content, line.key, line.value)
 		}
-		if found := len(key.FindAll(content, -1)); found != 1 {
-			return nil, fmt.Errorf("%s of the chart has %d lines with %s", name, found, line.key)
-		}
-		content = key.ReplaceAll(content, []byte(line.key+": "+line.value))
 	}
-	return content, nil
+	return content, err
 }
 
 // manifests writes what `kubectl apply` needs: the CustomResourceDefinition, and it with the controller.
 func (r *release) manifests() error {
-	folder := filepath.Join(r.dir, "kustomization")
-	root, err := os.Getwd()
-	if err := errors.Join(err, os.Mkdir(folder, 0o755)); err != nil {
-		return err
-	}
-	artifacts, err := filepath.Rel(folder, filepath.Join(root, "artifacts")) // kustomize accepts only relative paths.
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	kustomization := fmt.Sprintf("resources: [%s, %s]\npatches:\n- target: {kind: Deployment, name: foo-controller}\n"+
-		"  patch: '[{\"op\": \"replace\", \"path\": \"/spec/template/spec/containers/0/image\", \"value\": %q}]'\n",
-		filepath.Join(artifacts, "crd"), filepath.Join(artifacts, "deploy"), r.image)
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
-		return err
-	}
-	for file, folder := range map[string]string{"install.yaml": folder, "crds.yaml": "artifacts/crd"} {
+	var rendered [][]byte
+	for _, folder := range []string{"artifacts/crd", "artifacts/deploy"} {
 		objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 		if err != nil {
 			return err
 		}
 		text, err := objects.AsYaml()
-		const warning = "# Do not delete this file as a whole: without the CustomResourceDefinition, no Foo is left.\n"
-		if err := errors.Join(err, r.file(file, append([]byte(warning), text...), 0o644)); err != nil {
+		if err != nil {
 			return err
 		}
+		rendered = append(rendered, text)
 	}
-	return nil
+	controller, err := setLine(rendered[1], "        image", r.image)
+	const warning = "# Do not delete this file as a whole: without the CustomResourceDefinition, no Foo is left.\n"
+	definition := slices.Concat([]byte(warning), rendered[0])
+	return errors.Join(err, r.file("crds.yaml", definition, 0o644),
+		r.file("install.yaml", slices.Concat(definition, []byte("---\n"), controller), 0o644))
+}
+
+// setLine gives the only line of a text that begins with a key another value.
+func setLine(text []byte, key, value string) ([]byte, error) {
+	line := regexp.MustCompile(`(?m)^` + key + `: .*$`)
+	if found := len(line.FindAll(text, -1)); found != 1 {
+		return nil, fmt.Errorf("there are %d lines with %s", found, key)
+	}
+	return line.ReplaceAllLiteral(text, []byte(key+": "+value)), nil
 }
 
 // notes returns the section of a version in the changelog. That of a pre-release is what is not released yet.
