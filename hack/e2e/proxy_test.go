@@ -130,8 +130,8 @@ func (p *proxy) slow(by time.Duration) {
 	}
 }
 
-// hold delays the requests with the method, "" is any, and a path that ends in suffix, until release is called or the test ends.
-// arrived is closed when all of the first one has come.
+// hold delays the requests with the method, "" is any, and a path that ends in suffix, until release is called or the
+// test ends. arrived is closed when all of the first one has come.
 func (p *proxy) hold(t *testing.T, method, suffix string) (arrived <-chan struct{}, release func()) {
 	t.Helper()
 	first, released := make(chan struct{}), make(chan struct{})

@@ -14,7 +14,7 @@ import (
 // docs/operations.md has what a slow API server does to the copies of the controller. pkg/kit/leader has tests of the
 // times in it, in virtual time. The tests here are about processes: which of them end, and what is written.
 
-// tolerant are durations with which the leader stays through what lets a patient one go.
+// tolerant keeps the leader through an outage that ends the leadership with patient.
 var tolerant = electionTimes{61 * time.Second, 40500 * time.Millisecond, 500 * time.Millisecond}
 
 // slow delays each answer to both copies by a time.

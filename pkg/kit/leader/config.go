@@ -102,9 +102,9 @@ func (c Config) checkDurations() error {
 }
 
 // requestTimeout returns how long a request for the Lease may take. A renewal is sent a retry period after the answer
-// to the last one, and must be answered before the gate closes. If both answers take this time, it is, just in time.
-// With slower ones, each copy would become leader for a moment, lose the leadership and exit, one after the other. With
-// this limit nobody becomes leader then, and nobody exits. It also leaves time for a second attempt if a renewal hangs.
+// to the last one, and must be answered before the gate closes: two slow answers in a row fit. With slower ones, each
+// copy would become leader for a moment, lose the leadership and exit, one after the other. With this limit nobody
+// becomes leader then, and nobody exits. It also leaves time for a second attempt if a renewal hangs.
 func (c Config) requestTimeout() time.Duration { return (c.RenewDeadline - c.RetryPeriod) / 2 }
 
 // newIdentity returns a name for this process that no other process has or will have.

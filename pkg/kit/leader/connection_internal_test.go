@@ -117,16 +117,16 @@ func TestAnOutageCostsWhatIsPromised(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, test := range []struct {
 		lease, deadline time.Duration
-		stays, goes     []time.Duration // Outages through which the leader stays, or not.
+		stays, loses    []time.Duration // Outages through which the leader stays, or not.
 		leaderless      time.Duration   // At most after the end of the outage.
 	}{
 		{
 			lease: 15 * time.Second, deadline: 10 * time.Second, leaderless: 28 * time.Second,
-			stays: []time.Duration{4 * time.Second}, goes: []time.Duration{10 * time.Second, 30 * time.Second, time.Minute},
+			stays: []time.Duration{4 * time.Second}, loses: []time.Duration{10 * time.Second, 30 * time.Second, time.Minute},
 		},
 		{
 			lease: 93 * time.Second, deadline: 62 * time.Second, leaderless: 132 * time.Second,
-			stays: []time.Duration{10 * time.Second, 30 * time.Second}, goes: []time.Duration{62 * time.Second},
+			stays: []time.Duration{10 * time.Second, 30 * time.Second}, loses: []time.Duration{62 * time.Second},
 		},
 		{
 			lease: 183 * time.Second, deadline: 122 * time.Second,
@@ -141,10 +141,10 @@ func TestAnOutageCostsWhatIsPromised(t *testing.T) {
 				moment := time.Duration(random.Int64N(int64(10 * c.RetryPeriod)))
 				for _, length := range test.stays {
 					if after, stays := outage(t, c, kind, moment, length); !stays {
-						t.Errorf("%v: the leader goes in an outage of %v and kind %d: %v", c.RenewDeadline, length, kind, after)
+						t.Errorf("%v: the leader is lost in an outage of %v and kind %d: %v", c.RenewDeadline, length, kind, after)
 					}
 				}
-				for _, length := range test.goes {
+				for _, length := range test.loses {
 					after, stays := outage(t, c, kind, moment, length)
 					longest = max(longest, after)
 					if stays || after > test.leaderless {

@@ -63,7 +63,7 @@
 //
 //   - The gate closes between two instructions. A process that is stopped (SIGSTOP) after the gate has let a request
 //     pass, and before the request is on the wire, sends it when it continues. Its precondition makes it harmless.
-//   - Answers that take longer than half of the renew deadline minus the retry period, 4 seconds, renew nothing, so an
+//   - Answers that take longer than (renew deadline - retry period) / 2, which is 4 seconds, renew nothing. So an
 //     outage of more than that may cost the leadership. One of the renew deadline always does.
 //   - Cancelling a request does not undo it. A server that has it already may still execute it. client-go sends the
 //     timeout of a request to the server, so this is limited too.
