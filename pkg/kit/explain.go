@@ -224,7 +224,7 @@ func (r *Reconciler) explainAll(ctx context.Context, q *Question, begin func(cac
 		x, y := a.(metav1.Object), b.(metav1.Object)
 		return cmp.Or(strings.Compare(x.GetNamespace(), y.GetNamespace()), strings.Compare(x.GetName(), y.GetName()))
 	})
-	writes, failed := 0, 0
+	log, writes, failed := klog.FromContext(ctx), 0, 0
 	for i, obj := range objects {
 		report, err := r.reportOf(ctx, q.Kind, obj.(metav1.Object), begin)
 		switch {
@@ -238,32 +238,44 @@ func (r *Reconciler) explainAll(ctx context.Context, q *Question, begin func(cac
 		case report.WouldSend:
 			writes++
 		}
-		line := report.Object + ": " + reconcile.Clip(report.line, reconcile.NoteLimit)
-		if q.format == asJSON {
-			line = short(report)
-		}
-		if report.line != "" {
-			if _, err := fmt.Fprintln(out, syncs.Printable(line)); err != nil {
+		if line := report.inOneLine(q.format); line != "" {
+			if _, err := fmt.Fprintln(out, line); err != nil {
 				return err
 			}
 		}
-		if n := i + 1; n%logEvery == 0 || n == len(objects) && q.format == asJSON {
-			klog.FromContext(ctx).Info("Explained", "objects", n, "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+		if n := i + 1; n%logEvery == 0 {
+			log.Info("Explained", "objects", n, "of", len(objects), "wouldBeWritten", writes, "failed", failed)
 		}
 	}
 	counts := fmt.Sprintf("%d %s: %d would be written, %d could not be explained", len(objects), resource, writes, failed)
-	if q.format != asJSON { // Of JSON, each line is a Report.
+	switch q.format {
+	case asJSON: // Each line of out is a Report.
+		log.Info("Explained", "objects", len(objects), "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+	default:
 		if _, err := fmt.Fprintln(out, counts); err != nil {
 			return err
 		}
 	}
 	switch {
+	case len(objects) == 0 && q.Object.Namespace != "": // Perhaps its name is wrong.
+		return fmt.Errorf("there are no %s in the namespace %s", resource, q.Object.Namespace)
 	case failed > 0:
 		return errors.New(counts)
 	case writes > 0:
 		return ErrWouldWrite
 	}
 	return nil
+}
+
+// inOneLine returns r for a list of many, or "" if nothing would be written.
+func (r *Report) inOneLine(as format) string {
+	switch {
+	case r.line == "":
+		return ""
+	case as == asJSON:
+		return syncs.Printable(short(r))
+	}
+	return syncs.Printable(r.Object + ": " + reconcile.Clip(r.line, reconcile.NoteLimit))
 }
 
 // reportOf returns the Report of obj, of which begin returns the sync. A panic is an error: it must not hide the other

@@ -193,6 +193,22 @@ func (c fixedClient) List(context.Context, metav1.ListOptions) (*corev1.ConfigMa
 
 var boxKey = cache.NewObjectName("default", "box")
 
+// A namespace without objects may be a wrong name.
+func TestExplainNoObjects(t *testing.T) {
+	f := newReconcilerFixture(t, nil)
+	defer f.Queue.ShutDown()
+	informer := cache.NewSharedIndexInformer(nil, &corev1.ConfigMap{}, 0, cache.Indexers{})
+	f.Kinds[0].Store, f.Kinds[1].Store = informer.GetIndexer(), nil
+	f.Kinds[0].Informer = NewInformer(corev1.SchemeGroupVersion.WithResource("boxes"), informer,
+		func(string) boxLister { return 0 })
+	for namespace, want := range map[string]string{"tenat": "there are no boxes in the namespace tenat", "": "<nil>"} {
+		question := &Question{Kind: "Box", Object: cache.ObjectName{Namespace: namespace, Name: "*"}, format: asJSON}
+		f.check(t, "error", want, fmt.Sprint(f.Explain(f.ctx, question, nil, &strings.Builder{})))
+	}
+	f.check(t, "log", strings.TrimSpace(strings.Repeat("Explained objects=0 of=0 wouldBeWritten=0 failed=0\n", 2)),
+		strings.Join(f.lines(), "\n"))
+}
+
 // A boxLister lists so many ConfigMaps.
 type boxLister int
 
