@@ -7,7 +7,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly command=${1-} image=${IMAGE:-foo-controller:latest} timeout=${TIMEOUT:-180s} namespace=foo-system
 readonly here=${CLUSTER_DIR:-.cluster}/kubeconfig deployment=deployment/foo-controller
-readonly config=${2:-$here} ours=app.kubernetes.io/name=foo-controller,app.kubernetes.io/component=controller
+readonly config=${2:-$here} ours=samplecontroller.k8s.io/installation=foo-controller
 
 step() { printf '\n==> %s\n' "$*"; }
 fail() { printf 'deploy: %s\n' "$@" >&2; exit 1; } # LINES...
@@ -35,7 +35,7 @@ customize() { # CONTROLLER: makes $work its kustomization, with the image and th
 
 # check_cluster fails if the controller cannot be in the cluster.
 check_cluster() {
-	local version owner runtimes
+	local version owner runtimes managed
 	[[ -f $config ]] || fail "There is no cluster: $config is not a file." \
 		"Start one in another terminal: make cluster. Or give one: make $command KUBECONFIG=\$HOME/.kube/config"
 	version=$(kubectl get --raw /version --request-timeout=15s 2>&1) ||
@@ -45,6 +45,8 @@ check_cluster() {
 	runtimes=$(kubectl get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}')
 	[[ ! $config -ef $here || $runtimes == *containerd* ]] || fail "The pods of this cluster are simulated." \
 		"Stop make run with Ctrl-C, and start a cluster that runs the controller's pods: make cluster"
+	managed=$(kubectl get "$deployment" --ignore-not-found -o jsonpath='{.metadata.labels.app\.kubernetes\.io/managed-by}')
+	[[ $managed != Helm ]] || fail "The controller is a release of Helm. Use helm upgrade, or helm uninstall (docs/install.md)."
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \
 		"make $command is only for $namespace. Apply or delete the kustomization of that installation."
@@ -67,9 +69,9 @@ deploy() {
 	check_cluster
 	load_image
 	customize artifacts/deploy
-	others=$(kubectl get clusterrolebindings -l "$ours" -o jsonpath='{.items[*].subjects[*].namespace}')
-	[[ ! ${others//$namespace/} =~ [^\ ] ]] || fail "Installations in other namespaces have the same labels: $others" \
-		"Each needs its own: make deploy removes what has these and is not in its manifests (docs/install.md). They are $ours"
+	others=$(kubectl get deployments --all-namespaces -l "$ours" -o jsonpath='{range .items[*]}{.metadata.namespace}/{.metadata.name} {end}')
+	[[ ! ${others/$namespace\/foo-controller /} ]] || fail "Other installations have the label $ours: $others" \
+		"Each needs its own value: make deploy removes what has this one and is not in its manifests (docs/install.md)."
 	# What was applied on the server side, as this script once did, has no record of its fields on the client side. So a
 	# last time, those that this version has not are removed on the server side.
 	before=$(kubectl get "$deployment" --ignore-not-found -o jsonpath="{.metadata.name} {$applied}")

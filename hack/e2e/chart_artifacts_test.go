@@ -127,6 +127,7 @@ labels: {team: blue, app.kubernetes.io/name: mine}}`,
 		`image: ""`, "image: a b", "image: foo@sha256:1", "replicas: -1", "replicas: two", "policies: maybe", "imge: foo",
 		"flags: [v]", "resources: {limits: {memory: 1000k}}", "pullSecrets: a", "prometheus: {alert: true}",
 		"networkPolicy: {cidrs: []}", "networkPolicy: {apiServer: {ports: []}}", "networkPolicy: {apiServer: {cidrs: [10]}}",
+		"networkPolicy: {apiServer: {ports: null}}", "networkPolicy: {dnsNamespace: null}",
 	} {
 		words := strings.Split(refused, ": ")
 		name := strings.Trim(words[len(words)-2], "{")
@@ -225,5 +226,8 @@ func TestHelm(t *testing.T) {
 	e.waitForReason(t, "last", v1alpha1.ReasonAvailable)
 	if diff := cmp.Diff(before, still()); diff != "" {
 		t.Errorf("Foos and their Deployments (-before +after):\n%s", diff)
+	}
+	if out, err := e.script("deploy"); err == nil || !strings.Contains(out, "is a release of Helm") {
+		t.Errorf("make deploy over a release of Helm: %v\n%s", err, out)
 	}
 }

@@ -151,7 +151,7 @@ func TestAnotherVersionLeavesNothing(t *testing.T) {
 	// A second installation with the labels of the first one would lose its permissions.
 	e.kubectl(t, "", "apply", "-k", overlay(t, "{resources: [../../"+manifests+"], namespace: more, namePrefix: my-}"))
 	out, err := e.script("deploy")
-	if want := "have the same labels: "; err == nil || !strings.Contains(out, want) {
+	if want := "Other installations have the label"; err == nil || !strings.Contains(out, want) {
 		t.Errorf("with another installation: %v, want an error with %q:\n%s", err, want, out)
 	}
 }
