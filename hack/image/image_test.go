@@ -12,12 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -255,6 +257,16 @@ func (b *built) testSBOM(t *testing.T) {
 	}
 	if len(info.Deps) < 30 || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("packages:\n%v\nwant:\n%v", got, want)
+	}
+}
+
+// A fork replaces modules. Their licences are those of what is compiled.
+func TestTheSBOMHasModulesThatAreReplaced(t *testing.T) {
+	info := &debug.BuildInfo{Deps: []*debug.Module{{Path: "a.example/a", Replace: &debug.Module{Path: "./fork"}}}}
+	p := platformImage{image: empty.Image, licenses: licensedSet{"a.example/a": {expression: "MIT"}, "stdlib": {}}}
+	text := string(must(newSBOM(&source{}, must(name.NewTag("a:v1"))(t), p, info))(t))
+	if !strings.Contains(text, `"name": "./fork"`) || !strings.Contains(text, `"licenseDeclared": "MIT"`) {
+		t.Error(text)
 	}
 }
 

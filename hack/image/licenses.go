@@ -46,6 +46,10 @@ func (s *source) licenses(platform v1.Platform) (licensedSet, error) {
 	if err != nil {
 		return nil, err
 	}
+	main, err := output(env, "go", "list", "-m") // A fork may have any licence.
+	if err != nil {
+		return nil, err
+	}
 	const inModule = "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}{{else}}stdlib\t{{.Root}}\t{{.Root}}{{end}}"
 	out, err := output(env, "go", "list", "-deps", "-f", inModule, ".")
 	if err != nil {
@@ -66,7 +70,7 @@ func (s *source) licenses(platform v1.Platform) (licensedSet, error) {
 		}
 	}
 	for path, module := range modules {
-		if module.expression, err = module.evaluate(); err != nil {
+		if module.expression, err = module.evaluate(); err != nil && path != main {
 			return nil, fmt.Errorf("the licence of %s: %w", path, err)
 		}
 	}

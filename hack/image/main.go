@@ -103,9 +103,10 @@ func build(opts options) error {
 			return err
 		}
 	}
-	work := output + ".new"
+	err = os.MkdirAll(filepath.Dir(output), 0o755)
+	work, errWork := os.MkdirTemp(filepath.Dir(output), "new-"+filepath.Base(output)+"-")
 	defer func() { _ = os.RemoveAll(work) }() // It does not exist any more, unless there was an error.
-	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
+	if err := errors.Join(err, errWork, os.Chmod(work, 0o755)); err != nil {
 		return err
 	}
 	var platforms []platformImage
@@ -126,7 +127,14 @@ func build(opts options) error {
 		}
 	}
 	digest, err := index.Digest()
-	if err := errors.Join(err, replace(output, work)); err != nil {
+	if err != nil {
+		return err
+	}
+	finish := replace
+	if opts.release {
+		finish = func(output, work string) error { return os.Rename(work, output) }
+	}
+	if err := finish(output, work); err != nil {
 		return err
 	}
 	fmt.Printf("%s\n  %s in %s\n", tag, digest, filepath.Join(output, "layout"))

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -78,17 +76,16 @@ func reference(entry v1.Descriptor, registry string) (name.Reference, error) {
 }
 
 func pushEntry(entries v1.ImageIndex, entry v1.Descriptor, target name.Reference) error {
+	// A registry may answer anything for what is not there. If it refuses us, it refuses the push, too. What has no tag
+	// may be there and not be listed as a referrer, so it is sent again, without its blobs.
 	there, err := remote.Head(target, credentials)
-	var answer *transport.Error
 	switch {
 	case err == nil && there.Digest != entry.Digest:
 		return fmt.Errorf("the registry has it with another digest, %s: a version never changes, so release a new one",
 			there.Digest)
-	case err == nil:
+	case err == nil && entry.Annotations[tagOf] != "":
 		fmt.Printf("%s was there\n  %s\n", target, entry.Digest)
 		return nil
-	case !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound:
-		return err
 	}
 	if err := send(entries, entry, target); err != nil {
 		return err
@@ -109,5 +106,9 @@ func send(entries v1.ImageIndex, entry v1.Descriptor, target name.Reference) err
 	if err != nil {
 		return err
 	}
-	return remote.Write(target, image, credentials)
+	err = remote.Write(target, image, credentials)
+	if err == nil && entry.Annotations[tagOf] == "" {
+		err = remote.Put(target, image, credentials) // Write does not list as a referrer what is there.
+	}
+	return err
 }

@@ -85,25 +85,31 @@ func testReproducible(t *testing.T, first string) {
 	shell(t, ".", "diff '"+first+"/SHA256SUMS' '"+releaseOf(t, other)+"/SHA256SUMS'")
 }
 
-// testPush pushes to a registry that refuses the first try. What is pushed has the digests of the release, the image
-// has an SBOM, a second push sends nothing, and another image of the same version is refused.
+// testPush pushes to a registry that tells nobody which repositories exist, that lists referrers only by tags, and that
+// refuses such a tag first. What is pushed has the digests of the release, the image has an SBOM, a further push sends
+// next to nothing, and another image of the same version is refused.
 func testPush(t *testing.T, dir string) {
-	var refuse atomic.Int32
+	var begun, refused atomic.Bool
 	var sent atomic.Int32
-	handler := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut {
+		switch {
+		case r.Method == http.MethodPost:
+			begun.Store(true)
+		case r.Method == http.MethodPut:
 			sent.Add(1)
-			if refuse.Add(-1) == 0 {
-				http.Error(w, "a quota", http.StatusForbidden)
-				return
-			}
 		}
-		handler.ServeHTTP(w, r)
+		switch {
+		case !begun.Load() && strings.Contains(r.URL.Path, "/manifests/"):
+			http.Error(w, "who are you?", http.StatusForbidden)
+		case r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/sha256-") && refused.CompareAndSwap(false, true):
+			http.Error(w, "a quota", http.StatusForbidden)
+		default:
+			handler.ServeHTTP(w, r)
+		}
 	}))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://") + "/me"
-	refuse.Store(3)
 	if err := push(dir, address); err == nil || !strings.Contains(err.Error(), "a quota") {
 		t.Fatalf("with a registry that refuses a request: %v", err)
 	}
@@ -124,7 +130,7 @@ func testPush(t *testing.T, dir string) {
 	testChart(t, must(remote.Image(must(name.NewTag(address+"/charts/foo-controller:1.2.3-rc.1"))(t)))(t))
 
 	sent.Store(0)
-	if err := push(dir, address); err != nil || sent.Load() != 0 {
+	if err := push(dir, address); err != nil || sent.Load() != 1 { // The manifest of the SBOM.
 		t.Errorf("the second push sent %d: %v", sent.Load(), err)
 	}
 	if err := remote.Write(image, must(remote.Image(native))(t)); err != nil {
@@ -145,7 +151,8 @@ func testChart(t *testing.T, chart v1.Image) {
 		t.Errorf("the chart is %s", got)
 	}
 	file := filepath.Join(t.TempDir(), "chart.tgz")
-	if err := os.WriteFile(file, must(io.ReadAll(must(must(chart.Layers())(t)[0].Compressed())(t)))(t), 0o600); err != nil {
+	packed := must(must(chart.Layers())(t)[0].Compressed())(t)
+	if err := os.WriteFile(file, must(io.ReadAll(packed))(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	files := shell(t, ".", "tar --list --gzip --file "+file)

@@ -54,13 +54,14 @@ func newSBOM(src *source, tag name.Tag, p platformImage, info *debug.BuildInfo) 
 		PrimaryPackagePurpose: "LIBRARY", PackageLicenseDeclared: p.licenses["stdlib"].expression,
 	}, golangPURL("stdlib", goVersion))
 	for i, module := range info.Deps {
+		licensed := p.licenses[module.Path]
 		if module.Replace != nil {
 			module = module.Replace
 		}
 		add(doc, "Module", common.TypeRelationshipDependsOn, &v2_3.Package{
 			PackageSPDXIdentifier: common.ElementID("Module-" + strconv.Itoa(i+1)),
 			PackageName:           module.Path, PackageVersion: module.Version, PrimaryPackagePurpose: "LIBRARY",
-			PackageLicenseDeclared: p.licenses[module.Path].expression,
+			PackageLicenseDeclared: licensed.expression,
 			PackageSourceInfo:      "Its checksum in go.sum is " + module.Sum,
 		}, golangPURL(module.Path, module.Version))
 	}
