@@ -80,6 +80,9 @@ func TestRecipes(t *testing.T) {
 				run(t, dir, "bash", "hack/generate.sh")
 			}
 			run(t, dir, "go", "test", "-short", "-vet=all", "-ldflags=-s -w", "./...")
+			if afterOther[file] != "" { // As `make verify`. It checks the code of the other recipe, too.
+				run(t, dir, "go", "tool", "-modfile=hack/tools/tools.mod", "staticcheck", ".", "./pkg/plan")
+			}
 			if file == "version.diff" { // Its example of the new version needs the webhook.
 				useLocalCluster(t, dir)
 				run(t, dir, "make", "build")
