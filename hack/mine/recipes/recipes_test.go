@@ -182,6 +182,7 @@ func TestMigrate(t *testing.T) {
 		t.Helper()
 		return run(t, dir, kubectl[0], append(slices.Clone(kubectl[1:]), arguments...)...)
 	}
+	thereAndBack(t, dir, k, `kubectl() { `+strings.Join(kubectl, " ")+` "$@"; }; `)
 	for kind, scope := range map[string]string{"anvil": "Cluster", "bell": "Namespaced"} {
 		file := filepath.Join(t.TempDir(), "crd.yaml")
 		apply := func(served, old, new string) {
@@ -229,6 +230,37 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("then the owners are of %q", field(owners))
 		}
 	}
+}
+
+// thereAndBack applies the definition with the webhook, and without it, as `make deploy` does: after the command of the
+// page, because caBundle is a field of the controller.
+func thereAndBack(t *testing.T, dir string, k func(...string) string, functions string) {
+	t.Helper()
+	const crd, name = "artifacts/crd/acme.example.com_widgets.yaml", "widgets.acme.example.com"
+	before := read(t, filepath.Join(dir, crd))
+	webhook := strings.Replace(before, "\nspec:\n", "\nspec:\n"+read(t, filepath.Join(dir, "hack/conversion.yaml")), 1)
+	apply := func(text string, flags ...string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, crd), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k(append([]string{"apply", "--server-side", "-k", "artifacts/crd"}, flags...)...)
+	}
+	apply(before)
+	apply(webhook)
+	authority := k("config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}")
+	k("patch", "crd", name, "--field-manager=widget-controller", "--type=merge",
+		`--patch={"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":"`+authority+`"}}}}}`)
+	for _, block := range markdown.Parse(read(t, page)).Blocks {
+		if block.RunBy() == "TestMigrate" {
+			run(t, dir, "bash", "-c", functions+block.Text)
+		}
+	}
+	apply(before)
+	if got := k("get", "crd", name, "-o", "jsonpath={.spec.conversion}"); got != `{"strategy":"None"}` {
+		t.Errorf("without the webhook, the definition has the conversion %s", got)
+	}
+	apply(webhook, "--force-conflicts")
 }
 
 // TestThePageShowsTheRecipes compares the diffs of the page with the recipes. Before each of them, the page links to
