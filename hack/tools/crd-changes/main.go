@@ -63,7 +63,7 @@ func run(update bool, files []string) error {
 	missing := slices.DeleteFunc(changes, func(change string) bool { return slices.Contains(known, change) })
 	switch {
 	case len(missing) > 0:
-		return fmt.Errorf("this breaks stored objects or clients: undo it, or add these lines to %s, with the reason:\n%s",
+		return fmt.Errorf("this breaks stored objects or clients: undo it, or add this to %s:\n# THE REASON\n%s",
 			exceptFile, strings.Join(missing, "\n"))
 	case update:
 		return errors.Join(os.MkdirAll("api", 0o755), os.WriteFile(promisedFile, current, 0o644))
