@@ -49,7 +49,8 @@ check_cluster() {
 	[[ $managed != Helm ]] || fail "The controller is a release of Helm. Use helm upgrade, or helm uninstall (docs/install.md)."
 	owner=$(kubectl get clusterrolebinding foo-controller --ignore-not-found -o jsonpath='{.subjects[*].namespace}')
 	[[ ${owner:-$namespace} == "$namespace" ]] || fail "The cluster has a controller in another namespace: $owner" \
-		"make $command is only for $namespace. Apply or delete the kustomization of that installation."
+		"make $command is only for $namespace. Apply the kustomization of that installation, or delete it, if it has" \
+		"no CustomResourceDefinition: without that, no Foo is left."
 }
 
 # load_image gives the image of make image to the nodes of make cluster, if it is the one to install.
@@ -69,7 +70,8 @@ deploy() {
 	check_cluster
 	load_image
 	customize artifacts/deploy
-	others=$(kubectl get deployments --all-namespaces -l "$ours" -o jsonpath='{range .items[*]}{.metadata.namespace}/{.metadata.name} {end}')
+	others=$(kubectl get deployments --all-namespaces -l "$ours" \
+		-o jsonpath='{range .items[*]}{.metadata.namespace}/{.metadata.name} {end}')
 	[[ ! ${others/$namespace\/foo-controller /} ]] || fail "Other installations have the label $ours: $others" \
 		"Each needs its own value: make deploy removes what has this one and is not in its manifests (docs/install.md)."
 	# What was applied on the server side, as this script once did, has no record of its fields on the client side. So a

@@ -286,6 +286,11 @@ func TestTheKustomizationsInTheDocumentsWork(t *testing.T) {
 		!slices.Contains(container.Args, "--logging-format=json") || container.Env[0].Value != "576MiB" {
 		t.Errorf("the changed Deployment is %v", changed)
 	}
+	for _, object := range slices.Concat(built[0].all, built[1].all) {
+		if object.GetKind() == "CustomResourceDefinition" {
+			t.Error("kubectl delete -k would delete all Foos")
+		}
+	}
 	for _, object := range built[1].all {
 		if strings.Contains(object.GroupVersionKind().Group, "admissionregistration") {
 			t.Errorf("%s %s is there without admission policies", object.GetKind(), object.GetName())
