@@ -38,32 +38,40 @@ type licensed struct {
 // A licensedSet is the modules in a binary, by their paths. Go itself is one, with the path stdlib.
 type licensedSet map[string]*licensed
 
-// licenses returns the licences of what is in the binary of a platform. As go-licenses does, it reads
-// those of the directories with the packages, and of all directories above them: a package may be a copy of somebody
-// else's.
+// licenses returns the licences of what is in the binary of a platform. As go-licenses does, it reads those of the
+// directories with the packages, and of all directories above them: a package may be a copy of somebody else's. The
+// main module may have any: it may be a fork.
 func (s *source) licenses(platform v1.Platform) (licensedSet, error) {
 	env, err := s.environment(platform)
 	if err != nil {
 		return nil, err
 	}
-	main, err := output(env, "go", "list", "-m") // A fork may have any licence.
+	goroot, err := output(env, "go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
-	const inModule = "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}{{else}}stdlib\t{{.Root}}\t{{.Root}}{{end}}"
+	const inModule = "{{with .Module}}{{.Path}}\t{{.Dir}}\t{{$.Dir}}\t{{.Main}}{{end}}"
 	out, err := output(env, "go", "list", "-deps", "-f", inModule, ".")
 	if err != nil {
 		return nil, err
 	}
-	modules := licensedSet{}
+	stdlib := &licensed{texts: map[string][]byte{}}
+	if err := stdlib.read(goroot, goroot); err != nil {
+		return nil, err
+	}
+	modules, seen, main := licensedSet{"stdlib": stdlib}, map[string]bool{}, ""
 	for line := range strings.Lines(out) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
 		module, root := modules[fields[0]], fields[1]
+		if fields[3] == "true" {
+			main = fields[0]
+		}
 		if module == nil {
 			module = &licensed{texts: map[string][]byte{}}
 			modules[fields[0]] = module
 		}
-		for dir := fields[2]; strings.HasPrefix(dir, root); dir = filepath.Dir(dir) {
+		for dir := fields[2]; strings.HasPrefix(dir, root) && !seen[dir]; dir = filepath.Dir(dir) {
+			seen[dir] = true // And so are those above it.
 			if err := module.read(root, dir); err != nil {
 				return nil, err
 			}
