@@ -373,6 +373,16 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
+// ended reports whether the process has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // end is stop outside of a test.
 func (p *process) end() error {
 	if !p.signalled {

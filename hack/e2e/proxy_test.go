@@ -234,9 +234,7 @@ func TestTheControllerTakesAProxyFromItsEnvironment(t *testing.T) {
 		tunnels.Add(1)
 		w.WriteHeader(http.StatusOK)
 		if here, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			defer here.Close()
-			go io.Copy(there, here)
-			_, _ = io.Copy(here, there)
+			join(here, there)
 		}
 	}))
 	defer server.Close()

@@ -139,13 +139,11 @@ func (r *recording) scrape(t *testing.T) {
 	r.taken++
 	for _, c := range r.copies {
 		target := fmt.Sprintf(`job="foo-controller",namespace="foo-system",pod=%q`, c.pod)
-		select {
-		case <-c.process.done:
+		if c.process.ended() {
 			c.process.code = c.process.cmd.ProcessState.ExitCode() // Without an API server it is 1.
 			r.add("up{"+target+"}", "0")
 			c.process = c.start() // The kubelet does that.
 			continue
-		default:
 		}
 		_, text := fetch(t, "http://"+c.process.address(t, "metrics")+"/metrics", "")
 		r.add("up{"+target+"}", "1")

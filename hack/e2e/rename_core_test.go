@@ -70,14 +70,7 @@ func (e *env) renameAndKill(t *testing.T, name string, methods []string, lost bo
 
 	lowest := e.sampleAvailableOf(t, name+"-")
 	e.rename(t, name, name+"-new")
-	until(t, "the controller is killed", func(context.Context) (bool, error) {
-		select {
-		case <-controller.done:
-			return true, nil
-		default:
-			return false, nil
-		}
-	})
+	until(t, "the controller is killed", func(context.Context) (bool, error) { return controller.ended(), nil })
 	e.controller(t)
 	until(t, "the Foo is renamed", func(context.Context) (bool, error) {
 		foo := e.foo(t, name)

@@ -43,15 +43,6 @@ func (e *electorate) waitForLoss(t *testing.T) {
 	e.leader.waitForLog(t, "Lost the leadership")
 }
 
-func (c *candidate) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
 func (c *candidate) leads() bool { return strings.Contains(c.log.String(), "Became leader") }
 
 // Nobody is restarted while answers take less than half of what the renew deadline leaves after the retry period. If

@@ -67,6 +67,12 @@ func (s *service) forward(client net.Conn) {
 	if err != nil {
 		return
 	}
+	join(client, server)
+}
+
+// join copies between two connections until one ends, and closes both.
+func join(client, server net.Conn) {
+	defer client.Close()
 	defer server.Close()
 	go func() { _, _ = io.Copy(server, client); server.Close() }()
 	_, _ = io.Copy(client, server)
