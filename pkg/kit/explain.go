@@ -16,7 +16,6 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -190,19 +189,22 @@ func member(obj any, name string) map[string]any {
 // each patch costs a read. It returns ErrWouldWrite if there would be a write, and another error if one has no Report.
 func (r *Reconciler) Explain(ctx context.Context, q *Question, begin func(cache.ObjectName) *reconcile.Sync,
 	out io.Writer) error {
-	for i := range r.Kinds {
-		if err := r.fill(ctx, &r.Kinds[i], q.Object.Namespace); err != nil {
-			return fmt.Errorf("list %s: %w", r.Kinds[i].Informer.Resource.Resource, err)
+	for _, informer := range r.Informers() {
+		if err := r.fill(ctx, informer, q.Object.Namespace); err != nil {
+			return fmt.Errorf("list %s: %w", informer.Resource.Resource, err)
 		}
 	}
 	if q.Object.Name == everything {
 		return r.explainAll(ctx, q, begin, out)
 	}
-	obj, err := r.find(q)
+	obj, found, err := r.kind(q.Kind).Store.GetByKey(q.Object.String())
+	if !found && err == nil {
+		err = fmt.Errorf("the %s %s does not exist", q.Kind, q.Object)
+	}
 	if err != nil {
 		return err
 	}
-	report, err := r.reportOf(ctx, q.Kind, obj, begin)
+	report, err := r.reportOf(ctx, q.Kind, obj.(metav1.Object), begin)
 	if err != nil {
 		return err
 	}
@@ -224,7 +226,10 @@ func (r *Reconciler) explainAll(ctx context.Context, q *Question, begin func(cac
 		x, y := a.(metav1.Object), b.(metav1.Object)
 		return cmp.Or(strings.Compare(x.GetNamespace(), y.GetNamespace()), strings.Compare(x.GetName(), y.GetName()))
 	})
-	log, writes, failed := klog.FromContext(ctx), 0, 0
+	writes, failed := 0, 0
+	logProgress := func(n int) {
+		klog.FromContext(ctx).Info("Explained", "objects", n, "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+	}
 	for i, obj := range objects {
 		report, err := r.reportOf(ctx, q.Kind, obj.(metav1.Object), begin)
 		switch {
@@ -244,13 +249,13 @@ func (r *Reconciler) explainAll(ctx context.Context, q *Question, begin func(cac
 			}
 		}
 		if n := i + 1; n%logEvery == 0 {
-			log.Info("Explained", "objects", n, "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+			logProgress(n)
 		}
 	}
 	counts := fmt.Sprintf("%d %s: %d would be written, %d could not be explained", len(objects), resource, writes, failed)
 	switch q.format {
 	case asJSON: // Each line of out is a Report.
-		log.Info("Explained", "objects", len(objects), "of", len(objects), "wouldBeWritten", writes, "failed", failed)
+		logProgress(len(objects))
 	default:
 		if _, err := fmt.Fprintln(out, counts); err != nil {
 			return err
@@ -295,33 +300,18 @@ func (r *Reconciler) reportOf(ctx context.Context, kind string, obj metav1.Objec
 	return report, nil
 }
 
-// find returns the object that is asked for.
-func (r *Reconciler) find(q *Question) (metav1.Object, error) {
-	obj, found, err := r.kind(q.Kind).Store.GetByKey(q.Object.String())
-	if !found && err == nil {
-		err = fmt.Errorf("the %s %s does not exist", q.Kind, q.Object)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return meta.Accessor(obj)
-}
-
-// fill puts what the informer of a kind would list into its cache.
-func (r *Reconciler) fill(ctx context.Context, k *Kind, namespace string) error {
-	if k.Store == nil {
-		return nil
-	}
+// fill puts what an informer would list into its cache.
+func (r *Reconciler) fill(ctx context.Context, informer Informer, namespace string) error {
 	listed := 0
-	return k.Informer.each(ctx, namespace, func(obj runtime.Object) error {
+	return informer.each(ctx, namespace, func(obj runtime.Object) error {
 		if listed++; listed%logEvery == 0 {
-			klog.FromContext(ctx).Info("Listed", "resource", k.Informer.Resource.Resource, "objects", listed)
+			klog.FromContext(ctx).Info("Listed", "resource", informer.Resource.Resource, "objects", listed)
 		}
 		trimmed, err := r.Trim(obj.DeepCopyObject()) // A copy lets the page be freed.
 		if err != nil {
 			return err
 		}
-		return k.Informer.GetIndexer().Add(trimmed)
+		return informer.GetIndexer().Add(trimmed)
 	})
 }
 
@@ -533,12 +523,7 @@ func patched(obj metav1.Object, step *reconcile.Step) (metav1.Object, error) {
 	if err := json.Unmarshal(after, result); err != nil {
 		return nil, err
 	}
-	again, err := json.Marshal(result)
-	var was, is struct{ Spec any }
-	if err = errors.Join(err, json.Unmarshal(before, &was), json.Unmarshal(again, &is)); err != nil {
-		return nil, err
-	}
-	if !reflect.DeepEqual(was, is) {
+	if !reflect.DeepEqual(member(obj, "spec"), member(result, "spec")) {
 		result.SetGeneration(result.GetGeneration() + 1)
 	}
 	return result, nil

@@ -5,11 +5,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 )
@@ -107,7 +112,8 @@ func TestFlagsOfAKindWithoutNamespaces(t *testing.T) {
 func TestAQuestionAboutAnotherKind(t *testing.T) {
 	for value, want := range map[string]string{
 		"team/web": "Widget team/web", "widget/team/web": "Widget team/web", "gadget/team/web": "Gadget team/web",
-		"gadget/web": "Widget gadget/web", "Gadget/team/web": "Gadget team/web", "plan/web": "Plan web", "plan/team/web": "error", "other/team/web": "error",
+		"gadget/web": "Widget gadget/web", "Gadget/team/web": "Gadget team/web", "plan/web": "Plan " +
+			"web", "plan/team/web": "error", "other/team/web": "error",
 		"web": "error", "*/*": "Widget *", "team/*": "Widget team/*", "gadget/*/*": "Gadget *",
 		"gadget/team/*": "Gadget team/*", "plan/*": "Plan *", "*": "error", "*/web": "error", "gadget/*/web": "error",
 	} {
@@ -120,16 +126,6 @@ func TestAQuestionAboutAnotherKind(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("--explain=%s asks for %s, want %s", value, got, want)
-		}
-	}
-}
-
-func TestVersionIsPrinted(t *testing.T) {
-	for version, want := range map[string]string{"v1": "widget-controller v1\n", "": "widget-controller (devel)\n"} {
-		var out strings.Builder
-		_, err := Parse(Program{Name: "widget-controller", Version: version}, []string{"-version"}, &out)
-		if !errors.Is(err, flag.ErrHelp) || version != "" && out.String() != want || len(strings.Fields(out.String())) != 2 {
-			t.Errorf("version %q: %q, %v; want %q", version, out.String(), err, want)
 		}
 	}
 }
@@ -167,5 +163,47 @@ func TestTheValuesOfFlagsHaveNoPassword(t *testing.T) {
 	want := map[string]string{"master": "https://alice:xxxxx@127.0.0.1:1", "shop": "here"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+// A read-only connection answers a read, and sends none of the four kinds of writes.
+func TestReadOnly(t *testing.T) {
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent = append(sent, r.Method)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}`)
+	}))
+	defer server.Close()
+	resetLogging(t)
+	options, err := Parse(widgets, []string{"--master=" + server.URL}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection, err := options.ReadOnly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.HTTP.CloseIdleConnections()
+	maps := kubernetes.NewForConfigOrDie(connection.Config).CoreV1().ConfigMaps("default")
+	found, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil || found.Name != "a" {
+		t.Errorf("get: %v, %v", found, err)
+	}
+	for method, write := range map[string]func() error{
+		"POST": func() error { _, err := maps.Create(t.Context(), found, metav1.CreateOptions{}); return err },
+		"PUT":  func() error { _, err := maps.Update(t.Context(), found, metav1.UpdateOptions{}); return err },
+		"PATCH": func() error {
+			_, err := maps.Patch(t.Context(), "a", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			return err
+		},
+		"DELETE": func() error { return maps.Delete(t.Context(), "a", metav1.DeleteOptions{}) },
+	} {
+		if err := write(); err == nil || !strings.Contains(err.Error(), "was not sent: this connection only reads") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	if !slices.Equal(sent, []string{"GET"}) {
+		t.Errorf("sent %q, want a GET", sent)
 	}
 }

@@ -1,6 +1,25 @@
+// Package kit has what the main.go and the worker loop of every controller repeat. It is five calls, and a queue:
+//
+//	options, err := kit.Parse(program, os.Args[1:], os.Stdout)   // Flags.
+//	ctx := kit.UntilSignal(context.Background())                 // SIGTERM and Ctrl-C.
+//	process, err := kit.NewProcess(ctx, options, hints)          // Connections and the election; sends nothing.
+//	queue := kit.NewQueue(ctx, kit.QueueConfig{...})             // Calls a Sync for each key.
+//	stop, err := process.Serve(ctx, needs, informers, queue.Check()) // /healthz, /readyz, /metrics, /debug.
+//	err = process.Lead(ctx, informers, queue.Run)                // Fills the caches, waits for the Lease, runs, stops.
+//
+// A Sync may be any function. One that plays the rules of a plan, see package reconcile, is [Reconciler.Reconcile]: it
+// sends the requests, and [Reconciler.Explain] answers what it would send.
+//
+// Between these calls a controller makes its clients and informers itself, with client-go, and registers handlers such
+// as [Objects] and [Children]. The example of the package is a whole controller.
+//
+// There is no interface to implement and no registry: a controller calls functions and passes plain structs. Each call
+// can be replaced by client-go's own parts, as the README of the package shows, and the packages below can be used
+// without this one. They do not import each other, but reconcile uses state.
 package kit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +70,15 @@ type Connection struct {
 	HTTP   *http.Client
 }
 
+func connect(config *rest.Config) (Connection, error) {
+	_, _, addressErr := rest.DefaultServerUrlFor(config)
+	client, clientErr := rest.HTTPClientFor(config)
+	if err := cmp.Or(addressErr, clientErr); err != nil {
+		return Connection{}, fmt.Errorf("make connection: %w", err)
+	}
+	return Connection{Config: config, HTTP: client}, nil
+}
+
 // A Process is what the process of a controller has, whatever its kind is: connections, an election and endpoints.
 type Process struct {
 	// Watch is for informers. It has a network connection of its own, so that a burst of writes cannot delay what the
@@ -93,17 +121,17 @@ func NewProcess(ctx context.Context, options *Options, hints preflight.Hints) (*
 	write.Timeout, review.Timeout = writeTimeout, writeTimeout
 	write.Wrap(elector.Gate)
 	p := &Process{
-		Watch: Connection{Config: watch}, Write: Connection{Config: write},
 		options: options, hints: hints, host: redacted(config.Host), noticed: noticed, reporter: reporter, elector: elector,
 		exitLater: exitLater,
 	}
-	for _, c := range []*Connection{&p.Watch, &p.Write} {
-		if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
-			return nil, fmt.Errorf("make connection: %w", err)
-		}
+	if p.Watch, err = connect(watch); err != nil {
+		return nil, err
+	}
+	if p.Write, err = connect(write); err != nil {
+		return nil, err
 	}
 	reads, err := kubernetes.NewForConfigAndClient(p.Watch.Config, p.Watch.HTTP)
-	if err != nil { // Also if the address of the server is no URL.
+	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	p.lists = reads.CoreV1().RESTClient()
@@ -316,12 +344,9 @@ func Allow(namespace, group, resource string, verbs ...string) []preflight.Permi
 // Ungated returns a connection for writes that each copy may send, whether or not it leads, such as the certificates of
 // its webhooks.
 func (p *Process) Ungated() (c Connection, err error) {
-	c.Config = rest.CopyConfig(p.noticed)
-	c.Config.Timeout = writeTimeout
-	if c.HTTP, err = rest.HTTPClientFor(c.Config); err != nil {
-		return c, fmt.Errorf("make connection: %w", err)
-	}
-	return c, nil
+	config := rest.CopyConfig(p.noticed)
+	config.Timeout = writeTimeout
+	return connect(config)
 }
 
 // Name returns the name of the controller.

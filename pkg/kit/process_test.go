@@ -58,7 +58,8 @@ func newFixture(t *testing.T, flags ...string) *fixture {
 	})
 	t.Cleanup(server.Close)
 	f.health = freeAddress(t)
-	options, err := Parse(widgets, append(flags, "--master="+server.URL, "--health-probe-bind-address="+f.health), io.Discard)
+	options, err := Parse(widgets, append(flags, "--master="+server.URL, "--health-probe-bind-address="+f.health),
+		io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,21 +120,26 @@ func (f *fixture) serve(ctx context.Context) (stop func()) {
 }
 
 // get returns the status and the body of a page of the address for probes.
-func (f *fixture) get(path string) string { return f.getFrom(f.health, path) }
+func (f *fixture) get(path string) string { return f.send(http.MethodGet, f.health, path, "") }
 
-func (f *fixture) getFrom(address, path string) string {
+// send returns the status and the body of the answer of an address.
+func (f *fixture) send(method, address, path, body string) string {
 	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), method, "http://"+address+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + address + path)
+	response, err := client.Do(request)
 	if err != nil {
 		return "no answer"
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return fmt.Sprint(response.StatusCode, " ", strings.TrimSpace(string(body)))
+	return fmt.Sprint(response.StatusCode, " ", strings.TrimSpace(string(answer)))
 }
 
 // eventually waits until a page begins with want.
@@ -249,7 +255,7 @@ func TestAProcessServesTwoKinds(t *testing.T) {
 	for path, want := range map[string]string{
 		"": `200 {"kind":"widget",`, "/gadget": `200 {"kind":"gadget",`, "/other": "404",
 	} {
-		if got := f.getFrom(address, "/debug/syncs"+path+"?format=json"); !strings.HasPrefix(got, want) {
+		if got := f.send(http.MethodGet, address, "/debug/syncs"+path+"?format=json", ""); !strings.HasPrefix(got, want) {
 			t.Errorf("/debug/syncs%s: %s, want %s", path, got, want)
 		}
 	}
@@ -303,6 +309,9 @@ func TestTheLevelOfTheLogIsSetAtRunTime(t *testing.T) {
 	address := freeAddress(t)
 	f := newFixture(t, "--debug-bind-address="+address)
 	f.serve(t.Context())
+	if got, want := f.send(http.MethodGet, address, "/debug/flags/v", ""), "405"; !strings.HasPrefix(got, want) {
+		t.Errorf("a GET is answered with %s, want %s", got, want)
+	}
 	for _, test := range []struct {
 		level, want string
 		logs        bool // At level 4.
@@ -310,23 +319,10 @@ func TestTheLevelOfTheLogIsSetAtRunTime(t *testing.T) {
 		{level: "4", want: "200 the level of the log is 4", logs: true},
 		{level: "high", want: `400 "high" is no level of the log; give a number such as 0, 2 or 4`, logs: true},
 		{level: "-1", want: `400 "-1" is no level of the log; give a number such as 0, 2 or 4`, logs: true},
+		{level: "12345678901", want: "400 http: request body too large", logs: true},
 		{level: "0", want: "200 the level of the log is 0"},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/debug/flags/v",
-			strings.NewReader(test.level))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		got := fmt.Sprint(response.StatusCode, " ", strings.TrimSpace(string(body)))
+		got := f.send(http.MethodPut, address, "/debug/flags/v", test.level)
 		if logs := klog.V(4).Enabled(); got != test.want || logs != test.logs {
 			t.Errorf("%s: %s, and level 4 is in the log: %t", test.level, got, logs)
 		}
@@ -352,9 +348,12 @@ func TestAServerThatIsNoURLIsOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = NewProcess(t.Context(), options, preflight.Hints{})
-	if err == nil || !strings.Contains(err.Error(), "[::1") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%v, want one line with the address", err)
+	_, processErr := NewProcess(t.Context(), options, preflight.Hints{})
+	_, readErr := options.ReadOnly() // For --explain.
+	for _, err := range []error{processErr, readErr} {
+		if err == nil || !strings.Contains(err.Error(), "[::1") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line with the address", err)
+		}
 	}
 }
 
@@ -404,7 +403,7 @@ func TestMetricsHaveTheVersionOfTheProgram(t *testing.T) {
 	f := newFixture(t, "--metrics-bind-address="+address)
 	f.serve(t.Context())
 	want := fmt.Sprintf("widget_controller_build_info{go_version=%q,version=%q} 1", runtime.Version(), widgets.Version)
-	if got := f.getFrom(address, "/metrics"); !strings.Contains(got, want) {
+	if got := f.send(http.MethodGet, address, "/metrics", ""); !strings.Contains(got, want) {
 		t.Errorf("/metrics lacks %s:\n%s", want, got)
 	}
 }
@@ -413,18 +412,14 @@ func TestAnAddressThatCannotBeServedIsAnErrorOfItsFlag(t *testing.T) {
 	taken := httptest.NewServer(nil)
 	defer taken.Close()
 	address := taken.Listener.Addr().String()
-	for _, name := range []string{"health-probe-bind-address", "metrics-bind-address", "debug-bind-address"} {
+	for name, set := range map[string]func(*Options){
+		"health-probe-bind-address": func(o *Options) { o.healthAddress = address },
+		"metrics-bind-address":      func(o *Options) { o.metricsAddress = address },
+		"debug-bind-address":        func(o *Options) { o.debugAddress = address },
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.options.healthAddress = "0"
-			for flag, field := range map[string]*string{
-				"health-probe-bind-address": &f.options.healthAddress, "metrics-bind-address": &f.options.metricsAddress,
-				"debug-bind-address": &f.options.debugAddress,
-			} {
-				if flag == name {
-					*field = address
-				}
-			}
+			set(f.options)
 			_, err := f.Serve(t.Context(), Needs{}, f.informers)
 			if err == nil || !strings.HasPrefix(err.Error(), "--"+name+": ") {
 				t.Errorf("%v, want an error of --%s", err, name)

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -152,8 +155,10 @@ func (q *Queue) ShutDown() { q.Workqueue.ShutDown() }
 // Run syncs keys until ctx ends. Then it takes no further key, waits for the running syncs, whose context ends 10 s
 // later, and returns. What is queued then stays undone: the next process finds it again. Call Run once.
 func (q *Queue) Run(ctx context.Context) {
-	syncCtx, cancel := withGrace(ctx, syncGrace)
+	// A request that is in flight when the stop comes can complete.
+	syncCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	context.AfterFunc(ctx, func() { time.AfterFunc(syncGrace, cancel) })
 	var running sync.WaitGroup
 	for range q.goroutines {
 		running.Go(func() {
@@ -164,14 +169,6 @@ func (q *Queue) Run(ctx context.Context) {
 	<-ctx.Done()
 	q.ShutDown()
 	running.Wait()
-}
-
-// withGrace returns a context that ends grace after ctx does, so that a request in flight when the stop comes can
-// complete. Its values are those of ctx.
-func withGrace(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	graceCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
-	return graceCtx, cancel
 }
 
 // ProcessNextWorkItem waits for a key, syncs it under syncCtx and requeues it if the outcome asks for that. It returns
@@ -259,4 +256,114 @@ func (q *Queue) Sync(ctx context.Context, key cache.ObjectName) Outcome {
 		return reconcile.WaitFor(reconcile.CacheStale, delay)
 	}
 	return outcome
+}
+
+// A Sync brings one object in line with its spec. key has the name of the object, which may not exist any more. A Queue
+// never calls it twice at once for one key. Running it again must change nothing. ctx ends 10 s after the stop of the
+// process; its logger adds the key to each line.
+type Sync func(ctx context.Context, key cache.ObjectName) Outcome
+
+// An Outcome is what a Queue does with a key after a sync. Done, Retry, Wait and Terminal make one, whose fields may be
+// changed. What the status of the object reports is another question.
+type Outcome = reconcile.Outcome
+
+// chosenByQueue as Outcome.After is the delay of Retry.
+const chosenByQueue time.Duration = -1
+
+// Done is the outcome of a sync after which nothing is left to do, or a watch event will come when something is.
+func Done() Outcome { return Outcome{Kind: reconcile.Done} }
+
+// Retry is the outcome of a sync that failed. The Queue chooses its delay: 5 ms, doubled with each failure in a
+// row, up to a minute. If reconcile.IsConflict(err), the failure is an expected one.
+func Retry(err error) Outcome {
+	return Outcome{Kind: reconcile.Retry, After: chosenByQueue, Err: err, Expected: reconcile.IsConflict(err)}
+}
+
+// Wait is the outcome of a sync after which time must pass, and perhaps no watch event will come. It does not end a
+// series of failures.
+func Wait(after time.Duration) Outcome { return Outcome{Kind: reconcile.Wait, After: after} }
+
+// Terminal is the outcome of a sync that no retry can help, only a change of an object.
+func Terminal() Outcome { return Outcome{Kind: reconcile.Terminal} }
+
+// Handlers are what AddTypedEventHandler of a typed informer takes.
+type Handlers[T reconcile.Object] = cache.TypedResourceEventHandlerDetailedFuncs[T]
+
+// Objects returns handlers that queue each object that is added, changed or deleted. The initial list and a resync come
+// after changes, see fairqueue.Initial.
+func Objects[T reconcile.Object](queue *Queue) Handlers[T] {
+	return Handlers[T]{
+		AddFunc: func(obj T, isInInitialList bool) {
+			if isInInitialList {
+				queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Initial, "the initial list")
+				return
+			}
+			queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Change, "it was created")
+		},
+		UpdateFunc: func(old, obj T) {
+			if old.GetResourceVersion() == obj.GetResourceVersion() {
+				queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Initial, "a resync")
+				return
+			}
+			queue.Enqueue(cache.MetaObjectToName(obj), fairqueue.Change, "it has changed")
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			queue.Enqueue(deleted.GetObjectName(), fairqueue.Change, "it was deleted")
+		},
+	}
+}
+
+// Children returns handlers for the children of objects of a kind. For each child that is added, changed or deleted,
+// they call add with the name of its controller, of that kind, and with its own name: an object that is to have a child
+// of this name may wait for it. So add should ignore names of objects that do not exist.
+//
+// An owner has the namespace of its children, or none: then add ignores the one that it gets. The handlers ignore the
+// initial list, because the owners are in a list too, and resyncs. If a watch has missed a deletion, only the name of
+// the child may be known. So a child should have the name of its owner, or add should know whose child has that name.
+func Children[T reconcile.Object](owner schema.GroupKind, add func(cache.ObjectName)) Handlers[T] {
+	changed := func(child T) {
+		name := cache.MetaObjectToName(child)
+		add(name)
+		ref := metav1.GetControllerOf(child)
+		if ref == nil || ref.Name == name.Name {
+			return
+		}
+		if schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() == owner { // In any version.
+			add(cache.NewObjectName(name.Namespace, ref.Name))
+		}
+	}
+	return Handlers[T]{
+		AddFunc: func(child T, isInInitialList bool) {
+			if !isInInitialList {
+				changed(child)
+			}
+		},
+		UpdateFunc: func(have, child T) {
+			if have.GetResourceVersion() != child.GetResourceVersion() {
+				changed(have) // It may have had another owner.
+				changed(child)
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			var unknown T
+			if deleted.OptionalObj == unknown {
+				add(deleted.GetObjectName())
+				return
+			}
+			changed(deleted.OptionalObj)
+		},
+	}
+}
+
+// ByController is an index function: it returns the uid of the controller of an object, for those who keep a list of
+// children.
+func ByController(obj any) ([]string, error) {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
+		return []string{string(ref.UID)}, nil
+	}
+	return nil, nil
 }

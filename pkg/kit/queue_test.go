@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +31,12 @@ import (
 	"example.com/foo-controller/pkg/kit/syncs"
 	"example.com/foo-controller/pkg/kit/telemetry"
 )
+
+// TestMain fails if the tests leave a goroutine behind. The flags for logging start one that flushes the log, and that
+// nothing ends.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
+}
 
 var (
 	errBoom     = errors.New("boom")
@@ -97,8 +105,10 @@ func TestAnOutcomeDecidesWhenTheKeyComesBack(t *testing.T) {
 			name:     "a failure after a success",
 			outcomes: []Outcome{Retry(errBoom), Wait(time.Second), Done()}, want: "5ms 1s never",
 		},
-		{name: "a failure with its own delay", outcomes: []Outcome{after(Retry(errBoom), 7*time.Second)}, want: "7s", failures: 1},
-		{name: "kinds that do not exist", outcomes: []Outcome{{}, {Kind: "Wait", After: time.Hour}}, want: "5ms 10ms", failures: 2},
+		{name: "a failure with its own delay", outcomes: []Outcome{after(Retry(errBoom), 7*time.Second)}, want: "7s",
+			failures: 1},
+		{name: "kinds that do not exist", outcomes: []Outcome{{}, {Kind: "Wait", After: time.Hour}}, want: "5ms 10ms",
+			failures: 2},
 		{name: "a failure without a delay", outcomes: []Outcome{after(Retry(errBoom), 0)}, want: "0s", failures: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,8 +132,8 @@ func TestAnOutcomeDecidesWhenTheKeyComesBack(t *testing.T) {
 				if got := strings.Join(delays, " "); got != test.want {
 					t.Errorf("the key comes back after %s, want %s", got, test.want)
 				}
-				if got := q.Workqueue.NumRequeues(web); got != test.failures {
-					t.Errorf("%d failures are remembered, want %d", got, test.failures)
+				if got := q.Workqueue.NumRequeues(web); got != test.failures || len(q.retries.Failing()) != min(got, 1) {
+					t.Errorf("%d failures of %v are remembered, want %d", got, q.retries.Failing(), test.failures)
 				}
 			})
 		})
@@ -138,6 +148,8 @@ func TestPanicCostsItsKeyAMinuteAndNothingElse(t *testing.T) {
 		}
 		return Done()
 	}, func(t *testing.T, q *Queue) {
+		registry := metrics.NewKubeRegistry()
+		q.Metrics = telemetry.NewMetrics("widget", registry.MustRegister)
 		q.OnSynced = func(key cache.ObjectName, outcome Outcome) {
 			synced = append(synced, fmt.Sprint(key.Name, " panicked: ", errors.Is(outcome.Err, ErrPanic)))
 		}
@@ -152,6 +164,20 @@ func TestPanicCostsItsKeyAMinuteAndNothingElse(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		next(t, q)
+		counted := `
+			# HELP widget_panics_total [ALPHA] Number of syncs that panicked. Each is a defect of the controller.
+			# TYPE widget_panics_total counter
+			widget_panics_total 2
+			# HELP widget_syncs_total [ALPHA] Number of syncs by outcome: done, retry (it failed), wait (for time to pass), ` +
+			`terminal (only a change helps).
+			# TYPE widget_syncs_total counter
+			widget_syncs_total{outcome="done"} 1
+			widget_syncs_total{outcome="retry"} 2
+		`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(counted), "widget_panics_total",
+			"widget_syncs_total"); err != nil {
+			t.Error(err)
+		}
 	})
 	want := []string{"web panicked: true", "other panicked: false", "web panicked: true"}
 	if diff := cmp.Diff(want, synced); diff != "" {
@@ -192,7 +218,7 @@ func TestAWorkerThatIsStuckIsReported(t *testing.T) {
 	})
 }
 
-func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
+func TestAWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	inBubble(t, func(context.Context, cache.ObjectName) Outcome {
 		t.Error("a key was synced")
 		return Done()
@@ -206,70 +232,40 @@ func TestWorkerTakesNoKeyAfterTheStop(t *testing.T) {
 	})
 }
 
+// The context of a running sync ends 10 s after the stop. Run returns when the sync does, and takes no further key.
 func TestRunReturnsWhenTheRunningSyncsAreDone(t *testing.T) {
-	var end chan struct{}
-	synced := 0
-	inBubble(t, func(ctx context.Context, _ cache.ObjectName) Outcome {
-		<-end
-		if ctx.Err() != nil {
-			t.Error("the context of a running sync ends with the stop")
-		}
-		synced++
-		return Done()
-	}, func(t *testing.T, q *Queue) {
-		end = make(chan struct{})
-		q.Add(web)
-		ctx, stop := context.WithCancel(t.Context())
-		returned := false
-		go func() {
-			q.Run(ctx)
-			returned = true
-		}()
-		synctest.Wait()
-		stop()
-		synctest.Wait()
-		q.Add(other)
-		if returned {
-			t.Error("Run returned while a sync was running")
-		}
-		close(end)
-		synctest.Wait()
-		if !returned || synced != 1 {
-			t.Errorf("Run has returned: %t, after %d syncs; want it to return when the last one was done", returned, synced)
-		}
-	})
-}
-
-func TestRunningSyncsEndAGracePeriodAfterTheStop(t *testing.T) {
 	type valueKey struct{}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(context.WithValue(context.Background(), valueKey{}, "v"))
-		longer, cancel := withGrace(ctx, syncGrace)
-		defer cancel()
-		if longer.Value(valueKey{}) != "v" {
-			t.Error("the context's values are lost")
-		}
-		stop()
-		time.Sleep(syncGrace - time.Nanosecond) // Virtual time.
-		synctest.Wait()
-		if longer.Err() != nil {
-			t.Error("the context ended before its grace period did")
-		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if longer.Err() == nil {
-			t.Error("the context did not end with its grace period")
-		}
-	})
-}
-
-// A test that makes a controller and does not run it must be able to end the goroutines of its queue: a bubble fails if
-// one is left.
-func TestAQueueThatNeverRunsCanBeShutDown(t *testing.T) {
-	inBubble(t, returnsDone, func(t *testing.T, q *Queue) {
-		q.Add(web)
-		q.AddAfter(other, time.Hour)
-	})
+	for _, lasts := range []time.Duration{time.Second, time.Hour} {
+		var synced []string
+		inBubble(t, func(ctx context.Context, key cache.ObjectName) Outcome {
+			select {
+			case <-time.After(lasts):
+			case <-ctx.Done():
+			}
+			synced = append(synced, fmt.Sprint(key.Name, " ", ctx.Value(valueKey{}), " ", ctx.Err()))
+			return Done()
+		}, func(t *testing.T, q *Queue) {
+			ctx, stop := context.WithCancel(context.WithValue(t.Context(), valueKey{}, "value"))
+			q.Add(web)
+			ended := make(chan time.Time, 1)
+			go func() {
+				q.Run(ctx)
+				ended <- time.Now()
+			}()
+			synctest.Wait()
+			stopped := time.Now()
+			stop()
+			synctest.Wait()
+			q.Add(other)
+			time.Sleep(time.Minute)
+			returned := <-ended
+			want := fmt.Sprint("web value ", map[bool]any{true: context.Canceled, false: nil}[lasts > 10*time.Second])
+			if got := strings.Join(synced, ", "); got != want || returned.Sub(stopped) != min(lasts, 10*time.Second) {
+				t.Errorf("synced %s, and Run returned after %s; want %s and %s", got, returned.Sub(stopped), want,
+					min(lasts, 10*time.Second))
+			}
+		})
+	}
 }
 
 // Only a retry after a failure that is no normal work needs one of the tokens that the retries of all keys share,
@@ -282,15 +278,15 @@ func TestOnlyFailuresNeedAToken(t *testing.T) {
 		want     fairqueue.Class
 	}{
 		{name: "a conflict", outcomes: []Outcome{Retry(conflict)}, want: fairqueue.Retry},
-		{name: "a refusal", outcomes: []Outcome{Retry(errBoom)}, want: fairqueue.Failed},
-		{
-			name:     "the wait for the backoff of a refusal",
-			outcomes: []Outcome{Retry(errBoom), backsOff}, want: fairqueue.Failed,
-		},
-		{
-			name:     "a wait for the caches after a refusal",
-			outcomes: []Outcome{Retry(errBoom), Wait(time.Second)}, want: fairqueue.Retry,
-		},
+		{name: "a refusal after a conflict", outcomes: []Outcome{Retry(conflict), Retry(errBoom)}, want: fairqueue.Failed},
+		{name: "the wait for the backoff of a refusal", outcomes: []Outcome{Retry(errBoom), backsOff},
+			want: fairqueue.Failed},
+		{name: "a wait for the caches", outcomes: []Outcome{Retry(errBoom), Wait(time.Second)}, want: fairqueue.Retry},
+		{name: "the backoff after that", outcomes: []Outcome{Retry(errBoom), Wait(time.Second), backsOff},
+			want: fairqueue.Failed},
+		{name: "a refusal after that", outcomes: []Outcome{Retry(errBoom), Wait(time.Second), Retry(errBoom)},
+			want: fairqueue.Failed},
+		{name: "the backoff of a conflict", outcomes: []Outcome{Retry(conflict), backsOff}, want: fairqueue.Retry},
 		{name: "a success after a refusal", outcomes: []Outcome{Retry(errBoom), Done()}, want: fairqueue.Retry},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -323,7 +319,7 @@ func TestObjectsWithoutANamespaceShareTheWorkers(t *testing.T) {
 		var synced []string
 		q.OnSynced = func(key cache.ObjectName, _ Outcome) { synced = append(synced, key.Name) }
 		for i := range 100 {
-			q.Add(cache.NewObjectName("", fmt.Sprintf("red-%02d", i)))
+			q.Add(cache.NewObjectName("", fmt.Sprint("red-", i)))
 		}
 		q.Add(cache.NewObjectName("", "blue-0"))
 		(&Process{options: &Options{debugAddress: "127.0.0.1:0"}}).Show(q)
@@ -357,20 +353,26 @@ func TestExpectedFailuresWithoutEndAreLogged(t *testing.T) {
 	})
 }
 
-// askedStore is a cache that reaches a version at the moment when it is asked which it has.
-type askedStore struct{ asked bool }
+// A lateStore is a cache that reaches version 9 at a time, and knows whether it was asked.
+type lateStore struct {
+	asked     bool
+	reachesAt time.Time
+}
 
-func (s *askedStore) GetByKey(string) (any, bool, error) { return nil, false, nil }
+func (s *lateStore) GetByKey(string) (any, bool, error) { return nil, false, nil }
 
-func (s *askedStore) LastStoreSyncResourceVersion() string {
+func (s *lateStore) LastStoreSyncResourceVersion() string {
 	s.asked = true
+	if time.Now().Before(s.reachesAt) {
+		return "8"
+	}
 	return "9"
 }
 
 // A sync that had read the caches before they caught up would act on objects that are older than its own writes. A key
 // with a version is held until the next sync has asked again.
 func TestTheCachesAreAskedBeforeTheyAreRead(t *testing.T) {
-	store := &askedStore{}
+	store := &lateStore{}
 	read := func(context.Context, cache.ObjectName) Outcome {
 		if !store.asked {
 			t.Error("the caches are read before they are asked what they have")
@@ -389,18 +391,6 @@ func TestTheCachesAreAskedBeforeTheyAreRead(t *testing.T) {
 	})
 }
 
-// laggingStore is a cache that reaches version 9 at a time.
-type laggingStore struct{ reachesAt time.Time }
-
-func (s *laggingStore) GetByKey(string) (any, bool, error) { return nil, false, nil }
-
-func (s *laggingStore) LastStoreSyncResourceVersion() string {
-	if time.Now().Before(s.reachesAt) {
-		return "8"
-	}
-	return "9"
-}
-
 // A key whose sync has recorded a write comes back after a delay, because there may be no event. It does not if an
 // event was first. While the cache lags, events do not multiply the syncs.
 func TestAKeyWaitsForTheCachesUntilASyncHasFoundThemCaughtUp(t *testing.T) {
@@ -411,12 +401,11 @@ func TestAKeyWaitsForTheCachesUntilASyncHasFoundThemCaughtUp(t *testing.T) {
 	}{
 		{name: "there was no event"},
 		{name: "an event has brought the key back", events: 1},
-		{name: "the cache lags", lags: 30 * time.Second},
 		{name: "many events come while the cache lags", events: 200, lags: 30 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var q *Queue
-			store, writes := &laggingStore{}, 0
+			store, writes := &lateStore{}, 0
 			write := func(context.Context, cache.ObjectName) Outcome {
 				if writes++; writes == 1 {
 					store.reachesAt = time.Now().Add(test.lags)
@@ -447,53 +436,6 @@ func TestAKeyWaitsForTheCachesUntilASyncHasFoundThemCaughtUp(t *testing.T) {
 	}
 }
 
-// A return path that was forgotten must not end the process for all other keys.
-func TestAnOutcomeWithoutAKindIsAFailure(t *testing.T) {
-	inBubble(t, func(context.Context, cache.ObjectName) Outcome { return Outcome{} }, func(t *testing.T, q *Queue) {
-		var got Outcome
-		q.OnSynced = func(_ cache.ObjectName, outcome Outcome) { got = outcome }
-		q.Add(web)
-		next(t, q)
-		if got.Kind != reconcile.Retry || !strings.Contains(fmt.Sprint(got.Err), "use kit.Done") {
-			t.Errorf("outcome %+v, want a retry whose error names what to use", got)
-		}
-	})
-}
-
-func TestSyncsAndPanicsAreCounted(t *testing.T) {
-	outcomes := []Outcome{Done(), Retry(errBoom), Wait(time.Second), Terminal()}
-	inBubble(t, func(context.Context, cache.ObjectName) Outcome {
-		if len(outcomes) == 0 {
-			panic("planted")
-		}
-		outcome := outcomes[0]
-		outcomes = outcomes[1:]
-		return outcome
-	}, func(t *testing.T, q *Queue) {
-		registry := metrics.NewKubeRegistry()
-		q.Metrics = telemetry.NewMetrics("widget", registry.MustRegister)
-		for range 5 {
-			q.Add(web)
-			next(t, q)
-		}
-		want := `
-			# HELP widget_panics_total [ALPHA] Number of syncs that panicked. Each is a defect of the controller.
-			# TYPE widget_panics_total counter
-			widget_panics_total 1
-			# HELP widget_syncs_total [ALPHA] Number of syncs by outcome: done, retry (it failed), wait (for time to pass), terminal (only a change helps).
-			# TYPE widget_syncs_total counter
-			widget_syncs_total{outcome="done"} 1
-			widget_syncs_total{outcome="retry"} 2
-			widget_syncs_total{outcome="terminal"} 1
-			widget_syncs_total{outcome="wait"} 1
-		`
-		err := testutil.GatherAndCompare(registry, strings.NewReader(want), "widget_panics_total", "widget_syncs_total")
-		if err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // Only what fails and is no normal work is in the default log. All lines of one sync have the key and the same id, and
 // the next sync has another one.
 func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
@@ -517,7 +459,8 @@ func TestReconcileIDJoinsTheLinesOfASync(t *testing.T) {
 			}
 			ids[entry.WithKVList[3]]++
 		}
-		want := []string{"INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced", "ERROR Sync failed"}
+		want := []string{"INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced", "INFO Syncing", "INFO Synced",
+			"ERROR Sync failed"}
 		if diff := cmp.Diff(want, lines); diff != "" {
 			t.Errorf("lines (-want +got):\n%s", diff)
 		}
@@ -548,25 +491,115 @@ func TestSyncsAreShown(t *testing.T) {
 		next(t, q)
 		w := httptest.NewRecorder()
 		p.syncs.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/syncs", nil))
-		_, got, _ := strings.Cut(w.Body.String(), "\n")
-		want := `queue: 300 tokens left for retries
-  namespace default: 0 waiting, 0 in work, 1 backing off
-
-00:00:00.000Z  default/other
-  queued    a change; waited 0s
-  request   create Child child
-            ok
-  outcome   wait, the sync took 0s, comes back at 00:00:01.000Z
-
-00:00:00.000Z  default/web
-  queued    the initial list; waited 0s
-  request   create Child child
-            boom
-  outcome   retry, the sync took 0s, comes back at 00:00:00.005Z
-  error     boom
-`
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("text (-want +got):\n%s", diff)
+		for _, want := range []string{
+			"queue: 300 tokens left for retries\n  namespace default: 0 waiting, 0 in work, 1 backing off\n",
+			"default/other\n  queued    a change; waited 0s\n",
+			"  outcome   wait, the sync took 0s, comes back at 00:00:01.000Z\n",
+			"default/web\n  queued    the initial list; waited 0s\n  request   create Child child\n            boom\n",
+			"  outcome   retry, the sync took 0s, comes back at 00:00:00.005Z\n  error     boom\n",
+		} {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("the text lacks\n%s\n%s", want, w.Body)
+			}
 		}
 	})
+}
+
+func TestObjectsQueuesWhatChanges(t *testing.T) {
+	at := func(version string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", ResourceVersion: version}}
+	}
+	inBubble(t, returnsDone, func(t *testing.T, q *Queue) {
+		var added []fairqueue.Class
+		q.AddAs = func(key cache.ObjectName, class fairqueue.Class) {
+			if added = append(added, class); key != web {
+				t.Errorf("%s is queued", key)
+			}
+		}
+		h := Objects[*corev1.ConfigMap](q)
+		h.OnAdd(at("1"), true)
+		h.OnAdd(at("1"), false)
+		h.OnUpdate(at("1"), at("2"))
+		h.OnUpdate(at("2"), at("2")) // A resync.
+		h.OnDelete(cache.DeletedObject[*corev1.ConfigMap]{OptionalObj: at("2")})
+		tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
+		h.OnDelete(cache.DeletedObject[*corev1.ConfigMap]{FinalStateUnknown: &tombstone})
+		const change, initial = fairqueue.Change, fairqueue.Initial
+		if diff := cmp.Diff([]fairqueue.Class{initial, change, change, initial, change, change}, added); diff != "" {
+			t.Errorf("queued (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A Deployment "web-1" belongs to the Widget "web".
+func TestChildrenQueuesTheirOwners(t *testing.T) {
+	widgets := schema.GroupVersionKind{Group: "acme.example.com", Version: "v1", Kind: "Widget"}
+	child := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+		owner := &metav1.ObjectMeta{Name: "web", UID: "uid"}
+		dep := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-1", ResourceVersion: "1",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, widgets)},
+		}}
+		edit(dep)
+		return dep
+	}
+	var added []string
+	h := Children[*appsv1.Deployment](widgets.GroupKind(), func(key cache.ObjectName) { added = append(added, key.Name) })
+	expect := func(name, want string) {
+		t.Helper()
+		if got := strings.Join(added, " "); got != want {
+			t.Errorf("%s: queued %q, want %q", name, got, want)
+		}
+		added = nil
+	}
+	for _, test := range []struct {
+		name string
+		edit func(*appsv1.Deployment)
+		want string
+	}{
+		{name: "its owner has its name", edit: func(d *appsv1.Deployment) { d.Name = "web" }, want: "web"},
+		{name: "no owner", edit: func(d *appsv1.Deployment) { d.OwnerReferences = nil }, want: "web-1"},
+		{name: "its owner does not control it", want: "web-1", edit: func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].Controller = nil
+		}},
+		{name: "its owner is of another kind", want: "web-1", edit: func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].Kind = "Gadget"
+		}},
+		{name: "its owner is of another group", want: "web-1", edit: func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].APIVersion = "other.example.com/v1"
+		}},
+		{name: "its owner was written in another version", want: "web-1 web", edit: func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].APIVersion = "acme.example.com/v0"
+		}},
+	} {
+		h.OnAdd(child(test.edit), false)
+		expect(test.name, test.want)
+	}
+	dep := child(func(*appsv1.Deployment) {})
+	h.OnAdd(dep, true)
+	expect("in the initial list", "")
+	h.OnUpdate(dep, dep)
+	expect("a resync", "")
+	h.OnUpdate(dep, child(func(d *appsv1.Deployment) { d.ResourceVersion, d.OwnerReferences[0].Name = "2", "new" }))
+	expect("it gets another owner", "web-1 web web-1 new")
+	h.OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: dep})
+	expect("deleted", "web-1 web")
+	tombstone := cache.DeletedFinalStateUnknown{Key: "default/web-1"}
+	h.OnDelete(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &tombstone})
+	expect("deleted, and only its name is known", "web-1")
+}
+
+func TestByController(t *testing.T) {
+	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+		{UID: "other"}, {UID: "uid", Controller: new(true)},
+	}}}
+	for want, obj := range map[string]any{"[uid] <nil>": owned, "[] <nil>": &corev1.ConfigMap{}} {
+		keys, err := ByController(obj)
+		if got := fmt.Sprint(keys, err); got != want {
+			t.Errorf("the index has %s, want %s", got, want)
+		}
+	}
+	if _, err := ByController("text"); err == nil {
+		t.Error("a text has no controller")
+	}
 }

@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sync *reconcile.Sync) Outcom
 		}
 		if event := sync.Record(step, reply, time.Now()); event != nil {
 			// client-go takes the object only for its names.
-			r.Recorder.Eventf(sync.Object().(object), nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+			r.Recorder.Eventf(sync.Object().(runtime.Object), nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 		}
 	}
 	if shown != nil {
@@ -280,10 +280,4 @@ func (r *Reconciler) remember(key cache.ObjectName, memory reconcile.Memory) {
 		r.memories = map[cache.ObjectName]reconcile.Memory{}
 	}
 	r.memories[key] = memory
-}
-
-// An object is what client-go needs of the object of an event.
-type object interface {
-	metav1.Object
-	runtime.Object
 }

@@ -29,7 +29,8 @@ import (
 	"example.com/foo-controller/pkg/sim/simtest"
 )
 
-// A box is what the syncs of these tests observe: a ConfigMap, and another one as its child. step is what the rule wants.
+// A box is what the syncs of these tests observe: a ConfigMap, and another one as its child. step is what the rule
+// wants.
 type box struct {
 	Box, Child *corev1.ConfigMap
 	step       func(*box) *reconcile.Step
@@ -119,9 +120,11 @@ func TestWhatFollowsARequest(t *testing.T) {
 			log:   []string{"Updated status rule=fill status=no conditions"}},
 		{name: "refused", step: patch(false), err: quota, counted: "patch Child 403",
 			shown: `patch Child child a 1 -> 2 configmaps "child" is forbidden: quota`,
-			log:   []string{`Request failed rule=fill request=patch Child name=child err=configmaps "child" is forbidden: quota`}},
-		{name: "outside of the cluster", step: create, outside: true, counted: "create Child 2xx", shown: "create Child child ok",
-			log: []string{"Created Child rule=fill child=default/child"}},
+			log: []string{`Request failed rule=fill request=patch Child name=child ` +
+				`err=configmaps "child" is forbidden: quota`}},
+		{name: "outside of the cluster", step: create, outside: true, counted: "create Child 2xx",
+			shown: "create Child child ok",
+			log:   []string{"Created Child rule=fill child=default/child"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

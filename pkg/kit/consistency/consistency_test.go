@@ -2,11 +2,11 @@ package consistency
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -68,54 +68,18 @@ func TestDelaysDoubleUpToASecond(t *testing.T) {
 	})
 }
 
+// The sync that recorded a version is followed by another one, also if the cache has it already: perhaps without an
+// event. Versions that cannot be compared hold up nothing.
 func TestTheDelayEndsWhenTheCacheHasReachedTheVersion(t *testing.T) {
-	for _, test := range []struct {
-		name, written, cached string
-		want                  string
-	}{
-		{name: "an older version", written: "101", cached: "100", want: "[5ms 10ms] 1m0s"},
-		{name: "the same version", written: "101", cached: "101", want: "[0s 0s] 0s"},
-		{name: "a newer version", written: "101", cached: "102", want: "[0s 0s] 0s"},
-		{name: "a version with fewer digits, which is older", written: "100", cached: "99", want: "[5ms 10ms] 1m0s"},
-		{name: "a version with more digits, which is newer", written: "99", cached: "100", want: "[0s 0s] 0s"},
-		{name: "nothing yet, which cannot be compared", written: "101", cached: "", want: "[0s 0s] 0s"},
-		{name: "something that cannot be compared", written: "none", cached: "100", want: "[0s 0s] 0s"},
+	for written, want := range map[string]string{
+		"100": "[0s] 0s", "99": "[0s] 0s", "101": "[5ms] 1m0s", "none": "[0s] 0s",
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *Writes, foos, _ *store) {
-				foos.reached = test.cached
-				w.Wrote(key, foos, object("web", test.written))
-				check(t, "the cache has "+test.name, w, 2, test.want)
-			})
+		inBubble(t, func(t *testing.T, w *Writes, foos, _ *store) {
+			w.Wrote(key, foos, object("web", written))
+			check(t, written+" was written", w, 0, "[] 5ms")
+			check(t, "the cache has 100, the API server "+written, w, 1, want)
 		})
 	}
-}
-
-func TestEachCacheMustReachItsVersions(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *Writes, foos, deployments *store) {
-		w.Wrote(key, deployments, object("web-2", "103"))
-		w.Wrote(key, deployments, object("web-1", "102"))
-		w.Wrote(key, foos, object("web", "104"))
-		check(t, "both behind", w, 1, "[5ms] 1m0s")
-		foos.reached = "104"
-		check(t, "the Deployments behind", w, 1, "[10ms] 1m0s")
-		deployments.reached = "102"
-		check(t, "one of the Deployments behind", w, 1, "[20ms] 1m0s")
-		deployments.reached = "103"
-		check(t, "all there", w, 1, "[0s] 0s")
-		foos.reached, deployments.reached = "50", "50"
-		check(t, "a version that was reached once stays reached", w, 1, "[0s] 0s")
-	})
-}
-
-// The sync that recorded a version does not ask the caches again: they may have reached it without an event.
-func TestAKeyIsHeldAlsoWhenTheCacheHasTheVersionAlready(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *Writes, foos, _ *store) {
-		w.Wrote(key, foos, object("web", "101"))
-		foos.reached = "200"
-		check(t, "after the sync that wrote", w, 0, "[] 5ms")
-		check(t, "the next sync", w, 1, "[0s] 0s")
-	})
 }
 
 func TestAfterAMinuteSyncsDoNotWaitAnyLonger(t *testing.T) {
@@ -202,21 +166,29 @@ func TestALiveReadOfAnOlderVersionReplacesTheNewerOne(t *testing.T) {
 	})
 }
 
-// For the race detector: workers with a key each share one Writes.
-func TestWritesMayBeUsedConcurrently(t *testing.T) {
-	w, foos := New(), &store{reached: "100"}
-	var workers sync.WaitGroup
-	for worker := range 8 {
-		key := cache.NewObjectName("default", fmt.Sprint("web-", worker))
-		workers.Go(func() {
-			for range 100 {
-				w.Read(key, foos, object(key.Name, "101"))
-				if w.HoldDelay(key) != firstDelay || w.CatchUpDelay(key) != firstDelay {
-					t.Errorf("%s: what was recorded is lost", key)
-				}
-				w.Forget(key)
-			}
-		})
-	}
-	workers.Wait()
+// A key that waits for a cache comes back after the delay, or when the caches are asked earlier and have caught up.
+func TestCallAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *Writes, foos, _ *store) {
+		var calls []string
+		call := func(name string) bool { return w.CallAfter(key, time.Second, func() { calls = append(calls, name) }) }
+		if call("nothing is expected") {
+			t.Error("it is to be called although nothing is expected")
+		}
+		w.Wrote(key, foos, object("web", "101"))
+		if !call("replaced") || !call("the cache lags") {
+			t.Error("it is not to be called although the cache lags")
+		}
+		time.Sleep(2 * time.Second)
+		call("the cache has caught up")
+		foos.reached = "101"
+		w.CatchUpDelay(key)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := fmt.Sprint(calls); got != "[the cache lags]" {
+			t.Errorf("called: %s", got)
+		}
+	})
 }
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

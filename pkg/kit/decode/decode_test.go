@@ -2,16 +2,11 @@ package decode
 
 import (
 	"bytes"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -23,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
@@ -197,55 +191,8 @@ func TestTheResultIsThatOfClientGo(t *testing.T) {
 	}
 }
 
-func TestEveryOrderOfKeysAndEveryEndIsRead(t *testing.T) {
-	whole := event(watch.Deleted, object)
-	for end := range whole {
-		check(t, []byte(whole[:end]))
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(object), &fields); err != nil {
-		t.Fatal(err)
-	}
-	for _, keys := range orders([]string{"apiVersion", "kind", "metadata", "spec"}) {
-		var parts []string
-		for _, key := range keys {
-			parts = append(parts, fmt.Sprintf("%q:%s", key, fields[key]))
-		}
-		text := "{" + strings.Join(parts, ",") + "}"
-		check(t, []byte(text))
-		check(t, []byte(event(watch.Added, text)))
-		check(t, []byte(`{"object":`+text+`,"type":"ADDED"}`))
-	}
-}
-
-// orders returns all orders of items.
-func orders(items []string) (all [][]string) {
-	if len(items) == 0 {
-		return [][]string{nil}
-	}
-	for i := range items {
-		rest := append(append([]string(nil), items[:i]...), items[i+1:]...)
-		for _, order := range orders(rest) {
-			all = append(all, append([]string{items[i]}, order...))
-		}
-	}
-	return all
-}
-
-// corpus has texts that FuzzDecode has found, each with a path through the code that no other had: a quoted one a line.
-//
-//go:embed testdata/corpus.txt
-var corpus string
-
 // FuzzDecode looks for a text that client-go decodes in another way.
 func FuzzDecode(f *testing.F) {
-	for quoted := range strings.Lines(corpus) {
-		text, err := strconv.Unquote(strings.TrimSpace(quoted))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add([]byte(text))
-	}
 	for _, text := range texts() {
 		if len(text) < 10_000 { // With longer ones it is too slow.
 			f.Add([]byte(text))
@@ -298,39 +245,5 @@ func TestAnEventStaysWhenItsBufferIsUsedAgain(t *testing.T) {
 	clear(buffer)
 	if string(kept.Object.Raw) != object {
 		t.Errorf("the event has %q", kept.Object.Raw)
-	}
-}
-
-func TestAClientReadsWhatAServerSends(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path != "/apis/acme.example.com/v1/widgets" {
-			w.WriteHeader(http.StatusNotFound)
-		}
-		_, _ = io.WriteString(w, object)
-	}))
-	defer server.Close()
-	client, err := NewClient(&rest.Config{Host: server.URL}, server.Client(), newScheme(), version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := &widget{}
-	if err := client.Get().Resource("widgets").Do(t.Context()).Into(read); err != nil || read.Name != "web" {
-		t.Errorf("read %v, error %v", read, err)
-	}
-}
-
-// BenchmarkWatch decodes watch events as an informer does.
-func BenchmarkWatch(b *testing.B) {
-	text := strings.Replace(event(watch.Modified, object), `[{"manager":"m","fieldsV1":{"f:spec":{}}}]`, "null", 1)
-	for name, reader := range map[string]reader{"client-go": theirs, "decode": ours} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			stream := []byte(strings.Repeat(text, b.N))
-			b.ResetTimer()
-			if events := reader.watch(stream); len(events) != b.N+1 {
-				b.Fatal(events[len(events)-1])
-			}
-		})
 	}
 }

@@ -1,6 +1,8 @@
 package fairqueue
 
 import (
+	"cmp"
+	"container/heap"
 	"math"
 	"time"
 
@@ -48,9 +50,6 @@ type schedule[K comparable] struct {
 	chosen *item[K]
 	// stopping means that there are no limits any more, and that no key needs a token.
 	stopping bool
-
-	// byRank is the order of the heaps of new namespaces. It is a field so that a test can count the comparisons.
-	byRank func(a, b *item[K]) bool
 }
 
 func newSchedule[K comparable](workers int, namespaceOf func(K) string, tokens *rate.Limiter) *schedule[K] {
@@ -59,7 +58,7 @@ func newSchedule[K comparable](workers int, namespaceOf func(K) string, tokens *
 	}
 	return &schedule[K]{
 		workers: workers, limit: max(1, workers/2), namespaceOf: namespaceOf, tokens: tokens,
-		items: map[K]*item[K]{}, namespaces: map[string]*namespace[K]{}, byRank: byRank[K],
+		items: map[K]*item[K]{}, namespaces: map[string]*namespace[K]{},
 		changes: newTurns[K](), initial: newTurns[K](),
 		fast: minHeap[*item[K]]{before: bySince[K]},
 	}
@@ -106,7 +105,7 @@ func (s *schedule[K]) leave(it *item[K]) {
 func (s *schedule[K]) namespace(name string) *namespace[K] {
 	n := s.namespaces[name]
 	if n == nil {
-		n = newNamespace(name, s.byRank)
+		n = newNamespace[K](name)
 		s.namespaces[name] = n
 	}
 	return n
@@ -277,4 +276,265 @@ func (s *schedule[K]) stop() {
 func (s *schedule[K]) settle() {
 	s.changes.settle()
 	s.initial.settle()
+}
+
+// newcomersInARound is how many new namespaces are served in a round before those that have been served in it already.
+const newcomersInARound = 1000
+
+// turns is the order in which the namespaces are served, by one of the two lanes that each of them has.
+type turns[K comparable] struct {
+	round int
+	last  int // The last place that was given.
+	// free has the candidates with a key that needs no token, retries those with a key that needs one.
+	free, retries minHeap[*lane[K]]
+	// newcomers is the number of new namespaces that may still join this round. Without a limit, new ones that never end
+	// would keep all others from their next turn.
+	newcomers, newcomersInARound int
+	// left has the namespaces that were served in this round and have been forgotten since. Without it, a namespace that
+	// comes back with one key again and again would always be new in the round, and the others would wait for ever.
+	left map[string]struct{}
+}
+
+func newTurns[K comparable]() turns[K] {
+	return turns[K]{
+		free:    minHeap[*lane[K]]{before: byTurn[K]},
+		retries: minHeap[*lane[K]]{before: byTurn[K]},
+		left:    map[string]struct{}{},
+
+		newcomers: newcomersInARound, newcomersInARound: newcomersInARound,
+	}
+}
+
+// next returns the lane whose turn it is, or nil. Those that have only keys that need a token count only if
+// withToken.
+func (t *turns[K]) next(withToken bool) *lane[K] {
+	return firstOf(&t.free, &t.retries, withToken)
+}
+
+// join gives a turn to a lane that gets its first key.
+func (t *turns[K]) join(l *lane[K]) {
+	l.joined, l.turn = true, t.round
+	if _, served := t.left[l.namespace.name]; served || t.newcomers == 0 {
+		l.turn++
+		return
+	}
+	t.newcomers--
+}
+
+// leave forgets the lane of a namespace.
+func (t *turns[K]) leave(l *lane[K]) {
+	if l.joined && l.turn > t.round {
+		t.left[l.namespace.name] = struct{}{}
+	}
+}
+
+// served ends the turn of l. Its next one is in the next round.
+func (t *turns[K]) served(l *lane[K]) {
+	if l.turn > t.round {
+		t.round = l.turn
+		t.forget()
+	}
+	l.turn = t.round + 1
+	l.place = t.newPlace()
+}
+
+// settle follows every operation. When nobody waits for a turn, nobody needs to know who had one.
+func (t *turns[K]) settle() {
+	if t.next(true) == nil {
+		t.forget()
+	}
+}
+
+// forget forgets what was noted for this round.
+func (t *turns[K]) forget() {
+	t.newcomers = t.newcomersInARound
+	if len(t.left) > 0 {
+		t.left = map[string]struct{}{} // clear would take as long as for the most entries that it ever had.
+	}
+}
+
+// update gives l its place in the turns after the keys of its namespace have changed. When its first key is queued, it
+// is the last of those with the same turn. While its namespace is at its limit, it keeps its turn and its place.
+// Otherwise the initial list of the namespace might always be before its changes.
+func (t *turns[K]) update(l *lane[K], limit int) {
+	waiting := l.queued() > 0
+	if waiting && !l.joined {
+		t.join(l)
+	}
+	if waiting && !l.waiting {
+		l.turn, l.place = max(l.turn, t.round), t.newPlace()
+	}
+	l.waiting = waiting
+	candidate := waiting && l.namespace.inHand < limit
+	l.inFree.move(only(candidate && l.free.len() > 0, &t.free))
+	l.inRetries.move(only(candidate && l.retries.len() > 0, &t.retries))
+}
+
+// only returns the heap if wanted, else nil.
+func only[T any](wanted bool, heap *minHeap[T]) *minHeap[T] {
+	if !wanted {
+		return nil
+	}
+	return heap
+}
+
+func (t *turns[K]) newPlace() int {
+	t.last++
+	return t.last
+}
+
+func byTurn[K comparable](a, b *lane[K]) bool {
+	return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.place, b.place)) < 0
+}
+
+// A namespace has the keys of one namespace that are queued, and the number of those in hand.
+type namespace[K comparable] struct {
+	name   string
+	items  int // Queued or in hand.
+	inHand int
+	// initial has the queued keys that were only added as Initial, changes has the others.
+	changes, initial lane[K]
+}
+
+// A lane has queued keys of one namespace. It has a turn while a key is queued. While the namespace is at its limit, it
+// keeps the turn, and others are served before it.
+type lane[K comparable] struct {
+	namespace *namespace[K]
+	// free has the queued keys that need no token, retries those that do. The first is the one with the smallest rank.
+	free, retries minHeap[*item[K]]
+
+	// joined means that it has a turn, waiting that a key is queued.
+	joined, waiting bool
+	// turn is the round in which the lane may be served. Of two with the same turn the smaller place is first.
+	turn, place int
+	// inFree and inRetries are its elements in the turns.
+	inFree, inRetries element[*lane[K]]
+}
+
+func newNamespace[K comparable](name string) *namespace[K] {
+	n := &namespace[K]{name: name}
+	for _, l := range []*lane[K]{&n.changes, &n.initial} {
+		l.namespace = n
+		l.free.before, l.retries.before = byRank[K], byRank[K]
+		l.inFree.value, l.inRetries.value = l, l
+	}
+	return n
+}
+
+// An item is a key that is queued or in hand.
+type item[K comparable] struct {
+	key       K
+	namespace *namespace[K]
+	claim     claim
+
+	// Queued:
+	queued bool
+	rank   time.Duration
+	number int // Of two with the same rank the smaller number is first.
+	inHeap element[*item[K]]
+
+	// In hand:
+	inHand bool
+	since  time.Duration
+	inFast element[*item[K]]
+}
+
+// best returns the key that is next in the lane, or nil. Those that need a token count only if withToken.
+func (l *lane[K]) best(withToken bool) *item[K] {
+	return firstOf(&l.free, &l.retries, withToken)
+}
+
+func (l *lane[K]) queued() int { return l.free.len() + l.retries.len() }
+
+// lane returns the lane in which the key belongs when it is queued.
+func (it *item[K]) lane() *lane[K] {
+	if it.claim.initial {
+		return &it.namespace.initial
+	}
+	return &it.namespace.changes
+}
+
+// heap returns the heap in which the key belongs, or nil if it is not queued.
+func (it *item[K]) heap() *minHeap[*item[K]] {
+	if it.claim.needsToken() {
+		return only(it.queued, &it.lane().retries)
+	}
+	return only(it.queued, &it.lane().free)
+}
+
+func byRank[K comparable](a, b *item[K]) bool {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.number, b.number)) < 0
+}
+
+func bySince[K comparable](a, b *item[K]) bool { return a.since < b.since }
+
+// A minHeap is a set of values, the first of them at hand. The caller owns the elements, so that a value can be moved
+// and removed without a search.
+type minHeap[T any] struct {
+	before   func(a, b T) bool
+	elements []*element[T]
+}
+
+// An element is the place of a value in a heap.
+type element[T any] struct {
+	value T
+	in    *minHeap[T] // Nil: in no heap.
+	index int
+}
+
+func (h *minHeap[T]) len() int { return len(h.elements) }
+
+// first returns the first value, or the zero value if the heap is empty.
+func (h *minHeap[T]) first() (value T) {
+	if h.len() == 0 {
+		return value
+	}
+	return h.elements[0].value
+}
+
+// firstOf returns the first value of two heaps with the same order, or the zero value. Those of withToken count only if
+// token is true.
+func firstOf[T comparable](free, withToken *minHeap[T], token bool) T {
+	var none T
+	first, other := free.first(), withToken.first()
+	if token && other != none && (first == none || free.before(other, first)) {
+		return other
+	}
+	return first
+}
+
+// move puts e into the heap to, or to its place there if its value has changed. Nil means no heap.
+func (e *element[T]) move(to *minHeap[T]) {
+	if e.in != nil {
+		heap.Remove((*sorter[T])(e.in), e.index)
+	}
+	if to != nil {
+		heap.Push((*sorter[T])(to), e)
+	}
+}
+
+// A sorter is a minHeap as container/heap needs it.
+type sorter[T any] minHeap[T]
+
+func (s *sorter[T]) Len() int           { return len(s.elements) }
+func (s *sorter[T]) Less(i, j int) bool { return s.before(s.elements[i].value, s.elements[j].value) }
+
+func (s *sorter[T]) Swap(i, j int) {
+	s.elements[i], s.elements[j] = s.elements[j], s.elements[i]
+	s.elements[i].index, s.elements[j].index = i, j
+}
+
+func (s *sorter[T]) Push(x any) {
+	e := x.(*element[T])
+	e.in, e.index = (*minHeap[T])(s), len(s.elements)
+	s.elements = append(s.elements, e)
+}
+
+func (s *sorter[T]) Pop() any {
+	last := len(s.elements) - 1
+	e := s.elements[last]
+	s.elements[last] = nil
+	s.elements = s.elements[:last]
+	e.in = nil
+	return e
 }

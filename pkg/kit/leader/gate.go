@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -178,4 +180,95 @@ func (g *gate) leave(w *write) {
 	defer g.mu.Unlock()
 	delete(g.writes, w)
 	g.inFlight.Done()
+}
+
+// gated is a connection whose writes pass a gate.
+type gated struct {
+	gate *gate
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
+	if isRead(r.Method) {
+		return t.next.RoundTrip(r)
+	}
+	w, err := t.gate.enter(r.Context())
+	if err != nil {
+		closeBody(r)
+		return nil, err
+	}
+	response, err := t.next.RoundTrip(r.WithContext(w.ctx))
+	t.gate.leave(w)
+	if err != nil {
+		err = orCause(w.ctx, err)
+		w.cancel(nil)
+		return nil, err
+	}
+	response.Body = &body{ReadCloser: response.Body, cancel: w.cancel}
+	return response, nil
+}
+
+// WrappedRoundTripper lets client-go find the connection, to close what is idle. Without it, client-go also logs a
+// warning for every request that times out.
+func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// isRead reports whether requests with this method change nothing. Everything else is a write, also a method that the
+// API server may get one day.
+func isRead(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, "": // Empty is GET.
+		return true
+	}
+	return false
+}
+
+// closeBody closes the body of a request that is not sent, as a RoundTripper must.
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close() // Nothing was sent, so nothing can be lost.
+	}
+}
+
+// orCause returns why ctx ended instead of the error that this has caused.
+func orCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// body frees the context of a request when its response has been read. Earlier would cut the response.
+type body struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *body) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// A moment is a point in time on the two clocks of a process. The monotonic one is never set, but on Linux it stands
+// still while the machine is suspended. The other one has the time of day, and may be set.
+type moment struct {
+	monotonic time.Time
+	wall      time.Time // Without a monotonic reading, or time.Time.Sub would use that one.
+}
+
+func now() moment {
+	t := time.Now()
+	return moment{monotonic: t, wall: t.Round(0)}
+}
+
+// since returns the time since then, by the clock on which more has passed. It is for what allows us to act: if the
+// clocks differ, we stop early.
+func (m moment) since(then moment) time.Duration {
+	return max(m.waited(then), m.wall.Sub(then.wall))
+}
+
+// waited returns the time since then by the monotonic clock alone. It is for how long we have waited for others.
+// Setting the time of day must not shorten that, and a clock that stood still only makes it longer.
+func (m moment) waited(then moment) time.Duration {
+	return m.monotonic.Sub(then.monotonic)
 }

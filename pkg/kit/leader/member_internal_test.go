@@ -5,25 +5,25 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
-var (
-	leasesResource     = coordinationv1.SchemeGroupVersion.WithResource("leases")
-	configMapsResource = corev1.SchemeGroupVersion.WithResource("configmaps")
-)
+var leasesResource = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
 // defaultSettings are those of an election with the durations of Kubernetes' own components.
 var defaultSettings = Config{
@@ -48,22 +48,18 @@ func newServer(t *testing.T) *apiserver.Server {
 type member struct {
 	*process
 	elector *Elector
-	maps    corev1client.ConfigMapInterface // Through the gate.
-	stop    context.CancelFunc              // As a signal does.
+	stop    context.CancelFunc // As a signal does.
+	log     ktesting.Buffer
+	logged  int // How many lines of the log were read.
 
 	leading chan struct{} // Closed when the member leads.
-	ended   chan error    // Has the result of Run.
-	cause   error         // Why the context of the work ended. Valid when ended has a value.
-	drain   func()        // What the work does after its context has ended.
+	ended   chan struct{} // Closed when Run has returned.
+	err     error         // Of Run. Valid when it has ended.
+	cause   error         // Why the context of the work ended. Valid when Run has ended.
 }
 
 // start starts a member. The work of its leadership is to wait for the end.
-func start(t *testing.T, s *apiserver.Server, user string, c Config) *member {
-	t.Helper()
-	return startWith(t, newProcess(s, user), c, klog.New(nil), func() {})
-}
-
-func startWith(t *testing.T, p *process, c Config, logger klog.Logger, drain func()) *member {
+func start(t *testing.T, p *process, c Config) *member {
 	t.Helper()
 	c.Connection = p.config()
 	elector, err := New(c)
@@ -71,24 +67,34 @@ func startWith(t *testing.T, p *process, c Config, logger klog.Logger, drain fun
 		t.Fatal(err)
 	}
 	elector.gate.now = p.now
-	config := p.config()
-	config.Wrap(elector.Gate)
-	m := &member{
-		process: p, elector: elector, drain: drain,
-		maps:    corev1client.NewForConfigOrDie(config).ConfigMaps(testNamespace),
-		leading: make(chan struct{}), ended: make(chan error, 1),
-	}
+	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), logger))
-	m.stop = stop
+	m := &member{
+		process: p, elector: elector, stop: stop, log: logger.GetSink().(ktesting.Underlier).GetBuffer(),
+		leading: make(chan struct{}), ended: make(chan struct{}),
+	}
 	go func() {
-		m.ended <- elector.Run(ctx, func(ctx context.Context) {
+		defer close(m.ended)
+		m.err = elector.Run(ctx, func(ctx context.Context) {
 			close(m.leading)
 			<-ctx.Done()
-			m.drain()
 			m.cause = context.Cause(ctx)
 		})
 	}()
 	return m
+}
+
+// elect starts a leader and a standby. It plays test in virtual time, and stops all in the end.
+func elect(t *testing.T, c Config, test func(t *testing.T, s *apiserver.Server, leader, standby *member)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		a := start(t, newProcess(s, "a"), c)
+		within(t, a.leading)
+		b := start(t, newProcess(s, "b"), c)
+		test(t, s, a, b)
+		finish(a, b)
+	})
 }
 
 // finish stops members and waits for them.
@@ -102,23 +108,47 @@ func finish(members ...*member) {
 	}
 }
 
-// write sends a write through the gate.
-func (m *member) write(t *testing.T, name string) error {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := m.maps.Create(t.Context(), cm, metav1.CreateOptions{})
-	return err
+// expectLog compares the messages since the last call. It waits until nothing runs: a gate opens before the line about
+// it is logged.
+func (m *member) expectLog(t *testing.T, when string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	var got []string
+	for _, entry := range m.log.Data()[m.logged:] {
+		got = append(got, entry.Message)
+		m.logged++
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: the log is %q, want %q", when, got, want)
+	}
+}
+
+// lost waits until Run has returned, and returns its error, which must be that the leadership was lost.
+func (m *member) lost(t *testing.T) error {
+	t.Helper()
+	within(t, m.ended)
+	if !errors.Is(m.err, ErrLost) || !errors.Is(m.cause, ErrLost) {
+		t.Errorf("Run returned %v, and the context of the work ended because of %v, want %v", m.err, m.cause, ErrLost)
+	}
+	return m.err
 }
 
 // leads reports whether the member leads at this moment.
 func (m *member) leads() bool { return m.elector.gate.open() }
 
-// storedLease returns the Lease, nil if it does not exist.
-func storedLease(s *apiserver.Server) *coordinationv1.Lease {
-	obj := s.Object(leasesResource, testNamespace, testLease)
-	if obj == nil {
-		return nil
+// hasEnded reports whether Run has returned.
+func (m *member) hasEnded() bool {
+	select {
+	case <-m.ended:
+		return true
+	default:
+		return false
 	}
-	return obj.(*coordinationv1.Lease)
+}
+
+// storedLease returns the Lease, which must exist.
+func storedLease(s *apiserver.Server) *coordinationv1.Lease {
+	return s.Object(leasesResource, testNamespace, testLease).(*coordinationv1.Lease)
 }
 
 // lastWrite returns when the Lease was last written.
@@ -132,35 +162,21 @@ func admin(s *apiserver.Server) coordinationv1client.LeaseInterface {
 	return coordinationv1client.NewForConfigOrDie(s.Config("admin")).Leases(testNamespace)
 }
 
-// forbidLeases lets the server refuse requests for Leases with these verbs, or with all of them, while now is true.
-func forbidLeases(s *apiserver.Server, now *atomic.Bool, verbs ...string) {
+// between answers requests for the Lease, with these verbs, in place of the server while now is true.
+func between(
+	s *apiserver.Server, now *atomic.Bool, answer func(*apiserver.Request) (*http.Response, error), verbs ...string,
+) {
 	s.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-		if r.Resource == leasesResource && now.Load() && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {
-			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
+		if r.Resource == leasesResource && now.Load() && slices.Contains(verbs, r.Verb) {
+			return answer(r)
 		}
 		return next()
 	})
 }
 
-// betweenRenewals is a time at which no renewal is sent, for tests in which the next update is that of the release.
-const betweenRenewals = time.Minute + 100*time.Millisecond
-
-// editBeforeUpdate returns an interceptor that edits the Lease immediately before the next update is executed.
-func editBeforeUpdate(edited *bool, edit func()) func(
-	*apiserver.Request, apiserver.Next) (*http.Response, error) {
-	return func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
-		if r.Resource == leasesResource && r.Verb == "update" && r.User != "admin" && !*edited {
-			*edited = true
-			edit()
-		}
-		return next()
-	}
-}
-
-func newSwitch(on bool) *atomic.Bool {
-	now := &atomic.Bool{}
-	now.Store(on)
-	return now
+// refuse answers a request that RBAC does not allow.
+func refuse(r *apiserver.Request) (*http.Response, error) {
+	return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errors.New("no role")))
 }
 
 // within returns what comes from a channel. It fails if nothing comes for an hour of virtual time, because a test that
@@ -173,4 +189,171 @@ func within[T any](t *testing.T, c <-chan T) (got T) {
 		t.Fatal("nothing has happened for an hour")
 	}
 	return got
+}
+
+// A fault is something that happens to a process for some time.
+type fault struct {
+	kind  faultKind
+	delay time.Duration // Of slow requests, or of the time of day.
+	ended chan struct{} // Closed at the end.
+}
+
+type faultKind int
+
+const (
+	cut       faultKind = iota // Requests hang and are not executed.
+	cutLease                   // The same, for requests for the Lease only.
+	refused                    // Requests fail at once.
+	lost                       // Requests are executed, and the answer hangs.
+	slow                       // Requests for the Lease, and their answers, are late.
+	stopped                    // SIGSTOP: nothing is sent or received, and contexts end without anybody noticing.
+	suspended                  // The same, and the monotonic clock stands still.
+	clockSet                   // The time of day is wrong, by up to a day.
+	faultKinds
+)
+
+// A process is one of the simulated processes. It is the connection of its clients, and has its faults.
+type process struct {
+	user   string
+	server *apiserver.Server
+	next   http.RoundTripper
+
+	mu         sync.Mutex
+	faults     []*fault
+	forgotten  []*fault      // That are over for new requests, but not for those that hang.
+	stoodStill time.Duration // How far the monotonic clock is behind.
+	standing   time.Time     // Since when it stands still. Zero if it does not.
+	wrong      time.Duration // How far the time of day is ahead.
+
+	signal   context.CancelFunc // As SIGTERM.
+	identity string
+	open     func() bool // Whether it may write now.
+}
+
+func newProcess(server *apiserver.Server, user string) *process {
+	config := server.Config(user)
+	return &process{user: user, server: server, next: config.Transport, open: func() bool { return false }}
+}
+
+// config returns the configuration of a client of the process.
+func (p *process) config() *rest.Config {
+	config := p.server.Config(p.user)
+	config.Transport = p
+	return config
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := p.suffer(r, false); err != nil {
+		return nil, err
+	}
+	response, err := p.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.suffer(r, true); err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// CancelRequest does nothing, because requests have contexts. Without it, client-go logs a warning for every request
+// that times out.
+func (p *process) CancelRequest(*http.Request) {}
+
+// suffer waits as long as the faults of the process delay a request, or its answer.
+func (p *process) suffer(r *http.Request, answered bool) error {
+	p.mu.Lock()
+	faults := slices.Clone(p.faults)
+	p.mu.Unlock()
+	for _, f := range faults {
+		if err := f.apply(r, answered); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fault) apply(r *http.Request, answered bool) error {
+	lease := strings.Contains(r.URL.Path, "/leases")
+	switch f.kind {
+	case stopped, suspended:
+		<-f.ended
+	case cut, cutLease:
+		if f.kind == cut || lease {
+			return wait(r.Context(), f.ended)
+		}
+	case lost:
+		if answered {
+			return wait(r.Context(), f.ended)
+		}
+	case slow:
+		if lease {
+			return wait(r.Context(), time.After(f.delay))
+		}
+	case refused:
+		if !answered {
+			return errors.New("connection refused")
+		}
+	}
+	return nil
+}
+
+// wait waits until the channel is closed or has a value, but not longer than the client does.
+func wait[T any](ctx context.Context, until <-chan T) error {
+	select {
+	case <-until:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin lets a fault happen from now on.
+func (p *process) begin(f *fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.ended = make(chan struct{})
+	p.faults = append(p.faults, f)
+	if f.kind == suspended && p.standing.IsZero() {
+		p.standing = time.Now()
+	}
+	if f.kind == clockSet {
+		p.wrong = f.delay
+	}
+}
+
+// heal ends all faults.
+func (p *process) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range append(p.faults, p.forgotten...) {
+		close(f.ended)
+	}
+	p.faults, p.forgotten, p.wrong = nil, nil, 0
+	if !p.standing.IsZero() {
+		p.stoodStill += time.Since(p.standing)
+		p.standing = time.Time{}
+	}
+}
+
+// now returns the time on the clocks of the process.
+func (p *process) now() moment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := now()
+	behind := p.stoodStill
+	if !p.standing.IsZero() {
+		behind += time.Since(p.standing)
+	}
+	m.monotonic, m.wall = m.monotonic.Add(-behind), m.wall.Add(p.wrong)
+	return m
+}
+
+// forget ends the faults for new requests. Those that hang continue to hang until the process is healed.
+func (p *process) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgotten = append(p.forgotten, p.faults...)
+	p.faults = nil
 }

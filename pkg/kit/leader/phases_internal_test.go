@@ -4,9 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -47,7 +51,6 @@ type phase struct {
 	random                 *rand.Rand
 	server                 *apiserver.Server
 	lease, deadline, retry time.Duration
-	candidate              candidate
 
 	mu        sync.Mutex
 	processes []*process // That run now.
@@ -55,13 +58,15 @@ type phase struct {
 	result    result
 }
 
-// A candidate runs the election of a process until ctx ends or the leadership is lost.
-type candidate func(p *phase, ctx context.Context, process *process)
-
 // A result counts what happened in a phase.
 type result struct {
-	openings   int // How often a process became leader.
-	losses     int // How often a process returned because it lost the leadership.
+	openings int // How often a process became leader.
+	losses   int // How often a process returned because it lost the leadership.
+	failures
+}
+
+// failures must all be 0.
+type failures struct {
 	overlaps   int // How often a process became leader while another one could still write.
 	erased     int // How often a process removed another holder from the Lease.
 	stolen     int // How often a process wrote a Lease that was not its own before it could be sure that it may.
@@ -70,66 +75,29 @@ type result struct {
 	unreleased int // How often the Lease had a holder after all processes had been stopped.
 }
 
-func (r *result) failures() int {
-	return r.overlaps + r.erased + r.stolen + r.interlaced + r.leaderless + r.unreleased
-}
-
-func (r *result) add(other result) {
-	r.openings += other.openings
-	r.losses += other.losses
-	r.overlaps += other.overlaps
-	r.erased += other.erased
-	r.stolen += other.stolen
-	r.interlaced += other.interlaced
-	r.leaderless += other.leaderless
-	r.unreleased += other.unreleased
-}
-
 // TestGatesNeverOverlap plays random phases with partitions, lost answers, slow requests for the Lease, processes and
 // machines that stop for a while, and people who edit and delete the Lease.
 func TestGatesNeverOverlap(t *testing.T) {
-	n := *phases
-	total := playPhases(t, *firstPhase, n, ours, func(seed int, got result) { t.Errorf("phase %d: %+v", seed, got) })
-	t.Logf("%d phases: %+v", n, total)
-	if total.openings < n || total.losses < n/4 {
-		t.Errorf("only %d processes became leaders and %d lost the leadership: the phases test too little",
-			total.openings, total.losses)
-	}
-}
-
-// TestPhasesFindTheDefectsOfClientGo is the control of TestGatesNeverOverlap: the same phases must show the overlaps
-// and the erased Leases of client-go's own elector with ReleaseOnCancel, which CLIENT-GO.md describes.
-func TestPhasesFindTheDefectsOfClientGo(t *testing.T) {
-	const n = 60
-	overlaps, erased := 0, 0
-	total := playPhases(t, 0, n, clientGo, func(_ int, got result) {
-		overlaps += min(got.overlaps, 1)
-		erased += min(got.erased, 1)
-	})
-	t.Logf("%d phases, %d of them with overlaps and %d with erased Leases: %+v", n, overlaps, erased, total)
-	if total.overlaps == 0 || total.erased == 0 || total.interlaced == 0 {
-		t.Errorf("want overlaps, erased Leases and interlaced writes, got %+v", total)
-	}
-}
-
-// playPhases plays n phases, beginning with this one, and returns the sum of their results. It calls failed for each
-// phase with failures.
-func playPhases(t *testing.T, first, n int, c candidate, failed func(seed int, got result)) (total result) {
-	for seed := first; seed < first+n; seed++ {
-		got := playPhase(t, uint64(seed), c)
-		total.add(got)
-		if got.failures() > 0 {
-			failed(seed, got)
+	openings, losses := 0, 0
+	for seed := *firstPhase; seed < *firstPhase+*phases; seed++ {
+		got := playPhase(t, uint64(seed))
+		openings += got.openings
+		losses += got.losses
+		if got.failures != (failures{}) {
+			t.Errorf("phase %d: %+v", seed, got)
 		}
 	}
-	return total
+	t.Logf("%d phases: %d processes became leaders, %d lost the leadership", *phases, openings, losses)
+	if openings < *phases || losses < *phases/4 {
+		t.Error("the phases test too little")
+	}
 }
 
-func playPhase(t *testing.T, seed uint64, c candidate) (got result) {
+func playPhase(t *testing.T, seed uint64) (got result) {
 	synctest.Test(t, func(t *testing.T) {
 		d := durations[seed%uint64(len(durations))]
 		p := &phase{
-			t: t, random: rand.New(rand.NewPCG(seed, 9)), candidate: c,
+			t: t, random: rand.New(rand.NewPCG(seed, 9)),
 			server: apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps(), apiserver.Leases()),
 			lease:  d.lease, deadline: d.deadline, retry: d.retry,
 		}
@@ -204,7 +172,7 @@ func (p *phase) supervise(ctx context.Context, wait time.Duration) {
 		process := p.join()
 		running, signal := context.WithCancel(ctx)
 		process.signal = signal
-		p.candidate(p, running, process)
+		p.run(running, process)
 		p.leave(process, running.Err() == nil)
 		signal()
 		wait = time.Second
@@ -260,8 +228,8 @@ func (p *phase) write(ctx context.Context, process *process, config *rest.Config
 	}
 }
 
-// ours is the candidate that is tested.
-func ours(p *phase, ctx context.Context, process *process) {
+// run runs the election of a process until ctx ends or the leadership is lost.
+func (p *phase) run(ctx context.Context, process *process) {
 	elector, err := New(Config{
 		Connection: process.config(), Namespace: testNamespace, Name: testLease,
 		LeaseDuration: p.lease, RenewDeadline: p.deadline, RetryPeriod: p.retry,
@@ -278,26 +246,6 @@ func ours(p *phase, ctx context.Context, process *process) {
 		p.leads(process)
 		p.write(ctx, process, config)
 	})
-}
-
-// clientGo is a candidate that uses client-go as its documentation describes: ReleaseOnCancel, and the leader works
-// until the context ends that it was given.
-func clientGo(p *phase, ctx context.Context, process *process) {
-	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	var done sync.WaitGroup
-	defer done.Wait()
-	working, finish := context.WithCancel(electing)
-	context.AfterFunc(ctx, func() { finish(); stop() })
-	timeout := p.deadline / 2 // As resourcelock.NewFromKubeconfig.
-	elector := newClientGo(p.t, process, Config{
-		LeaseDuration: p.lease, RenewDeadline: p.deadline, RetryPeriod: p.retry,
-	}, true, timeout, func(leading context.Context) {
-		p.set(process, process.user, func() bool { return leading.Err() == nil && working.Err() == nil })
-		p.leads(process)
-		p.write(leading, process, process.config())
-	})
-	elector.Run(electing)
 }
 
 func (p *phase) set(process *process, identity string, open func() bool) {
@@ -318,5 +266,263 @@ func (p *phase) expectOneLeader() {
 	}
 	if leaders != 1 {
 		p.result.leaderless++
+	}
+}
+
+// disturb is a fault or an edit, or both, and some time after it.
+func (p *phase) disturb() {
+	time.Sleep(p.upTo(2 * p.retry))
+	choice := p.random.IntN(10)
+	if choice < 8 {
+		p.beginFault()
+	}
+	if choice < 2 {
+		time.Sleep(p.upTo(p.deadline))
+		p.stopOne()
+	}
+	if choice > 5 {
+		time.Sleep(p.upTo(p.lease))
+		p.editLease()
+	}
+	time.Sleep(p.upTo(2 * p.lease))
+	if p.random.IntN(4) > 0 {
+		p.heal()
+		time.Sleep(p.upTo(p.lease))
+	}
+}
+
+// beginFault lets something happen to the leader, and sometimes to another process.
+func (p *phase) beginFault() {
+	f := &fault{kind: faultKind(p.random.IntN(int(faultKinds))), delay: p.upTo(p.deadline)}
+	if f.kind == clockSet {
+		f.delay = p.upTo(48*time.Hour) - 24*time.Hour
+	}
+	n := p.random.IntN(3)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.processes) == 0 {
+		return
+	}
+	target := p.processes[n%len(p.processes)]
+	for _, process := range p.processes {
+		if n > 0 && process.open() {
+			target = process
+		}
+	}
+	if f.kind == suspended && target.wrong != 0 || f.kind == clockSet && !target.standing.IsZero() {
+		return // A machine on which both clocks are wrong at the same time: the package comment has this limit.
+	}
+	target.begin(f)
+}
+
+// stopOne stops the leader or another process in order. Another process is started in its place.
+func (p *phase) stopOne() {
+	n := p.random.IntN(3)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, process := range p.processes {
+		if process.open() || i == n {
+			process.signal()
+			return
+		}
+	}
+}
+
+func (p *phase) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, process := range p.processes {
+		process.heal()
+	}
+}
+
+// editLease does what people do to Leases.
+func (p *phase) editLease() {
+	leases := admin(p.server)
+	n, other := p.random.IntN(8), p.anyIdentity()
+	ctx := p.t.Context()
+	lease, err := leases.Get(ctx, testLease, metav1.GetOptions{})
+	if err != nil {
+		return // It does not exist now.
+	}
+	long := int32(2 * p.lease / time.Second)
+	switch n {
+	case 0, 1:
+		_ = leases.Delete(ctx, testLease, metav1.DeleteOptions{}) // The update below fails then.
+	case 2:
+		// With a duration that is not that of a released Lease.
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = nil, &long
+	case 3:
+		lease.Spec.HolderIdentity = &other
+	case 4:
+		if holder(lease) != "" { // Or it would seem to be released: the package comment has this limit.
+			lease.Spec.LeaseDurationSeconds = new(int32(1))
+		}
+	case 5:
+		lease.Spec.LeaseDurationSeconds = &long
+	case 6:
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(p.upTo(200*time.Hour) - 100*time.Hour)}
+	case 7:
+		lease.Annotations = map[string]string{"note": "edited"}
+	}
+	_, _ = leases.Update(ctx, lease, metav1.UpdateOptions{}) // A renewal may have been faster: no matter.
+}
+
+// anyIdentity returns the identity of one of the processes, or of nobody.
+func (p *phase) anyIdentity() string {
+	n := p.random.IntN(4)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n < len(p.processes) {
+		return p.processes[n].identity
+	}
+	return "somebody"
+}
+
+// judge counts what the history of the server shows.
+func (p *phase) judge() {
+	p.judgeWrites()
+	owner, last := "", (*apiserver.Revision)(nil)
+	for _, rev := range p.server.History(coordinationv1.SchemeGroupVersion.WithResource("leases")) {
+		if rev.Type == watch.Deleted {
+			owner, last = "", nil
+			continue
+		}
+		if rev.User != "admin" && rev.User != owner && last != nil {
+			p.judgeTaking(last, rev)
+		}
+		owner, last = ownerAfter(owner, rev), rev
+	}
+	if last != nil && holder(last.Object.(*coordinationv1.Lease)) != "" {
+		p.result.unreleased++
+	}
+}
+
+// judgeTaking judges the write of a process that was not the owner of the Lease.
+func (p *phase) judgeTaking(last, rev *apiserver.Revision) {
+	before, after := last.Object.(*coordinationv1.Lease), rev.Object.(*coordinationv1.Lease)
+	if holder(before) != "" && holder(after) == "" {
+		p.result.erased++
+	}
+	if !isReleased(before) && rev.Time.Sub(last.Time) < p.lease {
+		p.result.stolen++
+	}
+}
+
+// ownerAfter returns the user that owns the Lease after a change: the process that has taken it, until somebody else
+// enters another holder.
+func ownerAfter(owner string, rev *apiserver.Revision) string {
+	before, after := "", holder(rev.Object.(*coordinationv1.Lease))
+	if rev.Before != nil {
+		before = holder(rev.Before.(*coordinationv1.Lease))
+	}
+	switch {
+	case after == "":
+		return ""
+	case rev.User != "admin":
+		return rev.User
+	case before != after:
+		return ""
+	}
+	return owner
+}
+
+// judgeWrites counts the writes of a process that were executed after those of a later leader.
+func (p *phase) judgeWrites() {
+	var leaders []string
+	for _, rev := range p.server.History(corev1.SchemeGroupVersion.WithResource("configmaps")) {
+		switch i := slices.Index(leaders, rev.User); {
+		case i < 0:
+			leaders = append(leaders, rev.User)
+		case i < len(leaders)-1:
+			p.result.interlaced++
+		}
+	}
+}
+
+// edits is what people do to the Lease of a leader. keeps is true if the leader renews it as if nothing had happened.
+var edits = []struct {
+	name string
+	edit func(spec *coordinationv1.LeaseSpec) // Nil deletes the Lease.
+	copy bool                                 // A copy of the Lease that was deleted is created.
+	// refused is how long nobody may create a Lease.
+	refused time.Duration
+	keeps   bool
+}{
+	{name: "deleted"},
+	{name: "deleted, and nobody may create one", refused: 10 * time.Second},
+	{name: "deleted and restored from a copy", copy: true}, // In between, others could create and take one.
+	{name: "the holder is cleared", edit: func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = nil }},
+	{name: "another holder, and the most transitions", edit: func(s *coordinationv1.LeaseSpec) {
+		// The elector counts the changes of the leader, and the API server refuses a number below zero.
+		s.HolderIdentity, s.LeaseTransitions = new("somebody"), new(int32(math.MaxInt32))
+	}},
+	{name: "taken at another time", edit: func(s *coordinationv1.LeaseSpec) {
+		s.AcquireTime = &metav1.MicroTime{Time: s.AcquireTime.Add(time.Microsecond)}
+	}},
+	{name: "a longer duration", keeps: true, edit: func(s *coordinationv1.LeaseSpec) {
+		s.LeaseDurationSeconds = new(int32(60))
+	}},
+	{name: "no duration", keeps: true, edit: func(s *coordinationv1.LeaseSpec) { s.LeaseDurationSeconds = nil }},
+	{name: "renewed in the far future", keeps: true, edit: func(s *coordinationv1.LeaseSpec) {
+		s.RenewTime = &metav1.MicroTime{Time: time.Date(2980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	}},
+}
+
+// editLease applies an edit.
+func editLease(t *testing.T, s *apiserver.Server, edit func(*coordinationv1.LeaseSpec)) {
+	t.Helper()
+	if edit == nil {
+		if err := admin(s).Delete(t.Context(), testLease, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	lease := storedLease(s).DeepCopy()
+	edit(&lease.Spec)
+	if _, err := admin(s).Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A leader sees the edit with its next renewal, stops, and has the reason. Then the Lease is taken after its duration.
+func TestALeaderWhoseLeaseWasEdited(t *testing.T) {
+	for _, test := range edits {
+		t.Run(test.name, func(t *testing.T) {
+			elect(t, defaultSettings, func(t *testing.T, s *apiserver.Server, a, b *member) {
+				time.Sleep(time.Minute + 300*time.Millisecond)
+				edited := time.Now()
+				forbidden := &atomic.Bool{}
+				forbidden.Store(test.refused > 0)
+				time.AfterFunc(test.refused, func() { forbidden.Store(false) })
+				between(s, forbidden, refuse, "create")
+				copied := storedLease(s).DeepCopy()
+				editLease(t, s, test.edit)
+				if copied.UID, copied.ResourceVersion = "", ""; test.copy {
+					if _, err := admin(s).Create(t.Context(), copied, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if test.keeps {
+					time.Sleep(time.Minute)
+					if lease := storedLease(s); !a.leads() || seconds(lease) != 15 || lease.Spec.RenewTime.After(time.Now()) {
+						t.Errorf("the leader does not renew the Lease: %+v", lease.Spec)
+					}
+					return
+				}
+				text := fmt.Sprint(a.lost(t))
+				if took := time.Since(edited); took > defaultSettings.RetryPeriod {
+					t.Errorf("the leader has noticed it after %v", took)
+				}
+				if !strings.Contains(text, "another client wrote the Lease: holder ") && !strings.Contains(text, "was deleted") {
+					t.Errorf("the error has no reason: %s", text)
+				}
+				a.expectLog(t, "of the leader", "Became leader", "Lost the leadership")
+				within(t, b.leading)
+				if took := time.Since(edited); took < 15*time.Second || took > test.refused+24*time.Second {
+					t.Errorf("the standby took the Lease %v after the edit", took)
+				}
+			})
+		})
 	}
 }

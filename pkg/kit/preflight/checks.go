@@ -2,157 +2,233 @@ package preflight
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
-// A Problem is something that an administrator has to solve.
-type Problem struct {
-	// Key distinguishes problems. There is at most one problem for each key.
-	Key string
-	// Message is the same as long as the problem is the same. Values has keys and values for the log.
-	Message string
-	Values  []any
+// A Permission is something that the controller must be allowed to do.
+type Permission struct {
+	// Verb is a verb of the API, such as create. Resource is the plural, Subresource may be empty.
+	Verb, Group, Resource, Subresource string
+	// Namespace is where; empty is all namespaces, or none, if the resource has no namespace. Name is of which object;
+	// empty is any.
+	Namespace, Name string
 }
 
-// String returns the problem in one line.
-func (p Problem) String() string {
-	line := p.Message
-	for i := 0; i+1 < len(p.Values); i += 2 {
-		line += fmt.Sprintf(" %v=%q", p.Values[i], fmt.Sprint(p.Values[i+1]))
+// String returns the permission as in: update foos.samplecontroller.k8s.io/status.
+func (p Permission) String() string {
+	text := strings.TrimSuffix(p.Verb+" "+p.resource()+"/"+p.Subresource, "/")
+	if p.Name != "" {
+		text += " " + p.Name
 	}
-	return line
+	return text
 }
 
-// A Check returns the problems that there are, of a kind that the requests of informers do not show. An error means
-// that it does not know: what it returned before still counts.
-type Check func(context.Context) ([]Problem, error)
+// canI returns the command that shows whether user has the permission. Without a user it asks for the user of the
+// kubeconfig.
+func (p Permission) canI(user string) string {
+	command := []string{"kubectl auth can-i", p.Verb, strings.TrimSuffix(p.resource()+"/"+p.Name, "/")}
+	if p.Subresource != "" {
+		command = append(command, "--subresource="+p.Subresource)
+	}
+	namespace := "--namespace=" + p.Namespace
+	if p.Namespace == "" {
+		namespace = "--all-namespaces"
+	}
+	command = append(command, namespace)
+	if user != "" {
+		command = append(command, "--as="+user)
+	}
+	return strings.Join(command, " ")
+}
 
-// Keep runs the checks until ctx ends: at once, then every 8 s while there is a problem, of a check or of an informer,
-// and when the API server has refused a write, see WrapWrites, or Suspect was called, at most once a minute. So it
-// costs no request when everything works. What it finds is logged like the problems of informers: at once the first
-// time, later when it has lasted for 10 s.
-func (r *Reporter) Keep(ctx context.Context, checks ...Check) {
-	found := make([][]Problem, len(checks))
-	pause, delay := checkEvery, time.Duration(0)
-	for {
-		healthy := r.runAll(ctx, checks, found, delay)
-		delay = refusedFor
-		pause = min(2*pause, maxPause) // A quota and a webhook answer 403 too, again and again.
-		if !healthy {
-			pause = checkEvery
+// resource returns the resource in the form of kubectl: deployments.apps.
+func (p Permission) resource() string {
+	return schema.GroupResource{Group: p.Group, Resource: p.Resource}.String()
+}
+
+// Permissions returns a check that asks the API server for each permission. Every authenticated user may ask that about
+// itself. fix is what to do if one is missing. The check may be used concurrently.
+func Permissions(client kubernetes.Interface, fix string, permissions ...Permission) Check {
+	return func(ctx context.Context) ([]Problem, error) {
+		var missing []Permission
+		for _, p := range permissions {
+			allowed, err := review(ctx, client, p)
+			if err != nil {
+				return nil, err
+			}
+			if !allowed {
+				missing = append(missing, p)
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
+		if len(missing) == 0 {
+			return nil, nil
 		}
-		if !healthy {
-			continue
+		user := userName(ctx, client)
+		var problems []Problem
+		for _, p := range missing {
+			problems = append(problems, Problem{
+				Key: "permission to " + p.String(), Message: "A permission is missing, will keep trying",
+				Values: []any{"permission", p.String(), "fix", fix, "show", p.canI(user)},
+			})
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.suspicion:
-		}
+		return problems, nil
 	}
 }
 
-// Suspect makes Keep run the checks again, within a minute. The caller has noticed something that they may explain.
-func (r *Reporter) Suspect() {
-	select {
-	case r.suspicion <- struct{}{}:
-	default: // It will do so already.
-	}
-}
-
-// runAll runs the checks and enters what they have found, which is logged after a delay. It returns true if there is no
-// problem.
-func (r *Reporter) runAll(ctx context.Context, checks []Check, found [][]Problem, delay time.Duration) bool {
-	healthy := true
-	for i, check := range checks {
-		problems, err := r.run(ctx, check, found[i], delay)
-		found[i] = problems
-		healthy = healthy && err == nil // What it has found is among the problems of the Reporter.
-	}
-	r.listAgain(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return healthy && len(r.problems) == 0
-}
-
-// listAgain repeats the checks of Wait if an error of an informer was not explained by a response. No response shows
-// its end.
-func (r *Reporter) listAgain(ctx context.Context) {
-	r.mu.Lock()
-	lists, wrong := r.lists, r.problems[other] != nil
-	r.mu.Unlock()
-	if !wrong {
-		return
-	}
-	for _, check := range lists {
-		if !r.passes(ctx, check) {
-			return
-		}
-	}
-}
-
-// run runs a check and reports what it has found. before are the problems that it found the last time. It returns those
-// that there are now, as far as is known.
-func (r *Reporter) run(ctx context.Context, check Check, before []Problem, delay time.Duration) ([]Problem, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	found, err := check(ctx)
+// userName returns the name under which the API server knows the controller, or "" if it does not return it.
+func userName(ctx context.Context, client kubernetes.Interface) string {
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
+		metav1.CreateOptions{})
 	if err != nil {
-		r.logger.V(2).Info("Could not check the cluster", "err", err)
-		return before, err
+		return "" // The command is of less use without the name, but the problem is the permission.
 	}
-	for _, p := range before {
-		if !slices.ContainsFunc(found, func(now Problem) bool { return now.Key == p.Key }) {
-			r.resolve(p.Key, "A problem is resolved", "problem", p.Key)
-		}
-	}
-	for _, p := range found {
-		r.reportAfter(delay, p.Key, nil, p.Message, p.Values...)
-	}
-	return found, nil
+	return review.Status.UserInfo.Username
 }
 
-// WrapWrites returns a transport that passes requests on to next. When the API server refuses one, with 403, or a write
-// with 404, Keep runs the checks again, within a minute. It is for rest.Config.Wrap of all clients that write.
-func (r *Reporter) WrapWrites(next http.RoundTripper) http.RoundTripper {
-	return wrapper{next: next, roundTripper: func(req *http.Request) (*http.Response, error) {
-		resp, err := next.RoundTrip(req)
-		if err != nil {
-			return resp, err
-		}
-		// A live read may be of an object that does not exist.
-		missing := resp.StatusCode == http.StatusNotFound && req.Method != http.MethodGet
-		if missing || resp.StatusCode == http.StatusForbidden {
-			r.Suspect()
-		}
-		return resp, nil
-	}}
+// review returns whether the controller has the permission.
+func review(ctx context.Context, client kubernetes.Interface, p Permission) (bool, error) {
+	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
+	answer, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: p.Namespace, Verb: p.Verb, Group: p.Group, Resource: p.Resource, Subresource: p.Subresource,
+			Name: p.Name,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask for the permission to %s: %w", p, err)
+	}
+	return answer.Status.Allowed, nil
 }
 
-// Problems returns the unresolved problems that were logged, one line each, in order.
-func (r *Reporter) Problems() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var lines []string
-	for _, p := range r.problems {
-		if p.loggedAt.IsZero() {
+// Served returns a check of a custom resource that somebody may have installed in another version: the API server
+// serves it, with a subresource for the status and with the given fields of the status. It would drop the others
+// without an error. client is any client of the API server: discovery is allowed to every authenticated user. The
+// check may be used concurrently.
+func Served(client rest.Interface, kind schema.GroupVersionKind, resource, fix string, statusFields ...string) Check {
+	r := customResource{client: client, kind: kind, resource: resource, fix: fix, fields: statusFields}
+	return r.check
+}
+
+// A customResource is what Served checks.
+type customResource struct {
+	client        rest.Interface
+	kind          schema.GroupVersionKind
+	resource, fix string
+	fields        []string
+}
+
+func (r customResource) check(ctx context.Context) ([]Problem, error) {
+	var resources metav1.APIResourceList
+	err := r.get(ctx, "/apis/"+r.kind.GroupVersion().String(), &resources)
+	if apierrors.IsNotFound(err) {
+		return r.otherVersions(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, resource := range resources.APIResources {
+		names[resource.Name] = true
+	}
+	if !names[r.resource] {
+		return nil, nil
+	}
+	if !names[r.resource+"/status"] {
+		return []Problem{r.problem("The CustomResourceDefinition has no subresource status, will keep trying")}, nil
+	}
+	return r.checkFields(ctx)
+}
+
+// otherVersions returns a problem if the resource is there, but not in the version that the controller needs. If it is
+// not there at all, the requests of the informers show that.
+func (r customResource) otherVersions(ctx context.Context) ([]Problem, error) {
+	var group metav1.APIGroup
+	err := r.get(ctx, "/apis/"+r.kind.Group, &group)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var versions []string
+	for _, version := range group.Versions {
+		versions = append(versions, version.Version)
+	}
+	return []Problem{r.problem("The CustomResourceDefinition is installed in another version, will keep trying",
+		"installed", strings.Join(versions, ", "),
+		"needed", r.kind.Version)}, nil
+}
+
+// get decodes a document of the API server.
+func (r customResource) get(ctx context.Context, path string, into any) error {
+	body, err := r.client.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+// checkFields compares the fields of the status with the published schema.
+func (r customResource) checkFields(ctx context.Context) ([]Problem, error) {
+	var document openAPI
+	err := r.get(ctx, "/openapi/v3/apis/"+r.kind.GroupVersion().String(), &document)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, nil // Some clusters restrict it, and it cannot be known then.
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, schema := range document.Components.Schemas {
+		status := schema.Properties.Status
+		keepsAll := schema.PreserveUnknownFields || status.PreserveUnknownFields
+		if !slices.Contains(schema.Kinds, metav1.GroupVersionKind(r.kind)) || keepsAll {
 			continue
 		}
-		line := Problem{Message: strings.TrimSuffix(p.msg, ", will keep trying"), Values: p.keysAndValues}.String()
-		if p.err != nil {
-			line += ": " + p.err.Error()
+		dropped := slices.DeleteFunc(slices.Clone(r.fields), func(field string) bool {
+			return status.Properties[field] != nil
+		})
+		if len(dropped) > 0 {
+			return []Problem{r.problem("The CustomResourceDefinition drops fields of the status, will keep trying",
+				"fields", strings.Join(dropped, ", "))}, nil
 		}
-		lines = append(lines, line)
 	}
-	slices.Sort(lines)
-	return lines
+	return nil, nil
+}
+
+// openAPI is the part of an OpenAPI document that checkFields needs.
+type openAPI struct {
+	Components struct {
+		Schemas map[string]struct {
+			Properties struct {
+				Status struct {
+					Properties            map[string]json.RawMessage `json:"properties"`
+					PreserveUnknownFields bool                       `json:"x-kubernetes-preserve-unknown-fields"`
+				} `json:"status"`
+			} `json:"properties"`
+			PreserveUnknownFields bool                      `json:"x-kubernetes-preserve-unknown-fields"`
+			Kinds                 []metav1.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+		} `json:"schemas"`
+	} `json:"components"`
+}
+
+func (r customResource) problem(message string, keysAndValues ...any) Problem {
+	name := r.resource + "." + r.kind.Group
+	return Problem{
+		Key: "definition of " + name, Message: message,
+		Values: append([]any{"name", name, "fix", r.fix}, keysAndValues...),
+	}
 }

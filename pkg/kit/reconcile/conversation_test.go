@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,16 +19,12 @@ import (
 // deleteOld is what is sent for a deletion.
 const deleteOld = "get team, get child, delete old"
 
-// The rules are read from top to bottom, and those behind a final one do not count.
+// The rules are read from top to bottom, and those behind a final one do not count. A step that backs off is skipped.
 func TestTheOrderOfTheRules(t *testing.T) {
-	paused, broken := toCorrect(), toCorrect()
+	paused, broken, both := toCorrect(), toCorrect(), toCorrect()
 	paused.Team = newTeam(annotated("paused"), annotated("broken"))
 	broken.Team = newTeam(annotated("broken"))
-	createFirst := toCreate()
-	createFirst.Old = old("old")
-	both, deleted := toCorrect(), toCorrect()
 	both.Old = old("old", "older")
-	deleted.Team = newTeam(ending)
 	for _, test := range []struct {
 		name   string
 		desk   desk
@@ -36,16 +33,10 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	}{
 		{name: "a final rule", desk: paused, want: "nothing; Ready; done"},
 		{name: "a final rule that is terminal", desk: broken, want: "nothing; Ready; terminal"},
-		{name: "a final rule that sends something", desk: createFirst, want: "create child; Ready; done"},
-		{name: "an object that is being deleted", desk: deleted, want: "get team, patch child; Ready; done"},
 		{name: "nothing is final", desk: both, want: "get team, patch child, " + deleteOld + "; Ready; done"},
 		{
-			name: "a step that backs off is skipped", desk: both, memory: remembers(ledger{patchOp: failed(1)}),
+			name: "a step that backs off", desk: both, memory: remembers(ledger{patchOp: failed(1)}),
 			want: deleteOld + "; Refused; wait 1ns",
-		},
-		{
-			name: "a rule is final although its step backs off", desk: createFirst,
-			memory: remembers(ledger{createOp: failed(1)}), want: "nothing; Refused; wait 1ns",
 		},
 		{
 			name: "of steps of which only one is sent, one that was refused comes last", desk: both,
@@ -62,85 +53,34 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	}
 }
 
-// What follows is about live reads: which steps need them, and what follows from the answers.
+// What follows is about live reads.
 
-// The object may be gone by now, another one of its name, or have changed.
+// The object may be gone by now, another one of its name, or have changed: then the sync ends.
 func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
-	wrote := remembers(nil)
-	wrote.Wrote = true
 	for _, test := range []struct {
-		name   string
-		desk   desk
-		memory reconcile.Memory
-		want   string
+		setting setting
+		want    string
 	}{
-		{name: "before another create", desk: toCreateAgain(), want: "get team, create child; Ready; done"},
+		{setting: setting{desk: toCreateAgain()}, want: "get team, create child; Ready; done"},
 		{
-			name: "before a create after a write", desk: toCreate(), memory: wrote,
-			want: "get team, create child; Ready; done",
-		},
-		{name: "before a correction", desk: toCorrect(), want: "get team, patch child; Ready; done"},
-		{name: "before a deletion", desk: toDelete(), want: deleteOld + "; Ready; done"},
-		{
-			name: "before a status that has failed", desk: toReport(), memory: remembers(ledger{statusOp: failed(0)}),
-			want: "get team; Ready; done",
+			setting: setting{desk: toReport(), memory: remembers(ledger{statusOp: failed(0)})},
+			want:    "get team; Ready; done",
 		},
 	} {
-		for _, found := range []struct {
-			name   string
-			team   metav1.Object
-			isSame bool
-		}{
-			{name: "the same", team: newTeam(), isSame: true},
-			{name: "a newer version", team: newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" }), isSame: true},
-			{name: "nothing"},
-			{name: "another one", team: newTeam(func(t *corev1.Namespace) { t.UID = "new" })},
-			{name: "that it is being deleted", team: newTeam(ending)},
-			{name: "a newer spec", team: newTeam(ofGeneration(3))},
-			{name: "an older spec", team: newTeam(ofGeneration(1))},
+		newer := newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" })
+		test.setting.replies = []reply{finds("get team", newer)}
+		c := play(t, test.setting)
+		check(t, test.want, c.line())
+		check(t, "99", c.steps[len(c.steps)-1].ResourceVersion) // The status is that of the version that was read.
+		for name, found := range map[string]metav1.Object{
+			"nothing": nil, "another one": newTeam(func(t *corev1.Namespace) { t.UID = "new" }),
+			"one that is being deleted": newTeam(ending), "an older spec": newTeam(ofGeneration(1)),
 		} {
-			t.Run(test.name+" it finds "+found.name, func(t *testing.T) {
-				c := play(t, setting{desk: test.desk, memory: test.memory, replies: []reply{finds("get team", found.team)}})
-				want := test.want
-				if !found.isSame {
-					want = "get team; no report; wait 1m0s"
-				}
-				check(t, want, c.line())
-				if !found.isSame && c.outcome.For != "the cache to catch up" {
-					t.Errorf("it waits for %q", c.outcome.For)
-				}
-			})
+			test.setting.replies = []reply{finds("get team", found)}
+			c := play(t, test.setting)
+			check(t, name+": get team; no report; wait 1m0s", name+": "+c.line())
+			check(t, reconcile.CacheStale, c.outcome.For)
 		}
-	}
-}
-
-// The status is written for the version that was read last.
-func TestTheStatusIsThatOfTheObjectThatWasRead(t *testing.T) {
-	live := newTeam(func(t *corev1.Namespace) { t.ResourceVersion = "99" })
-	c := play(t, setting{desk: toCreateAgain(), replies: []reply{finds("get team", live)}})
-	if last := c.steps[len(c.steps)-1]; last.ResourceVersion != "99" || last.Body.GetResourceVersion() != "99" {
-		t.Errorf("%s has resourceVersion %q", last.Op, last.ResourceVersion)
-	}
-}
-
-// The rules decide again on the child that was read.
-func TestADecisionRestsOnTheChildThatWasRead(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		found metav1.Object
-		want  string
-	}{
-		{name: "it is not ready any more", found: child("ready", ""), want: "get team, get child; Ready; done"},
-		{name: "it is gone", want: "get team, get child, create child; Ready; done"},
-		{
-			name: "it differs, and again after the patch: that is for the next sync", found: child("n", "9"),
-			want: "get team, get child, patch child, get team, get child; no report; wait 5ms",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := play(t, setting{desk: toDelete(), replies: []reply{finds("get child", test.found)}})
-			check(t, test.want, c.line())
-		})
 	}
 }
 
@@ -152,61 +92,8 @@ func TestAChildThatIsGoneWasThere(t *testing.T) {
 	check(t, "get child, get team, create child; Ready; done", play(t, s).line())
 }
 
-// A write that has failed may have been done, or the cache lags, or admission has answered before the API server has
-// checked the name. So it is repeated only after a live read of what it writes, whatever the failure was.
-func TestAWriteThatHasFailedIsRepeatedAfterALiveRead(t *testing.T) {
-	reported := newTeam()
-	reported.Status.Phase = "Ready"
-	for _, test := range []struct {
-		op    reconcile.Op
-		write string
-		desk  desk
-		first string
-		again string
-		// found is what makes the write unnecessary, and done the sync that has found it.
-		found reply
-		done  string
-	}{
-		{
-			op: createOp, write: "create child", desk: toCreateAgain(), first: "get team, create child",
-			again: "get team, get child, create child; Ready; done",
-			found: finds("get child", child()), done: "get team, get child; Ready; done",
-		},
-		{
-			op: patchOp, write: "patch child", desk: toUpdate(), first: "patch child",
-			again: "get child, patch child; Ready; done",
-			found: finds("get child", nil), done: "get child, get team, create child; Ready; done",
-		},
-		{ // Its uid and resourceVersion are enough, and it has read both anyway.
-			op: deleteOp, write: "delete old", desk: toDelete(), first: deleteOld, again: deleteOld + "; Ready; done",
-			found: finds("get child", child("ready", "")), done: "get team, get child; Ready; done",
-		},
-		{
-			op: statusOp, write: "report", desk: toReport(), first: "nothing", again: "get team; Ready; done",
-			found: finds("get team", reported), done: "get team; no report; done",
-		},
-	} {
-		for _, err := range []error{forbidden, tooMany, conflict, noResponse, serverFails} {
-			t.Run(fmt.Sprint(test.write, ": ", err), func(t *testing.T) {
-				c := play(t, setting{desk: test.desk, replies: []reply{fails(test.write, err)}})
-				if got, _, _ := strings.Cut(c.line(), ";"); got != test.first {
-					t.Errorf("first %s is sent, want %s", got, test.first)
-				}
-				next := setting{desk: test.desk, memory: c.memory, now: c.endedAt.Add(time.Minute)}
-				again := play(t, next)
-				check(t, test.again, again.line())
-				if entry := again.memory.Ledger[test.op]; entry.Failed.Count > 0 {
-					t.Errorf("after a success the ledger has %+v", entry)
-				}
-				next.replies = []reply{test.found}
-				check(t, test.done, play(t, next).line())
-			})
-		}
-	}
-}
-
-// A step gets the namespace of the object before the rule of which it is one chooses: the refused ones come last. A child
-// may have the kind of the object, or even its name: what is read of it is not the object.
+// A step gets the namespace of the object before the rule of which it is one chooses: the refused ones come last. A
+// child may have the kind of the object, or even its name: what is read of it is not the object.
 func TestOnlyOneOfStepsWithoutANamespace(t *testing.T) {
 	refused := ledger{}
 	for _, name := range [][2]string{{"team", "a"}, {"team", "b"}, {"other", "child"}} {
@@ -275,71 +162,18 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 	}
 }
 
-// A live read has the name of the write that it comes before: when the read fails, that write has failed. Nothing else
-// is read in that sync, so what else needs a read fails with it, and what needs none is done.
+// When a live read fails, the write that it comes before has failed. Nothing else is read in that sync.
 func TestAReadThatFails(t *testing.T) {
-	patchFirst := toDelete()
-	patchFirst.Observed, patchFirst.Child = 1, child("n", "9")
-	two := toDelete()
-	two.Old = old("old", "older")
-	for _, test := range []struct {
-		name   string
-		desk   desk
-		ledger ledger
-		read   string
-		want   string
-		fails  []reconcile.Op
-	}{
-		{
-			name: "of the object before a create", desk: toCreateAgain(), read: "get team", want: "get team; Refused",
-			fails: []reconcile.Op{createOp},
-		},
-		{
-			name: "of the child before a create", desk: toCreateAgain(), ledger: ledger{createOp: failed(0)},
-			read: "get child", want: "get team, get child; Refused", fails: []reconcile.Op{createOp},
-		},
-		{
-			name: "before the second write: the first was done", desk: patchFirst, read: "get team",
-			want: "patch child, get team; Refused", fails: []reconcile.Op{deleteOp},
-		},
-		{
-			name: "before one of two deletions: the other is not tried", desk: two, read: "get team",
-			want: "get team; Refused", fails: []reconcile.Op{deleteOp},
-		},
-		{
-			name: "before a patch: the deletion needs a read too", desk: patchFirst, ledger: ledger{patchOp: failed(0)},
-			read: "get child", want: "get child; Refused", fails: []reconcile.Op{deleteOp, patchOp},
-		},
-		{
-			name: "before a status", desk: toReport(), ledger: ledger{statusOp: failed(0)}, read: "get team",
-			want: "get team; no report", fails: []reconcile.Op{statusOp},
-		},
-	} {
-		for err, first := range map[error]time.Duration{forbidden: time.Second, noResponse: 5 * time.Millisecond} {
-			t.Run(fmt.Sprint(test.name, ": ", err), func(t *testing.T) {
-				s := setting{desk: test.desk, memory: remembers(test.ledger), replies: []reply{fails(test.read, err)}}
-				c := play(t, s)
-				want := test.want
-				if err == noResponse {
-					want = strings.Replace(want, "Refused", "RequestFailed", 1)
-				}
-				if !strings.HasPrefix(c.line(), want+"; retry ") || c.outcome.Expected {
-					t.Errorf("%s, want %s and a retry that is logged", c.line(), want)
-				}
-				for _, op := range test.fails {
-					before, after := test.ledger[op].Failed.Count, c.memory.Ledger[op].Failed
-					delay := first << before
-					if after.Count != before+1 || after.Expected || !after.Until.Equal(start.Add(delay)) {
-						t.Errorf("the ledger has %+v of %s, want a delay of %s", after, op, delay)
-					}
-				}
-				for op, e := range c.memory.Ledger {
-					if e.Failed.Count > 0 && !slices.Contains(test.fails, op) {
-						t.Errorf("%s has failed too", op)
-					}
-				}
-			})
+	for err, first := range map[error]time.Duration{forbidden: time.Second, noResponse: 5 * time.Millisecond} {
+		s := setting{desk: toUpdate(), replies: []reply{fails("get team", err)}}
+		s.desk.Old = old("old", "older")
+		c := play(t, s)
+		if want := fmt.Sprint("; retry ", first); !strings.HasPrefix(c.line(), "patch child, get team; Re") ||
+			!strings.HasSuffix(c.line(), want) || !errors.Is(c.outcome.Err, err) {
+			t.Errorf("%s: %v, want one read after the patch, and %s", c.line(), c.outcome.Err, want)
 		}
+		check(t, 1, c.memory.Ledger[deleteOp].Failed.Count)
+		check(t, 2, len(c.memory.Ledger)) // The other one is the patch that was done.
 	}
 }
 
@@ -350,98 +184,47 @@ func TestConflictsInARow(t *testing.T) {
 	otherUID := apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), "child", nil)
 	otherUID.ErrStatus.Details.Causes = []metav1.StatusCause{{Field: "metadata.uid"}}
 	for _, test := range []struct {
-		write string
-		desk  desk
-		err   error
-		first string
-		again string
-		last  string // The reason that the fourth is reported with.
+		write        string
+		desk         desk
+		err          error
+		first, again string
 	}{
 		{write: "create child", desk: toCreateAgain(), err: exists, first: "get team, create child",
 			again: "get team, get child, create child"},
-		{write: "create child", desk: toCreateAgain(), err: notFound, first: "get team, create child",
-			again: "get team, get child, create child"},
-		{write: "patch child", desk: toUpdate(), err: conflict, first: "patch child", again: "get child, patch child",
-			last: "RequestFailed"},
-		{write: "patch child", desk: toUpdate(), err: notFound, first: "patch child", again: "get child, patch child"},
 		{write: "patch child", desk: toUpdate(), err: otherUID, first: "patch child", again: "get child, patch child"},
-		{write: "delete old", desk: toDelete(), err: conflict, first: deleteOld, again: deleteOld, last: "RequestFailed"},
 	} {
-		t.Run(fmt.Sprint(test.write, ": ", test.err), func(t *testing.T) {
-			last := test.last
-			if last == "" {
-				last = "Refused"
-			}
-			check(t, []string{
-				test.first + "; no report; retry 5ms as expected", test.again + "; no report; retry 10ms as expected",
-				test.again + "; no report; retry 20ms as expected", test.again + "; " + last + "; retry 1s",
-				test.again + "; " + last + "; retry 2s",
-			}, rounds(t, 5, setting{desk: test.desk, replies: []reply{fails(test.write, test.err)}}))
-		})
+		check(t, []string{
+			test.first + "; no report; retry 5ms as expected", test.again + "; no report; retry 10ms as expected",
+			test.again + "; no report; retry 20ms as expected", test.again + "; Refused; retry 1s",
+			test.again + "; Refused; retry 2s",
+		}, rounds(t, 5, setting{desk: test.desk, replies: []reply{fails(test.write, test.err)}}))
 	}
 	check(t, []string{
 		"nothing; Ready; retry 5ms as expected", "get team; Ready; retry 10ms as expected",
 		"get team; Ready; retry 20ms as expected", "get team; Ready; retry 1s",
 	}, rounds(t, 4, setting{desk: toReport(), replies: []reply{fails("report", conflict)}}))
-}
-
-// A conflict ends the sync, even when there is more that could be done; after a refusal the rest is done.
-func TestWhatFollowsAFailedWrite(t *testing.T) {
 	both := toUpdate()
 	both.Old = old("old")
-	for _, test := range []struct {
-		name    string
-		replies []reply
-		want    string
-	}{
-		{name: "a conflict", replies: []reply{fails("patch child", conflict)},
-			want: "patch child; no report; retry 5ms as expected"},
-		{name: "a conflict of the second write", replies: []reply{fails("delete old", conflict)},
-			want: "patch child, " + deleteOld + "; no report; retry 5ms as expected"},
-		{name: "a conflict after a refusal, which is logged",
-			replies: []reply{fails("patch child", forbidden), fails("delete old", conflict)},
-			want:    "patch child, " + deleteOld + "; no report; retry 5ms"},
-		{name: "no answer", replies: []reply{fails("patch child", noResponse)}, want: "patch child; no report; retry 5ms"},
-		{name: "a refusal", replies: []reply{fails("patch child", forbidden)},
-			want: "patch child, " + deleteOld + "; Refused; retry 1s"},
-		{name: "a refusal of the second write", replies: []reply{fails("delete old", forbidden)},
-			want: "patch child, " + deleteOld + "; Refused; retry 1s"},
-		{name: "a status without an answer", replies: []reply{fails("report", noResponse)},
-			want: "patch child, " + deleteOld + "; Ready; retry 5ms"},
-		{name: "a deletion of what is gone", replies: []reply{fails("delete old", apierrors.NewNotFound(configMaps, "old"))},
-			want: "patch child, " + deleteOld + "; Ready; done"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := play(t, setting{desk: both, replies: test.replies})
-			check(t, test.want, c.line())
-			if step := c.sync.Next(); step != nil {
-				t.Errorf("after the end %s is sent", step.Op)
-			}
-		})
-	}
+	c := play(t, setting{
+		desk: both, memory: remembers(ledger{patchOp: failed(0)}), replies: []reply{fails("delete old", conflict)},
+	})
+	check(t, reconcile.Attempt{}, c.memory.Ledger[patchOp].Failed) // It has succeeded before the sync ended.
 }
 
 // After a write whose outcome is unknown the sync ends without a report, and it counts as written. When it fails again,
 // the status reports it while it backs off.
 func TestAnUnknownOutcome(t *testing.T) {
-	for _, err := range []error{noResponse, serverFails, apierrors.NewTimeoutError("etcd", 1)} {
-		c := play(t, setting{desk: toCreate(), replies: []reply{fails("create child", err)}})
-		if c.outcome.For != "the next step" || !c.memory.Wrote {
+	for err, counts := range map[error]bool{noResponse: true, serverFails: true, forbidden: false} {
+		c := play(t, setting{desk: toCreate(), replies: []reply{fails("create child", err), fails("report", forbidden)}})
+		if c.memory.Wrote != counts || counts && c.outcome.For != reconcile.NextStep {
 			t.Errorf("%v: it waits for %q, and remembers %+v", err, c.outcome.For, c.memory)
 		}
 	}
-	refused := setting{desk: toCreate(), replies: []reply{fails("create child", forbidden), fails("report", forbidden)}}
-	if play(t, refused).memory.Wrote {
-		t.Error("what was refused counts as written")
-	}
-	want := []string{
+	check(t, []string{
 		"create child; no report; retry 5ms", "get team, get child, create child; no report; retry 5ms",
 		"nothing; RequestFailed; wait 5ms", "get team, get child, create child; no report; retry 5ms",
 		"nothing; RequestFailed; wait 15ms",
-	}
-	check(t, want, rounds(t, len(want), setting{desk: toCreate(), replies: []reply{fails("create child", noResponse)}}))
-	check(t, []string{"nothing; Ready; retry 5ms", "get team; Ready; retry 10ms"}, // It is the last request anyway.
-		rounds(t, 2, setting{desk: toReport(), replies: []reply{fails("report", noResponse)}}))
+	}, rounds(t, 5, setting{desk: toCreate(), replies: []reply{fails("create child", noResponse)}}))
 }
 
 // A write in a namespace that is being deleted is repeated after a minute, and not reported. What has failed before it
@@ -500,20 +283,6 @@ func TestSeveralFailures(t *testing.T) {
 	check(t, "get child, patch child, "+deleteOld+", get team; Ready; retry 1s", c.line())
 }
 
-// A delay begins when the answer comes, and what is left of it is counted from the last answer.
-func TestADelayBeginsAtTheAnswer(t *testing.T) {
-	for report, left := range map[time.Duration]time.Duration{
-		2 * time.Millisecond: 998 * time.Millisecond, time.Second: 0, time.Minute: 0,
-	} {
-		c := play(t, setting{desk: toUpdate(), replies: []reply{
-			slowly(fails("patch child", forbidden), seconds(7)), slowly(reply{to: "report", good: true}, report),
-		}})
-		if until := c.memory.Ledger[patchOp].Failed.Until; !until.Equal(start.Add(seconds(8))) || c.outcome.After != left {
-			t.Errorf("the delay ends at %s, and %s are left", until, c.outcome.After)
-		}
-	}
-}
-
 // Nothing is sent without a uid and a resourceVersion: the API server takes an empty one as no precondition.
 func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 	for name, edit := range map[string]func(*corev1.ConfigMap){
@@ -531,28 +300,270 @@ func TestWhatHasNoVersionIsNotWritten(t *testing.T) {
 	}
 }
 
-// A Clone goes on by itself.
-func TestCloneIsIndependent(t *testing.T) {
-	in := toCorrect()
-	in.Old = old("old", "older")
-	sync := desks.Sync(&in)
-	sync.Begin(remembers(ledger{patchOp: failed(seconds(1))}), start, 0)
-	want := sync.Next().Op // The patch backs off.
-	other := sync.Clone()
-	for step := other.Next(); step != nil; step = other.Next() {
-		reply := step.Answered(step.Have(), nil)
-		switch words(step) {
-		case "get child":
-			reply.Object = child()
-		case "report":
-			reply.Err = forbidden // Nothing but this backs off now.
+// This file is about what is remembered from one sync to the next.
+
+// delays plays syncs until a request was sent n+1 times, and returns how long it took from each to the next. The caches
+// always have the same.
+func delays(t *testing.T, n int, s setting, request string) (waits []time.Duration) {
+	t.Helper()
+	var last time.Time
+	s.now = start
+	for range 10 * n {
+		c := play(t, s)
+		if slices.ContainsFunc(c.steps, func(step *reconcile.Step) bool { return words(step) == request }) {
+			if !last.IsZero() {
+				waits = append(waits, s.now.Sub(last))
+			}
+			last = s.now
 		}
-		other.Record(step, reply, start)
+		if len(waits) == n {
+			return waits
+		}
+		s.now, s.memory = s.now.Add(c.outcome.After), c.memory
 	}
-	check(t, "Refused: quota", sync.First().Error())
-	check(t, want, sync.Next().Op)
-	check(t, (*reconcile.Problem)(nil), sync.Problem(statusOp))
-	if slices.Contains(in.Old, nil) || in.Child.Data["n"] != "9" {
-		t.Error("the copy has changed the Input")
+	t.Fatalf("%s was sent only %d times", request, len(waits)+1)
+	return nil
+}
+
+// What something else keeps undoing is put right three times at once, and then after a delay that doubles, and is
+// reported. So is a status that somebody replaces, but there is nowhere to report that.
+func TestTheDelayOfRepetitions(t *testing.T) {
+	wrote, reported := remembers(nil), remembers(nil)
+	wrote.Wrote, reported.Reported = true, "what was reported"
+	want := milliseconds(0, 0, 0, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000)
+	for request, s := range map[string]setting{
+		"create child": {desk: toCreate(), memory: wrote}, "patch child": {desk: toCorrect()},
+		"report": {desk: toReport(), memory: reported},
+	} {
+		t.Run(request, func(t *testing.T) {
+			check(t, want, delays(t, len(want), s, request))
+			var events []string
+			s.now = start
+			for n := range 6 {
+				c := play(t, s)
+				if undone := strings.Contains(c.status, "Undone"); undone != (n >= 3) && request != "report" {
+					t.Errorf("time %d: the status is %q", n+1, c.status)
+				}
+				events = append(events, c.events...)
+				s.now, s.memory = s.now.Add(c.outcome.After), c.memory
+			}
+			corrected := slices.DeleteFunc(events, func(reason string) bool { return reason != "Corrected" })
+			if request == "patch child" && len(corrected) != 3 {
+				t.Errorf("there are %d events, want one for each of the first three corrections", len(corrected))
+			}
+		})
+	}
+}
+
+// What admission changes is reported at once, and written again after a delay. There is no event: the write has not had
+// its effect.
+func TestWhatAdmissionChanges(t *testing.T) {
+	for write, d := range map[string]desk{"create child": toCreate(), "patch child": toCorrect()} {
+		c := play(t, setting{desk: d, replies: []reply{finds(write, child("n", "9"))}})
+		if c.status != "Ready=False Admission: n is 9" || c.outcome.Kind != reconcile.Wait ||
+			c.outcome.After != time.Second ||
+			slices.Contains(c.events, "Corrected") {
+			t.Errorf("%s: status %q, events %q, outcome %+v", write, c.status, c.events, c.outcome)
+		}
+		again := play(t, setting{desk: toCorrect(), memory: c.memory, now: start.Add(c.outcome.After)})
+		check(t, "get team, patch child; Ready; done", again.line())
+		check(t, []string(nil), again.events) // The status has reported it.
+	}
+}
+
+// A status is overwritten if what was sent is not there.
+func TestWhenAStatusIsOverwritten(t *testing.T) {
+	reported := play(t, setting{desk: toReport()})
+	for _, test := range []struct {
+		name string
+		edit func(*desk)
+		want int // Repetitions.
+	}{
+		{name: "it is there, and another one is wanted", edit: func(d *desk) { d.Child = child("empty", "yes") }},
+		{name: "it is gone", edit: func(d *desk) { d.Team = newTeam() }, want: 1},
+		{name: "it is there, and is needed again", want: 1, edit: func(d *desk) {
+			d.Team = d.Team.DeepCopy()
+			d.Team.Annotations["restless"] = "true"
+		}},
+	} {
+		s := setting{desk: reported.end, memory: reported.memory}
+		test.edit(&s.desk)
+		c := play(t, s)
+		if got := c.memory.Ledger[statusOp].Repeated.Count; got != test.want || c.status == "" {
+			t.Errorf("%s: %d repetitions, and the status %q", test.name, got, c.status)
+		}
+	}
+	s := setting{desk: reported.end, memory: reported.memory} // While it is as it was reported, nobody undoes it.
+	s.desk.Child = child("empty", "yes")
+	s.memory.Ledger = ledger{statusOp: repeated(4, seconds(8))}
+	check(t, "nothing; Empty; done", play(t, s).line())
+	s.desk.Team = newTeam()
+	check(t, "nothing; no report; wait 8s", play(t, s).line())
+}
+
+// The first child is no repetition.
+func TestTheFirstCreationIsNoRepetition(t *testing.T) {
+	if c := play(t, setting{desk: toCreate()}); len(c.memory.Ledger) > 0 || !c.memory.Wrote {
+		t.Errorf("it remembers %+v", c.memory)
+	}
+	afterFailure := setting{desk: toCreate(), memory: remembers(ledger{createOp: failed(0)})}
+	check(t, "get child, create child; Ready; done", play(t, afterFailure).line())
+	for _, s := range []setting{{desk: toCreateAgain()}, {desk: toCreateAgain(), memory: afterFailure.memory}} {
+		if got := play(t, s).memory.Ledger[createOp].Repeated.Count; got != 1 {
+			t.Errorf("a creation for an object that had one counts %d, want 1", got)
+		}
+	}
+}
+
+func TestMemoryOf(t *testing.T) {
+	memory := func(left time.Duration) reconcile.Memory {
+		m := remembers(ledger{patchOp: failed(left), createOp: repeated(1, left), statusOp: conflicted(0)})
+		m.Wrote, m.Reported = true, "x"
+		return m
+	}
+	noLedger, faded := memory(0), memory(0)
+	noLedger.Ledger, noLedger.Generation = nil, 3
+	delete(faded.Ledger, patchOp)
+	delete(faded.Ledger, createOp)
+	another := func(t *corev1.Namespace) { t.UID = "new" }
+	for _, test := range []struct {
+		name string
+		have reconcile.Memory
+		obj  metav1.Object
+		want reconcile.Memory
+	}{
+		{name: "another generation empties the ledger", have: memory(0), obj: newTeam(ofGeneration(3)), want: noLedger},
+		{
+			name: "another uid is another object", have: memory(0), obj: newTeam(another),
+			want: reconcile.Memory{UID: "new", Generation: 2},
+		},
+		{
+			name: "a delay that ended ten minutes ago", have: memory(-10 * time.Minute), obj: newTeam(),
+			want: memory(-10 * time.Minute),
+		},
+		{name: "a delay that ended earlier", have: memory(-10*time.Minute - 1), obj: newTeam(), want: faded},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := maps.Clone(test.have.Ledger)
+			got := test.have.Of(test.obj, start)
+			check(t, test.want, got)
+			if got.Ledger != nil {
+				got.Ledger[createOp] = failed(0)
+			}
+			check(t, before, test.have.Ledger)
+		})
+	}
+}
+
+// A complete sync drops the failures of what is no longer wanted. Deletions and repetitions fade with time only.
+func TestWhatACompleteSyncDrops(t *testing.T) {
+	unready := toDelete()
+	unready.Child = child("ready", "")
+	for _, test := range []struct {
+		name   string
+		desk   desk
+		ledger ledger
+		reply  reply
+		want   []reconcile.Op
+	}{
+		{name: "a create of what is there, while something else fails", desk: toUpdate(), ledger: ledger{createOp: failed(1)},
+			reply: fails("patch child", forbidden), want: []reconcile.Op{patchOp}},
+		{name: "a deletion that is not wanted now", desk: unready, ledger: ledger{deleteOp: failed(1)},
+			want: []reconcile.Op{deleteOp}},
+		{name: "a deletion of what is gone", desk: toDelete(), ledger: ledger{deleteOp: failed(0)},
+			reply: fails("delete old", apierrors.NewNotFound(configMaps, "old"))},
+		{name: "a repetition", desk: toReport(), ledger: ledger{patchOp: repeated(1, 0)}, want: []reconcile.Op{patchOp}},
+	} {
+		c := play(t, setting{desk: test.desk, memory: remembers(test.ledger), replies: []reply{test.reply}})
+		if got := slices.Collect(maps.Keys(c.memory.Ledger)); !slices.Equal(got, test.want) {
+			t.Errorf("%s: the ledger has %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// Of several operations that back off, the retry is that of the first. Of two entries for one operation, the one that
+// ends last counts. A status that waits because of a conflict does not end the sync.
+func TestTheFirstRetryCounts(t *testing.T) {
+	d := toCorrect()
+	d.Old = old("old", "older")
+	older := deleteOp
+	older.Name = "older"
+	undone := failed(seconds(40))
+	undone.Repeated = reconcile.Attempt{Count: 4, Until: start.Add(seconds(50)),
+		Report: &reconcile.Problem{Reason: "Undone", Message: "again"}}
+	for want, l := range map[string]ledger{
+		"nothing; Refused; wait 50s": {patchOp: undone, deleteOp: failed(seconds(60)), older: failed(seconds(60))},
+		"nothing; no report; wait 40s": {patchOp: failed(seconds(40)), statusOp: conflicted(seconds(45)),
+			deleteOp: failed(seconds(60)), older: failed(seconds(60))},
+	} {
+		check(t, want, play(t, setting{desk: d, memory: remembers(l)}).line())
+	}
+	alone := play(t, setting{desk: toReport(), memory: remembers(ledger{statusOp: conflicted(seconds(1))})})
+	check(t, reconcile.WaitFor(reconcile.Backoff, seconds(1)), alone.outcome) // There is no error to log.
+}
+
+// The status has which operation failed and why; of several, the first one in the order of the rules. Blocked has all.
+func TestWhatIsReportedOfFailures(t *testing.T) {
+	d := toUpdate()
+	d.Old = old("old", "older")
+	older := deleteOp
+	older.Name = "older"
+	s := setting{
+		desk: d, memory: remembers(ledger{older: failed(time.Millisecond), statusOp: repeated(4, 0)}),
+		replies: []reply{fails("patch child", apierrors.NewBadRequest("no such field")), fails("delete old", tooMany)},
+	}
+	s.memory.Reported = "something else" // It has been overwritten three times, and is an event all the same.
+	c := play(t, s)
+	check(t, &reconcile.Problem{
+		Reason: "Refused", Failed: true,
+		Message: "Cannot patch ConfigMap team/child: refused by the API server: no such field",
+		Advice: "Change this Namespace, or ask an administrator of the cluster to change the policy. " +
+			reconcile.TriesAgain,
+	}, c.sync.First())
+	check(t, "patch child, get team, get child, delete old; Refused; retry 1ms", c.line())
+	check(t, []string{"Refused"}, c.events)
+	for stop, want := range map[bool][]string{
+		false: {"patch ConfigMap team/child Refused", "delete ConfigMap team/old RequestFailed",
+			"delete ConfigMap team/older Refused"},
+		true: {"patch ConfigMap team/child Refused"},
+	} {
+		var got []string
+		for op, problem := range c.sync.Blocked {
+			if got = append(got, op.String()+" "+problem.Reason); stop {
+				break
+			}
+		}
+		check(t, want, got)
+	}
+	if problem := c.sync.Undone(patchOp); problem != nil {
+		t.Errorf("nobody undoes the patch: %v", problem)
+	}
+}
+
+// A conflict over one of several deletions is not reported while another one is done.
+func TestAConflictOverOneOfSeveralIsNotReported(t *testing.T) {
+	s := setting{desk: toDelete(), replies: []reply{fails("delete old", conflict)}}
+	s.desk.Old = old("old", "older")
+	s.memory, s.now, s.replies = play(t, s).memory, start.Add(time.Minute), nil
+	c := play(t, s)
+	check(t, "get team, get child, delete older; Ready; done", c.line())
+	check(t, (*reconcile.Problem)(nil), c.sync.First())
+}
+
+// What something else undoes, and is not needed now, is reported in a fixed order.
+func TestTheOrderOfWhatIsUndone(t *testing.T) {
+	all := ledger{}
+	for _, name := range []string{"c", "a", "d", "b"} {
+		all[reconcile.Op{Name: name}] = reconcile.Entry{Repeated: reconcile.Attempt{
+			Until: start.Add(seconds(1)), Report: &reconcile.Problem{Message: name},
+		}}
+	}
+	in := toReport()
+	sync := desks.Sync(&in)
+	sync.Begin(remembers(all), start, 0)
+	for range 100 { // The order of a map is another one each time.
+		if first := sync.First().Message; first != "a" {
+			t.Fatalf("the first is %q", first)
+		}
 	}
 }

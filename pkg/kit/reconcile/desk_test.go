@@ -19,7 +19,8 @@ import (
 )
 
 // A desk is what the syncs of the tests of conversations observe. The object is a Namespace, team. It is to have a
-// ConfigMap, child, and once that is ready, the ConfigMaps in Old are deleted. The phase of the Namespace is its status.
+// ConfigMap, child, and once that is ready, the ConfigMaps in Old are deleted. The phase of the Namespace is its
+// status.
 type desk struct {
 	Team *corev1.Namespace
 	// Observed is the generation that the status is about.
@@ -119,7 +120,8 @@ func (in *desk) status(s *reconcile.Sync) *reconcile.Step {
 	} else if in.Child != nil && in.Child.Data["empty"] != "" {
 		phase = "Empty"
 	}
-	if string(in.Team.Status.Phase) == phase && in.Team.Annotations["restless"] == "" { // Or it is written again and again.
+	// Or it is written again and again.
+	if string(in.Team.Status.Phase) == phase && in.Team.Annotations["restless"] == "" {
 		return nil
 	}
 	team := in.Team.DeepCopy()
@@ -208,19 +210,14 @@ func repeated(count int, left time.Duration) reconcile.Entry {
 
 // A reply is the answer to a request, such as "get child", that is not as the caches have it.
 type reply struct {
-	to    string
-	obj   metav1.Object // Nil if there is none.
-	err   error
-	after time.Duration // How long the answer takes.
-	good  bool          // As the caches have it.
+	to   string
+	obj  metav1.Object // Nil if there is none.
+	err  error
+	good bool // As the caches have it.
 }
 
 func fails(to string, err error) reply         { return reply{to: to, err: err} }
 func finds(to string, obj metav1.Object) reply { return reply{to: to, obj: obj} }
-func slowly(r reply, after time.Duration) reply {
-	r.after = after
-	return r
-}
 
 // A talk is a sync of a desk that was played.
 type talk struct {
@@ -229,7 +226,6 @@ type talk struct {
 	status  string // What was sent of it.
 	outcome reconcile.Outcome
 	memory  reconcile.Memory
-	endedAt time.Time
 	sync    *reconcile.Sync
 	end     desk
 }
@@ -239,7 +235,6 @@ type setting struct {
 	desk    desk
 	memory  reconcile.Memory
 	now     time.Time
-	random  float64
 	replies []reply
 }
 
@@ -251,8 +246,8 @@ func play(t *testing.T, s setting) *talk {
 	}
 	in, before := s.desk, s.memory.Ledger
 	in.Old = slices.Clone(in.Old)
-	c := &talk{sync: desks.Sync(&in), endedAt: s.now}
-	c.sync.Begin(s.memory, s.now, s.random)
+	c := &talk{sync: desks.Sync(&in)}
+	c.sync.Begin(s.memory, s.now, 0)
 	replies := slices.Clone(s.replies)
 	for step := c.sync.Next(); step != nil; step = c.sync.Next() {
 		if again := c.sync.Next(); again.Op != step.Op {
@@ -265,11 +260,10 @@ func play(t *testing.T, s setting) *talk {
 		if r.good {
 			r.obj = goodAnswer(&in, step)
 		}
-		c.endedAt = c.endedAt.Add(r.after)
 		if step.Verb == reconcile.UpdateStatus && r.err == nil {
 			c.status = step.Fields[0].Want
 		}
-		if event := c.sync.Record(step, step.Answered(r.obj, r.err), c.endedAt); event != nil {
+		if event := c.sync.Record(step, step.Answered(r.obj, r.err), s.now); event != nil {
 			c.events = append(c.events, event.Reason)
 		}
 	}
@@ -352,7 +346,7 @@ func rounds(t *testing.T, n int, s setting) (lines []string) {
 	for range n {
 		c := play(t, s)
 		lines = append(lines, c.line())
-		s.now, s.memory = c.endedAt.Add(c.outcome.After), c.memory
+		s.now, s.memory = s.now.Add(c.outcome.After), c.memory
 	}
 	return lines
 }
@@ -369,7 +363,6 @@ var (
 	forbidden   = apierrors.NewForbidden(configMaps, "child", errors.New("exceeded quota: small"))
 	conflict    = apierrors.NewConflict(configMaps, "child", errors.New("the object has been modified"))
 	exists      = apierrors.NewAlreadyExists(configMaps, "child")
-	notFound    = apierrors.NewNotFound(configMaps, "child")
 	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
 	serverFails = apierrors.NewInternalError(errors.New("etcd"))
 	noResponse  = context.DeadlineExceeded

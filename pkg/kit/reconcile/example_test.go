@@ -25,13 +25,14 @@ var plan = reconcile.New(reconcile.Plan[input]{
 	Rules: []reconcile.Rule[input]{
 		{Name: "being deleted", Ask: func(in *input) reconcile.Answer {
 			return reconcile.Answer{
-				Final: in.Namespace.Status.Phase == corev1.NamespaceTerminating, Why: "the phase is " + string(in.Namespace.Status.Phase),
+				Final: in.Namespace.Status.Phase == corev1.NamespaceTerminating,
+				Why:   "the phase is " + string(in.Namespace.Status.Phase),
 			}
 		}},
 		{Name: "keep ConfigMap", Ask: func(in *input) reconcile.Answer {
 			return reconcile.Keep(configMapKind, &in.ConfigMap, &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Name:            "welcome",
+					Name:            "hi",
 					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Namespace, namespaceKind.GroupVersionKind)},
 				},
 				Data: map[string]string{"text": "Hello"},
@@ -73,10 +74,10 @@ func Example() {
 	fmt.Println(outcome.Kind)
 	// Output:
 	// being deleted: does not apply: the phase is Active
-	// keep ConfigMap: sends get Namespace team first, and then patch ConfigMap welcome: ConfigMap "welcome" differs: data.text
+	// keep ConfigMap: sends get Namespace team first, and then patch ConfigMap hi: ConfigMap "hi" differs: data.text
 	// update status: not reached: keep ConfigMap comes first
 	// being deleted: does not apply: the phase is Active
-	// keep ConfigMap: sends patch ConfigMap welcome: ConfigMap "welcome" differs: data.text
+	// keep ConfigMap: sends patch ConfigMap hi: ConfigMap "hi" differs: data.text
 	// update status: not reached: keep ConfigMap comes first
 	// {"data":{"text":"Hello"},"metadata":{"resourceVersion":"7","uid":"04cc"}}
 	// done
@@ -109,7 +110,7 @@ func ExampleKeepAll() {
 		Status: func(*team, *reconcile.Sync) *reconcile.Step { return nil },
 	})
 	in := &team{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "blue", UID: "7d9e", ResourceVersion: "3", Annotations: map[string]string{"rules": "", "welcome": ""},
+		Name: "blue", UID: "7d9e", ResourceVersion: "3", Annotations: map[string]string{"rules": "", "hi": ""},
 	}}}
 	for _, name := range []string{"hello", "rules"} {
 		have := child(in, name)
@@ -133,7 +134,7 @@ func ExampleKeepAll() {
 		}
 	}
 	// Output:
-	// create ConfigMap blue/welcome: ConfigMap "welcome" does not exist
+	// create ConfigMap blue/hi: ConfigMap "hi" does not exist
 	// get Namespace blue: ConfigMap "hello" is not wanted
 	// delete ConfigMap blue/hello: ConfigMap "hello" is not wanted
 	// event: Deleted ConfigMap "hello", which is not wanted any more

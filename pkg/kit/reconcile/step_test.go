@@ -1,8 +1,11 @@
 package reconcile_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,7 +69,6 @@ func TestTheEventOfAStatus(t *testing.T) {
 		summary string
 	}{
 		{name: "no condition", summary: "no conditions"},
-		{name: "Ready", is: conditions("True", "Available", ""), want: "Normal Available", summary: "Ready=True Available: why"},
 		{
 			name: "Ready as before", was: conditions("False", "Available", ""), is: conditions("True", "Available", ""),
 			summary: "Ready=True Available: why",
@@ -82,10 +84,6 @@ func TestTheEventOfAStatus(t *testing.T) {
 		{
 			name: "Stalled", is: conditions("False", "NotOwned", "Stalled"), want: "Warning NotOwned",
 			summary: "Stalled, Ready=False NotOwned: why",
-		},
-		{
-			name: "a refusal", is: conditions("False", reconcile.Refused, "Reconciling"), want: "Warning Refused",
-			summary: "Reconciling, Ready=False Refused: why",
 		},
 		{
 			name: "a failure", is: conditions("False", reconcile.RequestFailed, "Reconciling"), want: "Warning RequestFailed",
@@ -130,5 +128,173 @@ func TestClip(t *testing.T) {
 	problem := reconcile.Problem{Reason: "Refused", Message: strings.Repeat("a", 5000), Advice: "Stop"}
 	if got := len(problem.Report().Message); got != 4096 {
 		t.Errorf("a message of %d bytes", got)
+	}
+}
+
+// A rule that wants one more object after each answer must not send for ever. One that wants none after the last answer
+// has done nothing wrong.
+func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
+	for last, want := range map[int]string{1000: reconcile.Retry, 64 + 3: reconcile.Done} {
+		greedy := reconcile.New(reconcile.Plan[input]{
+			Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
+			ObservedGeneration: func(*input) int64 { return 0 },
+			Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) (a reconcile.Answer) {
+				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "first"}}
+				if in.ConfigMap != nil {
+					body.Name = "after-" + in.ConfigMap.ResourceVersion
+				}
+				if body.Name != fmt.Sprint("after-", last) {
+					a.Steps = []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}
+				}
+				return a
+			}}},
+			Status: noStatus,
+		})
+		sync := greedy.Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
+		sync.Begin(reconcile.Memory{}, time.Time{}, 0)
+		requests := 0
+		for step := sync.Next(); step != nil && requests < 100; step = sync.Next() {
+			requests++
+			answer := step.Body.(*corev1.ConfigMap).DeepCopy()
+			answer.UID, answer.ResourceVersion = "04cc", strconv.Itoa(requests)
+			sync.Record(step, step.Answered(answer, nil), time.Time{})
+		}
+		outcome, _ := sync.End()
+		if requests != 64+3 || outcome.Kind != want || want == reconcile.Retry && (outcome.After != time.Minute ||
+			outcome.For != reconcile.Backoff || !strings.Contains(outcome.Err.Error(), `rule "create one more"`)) {
+			t.Errorf("%d requests, then %+v, want 67 and %s, a retry after a minute with the name of the rule",
+				requests, outcome, want)
+		}
+		if observed, status := sync.Describe(); observed+status != "" {
+			t.Errorf("a plan that describes nothing has %q and %q", observed, status)
+		}
+	}
+}
+
+// A mistake in a plan ends the process when it starts, and not the first sync that meets it.
+func TestNewRefusesAPlanThatCannotSync(t *testing.T) {
+	named := func(names ...string) func(*reconcile.Plan[input]) {
+		return func(p *reconcile.Plan[input]) {
+			p.Rules = nil
+			for _, name := range names {
+				p.Rules = append(p.Rules, reconcile.Rule[input]{Name: name, Ask: func(*input) (a reconcile.Answer) { return a }})
+			}
+		}
+	}
+	for name, edit := range map[string]func(*reconcile.Plan[input]){
+		"no object":                 func(p *reconcile.Plan[input]) { p.Object = nil },
+		"no observed":               func(p *reconcile.Plan[input]) { p.ObservedGeneration = nil },
+		"no status":                 func(p *reconcile.Plan[input]) { p.Status = nil },
+		"no function":               func(p *reconcile.Plan[input]) { p.Rules = []reconcile.Rule[input]{{Name: "a"}} },
+		"no name":                   named(""),
+		"two rules of one name":     named("a", "b", "a"),
+		"the name of the last rule": named("update status"),
+	} {
+		p := *plan
+		edit(&p)
+		if message := fmt.Sprint(panicOf(func() { reconcile.New(p) })); !strings.Contains(message, "plan needs") {
+			t.Errorf("%s: New panics with %s", name, message)
+		}
+	}
+	if message := panicOf(func() { new(reconcile.Plan[input]).Sync(&input{}) }); message != "make the plan with New" {
+		t.Errorf("a plan that New has not checked: %v", message)
+	}
+}
+
+func panicOf(f func()) (message any) {
+	defer func() { message = recover() }()
+	f()
+	return nil
+}
+
+// The answers are those of the next request. At the end of a sync, they are about what it did and what it has left.
+// Explain changes nothing.
+func TestExplain(t *testing.T) {
+	both := toCorrect()
+	both.Old = old("old")
+	paused := toCorrect()
+	paused.Team = newTeam(annotated("paused"))
+	reported := toReport()
+	reported.Team = newTeam(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
+	const (
+		notPaused, notBroken = "paused: does not apply: somebody has set it", "broken: does not apply: somebody has set it"
+		exists, n1           = "create: does not apply: it exists", "patch: does not apply: n is 1"
+		noneOld              = "delete old: does not apply: the child is ready"
+	)
+	later := func(rule string, rules ...string) (answers []string) {
+		for _, name := range rules {
+			answers = append(answers, name+": not reached: "+rule+" comes first")
+		}
+		return answers
+	}
+	for _, test := range []struct {
+		name    string
+		setting setting
+		played  bool
+		want    []string
+	}{
+		{
+			name: "a write", setting: setting{desk: toCreate()},
+			want: append([]string{notPaused, notBroken, "*create: sends create ConfigMap team/child: there is none"},
+				later("create", "patch", "delete old", "update status")...),
+		},
+		{
+			name:    "a write that backs off, and rules behind it",
+			setting: setting{desk: toCorrect(), memory: remembers(ledger{patchOp: failed(1499600 * time.Microsecond)})},
+			want: []string{
+				notPaused, notBroken, exists, "patch: patch ConfigMap team/child backs off for 1.5s: n is 9", noneOld,
+				"*update status: sends update status of Namespace team: the status differs",
+			},
+		},
+		{
+			name: "a final rule", setting: setting{desk: paused},
+			want: append(append([]string{"paused: applies: somebody has set it"},
+				later("paused", "broken", "create", "patch", "delete old")...),
+				"*update status: sends update status of Namespace team: the status differs"),
+		},
+		{
+			name: "nothing", setting: setting{desk: reported},
+			want: []string{notPaused, notBroken, exists, n1, noneOld,
+				"update status: does not apply: the status is as it must be"},
+		},
+		{
+			name: "after one with refusals", played: true,
+			setting: setting{desk: both, replies: []reply{fails("patch child", forbidden), fails("report", forbidden)}},
+			want: []string{notPaused, notBroken, exists, "patch: failed in this sync: n is 9",
+				"delete old: done in this sync", "update status: failed in this sync: the status differs"},
+		},
+		{
+			name: "after one with a conflict", played: true,
+			setting: setting{desk: toDelete(), replies: []reply{fails("delete old", conflict)}},
+			want: append([]string{notPaused, notBroken, exists, n1, "delete old: failed in this sync: the child is ready"},
+				later("delete old", "update status")...),
+		},
+		{
+			name: "after one that has ended early", played: true,
+			setting: setting{desk: toCreateAgain(), replies: []reply{finds("get team", nil)}},
+			want: append([]string{notPaused, notBroken, "create: not sent in this sync: there is none"},
+				later("create", "patch", "delete old", "update status")...),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var sync *reconcile.Sync
+			if in := test.setting.desk; test.played {
+				sync = play(t, test.setting).sync
+			} else {
+				sync = desks.Sync(&in)
+				sync.Begin(test.setting.memory, start, 0)
+			}
+			for range 2 { // The second time shows that the first has changed nothing.
+				var got []string
+				for _, e := range sync.Explain() {
+					answer := e.Rule + ": " + e.Answer
+					if e.Sends {
+						answer = "*" + answer
+					}
+					got = append(got, answer)
+				}
+				check(t, test.want, got)
+			}
+		})
 	}
 }

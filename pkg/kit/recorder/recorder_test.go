@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +21,9 @@ import (
 	ktest "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 )
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ events.EventRecorder = &Recorder{} // The controller takes this interface.
 
@@ -58,78 +61,38 @@ func sent(t *testing.T, client *fake.Clientset) []string {
 	return all
 }
 
-func TestFlushReturnsWhenAllEventsAreSent(t *testing.T) {
-	recorder, client := newRecorder(t)
-	var want []string
-	for i := range 20 {
-		name := fmt.Sprintf("web-%02d", i)
-		recorder.Eventf(pod(name), nil, corev1.EventTypeNormal, "Synced", "Sync", "%d of %d", i, 20)
-		want = append(want, fmt.Sprintf("Pod/%s Normal Synced Sync by example.com/foo-controller: %d of 20", name, i))
-	}
-	recorder.Flush(eventually)
-	if diff := cmp.Diff(want, sent(t, client)); diff != "" {
-		t.Errorf("wrong events (-want +got):\n%s", diff)
-	}
-}
-
-// client-go keeps events for minutes, so one beyond the limits must not reach it.
+// client-go keeps events for minutes, so one beyond the limits must not reach it. Who can cause events about one object
+// without a namespace must not take those about another.
 func TestAnEventBeyondTheLimitsIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder, client := newRecorder(t)
-		for i := range burst + 3 {
-			recorder.Eventf(pod(fmt.Sprint("web-", i)), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+		record := func(namespace, name string, n int) {
+			object := pod(name)
+			object.Namespace = namespace
+			for i := range n {
+				recorder.Eventf(object, nil, corev1.EventTypeNormal, fmt.Sprint("Synced", i), "Sync", "")
+				time.Sleep(time.Nanosecond) // It is in the name of the event.
+			}
 		}
-		other := pod("web")
-		other.Namespace = "other"
-		recorder.Eventf(other, nil, corev1.EventTypeNormal, "Synced", "Sync", "")
+		record("default", "web", burst+3)
+		record("other", "web", 1)
+		time.Sleep(time.Second) // All share 50 more.
+		record("", "noisy", burst+3)
+		record("", "quiet", 1)
 		recorder.Flush(eventually)
 		all, err := client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := map[string]int{}
+		got := map[string]int{}
 		for _, e := range all.Items {
-			of[e.Namespace]++
+			got[e.Regarding.Namespace+"/"+e.Regarding.Name]++
 		}
-		if diff := cmp.Diff(map[string]int{"default": burst, "other": 1}, of); diff != "" {
-			t.Errorf("events by namespace (-want +got):\n%s", diff)
-		}
-		if !recorder.sink.allSent() {
-			t.Errorf("pending: %v", recorder.sink.unsent)
+		want := map[string]int{"default/web": burst, "other/web": 1, "/noisy": burst, "/quiet": 1}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events by object (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// Who can cause events about one object without a namespace must not take those about another.
-func TestAnObjectWithoutANamespaceHasALimitOfItsOwn(t *testing.T) {
-	recorder, client := newRecorder(t)
-	noisy, quiet := pod("noisy"), pod("quiet")
-	noisy.Namespace, quiet.Namespace = "", ""
-	for i := range burst + 3 {
-		recorder.Eventf(noisy, nil, corev1.EventTypeNormal, fmt.Sprint("Synced", i), "Sync", "")
-	}
-	recorder.Eventf(quiet, nil, corev1.EventTypeNormal, "Synced", "Sync", "")
-	recorder.Flush(eventually)
-	all, of := sent(t, client), map[string]int{}
-	for _, event := range all {
-		name, _, _ := strings.Cut(event, " ")
-		of[name]++
-	}
-	if diff := cmp.Diff(map[string]int{"Pod/noisy": burst, "Pod/quiet": 1}, of); diff != "" {
-		t.Errorf("events by object (-want +got):\n%s", diff)
-	}
-}
-
-func TestFlushDoesNotWaitForARefusedEvent(t *testing.T) {
-	recorder, client := newRecorder(t)
-	client.PrependReactor("create", "events", func(ktest.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(eventsv1.Resource("events"), "", errors.New("no"))
-	})
-	recorder.Eventf(pod("web"), nil, corev1.EventTypeNormal, "Synced", "Sync", "")
-	recorder.Flush(eventually)
-	if !recorder.sink.allSent() {
-		t.Errorf("pending: %v", recorder.sink.unsent)
-	}
 }
 
 // A sink that hangs must not prevent the process from ending.
@@ -151,36 +114,6 @@ func TestFlushGivesUpOnASinkThatHangs(t *testing.T) {
 	want := []string{"Pod/web Normal Synced Sync by example.com/foo-controller: late"}
 	if diff := cmp.Diff(want, sent(t, client)); diff != "" {
 		t.Errorf("wrong events (-want +got):\n%s", diff)
-	}
-}
-
-func TestFlushReturnsAsSoonAsNoEventIsPending(t *testing.T) {
-	for _, tc := range []struct {
-		name          string
-		pending       int
-		done, timeout time.Duration
-		want          time.Duration
-	}{
-		{"nothing is pending", 0, 0, time.Second, 0},
-		{"an event is sent in time", 1, 298 * time.Millisecond, time.Second, 300 * time.Millisecond},
-		{"an event is sent too late", 1, 2 * time.Second, time.Second, time.Second},
-		{"one of two events is sent", 2, 298 * time.Millisecond, time.Second, time.Second},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				recorder := &Recorder{sink: newSink(nil)}
-				for range tc.pending {
-					recorder.sink.recorded(series{reason: "Synced"})
-				}
-				sending := time.AfterFunc(tc.done, func() { recorder.sink.sent(&eventsv1.Event{Reason: "Synced"}, nil) })
-				defer sending.Stop()
-				start := time.Now()
-				recorder.Flush(tc.timeout)
-				if got := time.Since(start); got != tc.want {
-					t.Errorf("took %s, want %s", got, tc.want)
-				}
-			})
-		})
 	}
 }
 
@@ -257,8 +190,8 @@ func TestAnEventThatClientGoGivesUpIsForgotten(t *testing.T) {
 	})
 }
 
-// The time in which client-go tries to send an event begins with the event, also when another one of the series was sent
-// a while ago.
+// The time in which client-go tries to send an event begins with the event, also when another one of the series was
+// sent a while ago.
 func TestFlushWaitsForAYoungEventOfAnOldSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink, synced := newSink(nil), series{reason: "Synced"}
@@ -356,4 +289,86 @@ func (s *sink) pending() int {
 		return p.n
 	}
 	return 0
+}
+
+// allowed returns how many of n calls for a namespace are allowed.
+func allowed(limits *Limits, namespace string, n int) int {
+	count := 0
+	for range n {
+		if limits.Allow(namespace) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestANamespaceHasABurstAndARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := NewLimits()
+		if n := allowed(limits, "a", 100); n != 30 {
+			t.Errorf("%d at once, want 30", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := allowed(limits, "a", 100); n != 10 {
+			t.Errorf("%d after 10 s, want 10", n)
+		}
+		time.Sleep(time.Hour)
+		if n := allowed(limits, "a", 100); n != 30 {
+			t.Errorf("%d after an hour, want 30", n)
+		}
+	})
+}
+
+// A namespace that has used up its own tokens takes none of those that all share.
+func TestANamespaceDoesNotTakeWhatOthersNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := NewLimits()
+		allowed(limits, "greedy", 10_000)
+		if n := allowed(limits, "b", 100); n != 20 {
+			t.Errorf("another namespace: %d, want the 20 that are left of 50", n)
+		}
+		for second := range 100 {
+			time.Sleep(time.Second)
+			allowed(limits, "greedy", 1000)
+			if n := allowed(limits, fmt.Sprint("quiet-", second), 1); n != 1 {
+				t.Fatalf("second %d: a quiet namespace is refused", second)
+			}
+		}
+	})
+}
+
+func TestAllNamespacesTogetherAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits, count := NewLimits(), 0
+		for second := range 60 {
+			for i := range 200 {
+				count += allowed(limits, fmt.Sprint("ns-", second, "-", i), 1)
+			}
+			time.Sleep(time.Second)
+		}
+		if count != 60*total {
+			t.Errorf("%d in a minute, want %d", count, 60*total)
+		}
+	})
+}
+
+// New namespaces without end: what is remembered has a limit.
+func TestNamespacesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits, greedy, seconds := NewLimits(), 0, 0
+		for i := range 10 * maxBuckets {
+			greedy += allowed(limits, "greedy", 1)
+			limits.Allow(fmt.Sprint("ns-", i))
+			if i%total == 0 {
+				time.Sleep(time.Second)
+				seconds++
+			}
+			if len(limits.buckets) > maxBuckets {
+				t.Fatalf("%d buckets", len(limits.buckets))
+			}
+		}
+		if most := burst + seconds; greedy > most {
+			t.Errorf("%d for the namespace that never pauses, want at most %d: its bucket must not be dropped", greedy, most)
+		}
+	})
 }

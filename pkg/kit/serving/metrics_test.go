@@ -19,7 +19,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -41,7 +40,9 @@ type apiServer struct {
 	once     bool           // Reviews of a resource are refused at most once.
 	// withdrawn is a token that is not valid any more, changed a user whose permission is the opposite.
 	withdrawn, changed string
-	delay              time.Duration // Of each answer in inAccess.
+	delay              time.Duration // Of each answer in inAccess,
+	slow               string        // or only of those to reviews of a resource.
+	response           string        // The last one to a reader of metrics in inAccess.
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -128,13 +129,6 @@ func (api *apiServer) reviews() []string {
 	return requests
 }
 
-// refuse makes the API server refuse all reviews of a resource with code, or answer them if code is 0.
-func (api *apiServer) refuse(resource string, code int) {
-	api.mu.Lock()
-	defer api.mu.Unlock()
-	api.broken[resource] = code
-}
-
 // metricsHandler has the content of the endpoint, and fails the test if it sees a token.
 func metricsHandler(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,21 +139,21 @@ func metricsHandler(t *testing.T) http.Handler {
 	})
 }
 
-// startMetrics starts an endpoint whose reviews are not repeated when they fail.
+// startMetrics starts an endpoint.
 func startMetrics(t *testing.T, api *apiServer) (url string) {
 	t.Helper()
-	certFile, keyFile := writePair(t, t.TempDir(), "first")
 	server, err := NewMetrics(t.Context(), MetricsConfig{
-		Address: anyPort, Handler: metricsHandler(t), CertFile: certFile, KeyFile: keyFile, backoff: &wait.Backoff{Steps: 1},
+		Address: anyPort, Handler: metricsHandler(t),
 		API: &rest.Config{Host: api.URL, QPS: 0.001, Burst: 1}, // One review in 17 minutes, if the rate limit were used.
 	})
 	return start(t, server, err) + metricsPath
 }
 
 func TestMetricsNeedATokenAndAPermission(t *testing.T) {
-	noLeaks(t)
 	api := newAPIServer(t)
 	url := startMetrics(t, api)
+	const forbidden = "403 user %q may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
+		"[get] would permit it\n"
 	const sendToken = "401 send a valid token of this cluster in the header Authorization: Bearer TOKEN\n"
 	for _, tc := range []struct {
 		name, token string
@@ -172,14 +166,12 @@ func TestMetricsNeedATokenAndAPermission(t *testing.T) {
 		{"the same again: an explained refusal is not in the cache", "expired", sendToken, []string{"token expired"}},
 		{
 			"no permission", stranger,
-			"403 user \"stranger\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
-				"[get] would permit it\n",
+			fmt.Sprintf(forbidden, stranger),
 			[]string{"token stranger", "access stranger[scrapers system:authenticated] /metrics get"},
 		},
 		{
 			"explicitly denied", denied,
-			"403 user \"denied\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
-				"[get] would permit it\n",
+			fmt.Sprintf(forbidden, denied),
 			[]string{"token denied", "access denied[scrapers system:authenticated] /metrics get"},
 		},
 		{
@@ -187,11 +179,7 @@ func TestMetricsNeedATokenAndAPermission(t *testing.T) {
 			[]string{"token reader", "access reader[scrapers system:authenticated] /metrics get"},
 		},
 		{"permitted again: both answers are in the caches", reader, "200 foo_sync_total 1\n", nil},
-		{
-			"refused again: both answers are in the caches", stranger,
-			"403 user \"stranger\" may not get /metrics; a ClusterRole with nonResourceURLs: [\"/metrics\"] and verbs: " +
-				"[get] would permit it\n", nil,
-		},
+		{"refused again: both answers are in the caches", stranger, fmt.Sprintf(forbidden, stranger), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			resp, body := send(t, newClient(t), http.MethodGet, url, tc.token)
@@ -209,55 +197,34 @@ func TestMetricsNeedATokenAndAPermission(t *testing.T) {
 	}
 }
 
+// The response has no error of a review, which may name the address of the API server.
 func TestMetricsRefuseAllIfTheAPIServerDoesNotAnswer(t *testing.T) {
-	const tokenText = "cannot check the token; the log of the controller has the reason\n"
-	const permissionText = "cannot check the permission; the log of the controller has the reason\n"
-	for _, tc := range []struct {
-		name, resource string
-		code           int
-		want           string
-	}{
-		{"the TokenReview is forbidden", "tokenreviews", http.StatusForbidden, tokenText},
-		{"the TokenReview fails", "tokenreviews", http.StatusInternalServerError, tokenText},
-		{"the SubjectAccessReview is forbidden", "subjectaccessreviews", http.StatusForbidden, permissionText},
-		{"the SubjectAccessReview fails", "subjectaccessreviews", http.StatusInternalServerError, permissionText},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			noLeaks(t)
-			api := newAPIServer(t)
-			url := startMetrics(t, api)
-			api.refuse(tc.resource, tc.code)
-			for _, token := range []string{reader, stranger} {
-				resp, body := send(t, newClient(t), http.MethodGet, url, token)
-				if resp.StatusCode != http.StatusInternalServerError || body != tc.want {
-					t.Errorf("%s gets %d %s", token, resp.StatusCode, body)
+	for resource, what := range map[string]string{"tokenreviews": "token", "subjectaccessreviews": "permission"} {
+		for _, code := range []int{http.StatusForbidden, http.StatusInternalServerError} {
+			inAccess(t, func(api *apiServer, get func(string) int) {
+				api.broken[resource] = code
+				for authorization, want := range map[string]int{
+					"Bearer " + reader: http.StatusInternalServerError, "Bearer " + stranger: http.StatusInternalServerError,
+					"": http.StatusUnauthorized,
+				} {
+					if code := get(authorization); code != want {
+						t.Errorf("%q gets %d, want %d", authorization, code, want)
+					}
 				}
-			}
-			if resp, _ := send(t, newClient(t), http.MethodGet, url, ""); resp.StatusCode != http.StatusUnauthorized {
-				t.Errorf("anonymous gets %d", resp.StatusCode)
-			}
-
-			api.refuse(tc.resource, 0) // A failure is not kept in a cache.
-			if resp, _ := send(t, newClient(t), http.MethodGet, url, reader); resp.StatusCode != http.StatusOK {
-				t.Errorf("when the API server answers again, the reader gets %d", resp.StatusCode)
-			}
-		})
-	}
-}
-
-func TestMetricsRefuseAllIfTheAPIServerCannotBeReached(t *testing.T) {
-	noLeaks(t)
-	api := newAPIServer(t)
-	url := startMetrics(t, api)
-	api.Close()
-	resp, body := send(t, newClient(t), http.MethodGet, url, reader)
-	if resp.StatusCode != http.StatusInternalServerError || strings.Contains(body, "127.0.0.1") {
-		t.Errorf("got %d %s", resp.StatusCode, body)
+				get("Bearer " + reader)
+				if want := "cannot check the " + what + "; the log of the controller has the reason\n"; api.response != want {
+					t.Errorf("the response is %q, want %q", api.response, want)
+				}
+				api.broken[resource] = 0 // A failure is not kept in a cache.
+				if code := get("Bearer " + reader); code != http.StatusOK {
+					t.Errorf("when the API server answers again, the reader gets %d", code)
+				}
+			})
+		}
 	}
 }
 
 func TestMetricsAreTheOnlyPathAndOnlyRead(t *testing.T) {
-	noLeaks(t)
 	api := newAPIServer(t)
 	url := startMetrics(t, api)
 	base := strings.TrimSuffix(url, metricsPath)
@@ -278,31 +245,16 @@ func TestMetricsAreTheOnlyPathAndOnlyRead(t *testing.T) {
 	}
 }
 
-// The connection stays open for the next scrape, and HTTP/2 is refused although the client offers it.
-func TestMetricsUseHTTP1(t *testing.T) {
-	noLeaks(t)
-	client := newClient(t)
-	resp, _ := send(t, client, http.MethodGet, startMetrics(t, newAPIServer(t)), reader)
-	if resp.ProtoMajor != 1 || resp.TLS.NegotiatedProtocol != "http/1.1" || resp.Close {
-		t.Errorf("the protocol is %s, in TLS %q, and the server closes the connection: %v",
-			resp.Proto, resp.TLS.NegotiatedProtocol, resp.Close)
-	}
-}
-
 // A client that has only what the flags exclude gets no connection.
 func TestServersLimitTLS(t *testing.T) {
-	noLeaks(t)
-	certFile, keyFile := writePair(t, t.TempDir(), "first")
-	const suite, other = tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+	const suite, other = tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 	for _, tc := range []struct {
 		limits TLS
 		client *tls.Config
 		served bool
 	}{
 		{limits: TLS{}, client: &tls.Config{MaxVersion: tls.VersionTLS11}},
-		{limits: TLS{}, client: &tls.Config{MaxVersion: tls.VersionTLS12}, served: true},
 		{limits: TLS{MinVersion: tls.VersionTLS13}, client: &tls.Config{MaxVersion: tls.VersionTLS12}},
-		{limits: TLS{MinVersion: tls.VersionTLS13}, client: &tls.Config{}, served: true},
 		{
 			limits: TLS{CipherSuites: []uint16{suite}},
 			client: &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{other}},
@@ -313,8 +265,7 @@ func TestServersLimitTLS(t *testing.T) {
 		},
 	} {
 		server, err := NewMetrics(t.Context(), MetricsConfig{
-			Address: anyPort, Handler: metricsHandler(t), CertFile: certFile, KeyFile: keyFile, API: &rest.Config{Host: "localhost"},
-			TLS: tc.limits,
+			Address: anyPort, Handler: metricsHandler(t), API: &rest.Config{Host: "localhost"}, TLS: tc.limits,
 		})
 		url := start(t, server, err)
 		tc.client.InsecureSkipVerify = true
@@ -329,104 +280,25 @@ func TestServersLimitTLS(t *testing.T) {
 }
 
 func TestPlainMetricsAreForLoopbackOnly(t *testing.T) {
-	noLeaks(t)
 	server, err := NewMetrics(t.Context(), MetricsConfig{Address: anyPort, Plain: true, Handler: metricsHandler(t)})
 	url := start(t, server, err)
 	if got, want := get(t, url+metricsPath), "200 foo_sync_total 1\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for _, tc := range []struct {
-		name   string
-		config MetricsConfig
-		want   string
-	}{
-		{
-			"all addresses", MetricsConfig{Address: ":8080", Plain: true},
-			`address ":8080" can be reached from other machines; give one such as 127.0.0.1:8080`,
-		},
-		{
-			"a certificate", MetricsConfig{Address: anyPort, Plain: true, CertFile: "tls.crt"},
-			"metrics are plain and have a certificate; give only one of the two",
-		},
-		{
-			"a key", MetricsConfig{Address: anyPort, Plain: true, KeyFile: "tls.key"},
-			"metrics are plain and have a certificate; give only one of the two",
-		},
+	for want, config := range map[string]MetricsConfig{
+		"can be reached from other machines":       {Address: ":8080", Plain: true},
+		"metrics are plain and have a certificate": {Address: anyPort, Plain: true, CertFile: "tls.crt"},
+		"give only one of the two":                 {Address: anyPort, Plain: true, KeyFile: "tls.key"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			_, err := NewMetrics(t.Context(), tc.config)
-			if err == nil || err.Error() != tc.want {
-				t.Errorf("got error %v, want %s", err, tc.want)
-			}
-		})
+		if _, err := NewMetrics(t.Context(), config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %s", err, want)
+		}
 	}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-func jsonResponse(code int, body string) *http.Response {
-	return &http.Response{
-		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(body)),
-	}
-}
-
-// Prometheus waits for 10 s. Until then it gets a response, also if the API server accepts reviews and never answers,
-// or answers late with errors, after which it is asked again.
-func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
-	hangs := func(r *http.Request) (*http.Response, error) {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}
-	failsLate := func(r *http.Request) (*http.Response, error) {
-		select {
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		case <-time.After(3 * time.Second): // Virtual time.
-		}
-		return jsonResponse(http.StatusInternalServerError, `{"kind":"Status","apiVersion":"v1","code":500}`), nil
-	}
-	for _, tc := range []struct {
-		name, resource string
-		slow           roundTripper
-	}{
-		{"the TokenReview hangs", "tokenreviews", hangs},
-		{"the TokenReview fails late", "tokenreviews", failsLate},
-		{"the SubjectAccessReview hangs", "subjectaccessreviews", hangs},
-		{"the SubjectAccessReview fails late", "subjectaccessreviews", failsLate},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := roundTripper(func(r *http.Request) (*http.Response, error) {
-					if strings.HasSuffix(r.URL.Path, tc.resource) {
-						return tc.slow(r)
-					}
-					return jsonResponse(http.StatusOK, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1",`+
-						`"status":{"authenticated":true,"user":{"username":"reader"}}}`), nil
-				})
-				config := &rest.Config{Host: "http://api.test", Transport: api}
-				handler, err := newAccess(klog.FromContext(t.Context()), config, reviewBackoff, metricsHandler(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				began := time.Now()
-				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, metricsPath, nil)
-				req.Header.Set("Authorization", "Bearer "+reader)
-				recorder := httptest.NewRecorder()
-				handler.ServeHTTP(recorder, req)
-				took := time.Since(began)
-				if config.QPS != 0 {
-					t.Errorf("the caller's config was changed: %v", config)
-				}
-				if recorder.Code != http.StatusInternalServerError || took == 0 || took > reviewTimeout {
-					t.Errorf("got %d after %s: %s", recorder.Code, took, recorder.Body)
-				}
-			})
-		})
-	}
-}
 
 // inAccess calls test with a function that sends a request with a header Authorization, in virtual time. The client
 // leaves after four seconds.
@@ -435,19 +307,26 @@ func inAccess(t *testing.T, test func(api *apiServer, get func(authorization str
 	synctest.Test(t, func(t *testing.T) {
 		api := &apiServer{broken: map[string]int{}}
 		transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+			delay := api.delay
+			if !strings.HasSuffix(r.URL.Path, api.slow) {
+				delay = 0
+			}
 			select {
 			case <-r.Context().Done():
 				return nil, r.Context().Err()
-			case <-time.After(api.delay):
+			case <-time.After(delay):
 			}
 			recorder := httptest.NewRecorder()
 			api.serve(recorder, r)
 			return recorder.Result(), nil
 		})
 		config := &rest.Config{Host: "http://api.test", Transport: transport}
-		handler, err := newAccess(klog.FromContext(t.Context()), config, reviewBackoff, metricsHandler(t))
+		handler, err := newAccess(klog.FromContext(t.Context()), config, metricsHandler(t))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if config.QPS != 0 {
+			t.Errorf("the caller's config was changed: %v", config)
 		}
 		test(api, func(authorization string) int {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
@@ -456,6 +335,7 @@ func inAccess(t *testing.T, test func(api *apiServer, get func(authorization str
 			req.Header.Set("Authorization", authorization)
 			recorder := httptest.NewRecorder()
 			handler.ServeHTTP(recorder, req)
+			api.response = recorder.Body.String()
 			return recorder.Code
 		})
 	})
@@ -510,6 +390,24 @@ func TestAReviewIsRepeatedWhole(t *testing.T) {
 				t.Errorf("after one failure of %s: %d", resource, code)
 			}
 		})
+	}
+}
+
+// Prometheus waits for 10 s. Until then it gets a response, also if the API server accepts reviews and never answers,
+// or answers late with errors, after which it is asked again.
+func TestMetricsAreRefusedInTimeIfTheAPIServerIsSlow(t *testing.T) {
+	for _, delay := range []time.Duration{time.Hour, 3 * time.Second} {
+		for _, resource := range []string{"tokenreviews", "subjectaccessreviews"} {
+			inAccess(t, func(api *apiServer, get func(string) int) {
+				api.delay, api.slow, api.broken[resource] = delay, resource, http.StatusInternalServerError
+				began := time.Now()
+				code := get("Bearer " + reader)
+				took := time.Since(began)
+				if code != http.StatusInternalServerError || took < 3*time.Second || took > 9*time.Second {
+					t.Errorf("%s take %s: got %d after %s", resource, delay, code, took)
+				}
+			})
+		}
 	}
 }
 

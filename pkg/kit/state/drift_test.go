@@ -4,15 +4,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
@@ -166,7 +172,8 @@ func checkPatched(t *testing.T, have *appsv1.Deployment, body []byte) {
 // A merge takes two ports of one number for one, and the patch would make both UDP.
 func TestAListWithARepeatedKeyIsAnError(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns", UID: "uid", ResourceVersion: "7"}}
-	service.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: "TCP"}, {Name: "udp", Port: 53, Protocol: "UDP"}}
+	service.Spec.Ports = []corev1.ServicePort{{Name: "tcp", Port: 53, Protocol: "TCP"},
+		{Name: "udp", Port: 53, Protocol: "UDP"}}
 	patch, err := Drift(service, service.DeepCopy())
 	if patch != nil || !errors.Is(err, ErrRepeatedKey) || !strings.Contains(fmt.Sprint(err), "spec.ports") {
 		t.Errorf("patch %+v, error %v", patch, err)
@@ -210,7 +217,8 @@ func TestFieldsThatAreNotSetAreNotRemoved(t *testing.T) {
 func TestDriftOfOtherKinds(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "web", UID: "uid", ResourceVersion: "7"}
 	configMap := func(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta, Data: data} }
-	patch, err := Drift(configMap(map[string]string{"a": "9", "other": "x"}), configMap(map[string]string{"a": "1", "b": "2"}))
+	patch, err := Drift(configMap(map[string]string{"a": "9", "other": "x"}),
+		configMap(map[string]string{"a": "1", "b": "2"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,19 +247,132 @@ func TestDriftOfOtherKinds(t *testing.T) {
 	}
 }
 
-// apply applies a patch to a copy of have.
-func apply(t *testing.T, have *appsv1.Deployment, body []byte) *appsv1.Deployment {
+// apply returns have after a patch, as the API server makes it.
+func apply[T any](t *testing.T, have T, body []byte) T {
 	t.Helper()
-	text, err := json.Marshal(have)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err = strategicpatch.StrategicMergePatch(text, body, have); err != nil {
-		t.Fatal(err)
-	}
-	patched := &appsv1.Deployment{}
-	if err := json.Unmarshal(text, patched); err != nil {
+	before, err := json.Marshal(have)
+	after, patchErr := strategicpatch.StrategicMergePatch(before, body, have)
+	patched := reflect.New(reflect.TypeOf(have).Elem()).Interface().(T)
+	if err := errors.Join(err, patchErr, json.Unmarshal(after, patched)); err != nil {
 		t.Fatal(err)
 	}
 	return patched
+}
+
+// In 12,000 pairs of an object and a changed one, whatever covers calls covered needs no patch according to the JSON.
+func TestWhatIsCoveredNeedsNoPatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	covered, needless := 0, 0
+	for range 2_000 {
+		for _, obj := range samples() {
+			have, want := reflect.New(reflect.TypeOf(obj).Elem()), reflect.New(reflect.TypeOf(obj).Elem())
+			changed(t, r, obj, have.Interface())
+			changed(t, r, obj, want.Interface())
+			_, patch, err := changes(have.Interface(), have.Interface(), want.Interface(), obj)
+			needs := err != nil || len(fieldsIn("", nil, patch)) > 0
+			switch is := covers(have, want, listKind{}); {
+			case is && needs:
+				t.Fatalf("%T is covered, and the patch is %v, %v:\nhave %+v\nwant %+v", obj, patch, err, have, want)
+			case is:
+				covered++
+			case !needs:
+				needless++
+			}
+		}
+	}
+	t.Logf("%d were covered, %d needed the JSON in vain", covered, needless)
+	if covered < needless {
+		t.Error("most need the JSON")
+	}
+}
+
+func samples() []any {
+	port := corev1.ServicePort{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: "TCP"}
+	deployment := stored()
+	deployment.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Equal", Value: "b"}, {Key: "c"}}
+	deployment.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}},
+	}}}
+	deployment.Finalizers = []string{"a", "b"}
+	return []any{
+		deployment,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"a": "b", "c": ""},
+			BinaryData: map[string][]byte{"x": {1}}},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"a": "b"}, Ports: []corev1.ServicePort{port,
+				{Name: "b", Port: 81}}, ClusterIPs: []string{"a", "b"},
+		}},
+		&rbacv1.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, Resources: []string{"pods"}},
+			{Verbs: []string{"watch"}}}},
+		&networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "a"}, {Host: "b"}}}},
+		&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{ServiceName: "a",
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{}}}},
+	}
+}
+
+// changed decodes obj into result after up to three random changes.
+func changed(t *testing.T, r *rand.Rand, obj, result any) {
+	encoded, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]any{}
+	for {
+		if err := json.Unmarshal(encoded, &fields); err != nil {
+			t.Fatal(err)
+		}
+		for range r.IntN(4) {
+			change(r, fields)
+		}
+		again, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(fields)
+		if json.Unmarshal(again, result) == nil {
+			return
+		}
+	}
+}
+
+// change deletes, repeats or changes something inside of value.
+func change(r *rand.Rand, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if len(value) == 0 {
+			return
+		}
+		names := slices.Sorted(maps.Keys(value))
+		name := names[r.IntN(len(names))]
+		switch inner := value[name].(type) {
+		case map[string]any, []any:
+			if list, ok := inner.([]any); ok && r.IntN(4) == 0 && len(list) > 0 {
+				value[name] = append(slices.Clone(list), list[r.IntN(len(list))])
+				return
+			}
+			if list, ok := inner.([]any); ok && r.IntN(4) == 0 && len(list) > 1 {
+				list[0], list[1] = list[1], list[0]
+				return
+			}
+			if r.IntN(5) > 0 {
+				change(r, inner)
+				return
+			}
+		case string:
+			if r.IntN(3) > 0 {
+				value[name] = []string{"other", "", inner}[r.IntN(3)]
+				return
+			}
+		case float64:
+			if r.IntN(3) > 0 {
+				value[name] = []float64{0, 7, inner}[r.IntN(3)]
+				return
+			}
+		}
+		delete(value, name)
+	case []any:
+		if len(value) > 0 {
+			change(r, value[r.IntN(len(value))])
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // What want leaves out at a path that it owns is removed, and what others have set beside it stays.
@@ -242,8 +241,9 @@ func TestAPatchRemovesWhatIsOwnedAndNothingElse(t *testing.T) {
 			maps.DeleteFunc(expected, func(leaf, _ string) bool { return isOwned(leaf, text, wants) })
 			compared, removed = compared+1, removed+len(was)-len(expected)
 			maps.Copy(expected, wants)
-			is := leavesOf(t, patchedBy(t, have.Interface(), body))
-			if diff := gocmp.Diff(expected, is); diff != "" || errors.Join(withoutErr, err) != nil {
+			encoded, encodeErr := json.Marshal(body)
+			is := leavesOf(t, apply(t, have.Interface(), encoded))
+			if diff := gocmp.Diff(expected, is); diff != "" || errors.Join(withoutErr, err, encodeErr) != nil {
 				t.Fatalf("%T owns %s: %v, %v, after the patch %v (-want +got):\n%s", obj, text, withoutErr, err, body, diff)
 			}
 		}
@@ -315,16 +315,4 @@ func leavesOf(t *testing.T, obj any) map[string]string {
 		return nil
 	}
 	return leaves
-}
-
-// patchedBy returns obj after a patch, as the API server makes it.
-func patchedBy(t *testing.T, obj any, patch map[string]any) any {
-	before, err := json.Marshal(obj)
-	body, bodyErr := json.Marshal(patch)
-	after, patchErr := strategicpatch.StrategicMergePatch(before, body, obj)
-	result := reflect.New(reflect.TypeOf(obj).Elem()).Interface()
-	if err := errors.Join(err, bodyErr, patchErr, json.Unmarshal(after, result)); err != nil {
-		t.Fatal(err)
-	}
-	return result
 }

@@ -89,8 +89,6 @@ func TestEachSyncHasItsCause(t *testing.T) {
 	})
 }
 
-// TestTheLastSyncsAreKept compares the store with a plain model: the last 1,000 syncs, and the last 20 of each of the
-// 1,000 objects that were synced last.
 // A key may be shown with another namespace than before, and is the same key in the queue.
 func TestACauseIsFoundAfterTheNamespaceHasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,11 +99,14 @@ func TestACauseIsFoundAfterTheNamespaceHasChanged(t *testing.T) {
 		time.Sleep(time.Minute)
 		s := log.Begin(key, "")
 		if s.record.Why == "not recorded" || s.record.Namespace != "" || len(log.delays) > 0 {
-			t.Errorf("queued: %s, in the namespace %q, and %d delays are kept", s.record.Why, s.record.Namespace, len(log.delays))
+			t.Errorf("queued: %s, in the namespace %q, and %d delays are kept", s.record.Why, s.record.Namespace,
+				len(log.delays))
 		}
 	})
 }
 
+// TestTheLastSyncsAreKept compares the store with a plain model: the last 1,000 syncs, and the last 20 of each of the
+// 1,000 objects that were synced last.
 func TestTheLastSyncsAreKept(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	log := newLog()
@@ -170,24 +171,8 @@ func TestASyncThatRunsIsKept(t *testing.T) {
 	}
 }
 
-// TestABusyNamespaceDoesNotDisplaceOthers: thousands of objects that are synced all the time, with long texts, leave what
-// is known of a quiet object.
-func TestABusyNamespaceDoesNotDisplaceOthers(t *testing.T) {
-	log := newLog()
-	log.Begin(cache.NewObjectName("quiet", "web"), "").End("done", false, 0, "", nil)
-	for i := range 2500 {
-		s := log.Begin(cache.NewObjectName("busy", fmt.Sprint("job-", i)), "")
-		s.Observed(strings.Repeat("o", i%2*1000), "")
-		s.End("retry", true, time.Minute, "", nil)
-	}
-	state := log.state(filter{namespace: "quiet", limit: allSyncs})
-	if len(state.Syncs) != 1 || state.Dropped < 1000 {
-		t.Errorf("%d syncs are kept, and %d are dropped", len(state.Syncs), state.Dropped)
-	}
-}
-
-// TestRunningSyncsDisplaceAllOthers: a namespace whose running syncs alone need more than the limit has nothing that can be
-// dropped. What has ended elsewhere is dropped instead.
+// TestRunningSyncsDisplaceAllOthers: a namespace whose running syncs alone need more than the limit has nothing that
+// can be dropped. What has ended elsewhere is dropped instead.
 func TestRunningSyncsDisplaceAllOthers(t *testing.T) {
 	log := newLog()
 	log.Begin(cache.NewObjectName("quiet", "web"), "").End("done", false, 0, "", nil)
@@ -237,7 +222,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("sync %d is missing, but older ones are kept", want)
 		}
 	}
-	if r := state.Syncs[0]; len(state.Syncs) < 50 || r.Ended.IsZero() || len(r.Observed) > maxText+3 || len(r.Rules) > maxRules {
+	if r := state.Syncs[0]; len(state.Syncs) < 50 || r.Ended.IsZero() || len(r.Observed) > maxText+3 ||
+		len(r.Rules) > maxRules {
 		t.Errorf("%d syncs are kept; the last one is %+v", len(state.Syncs), r)
 	}
 	runtime.KeepAlive(log)
@@ -268,20 +254,29 @@ func TestNothingIsRecordedWithoutALog(t *testing.T) {
 func TestStateAsJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // Time begins on 1 January 2000.
 		log := New("foo", func() Queue {
-			return Queue{Tokens: 299, Namespaces: []Namespace{{Namespace: "ns", Waiting: 1}, {Namespace: "b", InWork: 2, BackingOff: 1}}}
+			return Queue{Tokens: 299,
+				Namespaces: []Namespace{{Namespace: "ns", Waiting: 1}, {Namespace: "b", InWork: 2, BackingOff: 1}}}
 		})
 		record(log)
 		want := `{"kind":"foo","now":"2000-01-01T00:00:04Z","started":"2000-01-01T00:00:00Z","last":7,"dropped":0,
-"queue":{"tokens":299,"namespaces":[{"namespace":"b","waiting":0,"inWork":2,"backingOff":1},{"namespace":"ns","waiting":1,"inWork":0,"backingOff":0}]},
+"queue":{"tokens":299,"namespaces":[{"namespace":"b","waiting":0,"inWork":2,"backingOff":1},{"namespace":"ns",
+"waiting":1,"inWork":0,"backingOff":0}]},
 "syncs":[
-{"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded","began":"2000-01-01T00:00:04Z","waitedSeconds":0},
-{"id":1,"number":6,"namespace":"ns","name":"web","reconcileID":"1","why":"created","queued":"2000-01-01T00:00:00Z","began":"2000-01-01T00:00:01Z","waitedSeconds":1,
-"observed":"one \u003cb\u003e","requests":[{"at":"2000-01-01T00:00:02Z","rule":"patch drift","why":"replicas differ","request":"patch Deployment","name":"web",
-"fields":[{"path":"spec.replicas","have":"1","want":"3"},{"path":"data.key","have":"","want":""}],"answer":"refused","failed":true,"tookSeconds":2}],
-"rules":[{"rule":"create","answer":"not needed","sends":false}],"statusBefore":"Ready=Unknown","statusAfter":"Ready=False",
-"ended":"2000-01-01T00:00:04Z","outcome":"retry","for":"the backoff to end","until":"2000-01-01T00:01:04Z","error":"no\u001b[1m"}]}` + "\n"
+{"id":2,"number":7,"namespace":"ns","name":"other","reconcileID":"2","why":"not recorded",
+"began":"2000-01-01T00:00:04Z","waitedSeconds":0},
+{"id":1,"number":6,"namespace":"ns","name":"web","reconcileID":"1","why":"created","queued":"2000-01-01T00:00:00Z",
+"began":"2000-01-01T00:00:01Z","waitedSeconds":1,
+"observed":"one \u003cb\u003e","requests":[{"at":"2000-01-01T00:00:02Z","rule":"patch drift","why":"replicas differ",
+"request":"patch Deployment","name":"web",
+"fields":[{"path":"spec.replicas","have":"1","want":"3"},{"path":"data.key","have":"","want":""}],"answer":"refused",
+"failed":true,"tookSeconds":2}],
+"rules":[{"rule":"create","answer":"not needed","sends":false}],"statusBefore":"Ready=Unknown",
+"statusAfter":"Ready=False",
+"ended":"2000-01-01T00:00:04Z","outcome":"retry","for":"the backoff to end","until":"2000-01-01T00:01:04Z",
+"error":"no\u001b[1m"}]}` + "\n"
 		w := get(log, "/debug/syncs?format=json")
-		if diff := cmp.Diff(strings.ReplaceAll(want, ",\n", ","), strings.ReplaceAll(w.Body.String(), "[{\"id", "[\n{\"id")); diff != "" {
+		if diff := cmp.Diff(strings.ReplaceAll(want, ",\n", ","),
+			strings.ReplaceAll(w.Body.String(), "[{\"id", "[\n{\"id")); diff != "" {
 			t.Error("JSON (-want +got):\n", diff)
 		}
 		if got := w.Header().Get("Content-Type"); got != "application/json" {
@@ -361,8 +356,9 @@ func TestFilters(t *testing.T) {
 		"format=json&limit=-1":           `strconv.ParseUint: parsing "-1": invalid syntax`,
 		"format=json&outcome=failed":     `outcome="failed": it is one of ["done" "retry" "wait" "terminal" "running"]`,
 		"format=json&limit=x":            `strconv.ParseUint: parsing "x": invalid syntax`,
-		"format=json&nmae=web":           `there is no parameter "nmae": use format, namespace, name, outcome, after or limit`,
-		"format=yaml":                    `format="yaml": it is json, text or html`,
+		"format=json&nmae=web": `there is no parameter "nmae": use format, namespace, name, outcome, after or ` +
+			"limit",
+		"format=yaml": `format="yaml": it is json, text or html`,
 	} {
 		w := get(log, "/debug/syncs?"+url)
 		var state State
@@ -391,7 +387,8 @@ func TestPage(t *testing.T) {
 		t.Error("no page:", w.Body)
 	}
 	policy := w.Header().Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'"} {
+	for _, want := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-",
+		"connect-src 'self'"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the policy %q lacks %q", policy, want)
 		}
@@ -426,4 +423,22 @@ func TestConcurrentReaders(t *testing.T) {
 		})
 	}
 	running.Wait()
+}
+
+// A Foo that fails has been synced 20 times. Then a resync finds nothing to do for many others.
+func TestAResyncDoesNotDisplaceWhatFails(t *testing.T) {
+	log := newLog()
+	for range 20 {
+		s := log.Begin(cache.NewObjectName("quiet", "web"), "12345678")
+		s.Sent(Request{Request: "patch Deployment", Name: "web"}, errors.New(strings.Repeat("x", 300)))
+		s.End("retry", true, time.Minute, "", nil)
+	}
+	for other := range 27_000 {
+		s := log.Begin(cache.NewObjectName(fmt.Sprint("ns-", other%300), fmt.Sprint("web-", other%9_000)), "12345678")
+		s.End("done", false, 0, "", nil)
+	}
+	state := log.state(filter{namespace: "quiet", limit: 100})
+	if kept := len(state.Syncs); kept != 20 || state.Dropped < 20_000 {
+		t.Errorf("%d of the 20 syncs of the Foo that fails are left, and %d of all are dropped", kept, state.Dropped)
+	}
 }

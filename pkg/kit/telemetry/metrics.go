@@ -22,30 +22,22 @@ type Metrics struct {
 // NewMetrics returns metrics whose names begin with prefix. It registers them with register, such as
 // legacyregistry.MustRegister.
 func NewMetrics(prefix string, register func(...metrics.Registerable)) *Metrics {
+	counter := func(name, help string) *metrics.CounterOpts {
+		return &metrics.CounterOpts{Name: prefix + name, Help: help, StabilityLevel: metrics.ALPHA}
+	}
 	m := &Metrics{
-		syncs: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: prefix + "_syncs_total",
-			Help: "Number of syncs by outcome: done, retry (it failed), wait (for time to pass), " +
-				"terminal (only a change helps).",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"outcome"}),
+		syncs: metrics.NewCounterVec(counter("_syncs_total", "Number of syncs by outcome: done, retry (it failed), "+
+			"wait (for time to pass), terminal (only a change helps)."), []string{"outcome"}),
 		duration: metrics.NewHistogram(&metrics.HistogramOpts{
 			Name:           prefix + "_sync_duration_seconds",
 			Help:           "How long a sync took, with its requests.",
 			Buckets:        []float64{.0001, .001, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 			StabilityLevel: metrics.ALPHA,
 		}),
-		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: prefix + "_requests_total",
-			Help: "Number of requests that syncs have sent, by the rule that asked for them, the request, and the " +
-				"status code.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"rule", "request", "code"}),
-		panics: metrics.NewCounter(&metrics.CounterOpts{
-			Name:           prefix + "_panics_total",
-			Help:           "Number of syncs that panicked. Each is a defect of the controller.",
-			StabilityLevel: metrics.ALPHA,
-		}),
+		requests: metrics.NewCounterVec(counter("_requests_total", "Number of requests that syncs have sent, by the rule "+
+			"that asked for them, the request, and the status code."), []string{"rule", "request", "code"}),
+		panics: metrics.NewCounter(counter("_panics_total",
+			"Number of syncs that panicked. Each is a defect of the controller.")),
 	}
 	register(m.syncs, m.duration, m.requests, m.panics)
 	return m

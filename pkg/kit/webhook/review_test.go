@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -191,7 +192,8 @@ var validated = Validate(gadgetKind, func(r Request[gadgetObject]) Decision {
 	case r.Object.Spec.Color == "two errors":
 		return Decision{Err: errors.Join(field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), ""))}
 	case r.Object.Spec.Color == "two errors of a list":
-		return Decision{Err: field.ErrorList{field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), "")}.ToAggregate()}
+		missing := field.ErrorList{field.Required(spec.Child("a"), ""), field.Required(spec.Child("b"), "")}
+		return Decision{Err: missing.ToAggregate()}
 	case r.DryRun:
 		return Decision{Warnings: []string{"only a dry run"}}
 	}
@@ -205,7 +207,8 @@ func TestAdmissionReviews(t *testing.T) {
 		request admissionv1.AdmissionRequest
 		want    string
 	}{
-		{name: "admitted", request: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: object(`{}`)}, want: "true"},
+		{name: "admitted", want: "true",
+			request: admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: object(`{}`)}},
 		{
 			name: "a warning", request: admissionv1.AdmissionRequest{Object: object(`{}`), DryRun: new(true)},
 			want: "true [only a dry run]",
@@ -224,7 +227,8 @@ func TestAdmissionReviews(t *testing.T) {
 		{
 			name:    "two fields of a list",
 			request: admissionv1.AdmissionRequest{Object: object(`{"color":"two errors of a list"}`), Name: "a"},
-			want:    `false 422 Invalid Gadget.acme.example.com "a" is invalid: [spec.a: Required value, spec.b: Required value]`,
+			want: `false 422 Invalid Gadget.acme.example.com "a" is invalid: ` +
+				`[spec.a: Required value, spec.b: Required value]`,
 		},
 		{
 			name: "a deletion", request: admissionv1.AdmissionRequest{
@@ -239,7 +243,8 @@ func TestAdmissionReviews(t *testing.T) {
 		},
 		{
 			name: "what cannot be read", request: admissionv1.AdmissionRequest{Object: object(`{"color":3}`)},
-			want: "false 400 BadRequest read object: json: cannot unmarshal number into Go struct field .spec.color of type string",
+			want: "false 400 BadRequest read object: json: cannot unmarshal number into Go struct field .spec.color " +
+				"of type string",
 		},
 		{
 			name: "another version", request: admissionv1.AdmissionRequest{Kind: metav1.GroupVersionKind{Version: "v2"}},
@@ -281,9 +286,13 @@ func FuzzReviews(f *testing.F) {
 		for _, handler := range []http.Handler{converts, validated} {
 			answer := post(handler, body)
 			review := map[string]json.RawMessage{}
-			if answer.Code == http.StatusOK && (json.Unmarshal(answer.Body.Bytes(), &review) != nil || review["response"] == nil) {
+			err := json.Unmarshal(answer.Body.Bytes(), &review)
+			if answer.Code == http.StatusOK && (err != nil || review["response"] == nil) {
 				t.Errorf("%T answers %s", handler, answer.Body)
 			}
 		}
 	})
 }
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,3 +1,26 @@
+// Package webhook serves conversion and validation for the API server, with certificates of its own.
+//
+// A webhook of this package is a pure function: [Convert] serves a conversion.Conversion, which converts objects
+// between the versions of their kind, [Validate] one that admits a request or refuses it. So each copy of a controller
+// gives the same answer, whether or not it leads, and a client that is not the API server learns nothing that it could
+// not compute. Defaults belong into the schema, and what the schema, its rules or a policy can refuse needs no webhook.
+//
+// # Certificates
+//
+// [Webhooks] keeps an authority and a certificate in a Secret, which the manifests create empty, and makes the API
+// server trust the authority: in the CustomResourceDefinitions and ValidatingWebhookConfigurations that have a webhook
+// of this controller, it sets caBundle, and nothing else. Each copy does that, whether or not it leads: the caches of a
+// copy may need a conversion before it can lead. All writes carry the version that was seen, so one of them wins.
+//
+// An authority is valid for two years. After one there is a new one, and the API server trusts both until the old one
+// ends. The new one signs the certificate that is served only when all have trusted it for ten minutes. A certificate
+// is valid for 90 days, and renewed after 60. The clocks of nodes may differ by a day.
+//
+// With --webhook-cert-file and --webhook-key-file, the files are served, and read again when they change. Then this
+// package writes nothing: whatever issues the certificate must also set caBundle, as the CA injector of cert-manager
+// does. No permission for the Secret, the definitions or the configurations is needed.
+//
+// How the certificates are kept follows knative.dev/pkg/webhook/certificates, which has one authority at a time.
 package webhook
 
 import (
@@ -7,8 +30,8 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -47,9 +70,8 @@ type Webhooks struct {
 
 	address, namespace, certFile, keyFile string
 
-	mu sync.Mutex
-	// served is what the server uses, nil as long as the Secret has nothing. mu guards it.
-	served *tls.Certificate
+	// served is what the server uses, nil as long as the Secret has nothing.
+	served atomic.Pointer[tls.Certificate]
 }
 
 // AddFlags adds the flags of the webhooks.
@@ -89,15 +111,14 @@ func (w *Webhooks) Needs() (needs kit.Needs) {
 
 // check returns why the webhooks cannot be served, or nil.
 func (w *Webhooks) check() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	served := w.served.Load()
 	switch {
 	case !w.own():
 		return nil
-	case w.served == nil:
+	case served == nil:
 		return fmt.Errorf("there is no certificate in the Secret %s/%s: if it does not exist, apply the manifests",
 			w.namespace, w.Secret)
-	case time.Now().After(w.served.Leaf.NotAfter):
+	case time.Now().After(served.Leaf.NotAfter):
 		return fmt.Errorf("the certificate in the Secret %s/%s has ended", w.namespace, w.Secret)
 	}
 	return nil
@@ -105,12 +126,10 @@ func (w *Webhooks) check() error {
 
 // certificate returns the certificate for a handshake.
 func (w *Webhooks) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.served == nil {
-		return nil, errors.New("there is no certificate yet")
+	if served := w.served.Load(); served != nil {
+		return served, nil
 	}
-	return w.served, nil
+	return nil, errors.New("there is no certificate yet")
 }
 
 // Start serves the webhooks and keeps their certificates in the background. It returns an error if a flag is wrong, the
@@ -129,13 +148,10 @@ func (w *Webhooks) Start(ctx context.Context, process *kit.Process) (stop func()
 	for path, handler := range w.Handlers {
 		mux.Handle(path, handler)
 	}
-	config := serving.WebhooksConfig{
-		Address: w.address, Handler: mux, CertFile: w.certFile, KeyFile: w.keyFile, TLS: process.TLS(),
-	}
-	if w.own() {
-		config.Certificate = w.certificate
-	}
-	server, err := serving.NewWebhooks(ctx, config)
+	server, err := serving.NewWebhooks(ctx, serving.WebhooksConfig{
+		Address: w.address, Handler: mux, CertFile: w.certFile, KeyFile: w.keyFile, Certificate: w.certificate,
+		TLS: process.TLS(),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-bind-address: %w", err)
 	}
@@ -164,11 +180,10 @@ func (w *Webhooks) Start(ctx context.Context, process *kit.Process) (stop func()
 // A keeper keeps the certificates of Webhooks.
 type keeper struct {
 	*kit.Reconciler
-	webhooks       *Webhooks
-	queue          *kit.Queue
-	secret         cache.SharedIndexInformer
-	definitions    []cache.SharedIndexInformer
-	configurations []cache.SharedIndexInformer
+	webhooks  *Webhooks
+	queue     *kit.Queue
+	secret    cache.SharedIndexInformer
+	informers []cache.SharedIndexInformer // That of the Secret, and one for each definition and configuration.
 	// trustedSince is since when all have trusted the newest authority, as far as this process knows. Only syncs use it.
 	trustedSince time.Time
 }
@@ -186,12 +201,13 @@ func (w *Webhooks) newKeeper(ctx context.Context, process *kit.Process) (*keeper
 	k := &keeper{webhooks: w}
 	k.queue = kit.NewQueue(ctx, kit.QueueConfig{Kind: "secret", Workers: 1, Sync: k.sync})
 	k.secret = only(kube.CoreV1().RESTClient(), "secrets", w.namespace, w.Secret, &corev1.Secret{})
+	k.informers = append(k.informers, k.secret)
 	for _, name := range w.Definitions {
-		k.definitions = append(k.definitions, only(extensions.RESTClient(), "customresourcedefinitions", "", name,
+		k.informers = append(k.informers, only(extensions.RESTClient(), "customresourcedefinitions", "", name,
 			&apiextensionsv1.CustomResourceDefinition{}))
 	}
 	for _, name := range w.Configurations {
-		k.configurations = append(k.configurations, only(kube.AdmissionregistrationV1().RESTClient(),
+		k.informers = append(k.informers, only(kube.AdmissionregistrationV1().RESTClient(),
 			"validatingwebhookconfigurations", "", name, &admissionregistrationv1.ValidatingWebhookConfiguration{}))
 	}
 	k.Reconciler = &kit.Reconciler{Name: process.Name(), Queue: k.queue, Trim: trim, Kinds: []kit.Kind{
@@ -247,8 +263,8 @@ func (k *keeper) run(ctx context.Context) {
 		UpdateFunc: func(any, any) { k.changed() },
 		DeleteFunc: func(any) { k.changed() },
 	}
-	for _, informer := range k.informers() {
-		// They fail only for an informer that runs already, or has ended.
+	for _, informer := range k.informers {
+		// These fail only for an informer that runs already, or has ended.
 		utilruntime.Must(informer.SetTransform(trim))
 		_, err := informer.AddEventHandler(handlers)
 		utilruntime.Must(err)
@@ -265,20 +281,11 @@ func (k *keeper) key() cache.ObjectName {
 // changed takes the certificate of the Secret, and queues a sync.
 func (k *keeper) changed() {
 	if secret := k.find(); secret != nil {
-		k.webhooks.serve(secret)
+		if served := readKeys(secret.Data, time.Now()).served; served != nil { // Else the previous one may still be trusted.
+			k.webhooks.served.Store(served)
+		}
 	}
 	k.queue.Add(k.key())
-}
-
-// serve takes the certificate of the Secret, if it is one.
-func (w *Webhooks) serve(secret *corev1.Secret) {
-	served := readKeys(secret.Data, time.Now()).served
-	if served == nil { // Somebody has broken it. The previous one may still be trusted.
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.served = served
 }
 
 // find returns the Secret that the cache has, or nil.
@@ -299,32 +306,23 @@ func (k *keeper) sync(ctx context.Context, key cache.ObjectName) kit.Outcome {
 		return k.Gone(ctx, key)
 	}
 	in := &input{secret: secret, names: k.webhooks.names(), now: time.Now()}
-	in.crds = listOf[*apiextensionsv1.CustomResourceDefinition](k.definitions)
-	in.configurations = listOf[*admissionregistrationv1.ValidatingWebhookConfiguration](k.configurations)
-	if k.trustedSince = since(k.trustedSince, in); !k.synced() {
+	synced := true // All informers have listed their object, or that there is none.
+	for _, informer := range k.informers {
+		synced = synced && informer.HasSynced()
+		for _, obj := range informer.GetIndexer().List() {
+			switch obj := obj.(type) {
+			case *apiextensionsv1.CustomResourceDefinition:
+				in.crds = append(in.crds, obj)
+			case *admissionregistrationv1.ValidatingWebhookConfiguration:
+				in.configurations = append(in.configurations, obj)
+			}
+		}
+	}
+	if k.trustedSince = since(k.trustedSince, in); !synced {
 		k.trustedSince = time.Time{}
 	}
 	in.settled = !k.trustedSince.IsZero() && in.now.Sub(k.trustedSince) >= settling
 	return k.Reconcile(ctx, rotation.Sync(in))
-}
-
-// synced reports whether all informers have listed their object, or that there is none.
-func (k *keeper) synced() bool {
-	return !slices.ContainsFunc(k.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
-}
-
-func (k *keeper) informers() []cache.SharedIndexInformer {
-	return slices.Concat([]cache.SharedIndexInformer{k.secret}, k.definitions, k.configurations)
-}
-
-// listOf returns what the informers have.
-func listOf[T any](informers []cache.SharedIndexInformer) (found []T) {
-	for _, informer := range informers {
-		for _, obj := range informer.GetIndexer().List() {
-			found = append(found, obj.(T))
-		}
-	}
-	return found
 }
 
 // names are the host names in the certificate. The last ones are for a controller outside of the cluster.

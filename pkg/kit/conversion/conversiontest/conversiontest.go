@@ -51,30 +51,20 @@ func filler(data []byte, seed int64) *randfill.Filler {
 
 func roundTrip(t *testing.T, c *conversion.Conversion, obj any, from, to string) {
 	t.Helper()
-	original := treeOf(t, obj)
 	kind := c.Kind()
 	apiVersion := func(version string) string { return schema.GroupVersion{Group: kind.Group, Version: version}.String() }
+	original := decoded(t, encoded(t, obj))
 	original["apiVersion"], original["kind"] = apiVersion(from), kind.Kind
-	encoded, err := json.Marshal(original)
+	stored := encoded(t, original)
+	there, err := c.Convert(stored, apiVersion(to))
 	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := c.Convert(encoded, apiVersion(to))
-	if err != nil {
-		t.Fatalf("%s to %s: %v, of\n%s", from, to, err, encoded)
+		t.Fatalf("%s to %s: %v, of\n%s", from, to, err, stored)
 	}
 	back, err := c.Convert(there, apiVersion(from))
 	if err != nil {
-		t.Fatalf("%s to %s and back: %v, of\n%s\nwhich was\n%s", from, to, err, there, encoded)
+		t.Fatalf("%s to %s and back: %v, of\n%s\nwhich was\n%s", from, to, err, there, stored)
 	}
-	after := map[string]any{}
-	if err := json.Unmarshal(back, &after); err != nil {
-		t.Fatal(err)
-	}
-	before := map[string]any{}
-	if err := json.Unmarshal(encoded, &before); err != nil {
-		t.Fatal(err)
-	}
+	before, after := decoded(t, stored), decoded(t, back)
 	delete(before, "status") // The controller makes it again.
 	delete(after, "status")
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -82,14 +72,18 @@ func roundTrip(t *testing.T, c *conversion.Conversion, obj any, from, to string)
 	}
 }
 
-func treeOf(t *testing.T, obj any) map[string]any {
+func encoded(t *testing.T, obj any) []byte {
 	t.Helper()
-	encoded, err := json.Marshal(obj)
-	tree := map[string]any{}
-	if err == nil {
-		err = json.Unmarshal(encoded, &tree)
-	}
+	text, err := json.Marshal(obj)
 	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func decoded(t *testing.T, text []byte) (tree map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal(text, &tree); err != nil {
 		t.Fatal(err)
 	}
 	return tree

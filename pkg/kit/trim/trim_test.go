@@ -7,13 +7,186 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
+
+// client-go has to find the connection below, to close what is idle.
+var _ utilnet.RoundTripperWrapper = &transport{}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestADeepObjectCanBeListedAndWatched: 10,000 levels are the limit of the decoder, and the object alone has as many.
+func TestADeepObjectCanBeListedAndWatched(t *testing.T) {
+	const levels = 10_000 - 4 // The object, metadata, managedFields and its first entry are levels too.
+	const object = `{"apiVersion":"v1","kind":"ConfigMap",`
+	fields := strings.Repeat(`{"f:a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1)
+	deep := object + `"metadata":{"name":"deep","managedFields":[{"fieldsV1":` + fields + `}]},` +
+		`"data":{"key":"deep"}}`
+	next := object + `"metadata":{"name":"next"},"data":{"key":"next"}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if req.URL.Query().Get("watch") == "" {
+			fmt.Fprintf(w, `{"items":[%s,%s]}`, deep, next)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json;stream=watch")
+		for _, object := range []string{deep, next} {
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", object)
+			w.(http.Flusher).Flush()
+		}
+		<-req.Context().Done() // The watch does not end before the client has read all events.
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	config.Wrap(Responses)
+	configMaps := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps("")
+
+	list, err := configMaps.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 || list.Items[0].Data["key"] != "deep" {
+		t.Errorf("the list is %.200v, %v", list, err)
+	}
+	watching, err := configMaps.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	for _, want := range []string{"deep", "next"} {
+		event := <-watching.ResultChan()
+		if have, ok := event.Object.(*corev1.ConfigMap); !ok || have.Name != want || have.ManagedFields != nil {
+			t.Errorf("the watch event is %.200v, want one of %s", event, want)
+		}
+	}
+}
+
+func TestOnlyResponsesInJSONAreFiltered(t *testing.T) {
+	const content = `{"managedFields":[1]}`
+	tests := []struct {
+		contentType, encoding string
+		filtered              bool
+	}{
+		{contentType: "application/json", filtered: true},
+		{contentType: "application/json;stream=watch", filtered: true},
+		{contentType: "Application/JSON ; charset=utf-8", filtered: true},
+		{contentType: "application/json", encoding: "gzip"},
+		{contentType: "application/vnd.kubernetes.protobuf"},
+		{contentType: "application/vnd.kubernetes.protobuf;stream=watch"},
+		{contentType: "application/json-patch+json"},
+		{contentType: "text/plain"},
+		{},
+	}
+	for _, test := range tests {
+		original := io.NopCloser(strings.NewReader(content))
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) {
+			header := http.Header{"Content-Length": {"21"}, "Content-Type": {test.contentType}}
+			header.Set("Content-Encoding", test.encoding)
+			return &http.Response{Header: header, ContentLength: 21, Body: original}, nil
+		})).RoundTrip(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		length := resp.Header.Get("Content-Length")
+		if !test.filtered && (resp.Body != original || resp.ContentLength != 21 || length != "21") {
+			t.Errorf("%+v: the response was changed: %v", test, resp)
+		}
+		got, err := io.ReadAll(resp.Body)
+		if test.filtered && (err != nil || string(got) != `{"managedFields":null}` || resp.ContentLength != -1 ||
+			length != "") {
+			t.Errorf("%+v: read %q, %v of %v", test, got, err, resp)
+		}
+	}
+}
+
+func TestErrorsAndResponsesWithoutABodyPassUntouched(t *testing.T) {
+	noRoute := errors.New("no route")
+	for _, want := range []error{nil, noRoute} {
+		response := &http.Response{Header: http.Header{"Content-Type": {"application/json"}}}
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) {
+			return response, want
+		})).RoundTrip(nil)
+		if resp != response || resp.Body != nil || err != want {
+			t.Errorf("%+v, %v; want the response without a body, and the error %v", resp, err, want)
+		}
+	}
+}
+
+// A synctest bubble ends with an error if all its goroutines wait for each other.
+func TestAnEventIsPassedOnBeforeTheNextOneArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := io.Pipe()
+		resp, err := Responses(roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{Header: http.Header{"Content-Type": {"application/json;stream=watch"}}, Body: from}, nil
+		})).RoundTrip(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		for i := range 3 {
+			fields := strings.Repeat("[],", i*bufferSize)
+			event := fmt.Sprintf(`{"object":{"managedFields":[%s1],"name":"%d"}}`+"\n", fields, i)
+			want := fmt.Sprintf(`{"object":{"managedFields":null,"name":"%d"}}`+"\n", i)
+			go io.WriteString(to, event) // The test reads it.
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != want {
+				t.Errorf("read %q, %v; want %q", got, err, want)
+			}
+		}
+		go func() {
+			defer close(closed)
+			if _, err := resp.Body.Read(make([]byte, 1)); err != io.ErrClosedPipe {
+				t.Errorf("the read that waits ends with %v", err)
+			}
+		}()
+		synctest.Wait()
+		resp.Body.Close() // It always succeeds.
+		<-closed
+		if _, err := to.Write([]byte("x")); err != io.ErrClosedPipe {
+			t.Errorf("the connection is not closed: %v", err)
+		}
+	})
+}
+
+func ExampleConditions() {
+	decoded := []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Available", Message: "2 of 2 replicas"}}
+	kept := Conditions(append(decoded, metav1.Condition{})[:1]) // A decoder leaves room for more.
+	fmt.Println(kept[0].Type, kept[0].Reason, kept[0].Message, cap(kept))
+	// Output: Ready Available 2 of 2 replicas 1
+}
+
+func TestSharedTextsAreInMemoryOnce(t *testing.T) {
+	one := Shared(strings.Clone("Available"))
+	runtime.GC() // What is shared stays.
+	if other := Shared(strings.Clone("Available")); unsafe.StringData(one) != unsafe.StringData(other) {
+		t.Error("a text is in memory twice")
+	}
+	for i := range 2 * maxTexts {
+		if text := fmt.Sprint(i); Shared(text) != text {
+			t.Fatalf("%s became another text", text)
+		}
+	}
+	if n := len(texts.known); n > maxTexts {
+		t.Errorf("%d texts are remembered", n)
+	}
+	if long := strings.Repeat("x", maxText+1); Shared(long) != long || texts.known[long] != "" {
+		t.Error("a long text is remembered")
+	}
+}
 
 func TestArraysOfManagedFieldsBecomeNullAndNothingElseChanges(t *testing.T) {
 	deep := strings.Repeat(`{"f:a":`, 20_000) + `{}` + strings.Repeat(`}`, 20_000)
@@ -123,7 +296,11 @@ func (r *randomReader) Read(p []byte) (int, error) {
 
 func TestAReadThatPassesNothingOnWaitsForMore(t *testing.T) {
 	parts := []string{`{"managedFields":`, `[`, `1,`, ``, `2`, `]`, `}`}
-	reader := newBody(io.NopCloser(io.MultiReader(oneAtATime(parts)...)))
+	var from []io.Reader
+	for _, part := range parts {
+		from = append(from, strings.NewReader(part))
+	}
+	reader := newBody(io.NopCloser(io.MultiReader(from...)))
 	var reads []string
 	p := make([]byte, 100)
 	for {
@@ -135,38 +312,6 @@ func TestAReadThatPassesNothingOnWaitsForMore(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{parts[0], "null", "}"}, reads); diff != "" {
 		t.Errorf("reads (-want +got):\n%s", diff)
-	}
-	if n, err := reader.Read(nil); n != 0 || err != nil {
-		t.Errorf("a read of no bytes returns %d, %v", n, err)
-	}
-}
-
-func oneAtATime(parts []string) []io.Reader {
-	var readers []io.Reader
-	for _, part := range parts {
-		readers = append(readers, strings.NewReader(part))
-	}
-	return readers
-}
-
-func TestAnErrorIsPassedOnAfterWhatCameBeforeIt(t *testing.T) {
-	cut := errors.New("cut")
-	for in, want := range map[string]string{
-		`{"a":[1],"managed`:           `{"a":[1],"managed`,
-		`{"managedFields":[{"a":"b\`:  `{"managedFields":null`,
-		`{"managedFields":[1],"a":[1`: `{"managedFields":null,"a":[1`,
-	} {
-		for _, from := range []io.Reader{
-			io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut)),
-			iotest.DataErrReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut))),
-		} {
-			reader := newBody(io.NopCloser(from))
-			got, err := io.ReadAll(reader)
-			_, again := reader.Read(make([]byte, 1))
-			if string(got) != want || err != cut || again != cut {
-				t.Errorf("%s: read %q, %v, and then %v; want %q, and the error twice", in, got, err, again, want)
-			}
-		}
 	}
 }
 
@@ -186,6 +331,27 @@ func TestMemoryDoesNotGrowWithTheLengthOfAResponse(t *testing.T) {
 		// One for each buffer would be 99 more. Single ones may be those of other goroutines.
 		if short, long := allocations(1), allocations(100); long > short+10 {
 			t.Errorf("%s: %.0f allocations for a short response, %.0f for a long one", repeated, short, long)
+		}
+	}
+}
+
+func TestAnErrorIsPassedOnAfterWhatCameBeforeIt(t *testing.T) {
+	cut := errors.New("cut")
+	for in, want := range map[string]string{
+		`{"a":[1],"managed`:           `{"a":[1],"managed`,
+		`{"managedFields":[{"a":"b\`:  `{"managedFields":null`,
+		`{"managedFields":[1],"a":[1`: `{"managedFields":null,"a":[1`,
+	} {
+		for _, from := range []io.Reader{
+			io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut)),
+			iotest.DataErrReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(cut))),
+		} {
+			reader := newBody(io.NopCloser(from))
+			got, err := io.ReadAll(reader)
+			_, again := reader.Read(make([]byte, 1))
+			if string(got) != want || err != cut || again != cut {
+				t.Errorf("%s: read %q, %v, and then %v; want %q, and the error twice", in, got, err, again, want)
+			}
 		}
 	}
 }
@@ -243,6 +409,7 @@ func without(value any) any {
 	return value
 }
 
+// FuzzScanner begins with random documents of its own.
 func FuzzScanner(f *testing.F) {
 	for _, seed := range []string{
 		`{"managedFields":[{"a":["]"]}],"managedFields":{"managedFields":[]}}`, `["managedFields",[1]]`,
@@ -250,10 +417,6 @@ func FuzzScanner(f *testing.F) {
 	} {
 		f.Add([]byte(seed), uint64(1))
 	}
-	f.Fuzz(check)
-}
-
-func TestADecoderReadsTheSameFromRandomDocumentsExceptForManagedFields(t *testing.T) {
 	for seed := range uint64(1000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		document, err := json.Marshal(randomValue(random, 5))
@@ -263,10 +426,11 @@ func TestADecoderReadsTheSameFromRandomDocumentsExceptForManagedFields(t *testin
 			document = indented.Bytes()
 		}
 		if err != nil {
-			t.Fatal(err)
+			f.Fatal(err)
 		}
-		check(t, document, seed)
+		f.Add(document, seed)
 	}
+	f.Fuzz(check)
 }
 
 func randomValue(random *rand.Rand, levels int) any {
@@ -297,25 +461,4 @@ func randomString(random *rand.Rand) string {
 		text += words[random.IntN(len(words))]
 	}
 	return text
-}
-
-// The list has 1,000 Foos such as those that kubectl creates.
-func BenchmarkRead(b *testing.B) {
-	foo := `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"generation":1,"managedFields":[` +
-		`{"apiVersion":"samplecontroller.k8s.io/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{` +
-		`"f:annotations":{".":{},"f:note":{}}},"f:spec":{".":{},"f:deploymentName":{},"f:replicas":{}}},` +
-		`"manager":"kubectl-create","operation":"Update","time":"2026-01-31T12:00:00Z"}],"name":"web-1",` +
-		`"namespace":"default","resourceVersion":"1234","uid":"3f0f0a44-3b0c-4b7e-9f0e-0c7b7a3e2f11"},` +
-		`"spec":{"deploymentName":"web-1","replicas":2},"status":{"availableReplicas":2,"conditions":[` +
-		`{"lastTransitionTime":"2026-01-31T12:00:00Z","message":"2 of 2 replicas are available",` +
-		`"observedGeneration":1,"reason":"Available","status":"True","type":"Ready"}]}}`
-	list := fmt.Appendf(nil, `{"kind":"FooList","items":[%s{}]}`, strings.Repeat(foo+",", 1000))
-	b.SetBytes(int64(len(list)))
-	for b.Loop() {
-		reader := newBody(io.NopCloser(bytes.NewReader(list)))
-		if _, err := io.Copy(io.Discard, reader); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(list)), "ns/byte")
 }
