@@ -2,12 +2,12 @@ package apiserver
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,34 +16,35 @@ import (
 
 // discover answers requests for discovery, for the version and for the health of the server, whether a client may do
 // something, and all those that are not served. It describes the response for the trace.
-func (s *Server) discover(r *Request, kind *resource) (_ *http.Response, result string, err error) {
-	if kind == nil && r.asksForPermission() {
-		answered, result := permit(r)
-		return answered, result, nil
+func (s *Server) discover(r *Request, kind *resource) (*http.Response, string) {
+	code, found := http.StatusOK, s.found(r)
+	var err error
+	switch {
+	case kind == nil && r.asksForPermission():
+		code = http.StatusCreated
+		found, err = permit(r)
+	case found == nil:
+		code, found = http.StatusNotFound, "404 page not found\n" // As in a real server, this is no API object.
+		err = s.notServed(r, kind)
 	}
-	found := s.found(r)
-	if found == nil {
-		if err := s.notServed(r, kind); err != nil {
-			answered, result := respondError(r, err, nil)
-			return answered, result, nil
-		}
-		return notFound(r), outcome(http.StatusNotFound, "", ""), nil
+	if err != nil {
+		return respondError(r, err, nil)
 	}
-	if text, is := found.(string); is {
-		body := io.NopCloser(strings.NewReader(text))
-		return response(r, http.StatusOK, "text/plain; charset=utf-8", body), outcome(http.StatusOK, "", ""), nil
-	}
-	media, body := mediaJSON, []byte(nil)
-	if obj, is := found.(runtime.Object); is {
+	var body []byte
+	media := mediaJSON
+	switch found := found.(type) {
+	case string:
+		media, body = "text/plain; charset=utf-8", []byte(found)
+	case runtime.Object:
 		media = errorMedia(r)
-		body, err = media.encode(&answer{object: obj})
-	} else {
+		body, err = media.encode(&answer{object: found})
+	default:
 		body, err = json.Marshal(found)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("encode %T: %w", found, err)
+		return respondError(r, err, nil)
 	}
-	return encoded(r, http.StatusOK, media, body, nil), outcome(http.StatusOK, "", ""), nil
+	return encoded(r, code, media, body, nil), outcome(code, "", "")
 }
 
 // found returns what a path of discovery has, a string for plain text, nil if there is no such path.
@@ -142,26 +143,98 @@ func (r *resource) discovered() []metav1.APIResource {
 		Name: r.gr.Resource, SingularName: r.Singular, Namespaced: !r.ClusterScoped, Kind: r.gvk.Kind, Verbs: verbs,
 		ShortNames: r.ShortNames, Categories: r.Categories,
 	}}
-	add := func(name string, kind schema.GroupVersionKind, verbs ...string) {
-		one := metav1.APIResource{
-			Name: r.gr.Resource + "/" + name, Namespaced: !r.ClusterScoped, Kind: kind.Kind, Verbs: verbs,
+	subresources := []string{"finalize", "scale", "status"} // In the order of their names.
+	if r.custom {
+		subresources = []string{"status", "scale"}
+	}
+	for _, name := range subresources {
+		if !r.hasSubresource(name) {
+			continue
 		}
-		if kind != r.gvk {
-			one.Group, one.Version = kind.Group, kind.Version
+		one := metav1.APIResource{
+			Name: r.gr.Resource + "/" + name, Namespaced: !r.ClusterScoped, Kind: r.gvk.Kind,
+			Verbs: metav1.Verbs{"get", "patch", "update"},
+		}
+		switch name {
+		case "finalize":
+			one.Verbs = metav1.Verbs{"update"}
+		case "scale":
+			one.Group, one.Version, one.Kind = scaleKind.Group, scaleKind.Version, scaleKind.Kind
 		}
 		found = append(found, one)
 	}
-	if r.isNamespaces() {
-		add("finalize", r.gvk, "update")
-	}
-	if r.Status && r.custom {
-		add("status", r.gvk, "get", "patch", "update")
-	}
-	if r.Scale != nil {
-		add("scale", scaleKind, "get", "patch", "update")
-	}
-	if r.Status && !r.custom { // In the order of their names.
-		add("status", r.gvk, "get", "patch", "update")
-	}
 	return found
+}
+
+// As much of OpenAPI is simulated as kubectl reads before it writes: which kinds accept the parameter fieldValidation.
+// There are no schemas.
+
+// openAPI returns the index of the documents for an empty path, else the document of a group and version, nil if there
+// is none.
+func (s *Server) openAPI(path string) any {
+	index, paths := map[string]any{}, map[string]any{}
+	for _, kind := range slices.Concat(s.kinds, s.views) {
+		gv := gvPath(kind.gvk.GroupVersion())
+		index[gv] = map[string]any{"serverRelativeURL": "/openapi/v3/" + gv}
+		if gv == path {
+			namespace := "{namespace}"
+			if kind.ClusterScoped {
+				namespace = ""
+			}
+			paths[kind.path(namespace, "{name}", "")] = map[string]any{"patch": kind.patchOperation()}
+		}
+	}
+	switch {
+	case path == "":
+		return map[string]any{"paths": index}
+	case len(paths) == 0:
+		return nil
+	}
+	return map[string]any{
+		"openapi": "3.0.0", "info": map[string]any{"title": "Simulated", "version": "unversioned"}, "paths": paths,
+		"components": map[string]any{"schemas": map[string]any{}},
+	}
+}
+
+// gvPath returns the beginning of the paths of a group and version.
+func gvPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}
+
+func (r *resource) patchOperation() map[string]any {
+	return map[string]any{
+		"x-kubernetes-group-version-kind": map[string]any{
+			"group": r.gvk.Group, "version": r.gvk.Version, "kind": r.gvk.Kind,
+		},
+		"parameters": []any{map[string]any{
+			"name": "fieldValidation", "in": "query", "schema": map[string]any{"type": "string"},
+		}},
+		"responses": map[string]any{},
+	}
+}
+
+// asksForPermission reports whether a client asks whether it may do something.
+func (r *Request) asksForPermission() bool {
+	return r.Verb == "create" && r.Name == "" &&
+		r.Resource == authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
+}
+
+// permit answers that the client may do what it asks for, because the server refuses nobody anything.
+func permit(r *Request) (*authorizationv1.SelfSubjectAccessReview, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	var err error
+	if strings.HasPrefix(r.HTTP.Header.Get("Content-Type"), string(mediaBinary)) {
+		_, err = decodeBinary(r.Body, review)
+	} else {
+		err = json.Unmarshal(r.Body, review)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	review.SetGroupVersionKind(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
+	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "the server is simulated"}
+	return review, nil
 }

@@ -3,16 +3,20 @@ package apiserver
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/fnv"
+	"reflect"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -129,38 +133,24 @@ type storage struct {
 	order   []string             // The keys of live in order, nil when somebody has to sort them again.
 	history []*Revision          // Every revision since the last compaction, in order.
 	dropped int64                // The newest version that was compacted away.
-	base    *link                // The link before the first change in history. Watches follow the links.
-	tail    *link                // The link of the last change in history, or base.
 	wake    chan struct{}        // Closed at the next commit. Nil if nobody waits.
-}
-
-// A link is a change in a linked list. A pointer to a link keeps all later changes in memory, so that an open watch can
-// send them after a compaction.
-type link struct {
-	revision *Revision
-	next     *link // Nil in the last.
-}
-
-func newStorage() *storage {
-	first := &link{}
-	return &storage{live: map[string]*Revision{}, base: first, tail: first}
 }
 
 func newResource(k Kind) (*resource, error) {
 	if k.Object == nil || k.Kind == "" || k.Resource.Resource == "" || k.Resource.Version == "" {
-		return nil, fmt.Errorf("kind %q of %s: Resource, Kind and Object are required", k.Kind, k.Resource)
+		return nil, errors.New("it lacks its Resource, its Kind or its Object")
 	}
 	if _, err := meta.Accessor(k.Object); err != nil {
-		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
+		return nil, err
 	}
 	if k.Schema != nil && !isUnstructured(k.Object) {
-		return nil, fmt.Errorf("kind %q of %s: a kind with a Schema is unstructured", k.Kind, k.Resource)
+		return nil, errors.New("a kind with a Schema is unstructured")
 	}
 	if k.ValidateName == nil {
 		k.ValidateName = nameRule(k)
 	}
 	if k.Fields == nil && builtIn(k) {
-		k.Fields = builtInFields[k.Resource]
+		k.Fields = builtInFields(k.Resource)
 	}
 	k.Singular = cmp.Or(k.Singular, strings.ToLower(k.Kind))
 	gv := k.Resource.GroupVersion()
@@ -171,20 +161,16 @@ func newResource(k Kind) (*resource, error) {
 		gvk:       gv.WithKind(k.Kind),
 		gr:        k.Resource.GroupResource(),
 		keyPrefix: "/registry/" + k.Resource.Resource + "/",
-		storage:   newStorage(),
+		storage:   &storage{live: map[string]*Revision{}},
 	}
 	if err := r.setColumns(); err != nil {
-		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
+		return nil, err
 	}
 	if r.custom {
 		r.keyPrefix = "/registry/" + k.Resource.Group + "/" + k.Resource.Resource + "/"
 		return r, nil
 	}
-	prefix, err := json.Marshal(metav1.TypeMeta{Kind: k.Kind, APIVersion: r.gvk.GroupVersion().String()})
-	if err != nil {
-		return nil, fmt.Errorf("kind %q of %s: %w", k.Kind, k.Resource, err)
-	}
-	r.typePrefix = append(bytes.TrimSuffix(prefix, []byte("}")), ',')
+	r.typePrefix = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, k.Kind, gv)
 	return r, nil
 }
 
@@ -222,7 +208,8 @@ func (r *resource) listed(encoded []byte) []byte {
 
 // isNamespaces reports whether the kind is Namespace.
 func (r *resource) isNamespaces() bool {
-	return r.gr == schema.GroupResource{Resource: "namespaces"}
+	_, is := r.Object.(*corev1.Namespace)
+	return is
 }
 
 // hasSubresource reports whether the kind has a subresource. Every kind has the subresource "", the object itself.
@@ -250,4 +237,133 @@ func accessor(obj runtime.Object) metav1.Object {
 // fieldsOfPath splits a path such as ".spec.replicas".
 func fieldsOfPath(path string) []string {
 	return strings.Split(strings.TrimPrefix(path, "."), ".")
+}
+
+// traits are the ways in which a real server treats kinds differently, apart from what a Kind contains.
+type traits struct {
+	custom         bool // A custom resource.
+	createOnUpdate bool // An update creates the object if it does not exist.
+	requireVersion bool // An update must have a resourceVersion.
+	orphans        bool // A deletion without a policy orphans the dependents.
+	noPropagation  bool // The server ignores the policies of deletions.
+	generations    bool // The objects have generations.
+}
+
+// traitsOf returns the traits of a kind.
+func traitsOf(k Kind) traits {
+	if !builtIn(k) {
+		return traits{custom: true, requireVersion: true, generations: true}
+	}
+	of := k.Resource.GroupResource()
+	return traits{
+		createOnUpdate: createdOnUpdate.has(of), requireVersion: versioned.has(of), orphans: orphaning[k.Resource],
+		noPropagation: of.Resource == "events", generations: k.NewGeneration != nil || generated.has(of),
+	}
+}
+
+// builtIn reports whether the Go type of a kind comes with Kubernetes.
+func builtIn(k Kind) bool {
+	t := reflect.TypeOf(k.Object)
+	if t.Kind() != reflect.Pointer {
+		return false
+	}
+	path := t.Elem().PkgPath()
+	return strings.HasPrefix(path, "k8s.io/api/") || strings.HasPrefix(path, "k8s.io/apiextensions-apiserver/") ||
+		strings.HasPrefix(path, "k8s.io/kube-aggregator/")
+}
+
+// nameRule returns the rule for the names of a kind.
+func nameRule(k Kind) validation.ValidateNameFunc {
+	of := k.Resource.GroupResource()
+	switch {
+	case !builtIn(k):
+	case of.Group == "rbac.authorization.k8s.io":
+		return pathSegment
+	case labelNames.has(of):
+		return validation.NameIsDNSLabel
+	}
+	return validation.NameIsDNSSubdomain
+}
+
+// The exceptions among the kinds of the stable groups of Kubernetes 1.37, from the strategies in its pkg/registry.
+var (
+	createdOnUpdate = resourcesOf(
+		"endpoints", "events", "limitranges", "services", "events.events.k8s.io", "*.coordination.k8s.io",
+		"runtimeclasses.node.k8s.io", "*.rbac.authorization.k8s.io",
+	)
+	versioned = resourcesOf(
+		"*.coordination.k8s.io", "*.admissionregistration.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+		"apiservices.apiregistration.k8s.io", "poddisruptionbudgets.policy", "runtimeclasses.node.k8s.io",
+		"csidrivers.storage.k8s.io", "csinodes.storage.k8s.io", "csistoragecapacities.storage.k8s.io",
+		"volumeattachments.storage.k8s.io",
+	)
+	generated = resourcesOf(
+		"pods", "podtemplates", "replicationcontrollers",
+		"*.admissionregistration.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+		"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+		"horizontalpodautoscalers.autoscaling", "*.batch",
+		"endpointslices.discovery.k8s.io", "*.flowcontrol.apiserver.k8s.io",
+		"ingressclasses.networking.k8s.io", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io",
+		"poddisruptionbudgets.policy", "priorityclasses.scheduling.k8s.io",
+		"deviceclasses.resource.k8s.io", "devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io",
+	)
+	// labelNames are the kinds whose names have no dots.
+	labelNames = resourcesOf("namespaces", "services", "statefulsets.apps")
+	// orphaning are the kinds whose dependents stay when a deletion has no policy.
+	orphaning = map[schema.GroupVersionResource]bool{
+		{Group: "batch", Version: "v1", Resource: "jobs"}:              true,
+		{Group: "batch", Version: "v1beta1", Resource: "cronjobs"}:     true,
+		{Group: "", Version: "v1", Resource: "replicationcontrollers"}: true,
+	}
+)
+
+// A resourceSet is a set of resources. The resource * of a group stands for all resources of the group.
+type resourceSet map[schema.GroupResource]bool
+
+func resourcesOf(names ...string) resourceSet {
+	set := resourceSet{}
+	for _, name := range names {
+		set[schema.ParseGroupResource(name)] = true
+	}
+	return set
+}
+
+func (s resourceSet) has(gr schema.GroupResource) bool {
+	return s[gr] || s[schema.GroupResource{Group: gr.Group, Resource: "*"}]
+}
+
+// nextUID returns a uid that was not used before. Uids are the same in every run.
+func (s *Server) nextUID() types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uids++
+	return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", scatter(s.uids), s.uids))
+}
+
+// nextName returns a name that begins with prefix. Like a real server, it adds five characters and shortens a prefix
+// that leaves no room for them.
+func (s *Server) nextName(prefix string) string {
+	const (
+		longest  = 63 - 5
+		alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names++
+	if len(prefix) > longest {
+		prefix = prefix[:longest]
+	}
+	name := []byte(prefix)
+	for rest, i := scatter(s.names), 0; i < 5; i++ {
+		name = append(name, alphabet[rest%uint32(len(alphabet))])
+		rest /= uint32(len(alphabet))
+	}
+	return string(name)
+}
+
+// scatter hashes n, so that consecutive numbers result in different names.
+func scatter(n int) uint32 {
+	h := fnv.New32a()
+	fmt.Fprint(h, n)
+	return h.Sum32()
 }

@@ -4,16 +4,26 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"mime"
+	"net/http"
+	"reflect"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1beta1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
 )
 
 // A media is a media type for a body.
@@ -54,16 +64,10 @@ func (r *resource) supportsProtobuf() bool {
 // medias returns the media types that the server accepts for the request.
 func (c *call) medias() []string {
 	types := []string{string(mediaJSON), string(mediaYAML)}
-	if allowsProtobuf(c.request, c.kind) {
+	if c.kind.supportsProtobuf() || c.request.Subresource == "scale" { // A Scale is no custom resource.
 		types = append(types, string(mediaBinary))
 	}
 	return types
-}
-
-// allowsProtobuf reports whether the request and its response may be protobuf. A Scale may be, because it is no custom
-// resource.
-func allowsProtobuf(r *Request, kind *resource) bool {
-	return kind != nil && (kind.supportsProtobuf() || r.Subresource == "scale" && kind.Scale != nil)
 }
 
 // An encoding is what a client accepts as a response.
@@ -74,27 +78,6 @@ type encoding struct {
 	as       schema.GroupVersionKind
 	include  metav1.IncludeObjectPolicy // What the rows have of the objects.
 	noHeader bool                       // A table lacks the definitions of its columns.
-}
-
-// accepted returns the encoding of the response, and whether the client accepts one that the server has.
-func (c *call) accepted() (encoding, bool) {
-	for name, params := range acceptedTypes(c.request) {
-		e := encoding{
-			as:      schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]},
-			include: metav1.IncludeObjectPolicy(c.request.Query.Get("includeObject")),
-		}
-		switch {
-		case isTable(e.as) && name != mediaBinary && c.request.Subresource != "scale":
-		case !e.as.Empty() && !metadataOnly(e.as):
-			continue
-		case name == mediaBinary && e.as.Empty() && !c.kind.supportsProtobuf():
-			continue
-		}
-		if e.media = known(name); e.media != "" {
-			return e, true
-		}
-	}
-	return encoding{}, false
 }
 
 // acceptedTypes yields the media types of the Accept header with their parameters.
@@ -120,25 +103,18 @@ func known(name media) media {
 	return ""
 }
 
-// metadataOnly reports whether a kind is that of objects, or of lists of objects, that are reduced to their metadata.
-func metadataOnly(kind schema.GroupVersionKind) bool {
-	return (kind.Kind == partialKind || kind.Kind == partialListKind) && isMeta(kind.GroupVersion())
-}
-
-// isTable reports whether a kind is that of tables.
-func isTable(kind schema.GroupVersionKind) bool {
-	return kind.Kind == tableKind && isMeta(kind.GroupVersion())
-}
-
-func isMeta(version schema.GroupVersion) bool {
-	return version == metav1.SchemeGroupVersion || version == metav1beta1.SchemeGroupVersion
-}
-
 // accepts returns the encoding of the response. The kinds that come with Kubernetes have an error of their own for
 // media types that no kind has.
 func (c *call) accepts() (encoding, error) {
-	if e, ok := c.accepted(); ok {
-		return e, nil
+	for name, params := range acceptedTypes(c.request) {
+		e := encoding{
+			media:   known(name),
+			as:      schema.GroupVersionKind{Group: params["g"], Version: params["v"], Kind: params["as"]},
+			include: metav1.IncludeObjectPolicy(c.request.Query.Get("includeObject")),
+		}
+		if e.media != "" && c.has(e) {
+			return e, nil
+		}
 	}
 	have := []string{string(mediaJSON), string(mediaYAML), string(mediaBinary)}
 	for name := range acceptedTypes(c.request) {
@@ -147,6 +123,19 @@ func (c *call) accepts() (encoding, error) {
 		}
 	}
 	return encoding{}, noRepresentation(have, c.request.Verb)
+}
+
+// has reports whether the server has the response in an encoding.
+func (c *call) has(e encoding) bool {
+	switch version := e.as.GroupVersion(); {
+	case e.as.Empty():
+		return e.media != mediaBinary || c.kind.supportsProtobuf()
+	case version != metav1.SchemeGroupVersion && version != metav1beta1.SchemeGroupVersion:
+		return false
+	case e.as.Kind == tableKind:
+		return e.media != mediaBinary && c.request.Subresource != "scale"
+	}
+	return e.as.Kind == partialKind || e.as.Kind == partialListKind
 }
 
 // acceptsEvents returns the encoding of the events of a watch. There are none in YAML.
@@ -173,6 +162,9 @@ func errorMedia(r *Request) media {
 
 // encode returns the body of an answer of a kind.
 func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
+	if got.page != nil {
+		return got.page.encode(kind, e)
+	}
 	obj, rev := got.object, got.revision
 	if rev != nil {
 		shown, err := kind.shown(rev)
@@ -188,7 +180,7 @@ func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
 		return e.media.encode(got)
 	}
 	switch {
-	case e.as.Empty(), got.encoded != nil:
+	case e.as.Empty():
 		return e.media.encode(got)
 	case e.as.Kind == partialListKind:
 		return nil, notList(kind, obj)
@@ -201,10 +193,8 @@ func (e encoding) encode(kind *resource, got *answer) ([]byte, error) {
 // encode returns the body of an answer.
 func (m media) encode(got *answer) ([]byte, error) {
 	switch {
-	case got.encoded != nil:
-		return got.encoded, nil
 	case m == mediaBinary && got.revision != nil:
-		return got.revision.binary()
+		return encodeBinary(got.revision.kind.gvk, got.revision.Object)
 	case m == mediaBinary:
 		return encodeBinary(got.object.GetObjectKind().GroupVersionKind(), got.object)
 	case got.revision != nil:
@@ -274,4 +264,247 @@ func decodeBinary(body []byte, into runtime.Object) (schema.GroupVersionKind, er
 		return kind, fmt.Errorf("%T cannot be read from protobuf", into)
 	}
 	return kind, message.Unmarshal(unknown.Raw)
+}
+
+// Objects that are reduced to their metadata, which the metadata client of client-go reads.
+const (
+	partialKind     = "PartialObjectMetadata"
+	partialListKind = "PartialObjectMetadataList"
+)
+
+// partial returns the metadata of an object as an object of its own. It shares data with obj.
+func partial(obj runtime.Object, as schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	reduced := meta.AsPartialObjectMetadata(accessor(obj))
+	reduced.SetGroupVersionKind(as.GroupVersion().WithKind(partialKind))
+	return reduced
+}
+
+// partial returns the page with its objects reduced to their metadata. As in a real server, an empty page has null for
+// its items.
+func (p *page) partial(as schema.GroupVersionKind) runtime.Object {
+	var items []metav1.PartialObjectMetadata
+	for _, rev := range p.items {
+		items = append(items, *partial(rev.Object, as))
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: p.meta, Items: items}
+	list.SetGroupVersionKind(as)
+	if as.GroupVersion() == metav1beta1.SchemeGroupVersion {
+		return (*metav1beta1.PartialObjectMetadataList)(list)
+	}
+	return list
+}
+
+// notList is the error for a client that accepts only a list and gets an object.
+func notList(kind *resource, obj runtime.Object) error {
+	goType := kind.internalType("")
+	switch _, scale := obj.(*autoscalingv1.Scale); {
+	case scale && kind.custom:
+		goType = "*v1.Scale"
+	case scale:
+		goType = "*autoscaling.Scale"
+	case kind.custom:
+		return errors.New("content is not a list")
+	}
+	return cannotReduce("you requested PartialObjectMetadataList, but the requested object is not a list (%s)", goType)
+}
+
+// isList is the error for a client that accepts only an object and gets a list.
+func isList(kind *resource) error {
+	return cannotReduce("you requested PartialObjectMetadata, but the requested object is a list (%s)",
+		kind.internalType("List"))
+}
+
+func cannotReduce(format, goType string) error {
+	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(format, goType))
+}
+
+// internalType returns the Go type that a real server has for an object or a list of the kind.
+func (r *resource) internalType(list string) string {
+	if r.custom {
+		return "*unstructured.Unstructured" + list
+	}
+	name, _, _ := strings.Cut(r.gr.Group, ".")
+	if name == "" {
+		name = "core"
+	}
+	return "*" + name + "." + r.gvk.Kind + list
+}
+
+// tableKind is what kubectl asks for instead of an object or a list.
+const tableKind = "Table"
+
+// A column is a column of a table. The value of a cell comes from a function for the kinds that come with Kubernetes,
+// and from a path for custom resources.
+type column struct {
+	metav1.TableColumnDefinition
+	value func(obj runtime.Object) any
+	path  *jsonpath.JSONPath
+}
+
+var (
+	nameColumn = column{
+		TableColumnDefinition: metav1.TableColumnDefinition{
+			Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"],
+		},
+		value: func(obj runtime.Object) any { return accessor(obj).GetName() },
+	}
+	ageColumn = columnOf("Age", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], func(obj runtime.Object) any {
+		return age(accessor(obj).GetCreationTimestamp())
+	})
+)
+
+func age(since metav1.Time) string {
+	return metatable.ConvertToHumanReadableDateType(since)
+}
+
+// setColumns sets the columns of the tables of a kind.
+func (r *resource) setColumns() error {
+	columns := r.Columns
+	switch {
+	case len(columns) > 0:
+	case !r.custom:
+		r.columns = builtInColumns[r.Resource]
+		if r.columns == nil {
+			r.columns = []column{nameColumn, ageColumn} // A real server has more for some kinds.
+		}
+		return nil
+	default:
+		columns = []Column{{
+			Name: "Age", Type: "date", Description: ageColumn.Description, JSONPath: ".metadata.creationTimestamp",
+		}}
+	}
+	r.columns = []column{nameColumn}
+	for _, c := range columns {
+		path := jsonpath.New(c.Name).AllowMissingKeys(true)
+		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
+			return fmt.Errorf("column %s: %w", c.Name, err)
+		}
+		r.columns = append(r.columns, column{path: path, TableColumnDefinition: metav1.TableColumnDefinition{
+			Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority,
+			Description: cmp.Or(c.Description, "Custom resource definition column (in JSONPath format): "+c.JSONPath),
+		}})
+	}
+	return nil
+}
+
+// checkTable returns an error if the client asks for a table in a wrong way.
+func (e encoding) checkTable() error {
+	errs := validation.ValidateTableOptions(&metav1.TableOptions{IncludeObject: e.include})
+	if e.as.Kind == tableKind && len(errs) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs[0]))
+	}
+	return nil
+}
+
+// table returns the revisions as a table.
+func (e encoding) table(r *resource, meta metav1.ListMeta, revisions ...*Revision) (*metav1.Table, error) {
+	if err := e.checkTable(); err != nil {
+		return nil, err
+	}
+	table := &metav1.Table{ListMeta: meta, Rows: []metav1.TableRow{}}
+	table.SetGroupVersionKind(e.as)
+	for _, c := range r.columns {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
+	}
+	if e.noHeader {
+		table.ColumnDefinitions = nil
+	}
+	for _, rev := range revisions {
+		row, err := e.row(r, rev)
+		if err != nil {
+			return nil, err
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return table, nil
+}
+
+// encodeTable returns an object as an encoded table. The object of a bookmark has no revision.
+func (e encoding) encodeTable(r *resource, obj runtime.Object, rev *Revision) ([]byte, error) {
+	if rev == nil {
+		var err error
+		if rev, err = r.newRevision("", obj, nil); err != nil {
+			return nil, err
+		}
+	}
+	table, err := e.table(r, metav1.ListMeta{ResourceVersion: accessor(obj).GetResourceVersion()}, rev)
+	if err != nil {
+		return nil, err
+	}
+	return e.media.encode(&answer{object: table})
+}
+
+// row returns the row of a revision.
+func (e encoding) row(r *resource, rev *Revision) (row metav1.TableRow, err error) {
+	content := map[string]any{}
+	if err := utiljson.Unmarshal(rev.encoded, &content); err != nil {
+		return row, fmt.Errorf("decode %s: %w", rev.Name, err)
+	}
+	for _, c := range r.columns {
+		cell := c.value
+		if cell == nil {
+			row.Cells = append(row.Cells, c.find(content))
+			continue
+		}
+		row.Cells = append(row.Cells, cell(rev.Object))
+	}
+	switch _, initialEventsEnd := accessor(rev.Object).GetAnnotations()[metav1.InitialEventsAnnotationKey]; {
+	case e.include == metav1.IncludeObject:
+		row.Object.Raw = rev.encoded
+	case e.include != metav1.IncludeNone || initialEventsEnd:
+		row.Object.Object = partial(rev.Object, e.as)
+	}
+	return row, nil
+}
+
+// find returns the cell of an object with this content. nil is an empty cell.
+func (c column) find(content map[string]any) any {
+	results, err := c.path.FindResults(content)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	if c.Type != "string" {
+		return typed(c.Type, value)
+	}
+	var b strings.Builder
+	if c.path.PrintResults(&b, []reflect.Value{reflect.ValueOf(value)}) != nil {
+		return nil
+	}
+	return b.String()
+}
+
+// typed returns the cell for a value in a column of another type than string, nil if the value has another type.
+func typed(columnType string, value any) any {
+	number, isNumber := value.(float64)
+	if n, is := value.(int64); is {
+		number, isNumber = float64(n), true
+	}
+	switch columnType {
+	case "integer":
+		if isNumber {
+			return int64(number)
+		}
+	case "number":
+		if isNumber {
+			return number
+		}
+	case "boolean":
+		if _, is := value.(bool); is {
+			return value
+		}
+	case "date":
+		if text, is := value.(string); is {
+			return date(text)
+		}
+	}
+	return nil
+}
+
+func date(value string) string {
+	var at metav1.Time
+	if at.UnmarshalQueryParameter(value) != nil {
+		return "<invalid>"
+	}
+	return age(at)
 }

@@ -1,8 +1,14 @@
 package apiserver
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httputil"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -11,9 +17,13 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
 
@@ -58,7 +68,7 @@ func New(kinds ...Kind) *Server {
 	for _, kind := range kinds {
 		r, err := newResource(kind)
 		if err != nil {
-			panic("apiserver: " + err.Error())
+			panic(fmt.Sprintf("apiserver: kind %q of %s: %v", kind.Kind, kind.Resource, err))
 		}
 		if s.byPath[r.Resource] != nil {
 			panic(fmt.Sprintf("apiserver: %s is registered twice", r.Resource))
@@ -69,9 +79,7 @@ func New(kinds ...Kind) *Server {
 			s.scheme.AddKnownTypeWithName(r.gvk, r.Object)
 		}
 	}
-	if err := s.addViews(); err != nil {
-		panic("apiserver: " + err.Error())
-	}
+	s.addViews()
 	s.scheme.AddKnownTypeWithName(scaleKind, &autoscalingv1.Scale{})
 	s.strict, s.lenient = jsonSerializer(s.scheme, true), jsonSerializer(s.scheme, false)
 	if r := s.namespaces(); r != nil {
@@ -203,13 +211,132 @@ func (s *Server) trimHistory() {
 func (s *Server) compactTo(version int64) {
 	s.compacted = version
 	for _, r := range s.kinds {
-		n := len(r.history) - len(r.since(version))
-		if n == 0 {
-			continue
+		kept := slices.Clone(r.since(version))
+		for _, rev := range r.history[:len(r.history)-len(kept)] {
+			r.dropped, rev.previous = rev.Version, nil // What is kept must not keep what is dropped.
 		}
-		r.dropped, r.history = r.history[n-1].Version, slices.Clone(r.history[n:])
-		for range n {
-			r.base = r.base.next
+		r.history = kept
+	}
+}
+
+// ServeHTTP answers a request as RoundTrip does, so that kubectl and any other client can use the server: it is an
+// http.Handler. The user is the first word of the User-Agent header. A request for which RoundTrip returns an error
+// gets no response: its connection is closed.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	proxy := &httputil.ReverseProxy{
+		Transport:     s,
+		Rewrite:       func(*httputil.ProxyRequest) {},
+		FlushInterval: -1, // It sends each event of a watch at once.
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// The second handler of errors of package runtime delays its caller by real time. In a bubble, an informer that is
+// refused would sleep for years. The first one logs, and stays.
+func init() {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:min(1, len(utilruntime.ErrorHandlers))]
+}
+
+// Load stores copies of objects without admission, defaults and validation, as the restore of a backup does. It
+// replaces objects with the same names. Uids, generations, timestamps and statuses do not change, and each object gets
+// the next resourceVersion. So a test can begin with objects that no client could create.
+//
+// Load returns an error if an object belongs to no registered Kind, or has no name, or has a namespace exactly if its
+// kind has none. The objects before it are stored. An object belongs to the Kind of its Go type, or else to an
+// unstructured one with its own kind and apiVersion.
+func (s *Server) Load(objects ...runtime.Object) error {
+	for _, obj := range objects {
+		r := s.kindOf(obj)
+		if r == nil {
+			return fmt.Errorf("load %T (%s): it is of no registered kind", obj, obj.GetObjectKind().GroupVersionKind())
+		}
+		stored := obj.DeepCopyObject()
+		if isUnstructured(r.Object) {
+			fields, err := content(obj)
+			if err != nil {
+				return fmt.Errorf("load %T: %w", obj, err)
+			}
+			stored = &unstructured.Unstructured{Object: fields}
+		}
+		if err := s.load(r, stored, nil); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// load stores obj. The caller must not use it afterwards. raw has the fields of its JSON if they are to be kept.
+func (s *Server) load(r *resource, obj runtime.Object, raw map[string]json.RawMessage) error {
+	obj.GetObjectKind().SetGroupVersionKind(r.gvk)
+	m := accessor(obj)
+	if m.GetName() == "" || r.ClusterScoped != (m.GetNamespace() == "") {
+		return fmt.Errorf("load a %s with the namespace %q and the name %q", r.gvk.Kind, m.GetNamespace(), m.GetName())
+	}
+	by := &Request{
+		User: "apiserver", Verb: "load", Resource: r.Resource, Namespace: m.GetNamespace(), Name: m.GetName(),
+		server: s, raw: raw,
+	}
+	key := r.key(m.GetNamespace(), m.GetName())
+	for stored := (*Revision)(nil); stored == nil; { // Again after a conflict.
+		var err error
+		if stored, err = s.commit(r, key, s.find(r, key), obj, by); err != nil {
+			return fmt.Errorf("load %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// LoadJSON stores an object like Load. Its JSON may have values that the Go type cannot decode: a real server may have
+// stored it before there were rules; the type must decode the rest without an error. Clients read these values,
+// except those of metadata, until the next write: of the status for values in it, any other for all others.
+func (s *Server) LoadJSON(resource schema.GroupVersionResource, object []byte) error {
+	r := s.byPath[resource]
+	if r == nil {
+		return fmt.Errorf("load %s: no such kind is registered", resource)
+	}
+	obj, raw := r.empty(), map[string]json.RawMessage{}
+	if err := errors.Join(utiljson.Unmarshal(object, obj), utiljson.Unmarshal(object, &raw)); err != nil {
+		return fmt.Errorf("load %s: %w", resource, err)
+	}
+	return s.load(r, obj, raw)
+}
+
+// keepRaw gives rev, which replaces have, the parts of the JSON that LoadJSON stored and that were not written since.
+func (rev *Revision) keepRaw(have *Revision, by *Request) error {
+	raw := by.raw
+	if raw == nil && have != nil {
+		raw = have.raw
+	}
+	if raw == nil {
+		return nil
+	}
+	if err := utiljson.Unmarshal(rev.encoded, &rev.raw); err != nil {
+		return err
+	}
+	for name, value := range raw {
+		written := (name == "status") == (by.Subresource == "status")
+		if name != "metadata" && (by.raw != nil || rev.Type == watch.Deleted || !written) {
+			rev.raw[name] = value
+		}
+	}
+	var err error
+	if rev.encoded, err = json.Marshal(rev.raw); err != nil {
+		return err
+	}
+	rev.Object = rev.kind.empty()
+	return utiljson.Unmarshal(rev.encoded, rev.Object)
+}
+
+// kindOf returns the kind of obj, nil if it is not registered.
+func (s *Server) kindOf(obj runtime.Object) *resource {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	for _, r := range s.kinds {
+		typed := reflect.TypeOf(obj) == reflect.TypeOf(r.Object)
+		if typed && (gvk.Empty() || gvk == r.gvk) || isUnstructured(r.Object) && gvk == r.gvk {
+			return r
+		}
+	}
+	return nil
 }

@@ -47,14 +47,10 @@ type served struct {
 // versions. If the client received something else than the response of the server, the line has both.
 func (s *Server) Trace() string {
 	s.mu.Lock()
-	entries := slices.Clone(s.trace.entries)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 	var b strings.Builder
-	for _, e := range entries {
-		s.mu.Lock()
-		copied := *e
-		s.mu.Unlock()
-		b.WriteString(copied.line(s.started))
+	for _, e := range s.trace.entries {
+		b.WriteString(e.line(s.started))
 	}
 	return b.String()
 }

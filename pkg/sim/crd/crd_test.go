@@ -18,34 +18,8 @@ import (
 	"example.com/foo-controller/pkg/sim/crd"
 )
 
-// widgets is a definition. hack/conformance compares the answers for a larger one with those of a real server.
-const widgets = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: widgets, kind: Widget}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            properties:
-              size: {type: integer, default: 1, maximum: 9}
-              color:
-                type: string
-                maxLength: 9
-                x-kubernetes-validations: [{rule: self == oldSelf, message: the color is final}]
-`
-
-// A client creates and updates a Widget, and notes the warnings.
+// A client creates and updates a Greeting, and notes the warnings. hack/test/conformance compares the answers for a
+// larger definition with those of a real server.
 type client struct {
 	dynamic.ResourceInterface
 	warnings []string
@@ -55,20 +29,16 @@ func (c *client) HandleWarningHeader(_ int, _, text string) { c.warnings = appen
 
 func newClient(t *testing.T) (*client, *apiserver.Server) {
 	t.Helper()
-	kind, err := crd.Kind([]byte(widgets), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, c := apiserver.New(kind), &client{}
+	server, c := apiserver.New(crd.MustLoad("testdata/greetings.yaml")), &client{}
 	config := rest.CopyConfig(server.Config("alice"))
 	config.WarningHandler = c
-	c.ResourceInterface = dynamic.NewForConfigOrDie(config).Resource(kind.Resource).Namespace("default")
+	c.ResourceInterface = dynamic.NewForConfigOrDie(config).Resource(greetings).Namespace("default")
 	return c, server
 }
 
-func widget(spec map[string]any) *unstructured.Unstructured {
+func greeting(spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "a"}, "spec": spec,
+		"apiVersion": "example.com/v1", "kind": "Greeting", "metadata": map[string]any{"name": "a"}, "spec": spec,
 	}}
 }
 
@@ -77,12 +47,12 @@ func TestUnknownFieldsArePrunedWithAWarningUnlessTheClientIsStrictOrIgnoresThem(
 		metav1.FieldValidationWarn: {`unknown field "spec.bogus"`}, metav1.FieldValidationIgnore: nil,
 	} {
 		c, _ := newClient(t)
-		got, err := c.Create(t.Context(), widget(map[string]any{"bogus": "b", "size": int64(2)}),
+		got, err := c.Create(t.Context(), greeting(map[string]any{"bogus": "b", "text": "hi"}),
 			metav1.CreateOptions{FieldValidation: fieldValidation})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(map[string]any{"size": int64(2)}, got.Object["spec"]); diff != "" {
+		if diff := cmp.Diff(map[string]any{"text": "hi"}, got.Object["spec"]); diff != "" {
 			t.Errorf("%s: spec (-want +got):\n%s", fieldValidation, diff)
 		}
 		if diff := cmp.Diff(warnings, c.warnings); diff != "" {
@@ -90,7 +60,7 @@ func TestUnknownFieldsArePrunedWithAWarningUnlessTheClientIsStrictOrIgnoresThem(
 		}
 	}
 	c, _ := newClient(t)
-	_, err := c.Create(t.Context(), widget(map[string]any{"bogus": "b"}),
+	_, err := c.Create(t.Context(), greeting(map[string]any{"bogus": "b"}),
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.bogus"`) {
 		t.Errorf("a strict client gets %v", err)
@@ -99,68 +69,74 @@ func TestUnknownFieldsArePrunedWithAWarningUnlessTheClientIsStrictOrIgnoresThem(
 
 func TestDefaultsSchemaAndTransitionRulesOfADefinitionApply(t *testing.T) {
 	c, _ := newClient(t)
-	got, err := c.Create(t.Context(), widget(map[string]any{"color": "red"}), metav1.CreateOptions{})
+	got, err := c.Create(t.Context(), greeting(nil), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]any{"color": "red", "size": int64(1)}, got.Object["spec"]); diff != "" {
+	if diff := cmp.Diff(map[string]any{"text": "hello"}, got.Object["spec"]); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 	for _, row := range []struct {
-		spec map[string]any
+		text any
 		want string
 	}{
-		{map[string]any{"color": "blue"}, `spec.color: Invalid value: "blue": the color is final`},
-		{map[string]any{"size": int64(10)}, `spec.size in body should be less than or equal to 9`},
-		{map[string]any{"size": "x"}, `spec.size in body must be of type integer: "string"`},
+		{"", `spec.text: Invalid value: "": say something`},
+		{"bye", `spec.text: Invalid value: "bye": the text is final`},
+		{strings.Repeat("x", 101), `spec.text: Too long: may not be more than 100 bytes`},
+		{int64(5), `spec.text in body must be of type string: "integer"`},
 	} {
 		wrong := got.DeepCopy()
-		wrong.Object["spec"] = row.spec
+		wrong.Object["spec"] = map[string]any{"text": row.text}
 		_, err := c.Update(t.Context(), wrong, metav1.UpdateOptions{})
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("spec %v: got error %v, want one with %s", row.spec, err, row.want)
+			t.Errorf("text %v: got error %v, want one with %s", row.text, err, row.want)
 		}
 	}
 }
 
-// A Widget is the Go type of a client, which has zeros for the fields that no client has set.
-type Widget struct {
+// A Greeting is the Go type of a client, which has zeros for the fields that no client has set.
+type Greeting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Color string `json:"color"`
+		Text string `json:"text"`
 	} `json:"spec"`
 }
 
-func (w *Widget) DeepCopyObject() runtime.Object {
-	other := *w
-	other.ObjectMeta = *w.ObjectMeta.DeepCopy()
+func (g *Greeting) DeepCopyObject() runtime.Object {
+	other := *g
+	other.ObjectMeta = *g.ObjectMeta.DeepCopy()
 	return &other
 }
 
 func TestLoadStoresObjectsOfAGoType(t *testing.T) {
 	c, server := newClient(t)
-	w := &Widget{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Widget"}}
-	w.Name, w.Namespace, w.Spec.Color = "a", "default", "red"
-	if err := server.Load(w); err != nil {
+	g := &Greeting{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Greeting"}}
+	g.Name, g.Namespace, g.Spec.Text = "a", "default", "hi"
+	if err := server.Load(g); err != nil {
 		t.Fatal(err)
 	}
 	got, err := c.Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if color, _, _ := unstructured.NestedString(got.Object, "spec", "color"); color != "red" {
-		t.Errorf("the stored Widget is %v", got.Object)
+	if text, _, _ := unstructured.NestedString(got.Object, "spec", "text"); text != "hi" {
+		t.Errorf("the stored Greeting is %v", got.Object)
 	}
 }
 
 func TestADefinitionThatAServerRefusesIsAnError(t *testing.T) {
+	content, err := os.ReadFile("testdata/greetings.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition := string(content)
 	for name, wrong := range map[string]string{
-		"an unknown field":          strings.Replace(widgets, "  scope:", "  bogus: 1\n  scope:", 1),
-		"a rule that is not CEL":    strings.Replace(widgets, "self == oldSelf", "self ==", 1),
-		"no schema":                 widgets[:strings.Index(widgets, "    schema:")],
-		"a default that is invalid": strings.Replace(widgets, "default: 1", "default: x", 1),
-		"a version that it lacks":   strings.Replace(widgets, "storage: true", "storage: false", 1),
+		"an unknown field":          strings.Replace(definition, "  scope:", "  bogus: 1\n  scope:", 1),
+		"a rule that is not CEL":    strings.Replace(definition, "self == oldSelf", "self ==", 1),
+		"no schema":                 definition[:strings.Index(definition, "      schema:")],
+		"a default that is invalid": strings.Replace(definition, "default: hello", "default: 5", 1),
+		"a version that it lacks":   strings.Replace(definition, "storage: true", "storage: false", 1),
 	} {
 		if _, err := crd.Kind([]byte(wrong), ""); err == nil {
 			t.Errorf("Kind accepts %s", name)
@@ -184,7 +160,7 @@ func TestDefinitionsThemselvesAreAKindWithoutNamespacesAndWithGenerations(t *tes
 	api := dynamic.NewForConfigOrDie(server.Config("alice")).Resource(definitions)
 	definition := &unstructured.Unstructured{}
 	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	definition.SetName("widgets.example.com")
+	definition.SetName("greetings.example.com")
 	created, err := api.Create(t.Context(), definition, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +183,8 @@ func TestTheReadmeShowsTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, test, _ := strings.Cut(string(example), "\n)\n\n")
-	if !strings.Contains(string(readme), "```go\n"+test+"```\n") {
+	_, test, _ := strings.Cut(string(example), "func Test")
+	if !strings.Contains(string(readme), "```go\nfunc Test"+test+"```\n") {
 		t.Error("pkg/sim/README.md does not have the test of example_test.go")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -85,24 +86,29 @@ const (
 	list    = "list"
 )
 
-func (k Kind) subject() string {
-	switch k {
-	case LateEvent, WatchBroken, Expired:
-		return event
-	case StaleList:
-		return list
-	case Restart, ClockSkew:
-		return server
-	}
-	return request
+// kinds has what a fault of a kind happens to, and what it does, with FOR and CODE for those of the fault.
+var kinds = map[Kind]struct{ subject, effect string }{
+	LostBefore:  {request, "lost before the API server gets it"},
+	LostAfter:   {request, "executed, but the answer is lost"},
+	Refused:     {request, "refused with CODE"},
+	Page:        {request, "answered by a proxy with a page, code CODE"},
+	LateAnswer:  {request, "executed, but the answer comes FOR later"},
+	Restart:     {server, "before it, the API server restarts, which takes FOR"},
+	ClockSkew:   {server, "from here on, the clock of the API server is FOR"},
+	LateEvent:   {event, "sent FOR late"},
+	WatchBroken: {event, "the watch breaks before it, and continues after FOR"},
+	Expired:     {event, "the watch breaks before it, and its version is too old after FOR"},
+	StaleList:   {list, "has the objects of FOR ago"},
 }
+
+func (k Kind) subject() string { return kinds[k].subject }
 
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 // validate returns an error for a fault that cannot happen.
 func (f Fault) validate() error {
 	switch {
-	case f.effect() == "":
+	case f.Kind.subject() == "":
 		return fmt.Errorf("unknown kind %q", f.Kind)
 	case f.Nth < 0:
 		return fmt.Errorf("%s: Nth is negative", f)
@@ -151,35 +157,16 @@ func (f Fault) atOnce() string {
 }
 
 func (f Fault) effect() string {
-	d := f.For.Round(time.Millisecond)
-	switch f.Kind {
-	case LostBefore:
-		return "lost before the API server gets it"
-	case LostAfter:
-		return "executed, but the answer is lost"
-	case Refused:
-		return fmt.Sprintf("refused with %d %s", f.Code, http.StatusText(f.Code))
-	case Page:
-		return fmt.Sprintf("answered by a proxy with a page, code %d", f.Code)
-	case LateAnswer:
-		return fmt.Sprintf("executed, but the answer comes %s later", d)
-	case Restart:
-		return fmt.Sprintf("before it, the API server restarts, which takes %s", d)
-	case ClockSkew:
-		if d < 0 {
-			return fmt.Sprintf("from here on, the clock of the API server is %s behind", -d)
-		}
-		return fmt.Sprintf("from here on, the clock of the API server is %s ahead", d)
-	case LateEvent:
-		return fmt.Sprintf("sent %s late", d)
-	case WatchBroken:
-		return fmt.Sprintf("the watch breaks before it, and continues after %s", d)
-	case Expired:
-		return fmt.Sprintf("the watch breaks before it, and its version is too old after %s", d)
-	case StaleList:
-		return fmt.Sprintf("has the objects of %s ago", d)
+	d, code := f.For.Round(time.Millisecond).String(), strconv.Itoa(f.Code)
+	switch {
+	case f.Kind == Refused:
+		code += " " + http.StatusText(f.Code)
+	case f.Kind == ClockSkew && f.For < 0:
+		d = strings.TrimPrefix(d, "-") + " behind"
+	case f.Kind == ClockSkew:
+		d += " ahead"
 	}
-	return ""
+	return strings.NewReplacer("FOR", d, "CODE", code).Replace(kinds[f.Kind].effect)
 }
 
 // A Schedule has the faults of one run.

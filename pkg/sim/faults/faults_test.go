@@ -2,18 +2,27 @@ package faults_test
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/foo-controller/pkg/sim/apiserver"
 	"example.com/foo-controller/pkg/sim/faults"
@@ -53,17 +62,14 @@ func newCluster(t *testing.T) *cluster {
 
 func (c *cluster) inject(f ...faults.Fault) { faults.Schedule{Faults: f}.Inject(c.server, "user") }
 
-// checkTrace compares the lines of the trace.
-func (c *cluster) checkTrace(want []string) {
-	c.t.Helper()
+// trace returns the lines of the trace.
+func (c *cluster) trace() string {
 	synctest.Wait()
-	var got []string
+	var b strings.Builder
 	for line := range strings.Lines(c.server.Trace()) {
-		got = append(got, strings.TrimSpace(line))
+		b.WriteString(strings.TrimSpace(line) + "\n")
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		c.t.Errorf("trace (-want +got):\n%s", diff)
-	}
+	return b.String()
 }
 
 func (c *cluster) create(name string) {
@@ -99,8 +105,10 @@ func (c *cluster) watch(opts metav1.ListOptions) {
 	}
 }
 
+var rewrite = flag.Bool("rewrite", false, "write the traces into testdata")
+
+// TestFaults compares the traces of single faults, and of some together, with those in a file.
 func TestFaults(t *testing.T) {
-	const lost = "no answer: read tcp 10.0.0.1:443: connection reset by peer"
 	create := func(c *cluster) { c.create("a"); c.create("b") }
 	fromNow := func(c *cluster) {
 		time.AfterFunc(100*time.Millisecond, func() { c.create("a") })
@@ -109,365 +117,122 @@ func TestFaults(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.watch(metav1.ListOptions{ResourceVersion: "2"})
 	}
+	const file = "testdata/traces.txt"
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := strings.Split(strings.TrimSuffix(string(content), "\n"), "\n\n")
+	var all []string
 	for _, test := range []struct {
+		name  string // The default is that of the fault.
 		fault faults.Fault
 		do    func(c *cluster)
-		want  []string // The trace.
 	}{
-		{
-			fault: faults.Fault{Kind: faults.LostBefore, Nth: 2}, do: create,
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s fault: request 2: lost before the API server gets it (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: " + lost,
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LostBefore, Verb: "create", For: time.Second},
-			do:    func(c *cluster) { create(c); time.Sleep(time.Second); c.create("c") },
-			want: []string{
-				"0.000s fault: for 1s, each create: lost before the API server gets it (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: " + lost,
-				"0.000s user: create configmaps -n default: " + lost,
-				"1.000s user: create configmaps -n default (c): 201, version 3",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LostAfter, Nth: 1}, do: create,
-			want: []string{
-				"0.000s fault: request 1: executed, but the answer is lost (create configmaps -n default)",
-				"0.000s user: create configmaps -n default (a): " + lost + " (the server: 201, version 3)",
-				"0.000s user: create configmaps -n default (b): 201, version 4",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusBadGateway, Resource: "configmaps", Nth: 1}, do: create,
-			want: []string{
-				"0.000s fault: request configmaps 1: refused with 502 Bad Gateway (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: 502 InternalError: an error on the server (\"a fault\") " +
-					"has prevented the request from succeeding (post configmaps)",
-				"0.000s user: create configmaps -n default (b): 201, version 3",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Refused, Code: http.StatusConflict, Verb: "create", For: time.Second}, do: create,
-			want: []string{
-				"0.000s fault: for 1s, each create: refused with 409 Conflict (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: 409 AlreadyExists: the server reported a conflict (post configmaps)",
-				"0.000s user: create configmaps -n default: 409 AlreadyExists: the server reported a conflict (post configmaps)",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Page, Code: http.StatusNotFound, Nth: 1},
-			do:    create,
-			want: []string{
-				"0.000s fault: request 1: answered by a proxy with a page, code 404 (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: 404",
-				"0.000s user: create configmaps -n default (b): 201, version 3",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LostAfter}, do: create,
-			want: []string{
-				"0.000s fault: each request: executed, but the answer is lost (create configmaps -n default)",
-				"0.000s user: create configmaps -n default (a): " + lost + " (the server: 201, version 3)",
-				"0.000s user: create configmaps -n default (b): " + lost + " (the server: 201, version 4)",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LateAnswer, For: time.Second}, do: func(c *cluster) { create(c); c.create("c") },
-			want: []string{
-				"0.000s fault: each request: executed, but the answer comes 1s later (create configmaps -n default)",
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"1.000s user: create configmaps -n default (b): 201, version 4",
-				"2.000s user: create configmaps -n default (c): 201, version 5",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LateEvent, For: time.Second / 4}, do: func(c *cluster) {
-				create(c)
-				c.watch(metav1.ListOptions{ResourceVersion: "2"})
-			},
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s user: create configmaps -n default (b): 201, version 4",
-				"0.000s user: watch configmaps -n default: 200",
-				"0.000s fault: each event: sent 250ms late (ADDED default/a)",
-				"0.250s user: configmaps: sent ADDED default/a, version 3",
-				"0.500s user: configmaps: sent ADDED default/b, version 4",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LateAnswer, Nth: 1, For: 2 * time.Second}, do: create,
-			want: []string{
-				"0.000s fault: request 1: executed, but the answer comes 2s later (create configmaps -n default)",
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"2.000s user: create configmaps -n default (b): 201, version 4",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.LateEvent, Nth: 2, For: time.Second / 2}, do: fromNow,
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.200s user: create configmaps -n default (b): 201, version 4",
-				"0.200s fault: event 2: sent 500ms late (ADDED default/b)",
-				"0.700s user: configmaps: sent ADDED default/b, version 4",
-				"3.000s user: watch configmaps -n default: 200",
-				"3.000s user: configmaps: sent ADDED default/a, version 3",
-				"3.000s user: configmaps: sent ADDED default/b, version 4",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.WatchBroken, Nth: 2, For: time.Second}, do: fromNow,
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.200s user: create configmaps -n default (b): 201, version 4",
-				"0.200s fault: event 2: the watch breaks before it, and continues after 1s (ADDED default/b)",
-				"2.200s user: watch configmaps -n default: 200",
-				"2.200s user: configmaps: sent ADDED default/a, version 3",
-				"2.200s user: configmaps: sent ADDED default/b, version 4",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Expired, Nth: 2, For: time.Second},
-			do:    func(c *cluster) { fromNow(c); c.watch(metav1.ListOptions{ResourceVersion: "2"}) }, // Of another informer.
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.200s user: create configmaps -n default (b): 201, version 4",
-				"0.200s fault: event 2: the watch breaks before it, and its version is too old after 1s (ADDED default/b)",
-				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
-				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Expired, Resource: "configmaps", For: time.Second},
-			do: func(c *cluster) {
-				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
-				c.list("")
-				c.watch(metav1.ListOptions{ResourceVersion: "2"})
-			},
-			want: []string{
-				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 1s",
-				"0.000s user: watch configmaps -n default: " + lost,
-				"1.000s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
-				"1.000s user: watch configmaps -n default: 200",
-				"1.000s user: configmaps: sent BOOKMARK, version 2",
-				"2.000s user: list configmaps -n default: 200, version 2",
-				"2.000s listed:",
-				"2.000s user: watch configmaps -n default: 200",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.Restart, Nth: 2, For: time.Second}, do: fromNow,
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.100s user: create configmaps -n default (a): 201, version 3",
-				"0.100s user: configmaps: sent ADDED default/a, version 3",
-				"0.200s fault: request 2: before it, the API server restarts, which takes 1s (create configmaps -n default)",
-				"0.200s user: create configmaps -n default: " + lost,
-				"2.200s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.ClockSkew, For: time.Hour},
-			do: func(c *cluster) {
-				c.create("a")
-				cm, _ := c.client.Get(c.t.Context(), "a", metav1.GetOptions{})
-				c.server.Note("created after %s", time.Until(cm.CreationTimestamp.Time))
-			},
-			want: []string{
-				"0.000s fault: from the beginning, the clock of the API server is 1h0m0s ahead",
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s user: get configmaps default/a: 200, version 3",
-				"0.000s created after 1h0m0s",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.StaleList, Nth: 1, For: time.Second},
-			do: func(c *cluster) {
-				c.create("a")
-				time.Sleep(2 * time.Second)
-				c.create("b")
-				c.list("0")
-				c.list("0") // Of this moment.
-			},
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"2.000s user: create configmaps -n default (b): 201, version 4",
-				"2.000s fault: list 1: has the objects of 1s ago (watch configmaps -n default)",
-				`2.000s user: watch configmaps -n default: 422 Invalid: ListOptions.meta.k8s.io "" is invalid: ` +
-					"sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the...",
-				"2.000s user: list configmaps -n default: 200, version 3",
-				"2.000s listed: a",
-				"2.000s user: watch configmaps -n default: 200",
-				"2.000s user: configmaps: sent ADDED default/a, version 3",
-				"2.000s user: configmaps: sent ADDED default/b, version 4",
-				"2.000s user: configmaps: sent BOOKMARK, version 4",
-				"3.000s user: list configmaps -n default: 200, version 4",
-				"3.000s listed: a b",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.StaleList, Nth: 1, For: time.Second}, // Not of a list of just one version.
-			do: func(c *cluster) {
+		{fault: faults.Fault{Kind: faults.LostBefore, Nth: 2}, do: create},
+		{fault: faults.Fault{Kind: faults.LostBefore, Verb: "create", For: time.Second},
+			do: func(c *cluster) { create(c); time.Sleep(time.Second); c.create("c") }},
+		{fault: faults.Fault{Kind: faults.LostAfter, Nth: 1}, do: create},
+		{fault: faults.Fault{Kind: faults.Refused, Code: http.StatusBadGateway, Resource: "configmaps", Nth: 1}, do: create},
+		{fault: faults.Fault{Kind: faults.Refused, Code: http.StatusConflict, Verb: "create", For: time.Second}, do: create},
+		{fault: faults.Fault{Kind: faults.Page, Code: http.StatusNotFound, Nth: 1}, do: create},
+		{fault: faults.Fault{Kind: faults.LostAfter}, do: create},
+		{fault: faults.Fault{Kind: faults.LateAnswer, For: time.Second}, do: func(c *cluster) { create(c); c.create("c") }},
+		{fault: faults.Fault{Kind: faults.LateAnswer, Nth: 1, For: 2 * time.Second}, do: create},
+		{fault: faults.Fault{Kind: faults.LateEvent, For: time.Second / 4}, do: func(c *cluster) {
+			create(c)
+			c.watch(metav1.ListOptions{ResourceVersion: "2"})
+		}},
+		{fault: faults.Fault{Kind: faults.LateEvent, Nth: 2, For: time.Second / 2}, do: fromNow},
+		{fault: faults.Fault{Kind: faults.WatchBroken, Nth: 2, For: time.Second}, do: fromNow},
+		{fault: faults.Fault{Kind: faults.Expired, Nth: 2, For: time.Second}, // Also for another informer.
+			do: func(c *cluster) { fromNow(c); c.watch(metav1.ListOptions{ResourceVersion: "2"}) }},
+		{fault: faults.Fault{Kind: faults.Expired, Resource: "configmaps", For: time.Second}, do: func(c *cluster) {
+			c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
+			c.list("")
+			c.watch(metav1.ListOptions{ResourceVersion: "2"})
+		}},
+		{fault: faults.Fault{Kind: faults.Restart, Nth: 2, For: time.Second}, do: fromNow},
+		{fault: faults.Fault{Kind: faults.ClockSkew, For: time.Hour}, do: func(c *cluster) {
+			c.create("a")
+			cm, _ := c.client.Get(c.t.Context(), "a", metav1.GetOptions{})
+			c.server.Note("created after %s", time.Until(cm.CreationTimestamp.Time))
+		}},
+		{fault: faults.Fault{Kind: faults.StaleList, Nth: 1, For: time.Second}, do: func(c *cluster) {
+			c.create("a")
+			time.Sleep(2 * time.Second)
+			c.create("b")
+			c.list("0")
+			c.list("0") // Of this moment.
+		}},
+		{name: "a list of just one version is not stale",
+			fault: faults.Fault{Kind: faults.StaleList, Nth: 1, For: time.Second}, do: func(c *cluster) {
 				create(c)
 				opts := metav1.ListOptions{ResourceVersion: "3", ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 				_, _ = c.client.List(c.t.Context(), opts) // The trace has its version.
-			},
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s user: create configmaps -n default (b): 201, version 4",
-				"0.000s fault: list 1: has the objects of 1s ago (list configmaps -n default)",
-				"0.000s user: list configmaps -n default: 200, version 3",
-			},
-		},
-		{
-			fault: faults.Fault{Kind: faults.StaleList, For: time.Hour}, // Nobody gets a version older than asked for.
-			do:    func(c *cluster) { create(c); c.list("3"); c.list("") },
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s user: create configmaps -n default (b): 201, version 4",
-				"0.000s fault: each list: has the objects of 1h0m0s ago (watch configmaps -n default)",
-				`0.000s user: watch configmaps -n default: 422 Invalid: ListOptions.meta.k8s.io "" is invalid: ` +
-					"sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the...",
-				"0.000s user: list configmaps -n default: 200, version 3",
-				"0.000s listed: a",
-				`0.000s user: watch configmaps -n default: 422 Invalid: ListOptions.meta.k8s.io "" is invalid: ` +
-					"sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the...",
-				"0.000s user: list configmaps -n default: 200, version 4",
-				"0.000s listed: a b",
-			},
-		},
+			}},
+		{name: "nobody gets a version older than asked for", fault: faults.Fault{Kind: faults.StaleList, For: time.Hour},
+			do: func(c *cluster) { create(c); c.list("3"); c.list("") }},
+
+		{name: "an open watch of the resource breaks at once", do: func(c *cluster) {
+			time.AfterFunc(time.Second/2, func() {
+				c.inject(faults.Fault{Kind: faults.Expired, Resource: "secrets", For: time.Second})
+				c.inject(faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second})
+			})
+			c.watch(metav1.ListOptions{ResourceVersion: "2"})
+			c.server.Note("the watch ended")
+		}},
+		{name: "without a resource, each watch breaks at once", do: func(c *cluster) {
+			time.AfterFunc(time.Second/2, func() { c.inject(faults.Fault{Kind: faults.Expired, For: time.Second}) })
+			for range 2 {
+				c.watch(metav1.ListOptions{ResourceVersion: "2"})
+			}
+		}},
+		{name: "what does not get to an API server that is down has no other fault", do: func(c *cluster) {
+			c.inject(faults.Fault{Kind: faults.LostAfter, Nth: 1},
+				faults.Fault{Kind: faults.Restart, Nth: 1, For: time.Second})
+			c.create("a")
+			time.Sleep(time.Second)
+			c.create("b")
+		}},
+		{name: "a watch without a version begins now", do: func(c *cluster) {
+			c.create("a")
+			c.inject(faults.Fault{Kind: faults.Expired, Resource: "configmaps"}, faults.Fault{Kind: faults.Restart})
+			c.watch(metav1.ListOptions{})
+			c.watch(metav1.ListOptions{ResourceVersion: "0"})
+		}},
+		{name: "a shorter outage does not end a longer one", do: func(c *cluster) {
+			c.inject(faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: 2 * time.Second},
+				faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second})
+			c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
+		}},
+		{name: "a shorter restart does not end a longer one", do: func(c *cluster) {
+			c.inject(faults.Fault{Kind: faults.Restart, For: 2 * time.Second}, faults.Fault{Kind: faults.Restart})
+			c.create("a")
+		}},
 	} {
-		t.Run(test.fault.String(), func(t *testing.T) {
+		name := test.name
+		if name == "" {
+			name = test.fault.String()
+		}
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t)
-				c.inject(test.fault)
+				if test.fault.Kind != "" {
+					c.inject(test.fault)
+				}
 				test.do(c)
-				c.checkTrace(test.want)
+				got := "# " + name + "\n" + strings.TrimSuffix(c.trace(), "\n")
+				if all = append(all, got); !*rewrite && !slices.Contains(recorded, got) {
+					t.Errorf("this trace is not in %s:\n%s", file, got)
+				}
 			})
 		})
 	}
-}
-
-func TestFaultsTogether(t *testing.T) {
-	const lost = "no answer: read tcp 10.0.0.1:443: connection reset by peer"
-	for _, test := range []struct {
-		name string
-		do   func(c *cluster)
-		want []string // The trace.
-	}{
-		{
-			name: "an open watch of the resource breaks at once",
-			do: func(c *cluster) {
-				time.AfterFunc(time.Second/2, func() {
-					c.inject(faults.Fault{Kind: faults.Expired, Resource: "secrets", For: time.Second})
-					c.inject(faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second})
-				})
-				c.watch(metav1.ListOptions{ResourceVersion: "2"})
-				c.server.Note("the watch ended")
-			},
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.500s fault: at once: the watch of secrets breaks, and its version is too old after 1s",
-				"0.500s fault: at once: the watch of configmaps breaks, and continues after 1s",
-				"0.500s the watch ended",
-			},
-		},
-		{
-			name: "without a resource, each watch breaks at once",
-			do: func(c *cluster) {
-				time.AfterFunc(time.Second/2, func() { c.inject(faults.Fault{Kind: faults.Expired, For: time.Second}) })
-				for range 2 {
-					c.watch(metav1.ListOptions{ResourceVersion: "2"})
-				}
-			},
-			want: []string{
-				"0.000s user: watch configmaps -n default: 200",
-				"0.500s fault: at once: each watch breaks, and its version is too old after 1s",
-				"0.500s user: watch configmaps -n default: " + lost,
-				"1.500s user: watch configmaps -n default: 410 Expired: too old resource version: 2",
-			},
-		},
-		{
-			name: "what does not get to an API server that is down has no other fault",
-			do: func(c *cluster) {
-				c.inject(
-					faults.Fault{Kind: faults.LostAfter, Nth: 1},
-					faults.Fault{Kind: faults.Restart, Nth: 1, For: time.Second},
-				)
-				c.create("a")
-				time.Sleep(time.Second)
-				c.create("b")
-			},
-			want: []string{
-				"0.000s fault: request 1: before it, the API server restarts, which takes 1s (create configmaps -n default)",
-				"0.000s user: create configmaps -n default: " + lost,
-				"1.000s fault: request 1: executed, but the answer is lost (create configmaps -n default)",
-				"1.000s user: create configmaps -n default (b): " + lost + " (the server: 201, version 3)",
-			},
-		},
-		{
-			name: "a watch without a version begins now",
-			do: func(c *cluster) {
-				c.create("a")
-				c.inject(faults.Fault{Kind: faults.Expired, Resource: "configmaps"}, faults.Fault{Kind: faults.Restart})
-				c.watch(metav1.ListOptions{})
-				c.watch(metav1.ListOptions{ResourceVersion: "0"})
-			},
-			want: []string{
-				"0.000s user: create configmaps -n default (a): 201, version 3",
-				"0.000s fault: at once: the watch of configmaps breaks, and its version is too old after 0s",
-				"0.000s fault: at once: the API server restarts, which takes 0s",
-				"0.000s user: watch configmaps -n default: 200",
-				"0.000s user: configmaps: sent ADDED default/a, version 3",
-				"1.000s user: watch configmaps -n default: 200",
-				"1.000s user: configmaps: sent ADDED default/a, version 3",
-			},
-		},
-		{
-			name: "a shorter outage does not end a longer one",
-			do: func(c *cluster) {
-				c.inject(
-					faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: 2 * time.Second},
-					faults.Fault{Kind: faults.WatchBroken, Resource: "configmaps", For: time.Second},
-				)
-				c.watch(metav1.ListOptions{ResourceVersion: "2"}) // client-go tries again after a second.
-			},
-			want: []string{
-				"0.000s fault: at once: the watch of configmaps breaks, and continues after 2s",
-				"0.000s fault: at once: the watch of configmaps breaks, and continues after 1s",
-				"0.000s user: watch configmaps -n default: " + lost,
-				"1.000s user: watch configmaps -n default: " + lost,
-				"2.000s user: watch configmaps -n default: 200",
-			},
-		},
-		{
-			name: "a shorter restart does not end a longer one",
-			do: func(c *cluster) {
-				c.inject(faults.Fault{Kind: faults.Restart, For: 2 * time.Second}, faults.Fault{Kind: faults.Restart})
-				c.create("a")
-			},
-			want: []string{
-				"0.000s fault: at once: the API server restarts, which takes 2s",
-				"0.000s fault: at once: the API server restarts, which takes 0s",
-				"0.000s user: create configmaps -n default: " + lost,
-			},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
-				test.do(c)
-				c.checkTrace(test.want)
-			})
-		})
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(strings.Join(all, "\n\n")+"\n"), 0o600); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -488,15 +253,18 @@ func TestHappenedHasTheFaultsThatHappened(t *testing.T) {
 		if diff := cmp.Diff(schedule.Faults[:3], injected.Happened()); diff != "" {
 			t.Errorf("the faults that happened (-want +got):\n%s", diff)
 		}
-		c.checkTrace([]string{
+		want := strings.Join([]string{
 			"0.000s other: create configmaps -n default (o): 201, version 3",
 			"0.000s fault: create configmaps 1: lost before the API server gets it (create configmaps -n default)",
 			"0.000s user: create configmaps -n default: no answer: read tcp 10.0.0.1:443: connection reset by peer",
 			"0.000s fault: request 2: executed, but the answer comes 1s later (create configmaps -n default)",
 			"0.000s fault: request 2: executed, but the answer is lost (create configmaps -n default)",
 			"0.000s user: create configmaps -n default (b): no answer: read tcp 10.0.0.1:443: connection reset by peer" +
-				" (the server: 201, version 4)",
-		})
+				" (the server: 201, version 4)\n",
+		}, "\n")
+		if diff := cmp.Diff(want, c.trace()); diff != "" {
+			t.Errorf("trace (-want +got):\n%s", diff)
+		}
 	})
 }
 
@@ -566,3 +334,77 @@ func TestRandomSchedules(t *testing.T) {
 		}
 	}
 }
+
+// An error outside of a bubble has a real time. client-go's handler of errors would make the informer wait until then.
+func TestAnInformerInABubbleRecoversAfterAnErrorOutside(t *testing.T) {
+	utilruntime.HandleError(errors.New("an error of another test"))
+	synctest.Test(t, func(t *testing.T) {
+		server := apiserver.New(apiserver.Namespaces(), apiserver.ConfigMaps())
+		const unavailable = http.StatusServiceUnavailable
+		faults.Schedule{Faults: []faults.Fault{
+			{Kind: faults.Refused, Verb: "watch", Code: unavailable, For: time.Minute},
+			{Kind: faults.Refused, Verb: "list", Code: unavailable, For: time.Minute},
+		}}.Inject(server, "user")
+		client := kubernetes.NewForConfigOrDie(server.Config("user"))
+		factory := informers.NewSharedInformerFactory(client, 0)
+		informer := factory.Core().V1().ConfigMaps().Informer()
+		factory.StartWithContext(t.Context())
+		t.Cleanup(factory.Shutdown) // The context ends before.
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := len(informer.GetStore().List()); n != 1 {
+			t.Errorf("after an hour, the cache has %d ConfigMaps\n%s", n, server.Trace())
+		}
+	})
+}
+
+// Their requests and events of one moment have no order but that of the seed.
+func TestASeedReplaysWithTwoInformersOfAResource(t *testing.T) {
+	play := func() (seen []string) {
+		synctest.Test(t, func(t *testing.T) {
+			server := apiserver.New(apiserver.ConfigMaps())
+			faults.Random(7, true).Inject(server, "controller")
+			client, began := kubernetes.NewForConfigOrDie(server.Config("controller")), time.Now()
+			var mu sync.Mutex
+			for _, selector := range []string{"app=a", "app in (a,b)"} {
+				factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(
+					func(opts *metav1.ListOptions) { opts.LabelSelector = selector }))
+				_, err := factory.Core().V1().ConfigMaps().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+					AddFunc: func(obj any) {
+						mu.Lock()
+						defer mu.Unlock()
+						seen = append(seen, fmt.Sprint(time.Since(began), selector, obj.(*corev1.ConfigMap).Name))
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				factory.StartWithContext(t.Context())
+				t.Cleanup(factory.Shutdown) // The context ends before.
+			}
+			user := kubernetes.NewForConfigOrDie(server.Config("user")).CoreV1().ConfigMaps("default")
+			for i := range 20 {
+				time.Sleep(time.Second)
+				cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Labels: map[string]string{"app": "a"}}}
+				if _, err := user.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Minute)
+		})
+		slices.Sort(seen)
+		return seen
+	}
+	first := play()
+	for range 10 {
+		if diff := cmp.Diff(first, play()); diff != "" {
+			t.Fatalf("(-first +replay):\n%s", diff)
+		}
+	}
+}
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

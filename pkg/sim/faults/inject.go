@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	_ "unsafe" // For go:linkname.
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -391,4 +392,18 @@ func (i *Injected) interceptEvent(w *apiserver.Watch, e apiserver.Event) error {
 		return errLost
 	}
 	return nil
+}
+
+// jitter is the source of the random part of client-go's backoffs.
+//
+//go:linkname jitter k8s.io/apimachinery/pkg/util/wait.jitterRand
+var jitter func() float64
+
+func init() { jitter = Float64 }
+
+// Float64 returns a random number in [0, 1) that depends only on the virtual time, so that a run with random delays
+// repeats exactly. With numbers of a common source, tests that run in parallel would differ in each run. The backoffs
+// of client-go use it as soon as a program has this package.
+func Float64() float64 {
+	return rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)).Float64()
 }

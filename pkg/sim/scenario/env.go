@@ -1,16 +1,31 @@
 package scenario
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
+	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/reconcile"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
@@ -235,4 +250,268 @@ func (c *controller) enqueueAll() {
 	for _, obj := range c.env.Server.Objects(c.env.kind.Served[0].Resource) {
 		c.Queue.Add(cache.MetaObjectToName(obj.(Object)))
 	}
+}
+
+// rollout writes the status of a Deployment as the Deployment controller does. All replicas are available unless args
+// give other numbers.
+func (e *Env) rollout(args Arguments) error {
+	return e.Edit("deployments", "status", args.Word(0), func(obj Object) {
+		dep := obj.(*appsv1.Deployment)
+		dep.Status = rolloutStatus(dep, args)
+	})
+}
+
+func rolloutStatus(dep *appsv1.Deployment, args Arguments) appsv1.DeploymentStatus {
+	n := *dep.Spec.Replicas
+	status := appsv1.DeploymentStatus{
+		ObservedGeneration: dep.Generation,
+		UpdatedReplicas:    args.Number("updated", n),
+		AvailableReplicas:  args.Number("available", n),
+	}
+	status.ReadyReplicas = status.AvailableReplicas
+	status.Replicas = args.Number("replicas", max(status.UpdatedReplicas, status.AvailableReplicas))
+	progressing := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "ReplicaSetUpdated",
+	}
+	// A rollout that was complete once stays complete until the pod template changes.
+	wasComplete := slices.ContainsFunc(dep.Status.Conditions, func(cond appsv1.DeploymentCondition) bool {
+		return cond.Reason == "NewReplicaSetAvailable"
+	})
+	if status.UpdatedReplicas >= n && (status.AvailableReplicas >= n || wasComplete) {
+		progressing.Reason = "NewReplicaSetAvailable"
+	}
+	if args.Has("stuck") {
+		progressing.Status, progressing.Reason = corev1.ConditionFalse, "ProgressDeadlineExceeded"
+	}
+	status.Conditions = []appsv1.DeploymentCondition{progressing}
+	if args.Has("failing") {
+		status.Conditions = append(status.Conditions, appsv1.DeploymentCondition{
+			Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate",
+		})
+	}
+	return status
+}
+
+// A refusal answers requests of one verb for one resource, or one object.
+type refusal struct {
+	verb, resource string
+	name           string // Empty for all objects.
+	answer         func(name string) error
+	done           bool // The API server executes the request nevertheless.
+	once           bool // Only the next such request is answered.
+}
+
+var errNoAnswer = errors.New("dial tcp 10.0.0.1:443: i/o timeout")
+
+// refuse makes requests fail with an error. The arguments are the verb, the resource, the kind of error, the message.
+func (e *Env) refuse(args Arguments) error {
+	served := e.kind.served(args.Word(1))
+	if served == nil {
+		return fmt.Errorf("no such resource: %q", args.Word(1))
+	}
+	if args.Has("terminating") {
+		e.terminating = true
+	}
+	answer, err := refusalOf(served, args.Word(2), args.Word(3))
+	name, _ := args.Value("name")
+	e.refusals = append(e.refusals, &refusal{
+		verb: args.Word(0), resource: served.Resource.Resource, name: name, answer: answer, once: args.Has("once"),
+	})
+	return err
+}
+
+// refusalOf returns a function that makes the error for a refused request, with this kind and message.
+func refusalOf(served *apiserver.Kind, kind, message string) (func(name string) error, error) {
+	gr, reason := served.Resource.GroupResource(), errors.New(message)
+	switch kind {
+	case "forbidden":
+		return func(name string) error { return apierrors.NewForbidden(gr, name, reason) }, nil
+	case "invalid":
+		gk := schema.GroupKind{Group: gr.Group, Kind: served.Kind}
+		errs := field.ErrorList{field.Forbidden(field.NewPath("spec"), message)}
+		return func(name string) error { return apierrors.NewInvalid(gk, name, errs) }, nil
+	case "conflict":
+		return func(name string) error { return Modified(gr, name) }, nil
+	case "broken":
+		return func(string) error { return apierrors.NewInternalError(reason) }, nil
+	case "throttled":
+		return func(string) error { return apierrors.NewTooManyRequests(message, 0) }, nil
+	case "terminating":
+		return func(name string) error { return terminating(gr, name) }, nil
+	}
+	return nil, fmt.Errorf("no such answer: %q", kind)
+}
+
+// Modified returns the conflict with which an API server answers a write of an older version.
+func Modified(gr schema.GroupResource, name string) error {
+	return apierrors.NewConflict(gr, name, errors.New("the object has been modified; please apply your changes to the "+
+		"latest version and try again"))
+}
+
+func terminating(gr schema.GroupResource, name string) error {
+	err := apierrors.NewForbidden(gr, name,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// lose makes requests fail without an answer. If done is true, the API server executes them and their answers are lost.
+func (e *Env) lose(args Arguments, done bool) error {
+	e.refusals = append(e.refusals, &refusal{
+		verb: args.Word(0), resource: args.Word(1), done: done, once: args.Has("once"),
+		answer: func(string) error { return errNoAnswer },
+	})
+	return nil
+}
+
+// answer answers a request of a controller, and adds the error of the answer to its line.
+func (e *Env) answer(r *request) (*http.Response, error) {
+	refused := e.refused(r)
+	if refused == nil {
+		return r.execute()
+	}
+	if refused.done {
+		answer, err := r.execute()
+		if err != nil || answer.StatusCode >= http.StatusBadRequest {
+			return answer, err
+		}
+		answer.Body.Close()
+	}
+	err := refused.answer(r.name)
+	if errors.Is(err, errNoAnswer) {
+		r.line += " -> no answer"
+		return nil, err
+	}
+	answer, err := r.Refuse(err)
+	r.line += " -> " + reasonOf(answer)
+	return answer, err
+}
+
+// execute passes r on to the API server.
+func (r *request) execute() (*http.Response, error) {
+	answer, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	if reason := reasonOf(answer); reason != "" {
+		r.line += " -> " + reason
+	}
+	return answer, nil
+}
+
+// refused returns the refusal that answers such a request, or nil if the API server answers it.
+func (e *Env) refused(r *request) *refusal {
+	i := slices.IndexFunc(e.refusals, func(f *refusal) bool {
+		return f.verb == r.verb && f.resource == r.Resource.Resource && (f.name == "" || f.name == r.name)
+	})
+	if i < 0 {
+		return nil
+	}
+	found := e.refusals[i]
+	if found.once {
+		e.refusals = slices.Delete(e.refusals, i, i+1)
+	}
+	return found
+}
+
+// reasonOf returns the reason in an answer that is an error, or "" for a success.
+func reasonOf(answer *http.Response) string {
+	if answer.StatusCode < http.StatusBadRequest {
+		return ""
+	}
+	body, err := io.ReadAll(answer.Body)
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	status := &metav1.Status{}
+	if err := cmp.Or(err, runtime.DecodeInto(decoder, body, status)); err != nil {
+		return err.Error()
+	}
+	return string(status.Reason)
+}
+
+// delays are when the keys of a controller come back.
+type delays struct {
+	// synced is the key of the last sync.
+	synced cache.ObjectName
+	// due are the times at which keys come back.
+	due map[time.Time]bool
+	// of are the delays of the keys that have not succeeded since then.
+	of map[cache.ObjectName]delay
+}
+
+// A delay is the time until a key comes back, as the output describes it.
+type delay struct {
+	until time.Time
+	line  string
+	shown bool
+}
+
+func newDelays() delays {
+	return delays{due: map[time.Time]bool{}, of: map[cache.ObjectName]delay{}}
+}
+
+// A delaying is one of the other queues of a controller. It records when its keys are due.
+type delaying struct {
+	workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	*delays
+}
+
+func (d delaying) AddAfter(key cache.ObjectName, after time.Duration) {
+	if after > 0 {
+		d.due[time.Now().Add(after)] = true
+	}
+	d.TypedRateLimitingInterface.AddAfter(key, after)
+}
+
+// nextDue returns the next time at which a key comes back.
+func (d *delays) nextDue() (next time.Time, found bool) {
+	for due := range d.due {
+		switch {
+		case !due.After(time.Now()):
+			delete(d.due, due)
+		case !found || due.Before(next):
+			next, found = due, true
+		}
+	}
+	return next, found
+}
+
+// recordDelay records when the key of the last sync comes back, and why.
+func (c *controller) recordDelay(outcome kit.Outcome) {
+	key := c.synced
+	if outcome.Kind != reconcile.Wait {
+		delete(c.of, key)
+	}
+	if !outcome.ComesBack() {
+		return
+	}
+	until, line := time.Now().Add(outcome.After), fmt.Sprintf("%s is tried again within %v", key.Name, outcome.After)
+	switch outcome.For {
+	case reconcile.NextStep: // The sync continues at once. A user does not notice this delay.
+		c.env.resumeAt = until
+		return
+	case reconcile.CacheStale:
+		if !c.behind() { // The key comes back after a write. The next sync finds nothing to do.
+			return
+		}
+		line = key.Name + " waits for the caches"
+	}
+	c.due[until] = true
+	// A delay with the same end or the same text is already in the output.
+	if have := c.of[key]; !have.until.Equal(until) && have.line != line {
+		c.of[key] = delay{until: until, line: line}
+	}
+}
+
+// newDelays returns a line for each delay that has not been shown yet.
+func (c *controller) newDelays() []string {
+	var lines []string
+	for _, key := range slices.SortedFunc(maps.Keys(c.of), compareNames) {
+		have := c.of[key]
+		if !have.shown {
+			lines = append(lines, c.line("%s", have.line))
+		}
+		have.shown = true
+		c.of[key] = have
+	}
+	return lines
 }

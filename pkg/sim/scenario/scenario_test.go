@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -14,13 +15,22 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
+	"example.com/foo-controller/pkg/kit"
+	"example.com/foo-controller/pkg/kit/reconcile"
+	"example.com/foo-controller/pkg/kit/state"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
 
@@ -29,13 +39,13 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in testdata")
 func TestScenarios(t *testing.T) { Play(t, budgets(), "testdata/*.txt", *rewrite) }
 
 func TestStepsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("doc.go")
+	text, err := os.ReadFile("kind.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, words := range StepWords(Kind{}) {
 		if !strings.Contains(string(text), "\n//	"+words) {
-			t.Errorf("doc.go does not have the step %q", words)
+			t.Errorf("kind.go does not have the step %q", words)
 		}
 	}
 }
@@ -116,6 +126,7 @@ func TestStepsThatCannotBeDoneAreProblems(t *testing.T) {
 		"wait long":                     "invalid duration",
 		"wait until web is tried again": "tried again 0 times",
 		"collect garbage now":           `this step has no argument "now"`,
+		`wait 1s "not today" a/b=c`:     `this step has no argument "a/b"`,
 	} {
 		kind := budgets()
 		got, problems := playInBubble(t, line+"\n----\n", player{kind: &kind})
@@ -166,7 +177,8 @@ func TestASimulationNoticesWrongWrites(t *testing.T) {
 		budgets := kubernetes.NewForConfigOrDie(as).PolicyV1().PodDisruptionBudgets("default")
 		configMaps := kubernetes.NewForConfigOrDie(as).CoreV1().ConfigMaps("default")
 		patch := func(body string) {
-			_, err := configMaps.Patch(ctx, "a", types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "budgeteer"})
+			_, err := configMaps.Patch(ctx, "a", types.MergePatchType, []byte(body),
+				metav1.PatchOptions{FieldManager: "budgeteer"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -223,7 +235,8 @@ func removeFinalizer(t *testing.T, s *Simulation) {
 	if err := errors.Join(err, getErr); err != nil {
 		t.Fatal(err)
 	}
-	patch := fmt.Sprintf(`{"metadata":{"finalizers":null,"uid":%q,"resourceVersion":%q}}`, stored.UID, stored.ResourceVersion)
+	patch := fmt.Sprintf(`{"metadata":{"finalizers":null,"uid":%q,"resourceVersion":%q}}`, stored.UID,
+		stored.ResourceVersion)
 	_, err = kubernetes.NewForConfigOrDie(s.Server.Config("budgeteer")).PolicyV1().PodDisruptionBudgets("default").Patch(
 		t.Context(), "deleted", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "budgeteer"})
 	if err != nil {
@@ -231,49 +244,135 @@ func removeFinalizer(t *testing.T, s *Simulation) {
 	}
 }
 
-func TestArgumentsMustBeUsed(t *testing.T) {
-	args := parseArguments(` web-1 forbidden "not today" label.a/b=c replicas=3 once`)
-	want := Arguments{
-		words:  []string{"web-1", "forbidden", "not today", "once"},
-		values: map[string]string{"label.a/b": "c", "replicas": "3"},
-		used:   map[string]bool{},
+func TestASimulationCanBeRead(t *testing.T) {
+	var shown strings.Builder
+	ShowSchedule(t, budgets(), budgetUsers(), 0, &shown)
+	for _, want := range []string{
+		"Schedule 0, with few faults. These happen:\n\n", "\nconverged\n",
+		" users: create poddisruptionbudgets -n default (a): 201, version ",
+		" budgeteer: status a Ready=True Kept: All is kept\n",
+	} {
+		if !strings.Contains(shown.String(), want) {
+			t.Errorf("it lacks %q", want)
+		}
 	}
-	if diff := cmp.Diff(want, args, cmp.AllowUnexported(Arguments{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	args.Value("label.a/b")
-	if n := args.Number("replicas", 7); n != 3 {
-		t.Errorf("replicas = %d, want 3", n)
-	}
-	for i := range 3 {
-		args.Word(i)
-	}
-	if err := args.unused(); err == nil || !strings.Contains(err.Error(), `"once"`) {
-		t.Errorf("error %v, want one about the unused argument", err)
-	}
-	if !args.Has("once") || args.unused() != nil {
-		t.Errorf("error %v although all arguments were used", args.unused())
+	if strings.Contains(shown.String(), "BOOKMARK") {
+		t.Error("it has bookmarks")
 	}
 }
 
-func TestASimulationCanBeRead(t *testing.T) {
-	const write, shown = "12.500s user: update widgets/status default/web: ", "00:00:12.500 user: update widgets/status default/web: "
-	for line, want := range map[string]string{
-		write + "200, version 7":                            "", // It has a line in words.
-		write + "409 Conflict: object was modified":         shown + "409 Conflict: object was modified\n",
-		write + "no answer: EOF (the server: 200)":          shown + "no answer: EOF (the server: 200)\n",
-		"1.000s user: widgets: sent BOOKMARK, version 7":    "",
-		"1.000s user: create widgets -n default (web): 201": "00:00:01.000 user: create widgets -n default (web): 201\n",
-	} {
-		if got := readable(line); got != want {
-			t.Errorf("%s: %q, want %q", line, got, want)
+// The controller of these tests keeps a ConfigMap for each PodDisruptionBudget. This kind comes with Kubernetes, and
+// has observedGeneration and state.
+type budgetInput struct {
+	Budget    *policyv1.PodDisruptionBudget
+	ConfigMap *corev1.ConfigMap
+}
+
+var (
+	budgetKind = reconcile.KindOf[*policyv1.PodDisruptionBudget](
+		policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"))
+	configMapKind = reconcile.KindOf[*corev1.ConfigMap](corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	budgetGVR     = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+	configMapGVR  = corev1.SchemeGroupVersion.WithResource("configmaps")
+)
+
+var budgetPlan = reconcile.New(reconcile.Plan[budgetInput]{
+	Object:             func(in *budgetInput) reconcile.Ref { return reconcile.RefTo(budgetKind, &in.Budget) },
+	ObservedGeneration: func(in *budgetInput) int64 { return in.Budget.Status.ObservedGeneration },
+	Rules: []reconcile.Rule[budgetInput]{{Name: "keep ConfigMap", Ask: func(in *budgetInput) reconcile.Answer {
+		return reconcile.Keep(configMapKind, &in.ConfigMap, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: in.Budget.Namespace, Name: in.Budget.Name,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Budget, budgetKind.GroupVersionKind)},
+			},
+			Data: map[string]string{"max": in.Budget.Spec.MaxUnavailable.String()},
+		})
+	}}},
+	Status: func(in *budgetInput, s *reconcile.Sync) *reconcile.Step {
+		report := state.Report{True: state.Ready, Reason: "Kept", Message: "All is kept"}
+		if problem := s.First(); problem != nil {
+			report = problem.Report()
 		}
+		b := in.Budget.DeepCopy()
+		b.Status.ObservedGeneration = b.Generation
+		b.Status.Conditions = state.Conditions(b.Status.Conditions, report, b.Generation, s.Now())
+		if reconcile.Summary(b.Status.Conditions) == reconcile.Summary(in.Budget.Status.Conditions) &&
+			b.Status.ObservedGeneration == in.Budget.Status.ObservedGeneration {
+			return nil
+		}
+		return reconcile.StatusStep(budgetKind, &in.Budget, b, in.Budget.Status.Conditions, b.Status.Conditions)
+	},
+})
+
+func newBudgets(ctx context.Context, w Wiring) (*Controller, error) {
+	client := kubernetes.NewForConfigOrDie(w.Config)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	budgets, configMaps := factory.Policy().V1().PodDisruptionBudgets(), factory.Core().V1().ConfigMaps()
+	r := &kit.Reconciler{
+		Name: "budgeteer", Recorder: w.Recorder, Trim: func(obj any) (any, error) { return obj, nil },
+		Kinds: []kit.Kind{
+			kit.KindOf(budgetKind, budgetGVR.Resource, budgets.Informer(), client.PolicyV1().PodDisruptionBudgets),
+			kit.KindOf(configMapKind, configMapGVR.Resource, configMaps.Informer(), client.CoreV1().ConfigMaps),
+		},
 	}
-	status := &apiserver.Request{
-		Resource: apiserver.Deployments().Resource, Subresource: "status", HTTP: &http.Request{},
-		Body: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"status":{"availableReplicas":1}}`),
+	r.Queue = kit.NewQueue(ctx, kit.QueueConfig{
+		Kind: "budget", Workers: w.Workers,
+		Sync: func(ctx context.Context, key cache.ObjectName) kit.Outcome {
+			budget, err := budgets.Lister().PodDisruptionBudgets(key.Namespace).Get(key.Name)
+			if err != nil || budget.DeletionTimestamp != nil {
+				return r.Gone(ctx, key)
+			}
+			in := &budgetInput{Budget: budget}
+			in.ConfigMap, _ = configMaps.Lister().ConfigMaps(key.Namespace).Get(key.Name)
+			return r.Reconcile(ctx, budgetPlan.Sync(in))
+		},
+	})
+	watch := func(klog.Logger) ([]cache.DoneChecker, error) {
+		own, ownErr := budgets.TypedInformer().AddTypedEventHandler(kit.Objects[*policyv1.PodDisruptionBudget](r.Queue))
+		children, childErr := configMaps.TypedInformer().AddTypedEventHandler(
+			kit.Children[*corev1.ConfigMap](budgetKind.GroupKind(), r.Queue.Add))
+		if err := errors.Join(ownErr, childErr); err != nil {
+			return nil, err
+		}
+		return []cache.DoneChecker{own.HasSyncedChecker(), children.HasSyncedChecker()}, nil
 	}
-	if got, want := (&Kind{Served: []apiserver.Kind{apiserver.Deployments()}}).wordsFor(status), "status deployment web 1 of ? replicas available"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	run := func(ctx context.Context) {
+		if handled, err := watch(klog.Logger{}); err == nil && cache.WaitFor(ctx, "", handled...) {
+			r.Queue.Run(ctx)
+		}
+		r.Queue.ShutDown()
+	}
+	return &Controller{Reconciler: r, Watch: watch, Run: run}, nil
+}
+
+func budgets() Kind {
+	kind := apiserver.KindOf(&policyv1.PodDisruptionBudget{}, kubescheme.Scheme)
+	return Kind{
+		Controller: "budgeteer", New: newBudgets, Served: []apiserver.Kind{kind, apiserver.ConfigMaps()},
 	}
 }
+
+func budgetUsers() Users {
+	kind, names := budgets(), []string{"a", "b"}
+	return Users{
+		Setup: func(ctx context.Context, user *rest.Config) error {
+			for _, name := range names {
+				budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				_, err := kubernetes.NewForConfigOrDie(user).PolicyV1().PodDisruptionBudgets("default").
+					Create(ctx, budget, metav1.CreateOptions{})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Edits: []Edit{
+			kind.Patch(budgetGVR, names, `{"spec":{"maxUnavailable":N}}`),
+			kind.Patch(configMapGVR, names, `{"data":{"max":"x"}}`),
+		},
+		Dense: []Edit{kind.Delete(configMapGVR, names)},
+	}
+}
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

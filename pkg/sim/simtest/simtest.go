@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -94,57 +95,44 @@ func nameOf(r *apiserver.Request) string {
 // the permissions that no request needed, each as a text such as "update deployments.apps/status", sorted. Names of
 // objects and wildcards in rules are not supported.
 func Authorize(server *apiserver.Server, user string, rules []rbacv1.PolicyRule) (unused func() []string) {
+	permitted := sets.New(Permissions(rules)...)
 	var mu sync.Mutex
-	isUsed := map[string]bool{}
-	for _, permission := range Permissions(rules) {
-		isUsed[permission] = false
-	}
+	rest := permitted.Clone()
 	server.Intercept(func(r *apiserver.Request, next apiserver.Next) (*http.Response, error) {
 		// Everybody may ask for discovery, and for the own permissions.
 		if r.User != user || r.Resource.Resource == "" || strings.HasPrefix(r.Resource.Resource, "selfsubject") {
 			return next()
 		}
 		permission := permissionOf(r.Verb, r.Resource.Group, resourceOf(r))
-		mu.Lock()
-		_, isPermitted := isUsed[permission]
-		if isPermitted {
-			isUsed[permission] = true
-		}
-		mu.Unlock()
-		if !isPermitted {
+		if !permitted.Has(permission) {
 			cause := fmt.Errorf("no rule permits: %s", permission)
 			return r.Refuse(apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, cause))
 		}
+		mu.Lock()
+		rest.Delete(permission)
+		mu.Unlock()
 		return next()
 	})
 	return func() []string {
 		mu.Lock()
 		defer mu.Unlock()
-		var list []string
-		for permission, used := range isUsed {
-			if !used {
-				list = append(list, permission)
-			}
-		}
-		slices.Sort(list)
-		return list
+		return sets.List(rest)
 	}
 }
 
 // Permissions returns what rules permit, each as a text such as "update deployments.apps/status", sorted.
 func Permissions(rules []rbacv1.PolicyRule) []string {
-	var list []string
+	permissions := sets.New[string]()
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
-					list = append(list, permissionOf(verb, group, resource))
+					permissions.Insert(permissionOf(verb, group, resource))
 				}
 			}
 		}
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	return sets.List(permissions)
 }
 
 func permissionOf(verb, group, resource string) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -47,7 +48,8 @@ func TestRecordWrites(t *testing.T) {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("error %v, want that there is no such subresource", err)
 		}
-		if err := clientOf(server, "bob").CoreV1().ConfigMaps("default").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		if err := clientOf(server, "bob").CoreV1().ConfigMaps("default").Delete(t.Context(), "a",
+			metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 		want := []string{"create configmaps a", "create configmaps b", "patch configmaps/status a"}
@@ -70,7 +72,8 @@ func TestAuthorize(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments/status"}, Verbs: []string{"update"}},
 	})
-	alice, bob := clientOf(server, "alice").CoreV1().ConfigMaps("default"), clientOf(server, "bob").CoreV1().ConfigMaps("default")
+	alice, bob := clientOf(server, "alice").CoreV1().ConfigMaps("default"), clientOf(server,
+		"bob").CoreV1().ConfigMaps("default")
 	if _, err := alice.List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -144,3 +147,5 @@ func TestCondition(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -50,16 +50,6 @@ func (p *player[In, W]) next(c *talk, w *World, at time.Time) *talk {
 	return next
 }
 
-// playOut plays c to its end with good answers. It returns false when an oracle does not hold.
-func (p *player[In, W]) playOut(c *talk) bool {
-	return p.run(c, func(step *reconcile.Step) *reply {
-		if !p.allowed(c, step) {
-			return nil
-		}
-		return &good
-	})
-}
-
 // follow plays the syncs after c.
 func (p *player[In, W]) follow(c *talk) {
 	at := c.at
@@ -74,7 +64,12 @@ func (p *player[In, W]) follow(c *talk) {
 			return
 		}
 		next := p.next(c, w, at)
-		if !p.playOut(next) {
+		if !p.run(next, func(step *reconcile.Step) *reply {
+			if !p.allowed(next, step) {
+				return nil
+			}
+			return &good
+		}) {
 			return
 		}
 		sent := len(next.lines) > next.first
@@ -204,49 +199,6 @@ func shallowCopy(obj metav1.Object) metav1.Object {
 	return c.Interface().(metav1.Object)
 }
 
-// fight plays syncs in which somebody undoes one of the writes at once, again and again. Three repetitions are free,
-// one is delayed by a second.
-func (p *player[In, W]) fight(w *World, writes []reconcile.Op) {
-	const rounds, most = 10, 5
-	if w.EventDue || w.Held || w.Admits || w.Undeletable || isUnwritable(w.Live) {
-		return
-	}
-	for _, op := range writes {
-		key, count := keyOf(op), 0
-		c, _ := p.begin(w, start)
-		for next := w; next != nil; next = p.caughtUp(c) {
-			if len(c.lines) > 0 {
-				c = p.next(c, next, c.at.Add(10*time.Millisecond))
-				c.before = nil
-			}
-			before := c.live[key]
-			if c.at.Sub(start) > rounds*100*time.Millisecond || !p.playOut(c) {
-				break
-			}
-			if slices.Contains(c.sent(), op) && c.live[key] != nil {
-				count++
-				p.undo(c, op, before)
-			}
-		}
-		if count > most {
-			p.note("what somebody undoes again and again is repeated more slowly", c,
-				fmt.Sprintf("%s was sent %d times within a second", text(op), count))
-		}
-	}
-}
-
-// undo is somebody who undoes a write.
-func (p *player[In, W]) undo(c *talk, op reconcile.Op, before metav1.Object) {
-	switch {
-	case before == nil:
-		c.live = c.live.with(keyOf(op), nil)
-	case op.Verb == reconcile.UpdateStatus:
-		c.put(keyOf(op), withStatus(c.live[keyOf(op)], before, false))
-	default:
-		c.put(keyOf(op), deepCopy(before))
-	}
-}
-
 // vary plays the conversation in which all answers are good again, with what must not matter changed.
 func (p *player[In, W]) vary(w *World) {
 	play := func(change func(*In) bool) (string, *talk) {
@@ -273,35 +225,13 @@ func (p *player[In, W]) vary(w *World) {
 	}
 }
 
-// askTwice asks each rule twice, up to the first final answer.
-func (p *player[In, W]) askTwice(c *talk, in *In) {
-	ask := func(rule *reconcile.Rule[In]) reconcile.Answer {
-		a := rule.Ask(in)
-		for i, step := range a.Steps { // Functions cannot be compared.
-			plain := *step
-			plain.Differs, plain.Undone = nil, nil
-			a.Steps[i] = &plain
-		}
-		return reconcile.Answer{Steps: a.Steps, OnlyOne: a.OnlyOne, Final: a.Final, Why: a.Why, Problem: a.Problem}
-	}
-	const name = "a rule that is asked twice answers the same"
-	if first, second := c.sync.Explain(), c.sync.Explain(); !slices.Equal(first, second) { // KeepAll answers to a sync.
-		p.note(name, c, fmt.Sprint(first, " and then ", second))
-	}
-	for i := range p.Plan.Rules {
-		first, second := ask(&p.Plan.Rules[i]), ask(&p.Plan.Rules[i])
-		if !reflect.DeepEqual(first, second) {
-			p.note(name, c, p.Plan.Rules[i].Name+" answers differently")
-		}
-		if first.Final {
-			return
-		}
-	}
-}
-
-// explain notes a problem if the answers of the rules are not about step, the next request of c or nil.
+// explain notes a problem if the rules answer differently when they are asked again, or if their answers are not about
+// step, the next request of c or nil. What the answers do is compared by vary.
 func (p *player[In, W]) explain(c *talk, step *reconcile.Step) {
 	rows := c.sync.Explain()
+	if again := c.sync.Explain(); !slices.Equal(rows, again) {
+		p.note("a rule that is asked twice answers the same", c, fmt.Sprint(rows, " and then ", again))
+	}
 	var sending, want []string
 	for _, row := range rows {
 		if row.Sends {

@@ -205,16 +205,9 @@ var noSubresource = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "the server could not find the requested resource",
 }}
 
-// A replyKind is what the replies to a step depend on.
-type replyKind struct {
-	verb reconcile.Verb
-	key  Key
-}
-
 // bad returns every bad answer to step.
 func (p *player[In, W]) bad(step *reconcile.Step) []reply {
-	kind := replyKind{step.Verb, keyOf(step.Op)}
-	return memoized(p.replies, kind, func() []reply { return append(failures(step), p.othersFirst(kind)...) })
+	return memoized(p.replies, step.Op, func() []reply { return append(failures(step), p.othersFirst(step.Op)...) })
 }
 
 // failures are answers that are not good.
@@ -257,12 +250,13 @@ func failures(step *reconcile.Step) []reply {
 }
 
 // othersFirst are answers after somebody else was faster.
-func (p *player[In, W]) othersFirst(kind replyKind) []reply {
+func (p *player[In, W]) othersFirst(op reconcile.Op) []reply {
 	gone := func(metav1.Object) metav1.Object { return nil }
 	same := func(obj metav1.Object) metav1.Object { return obj }
 	replies := []reply{{name: "after it was deleted", change: gone}, {name: "after it got another version", change: same}}
-	isRead, child := kind.verb == reconcile.Get, p.child(kind.key)
-	if kind.key == p.key {
+	key, isRead, isCreate := keyOf(op), op.Verb == reconcile.Get, op.Verb == reconcile.Create
+	child := p.child(key)
+	if key == p.key {
 		for i, live := range p.lives()[1:] { // The first is gone.
 			// A write has preconditions, so one change is like another.
 			if isRead || i == 0 || i == len(p.Changes) {
@@ -271,8 +265,7 @@ func (p *player[In, W]) othersFirst(kind replyKind) []reply {
 		}
 		return replies
 	}
-	isCreate := kind.verb == reconcile.Create
-	if child.Admit != nil && (isCreate || kind.verb == reconcile.Patch) {
+	if child.Admit != nil && (isCreate || op.Verb == reconcile.Patch) {
 		replies = append(replies, reply{name: "done, but changed on its way in", admits: true})
 	}
 	for i, e := range slices.Concat([]Edit[metav1.Object]{asWanted}, strangers[:4], child.Edits) {
@@ -282,7 +275,7 @@ func (p *player[In, W]) othersFirst(kind replyKind) []reply {
 				return obj
 			}})
 		}
-		if (isRead || isCreate) && i < 3 && child.Want != nil && p.childKey(child) == kind.key {
+		if (isRead || isCreate) && i < 3 && child.Want != nil && p.childKey(child) == key {
 			replies = append(replies, reply{name: "after somebody has created it " + e.Name, appears: func() metav1.Object {
 				obj := p.wanted(child)
 				e.Do(obj)

@@ -241,7 +241,7 @@ func (walk *Walk[In, W]) test(t *testing.T, limit int) {
 func (walk *Walk[In, W]) play(limit int) *player[In, W] {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // There is little to keep, and much to throw away.
 	p := &player[In, W]{
-		Walk: walk, visited: map[[32]byte]bool{}, wrong: map[string]*violation{}, replies: map[replyKind][]reply{},
+		Walk: walk, visited: map[[32]byte]bool{}, wrong: map[string]*violation{}, replies: map[reconcile.Op][]reply{},
 		random: rand.New(rand.NewPCG(1, 0)),
 	}
 	p.owner = stored(walk.Object, "10").(W)
@@ -278,7 +278,7 @@ type player[In any, W reconcile.Object] struct {
 	owner   W // Object as it is stored.
 	key     Key
 	rules   []rule
-	replies map[replyKind][]reply
+	replies map[reconcile.Op][]reply
 	memo    memo
 	random  *rand.Rand
 	current *talk // That of the last answer.
@@ -302,20 +302,13 @@ func (p *player[In, W]) playGroup(w *World) {
 		w.Memory.UID = w.Cached[p.key].GetUID()
 	}
 	w.Memory.Generation = w.Cached[p.key].GetGeneration()
-	plain, in := p.begin(w, start)
-	var fights []reconcile.Op
+	plain, _ := p.begin(w, start)
 	p.run(plain, func(step *reconcile.Step) *reply {
-		// A patch without Undone is not about what somebody undoes.
-		if step.Verb == reconcile.Create || step.Verb == reconcile.UpdateStatus || step.Undone != nil {
-			fights = append(fights, step.Op)
-		}
-		p.askTwice(plain, in)
 		p.explain(plain, step)
 		return &good
 	})
 	p.explain(plain, nil)
 	p.vary(w)
-	p.fight(w, fights)
 	wanted := plain.writes()
 	may := wanted
 	if p.MayWant != nil {
