@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -29,24 +30,24 @@ import (
 const (
 	// controllerName is the field manager of our writes, the reporter of our events, and the queue's name.
 	controllerName = "foo-controller"
-	// nameWorkers is the number of workers that queue the Foos which name a Deployment. One namespace has at most half
-	// of them. More are of no use, since they wait for no answer.
-	nameWorkers = 2
-	// ownerFirst is how much earlier the Foo that controls a Deployment is queued than other Foos that name it. If
-	// somebody deletes the Deployment of a service, its own Foo can create it again before another one gets the name.
-	ownerFirst = time.Second
+	// deploymentWorkers is the number of workers of deploymentQueue. One namespace has at most half of them. Two are
+	// enough, since they send no requests.
+	deploymentWorkers = 2
+	// ownerHeadStart is how much earlier the Foo that controls a Deployment is queued than its waiters. If somebody
+	// deletes a Deployment, the Foo that controlled it can create it again before a waiter gets the name.
+	ownerHeadStart = time.Second
 
 	foosResource        = "foos"
 	deploymentsResource = "deployments"
-
-	// byDeployment indexes Foos by the namespace/name of the Deployment that they name.
+	// byDeployment indexes Foos by the namespace/name of the Deployment that they name, byFoo indexes Deployments by the
+	// namespace and the uid of the Foo that controls them. Most Foos have the name of their Deployment. These are found by
+	// name, and have no entry in either index, which saves a tenth of the memory of the caches.
 	byDeployment = "deployment"
-	// byFoo indexes Deployments by their namespace and the uid of the Foo that controls them.
-	byFoo = "foo"
+	byFoo        = "foo"
 )
 
 // A deploymentInformer is an informer of Deployments whose transform is plan.Trim.
-type deploymentInformer = cache.TypedSharedIndexInformer[*plan.Observed]
+type deploymentInformer = cache.TypedSharedIndexInformer[*plan.TrimmedDeployment]
 
 // Controller reconciles Foos: it creates and patches the Deployment that a Foo names, deletes those that the Foo named
 // before, and records the result in the Foo's status.
@@ -54,22 +55,22 @@ type deploymentInformer = cache.TypedSharedIndexInformer[*plan.Observed]
 // Events of both kinds become keys of Foos on one queue. A worker takes a key and reads from the caches what its sync
 // depends on: the Foo, the Deployments that it names or controls, and the Foo that controls the named one. From then on
 // the rules of plan.Foos decide, see package reconcile.
+//
+// A Foo that names a Deployment and does not control it is a waiter of this Deployment, here and in package plan.
 type Controller struct {
 	// Reconciler sends the requests of syncs, and remembers what the next sync of each Foo needs.
 	*kit.Reconciler
 
-	fooLister         listers.FooLister
-	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
-	deploymentIndexer cache.TypedIndexer[*plan.Observed]
-	// fooInformer and deploymentInformer get the handlers when Run begins.
-	fooInformer        informers.FooIndexInformer
-	deploymentInformer deploymentInformer
+	fooLister   listers.FooLister
+	fooInformer informers.FooIndexInformer
+	deployments deploymentInformer
 
 	// queue holds the namespace/name keys of Foos to sync, and calls syncHandler.
 	queue *kit.Queue
-	// names has Deployments. The Foos that name one of them are to be queued. There may be thousands of these Foos, and
-	// the events of all namespaces are handled one after another, so a handler queues only the name of the Deployment.
-	names *kit.Queue
+	// deploymentQueue holds the keys of Deployments whose waiters are to be queued, and calls enqueueWaiters. There may
+	// be thousands of waiters, and the events of all namespaces are handled one after another, so a handler queues only
+	// the Deployment.
+	deploymentQueue *kit.Queue
 
 	// Reports logs what happens to Foos, and observes it in a metric.
 	Reports *report.Foos
@@ -89,25 +90,27 @@ func New(ctx context.Context, clients Clients, events events.EventRecorder, foos
 	if err := fooInformer.AddTypedIndexers(informers.FooIndexers{byDeployment: namedDeployment}); err != nil {
 		return nil, fmt.Errorf("index Foos: %w", err)
 	}
-	if err := deployments.AddTypedIndexers(cache.TypedIndexers[*plan.Observed]{byFoo: controllingFoo}); err != nil {
+	indexers := cache.TypedIndexers[*plan.TrimmedDeployment]{byFoo: controllingFoo}
+	if err := deployments.AddTypedIndexers(indexers); err != nil {
 		return nil, fmt.Errorf("index Deployments: %w", err)
 	}
 	c := &Controller{
-		fooLister: foos.Lister(), fooIndexer: fooInformer.GetTypedIndexer(),
-		deploymentIndexer: deployments.GetTypedIndexer(), fooInformer: fooInformer, deploymentInformer: deployments,
+		fooLister: foos.Lister(), fooInformer: fooInformer, deployments: deployments,
 		Reports: report.New(recorder.NewLimits().Allow),
 	}
 	c.queue = kit.NewQueue(ctx, kit.QueueConfig{Name: controllerName, Kind: "foo", Workers: workers, Sync: c.syncHandler})
 	c.Reconciler = &kit.Reconciler{
 		Name: controllerName, Queue: c.queue, Recorder: events, Trim: plan.Trim, Kinds: c.kinds(clients),
 	}
-	c.names = kit.NewQueue(ctx, kit.QueueConfig{Kind: "deployment", Workers: nameWorkers, Sync: c.enqueueNaming})
+	c.deploymentQueue = kit.NewQueue(ctx, kit.QueueConfig{
+		Kind: "deployment", Workers: deploymentWorkers, Sync: c.enqueueWaiters,
+	})
 	return c, nil
 }
 
 // watch registers the event handlers, and returns checks that are done when the handlers have been called for all
-// objects of the first lists. Run does it, and not New: the caches of a standby are filled too, but nobody takes keys
-// from its queue, which would keep the name of every Foo that came and went.
+// objects of the first lists. Run does it, and not New: a standby fills its caches too, but takes no keys, so its queue
+// would only grow.
 func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	foos, err := c.fooInformer.AddTypedEventHandler(kit.Handlers[*v1alpha1.Foo]{
 		AddFunc: c.fooAdded, UpdateFunc: c.fooChanged, DeleteFunc: c.fooDeleted,
@@ -115,7 +118,7 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch Foos: %w", err)
 	}
-	deployments, err := c.deploymentInformer.AddTypedEventHandler(kit.Handlers[*plan.Observed]{
+	deployments, err := c.deployments.AddTypedEventHandler(kit.Handlers[*plan.TrimmedDeployment]{
 		AddFunc: c.deploymentAdded, UpdateFunc: c.deploymentChanged, DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
@@ -124,18 +127,18 @@ func (c *Controller) watch(logger klog.Logger) ([]cache.DoneChecker, error) {
 	return []cache.DoneChecker{foos.HasSyncedChecker(), deployments.HasSyncedChecker()}, nil
 }
 
-// Run syncs Foos until ctx ends. Then it takes no further key, waits for the running syncs, whose contexts end 10 s
-// later, and returns. Call Run once.
+// Run syncs Foos until ctx ends. Then it takes no further key, gives the running syncs some time to end, see
+// kit.Queue.Run, and returns. Call Run once.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
 	synced, err := c.watch(logger)
-	if err != nil && ctx.Err() == nil { // Informers that have ended refuse handlers, too.
+	if err != nil && ctx.Err() == nil { // Informers that have ended refuse handlers.
 		logger.Error(err, "Cannot watch")
 	}
 	if err != nil || !cache.WaitFor(klog.NewContext(ctx, logger.V(4)), "caches", synced...) {
 		c.shutDown()
-		return // Asked to stop before the caches were filled, or no handlers.
+		return // Asked to stop before the caches were filled, or there are no handlers.
 	}
 	logger.Info("Started")
 	c.work(ctx)
@@ -143,14 +146,14 @@ func (c *Controller) Run(ctx context.Context) {
 
 // shutDown ends the goroutines of queues that do not run.
 func (c *Controller) shutDown() {
-	c.names.ShutDown()
+	c.deploymentQueue.ShutDown()
 	c.queue.ShutDown()
 }
 
 // work runs the queues until ctx ends.
 func (c *Controller) work(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { c.names.Run(ctx) })
+	running.Go(func() { c.deploymentQueue.Run(ctx) })
 	c.queue.Run(ctx)
 	running.Wait()
 }
@@ -174,19 +177,25 @@ func (c *Controller) syncOf(key cache.ObjectName) *reconcile.Sync {
 		return nil
 	}
 	return plan.Foos.Sync(&plan.Input{
-		Foo: foo, Deployment: c.deployment(foo.Namespace, foo.Spec.DeploymentName), Previous: c.previousOf(foo),
+		Foo: foo, Deployment: c.deployment(foo.Namespace, foo.Spec.DeploymentName), Others: c.othersOf(foo),
 		Owner: c.resolveOwner,
 	})
 }
 
 // deployment returns the cached Deployment of this name, or nil.
-func (c *Controller) deployment(namespace, name string) *plan.Observed {
-	found, _, _ := c.deploymentIndexer.GetByKey(cache.NewObjectName(namespace, name).String())
-	dep, _ := found.(*plan.Observed) // Nil if the cache has none; a cache has no errors.
+func (c *Controller) deployment(namespace, name string) *plan.TrimmedDeployment {
+	found, _, _ := c.deployments.GetTypedIndexer().GetByKey(cache.NewObjectName(namespace, name).String())
+	dep, _ := found.(*plan.TrimmedDeployment) // Nil if the cache has none; a cache has no errors.
 	return dep
 }
 
-// kinds returns how requests about Foos and Deployments are sent.
+// listFoos returns the Foos in the cache.
+func (c *Controller) listFoos() []*v1alpha1.Foo {
+	foos, _ := c.fooLister.List(labels.Everything()) // A cache has no errors.
+	return foos
+}
+
+// kinds returns how requests about Foos and Deployments are sent. What is written to the status of a Foo is reported.
 func (c *Controller) kinds(clients Clients) []kit.Kind {
 	foos := kit.KindOf(plan.FooKind, foosResource, c.fooInformer, clients.Samples.SamplecontrollerV1alpha1().Foos)
 	send := foos.Send
@@ -198,8 +207,7 @@ func (c *Controller) kinds(clients Clients) []kit.Kind {
 		return answer, err
 	}
 	return []kit.Kind{
-		foos,
-		kit.KindOf(plan.DeploymentKind, deploymentsResource, c.deploymentInformer, clients.Kube.AppsV1().Deployments),
+		foos, kit.KindOf(plan.DeploymentKind, deploymentsResource, c.deployments, clients.Kube.AppsV1().Deployments),
 	}
 }
 
@@ -209,134 +217,138 @@ func (c *Controller) kinds(clients Clients) []kit.Kind {
 //	event                                          queues
 //	a Foo is added, changed or deleted             the Foo
 //	  it is new, gone or being deleted,
-//	  or names another Deployment                  also the Foos that name a Deployment which it controls
+//	  or names another Deployment                  also the waiters of the Deployments that it controls
 //	a Deployment is added, changed or deleted      the Foo that controls it
 //	  it is new, gone or being deleted, or its
-//	  controller or made-for label changes         also the other Foos that name it (if it is gone, all of them), a
-//	                                               second later if the Foo that controls it still names it
+//	  controller or made-for label changes         also its waiters, and the Foo that controlled it before
 //
-// Events are hints: a sync finds out what to do, and finds nothing after an event that our own write has caused. The
-// initial list queues each Foo once. A resync queues each Foo again, at the rank of the initial list, in case a hint
-// was lost.
+// If the Foo that controls a Deployment, or controlled it until it was deleted, still names it, the waiters are queued
+// later by ownerHeadStart.
+//
+// Events are hints: a sync finds out what to do, which is mostly nothing after an event that our own write has caused.
+// The initial list queues each Foo once. A resync queues each Foo again, in the class of the initial list, in case a
+// hint was lost.
 
 // enqueueFoo queues foo to be synced, because of a change. why is for /debug/syncs.
 func (c *Controller) enqueueFoo(foo *v1alpha1.Foo, why string) {
 	c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Change, why)
 }
 
-// fooAdded queues a new Foo, and the Foos that name a Deployment which it controls: the Deployment's event may have
-// come first. Of the initial list it queues only the Foo: the others are in the list too.
+// fooAdded queues a new Foo, and the waiters of the Deployments that it controls: their events may have come first.
+// Of the initial list it queues only the Foo: the others are in the list too.
 func (c *Controller) fooAdded(foo *v1alpha1.Foo, isInInitialList bool) {
 	if isInInitialList {
 		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Initial, "the initial list has the Foo")
 		return
 	}
 	c.enqueueFoo(foo, "the Foo was created")
-	c.enqueueWaiting(foo)
+	c.enqueueDeploymentsOf(foo)
 }
 
-// fooChanged queues a Foo that has changed, or that is resynced. When only its status has changed, mostly by a report
-// of our own, what has failed still needs a token.
-func (c *Controller) fooChanged(have, foo *v1alpha1.Foo) {
+// fooChanged queues a Foo that has changed, or that is resynced.
+func (c *Controller) fooChanged(old, foo *v1alpha1.Foo) {
 	switch {
-	case have.ResourceVersion == foo.ResourceVersion:
+	case old.ResourceVersion == foo.ResourceVersion:
 		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Initial, "a resync")
-	case have.UID == foo.UID && have.Generation == foo.Generation:
-		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Retry, "the status of the Foo has changed")
+	case old.UID == foo.UID && old.Generation == foo.Generation:
+		// Mostly it is our own write of the status. A Change needs no token of the limit of retries, so a Foo that fails
+		// and reports it would pass that limit.
+		c.queue.Enqueue(cache.MetaObjectToName(foo), fairqueue.Retry, "the Foo has changed, but not its spec")
 	default:
 		c.enqueueFoo(foo, "the Foo has changed")
 	}
-	if !plan.SameToOthers(have, foo) {
-		c.enqueueWaiting(have) // It may be another Foo, with another uid.
-		c.enqueueWaiting(foo)
+	if !plan.SameFooForWaiters(old, foo) {
+		c.enqueueDeploymentsOf(old) // It may be another Foo, with another uid.
+		c.enqueueDeploymentsOf(foo)
 	}
 }
 
 // fooDeleted queues a Foo that is gone, so that the controller forgets it. If the watch missed the deletion, only the
-// key may be known. The Foos that name its Deployment are then queued when the garbage collector deletes that.
+// key may be known. The waiters of its Deployment are then queued when the garbage collector deletes that.
 func (c *Controller) fooDeleted(deleted informers.DeletedFoo) {
 	c.queue.Enqueue(deleted.GetObjectName(), fairqueue.Change, "the Foo was deleted")
 	if foo := deleted.OptionalObj; foo != nil {
-		c.enqueueWaiting(foo)
+		c.enqueueDeploymentsOf(foo)
 	}
 }
 
-// enqueueWaiting queues the Foos that name a Deployment which foo controls.
-func (c *Controller) enqueueWaiting(foo *v1alpha1.Foo) {
+// enqueueDeploymentsOf queues the Deployments that foo controls, so that their waiters are queued.
+func (c *Controller) enqueueDeploymentsOf(foo *v1alpha1.Foo) {
 	for _, dep := range c.controlledBy(foo) {
-		c.names.Add(cache.MetaObjectToName(dep))
+		c.deploymentQueue.Add(cache.MetaObjectToName(dep))
 	}
 }
 
 // deploymentAdded queues the Foos that a new Deployment concerns. The initial list needs no handling: every Foo is
 // queued by its own event, and no sync begins before both lists are complete.
-func (c *Controller) deploymentAdded(dep *plan.Observed, isInInitialList bool) {
+func (c *Controller) deploymentAdded(dep *plan.TrimmedDeployment, isInInitialList bool) {
 	if !isInInitialList {
 		c.handleObject(dep)
 	}
 }
 
-// deploymentChanged queues the owner of a changed Deployment. It also queues the Foos that only name it, and a former
-// owner, when the change concerns them.
-func (c *Controller) deploymentChanged(have, dep *plan.Observed) {
+// deploymentChanged queues the owner of a changed Deployment. It also queues the waiters, and a former owner, when the
+// change concerns them.
+func (c *Controller) deploymentChanged(old, dep *plan.TrimmedDeployment) {
 	switch {
-	case have.ResourceVersion == dep.ResourceVersion: // A list has brought nothing new.
-	case plan.SameOwnership(have, dep):
+	case old.ResourceVersion == dep.ResourceVersion: // A list has brought nothing new.
+	case plan.SameDeploymentForWaiters(old, dep):
 		if owner := c.resolveOwner(dep); owner != nil {
 			c.enqueueFoo(owner, "its Deployment has changed")
 		}
 	default:
-		c.handleObject(have)
+		c.handleObject(old)
 		c.handleObject(dep)
 	}
 }
 
 // deploymentDeleted queues the Foos that a deleted Deployment concerns. If the watch missed the deletion, only the name
 // may be known: a Foo that controlled it and names another one is then left to the resync.
-func (c *Controller) deploymentDeleted(deleted cache.DeletedObject[*plan.Observed]) {
+func (c *Controller) deploymentDeleted(deleted cache.DeletedObject[*plan.TrimmedDeployment]) {
 	if deleted.OptionalObj == nil {
-		c.names.Add(deleted.GetObjectName())
+		c.deploymentQueue.Add(deleted.GetObjectName())
 		return
 	}
 	c.handleObject(deleted.OptionalObj)
 }
 
-// handleObject queues the Foo that controls dep, and the Foos that name dep, because dep may now have that name, or
-// have freed it. A Foo that controls it and that the cache lacks is queued when it is added.
-func (c *Controller) handleObject(dep *plan.Observed) {
-	owner, after := c.resolveOwner(dep), time.Duration(0)
-	if owner != nil {
-		c.enqueueFoo(owner, "its Deployment was created or deleted, or has another owner")
+// handleObject queues the Foo that controls dep, and the waiters, because dep may now have a name that they want, or
+// have freed it. A Foo that controls it and is not in the cache yet is queued when it is added.
+func (c *Controller) handleObject(dep *plan.TrimmedDeployment) {
+	var after time.Duration
+	if owner := c.resolveOwner(dep); owner != nil {
+		c.enqueueFoo(owner, "its Deployment was created or deleted, or its owner has changed")
+		if owner.Spec.DeploymentName == dep.Name {
+			after = ownerHeadStart
+		}
 	}
-	if owner != nil && owner.Spec.DeploymentName == dep.Name {
-		after = ownerFirst
-	}
-	c.names.AddAfter(cache.MetaObjectToName(dep), after)
+	c.deploymentQueue.AddAfter(cache.MetaObjectToName(dep), after)
 }
 
-// enqueueNaming queues the Foos that name a Deployment and do not control it.
-func (c *Controller) enqueueNaming(_ context.Context, name cache.ObjectName) kit.Outcome {
-	foos, _ := c.fooIndexer.ByTypedIndex(byDeployment, name.String()) // Fails only without the index.
-	if foo, err := c.fooLister.Foos(name.Namespace).Get(name.Name); err == nil && foo.Spec.DeploymentName == foo.Name {
+// enqueueWaiters queues the waiters of a Deployment: if it is gone, all Foos that name it.
+func (c *Controller) enqueueWaiters(_ context.Context, key cache.ObjectName) kit.Outcome {
+	foos, _ := c.fooInformer.GetTypedIndexer().ByTypedIndex(byDeployment, key.String()) // Fails only without the index.
+	if foo, err := c.fooLister.Foos(key.Namespace).Get(key.Name); err == nil && foo.Spec.DeploymentName == foo.Name {
+		// The index does not have it.
 		foos = append(foos, foo)
 	}
-	dep := c.deployment(name.Namespace, name.Name)
+	dep := c.deployment(key.Namespace, key.Name)
 	for _, foo := range foos {
-		if dep != nil && plan.Owns(foo, dep) {
-			continue // handleObject has queued it at once.
+		if dep == nil || !plan.Owns(foo, dep) { // An event of its own has queued the owner.
+			c.enqueueFoo(foo, "the Deployment that it names was created or deleted, or its owner has changed")
 		}
-		c.enqueueFoo(foo, "the Deployment that it names was created or deleted, or its owner has changed")
 	}
 	return kit.Done()
 }
 
 // resolveOwner returns the cached Foo that controls dep, or nil. Its name finds it, and the uid decides, as in
 // plan.Owns.
-func (c *Controller) resolveOwner(dep *plan.Observed) *v1alpha1.Foo {
-	if dep == nil || plan.FooReference(dep) == nil {
+func (c *Controller) resolveOwner(dep *plan.TrimmedDeployment) *v1alpha1.Foo {
+	ref := plan.FooReference(dep)
+	if ref == nil {
 		return nil
 	}
-	foo, err := c.fooLister.Foos(dep.Namespace).Get(plan.FooReference(dep).Name)
+	foo, err := c.fooLister.Foos(dep.Namespace).Get(ref.Name)
 	if err != nil || !plan.Owns(foo, dep) {
 		return nil
 	}
@@ -344,23 +356,29 @@ func (c *Controller) resolveOwner(dep *plan.Observed) *v1alpha1.Foo {
 }
 
 // controlledBy returns the cached Deployments that foo controls.
-func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*plan.Observed {
-	deps, _ := c.deploymentIndexer.ByTypedIndex(byFoo, foo.Namespace+"/"+string(foo.UID)) // Fails only without the index.
+func (c *Controller) controlledBy(foo *v1alpha1.Foo) []*plan.TrimmedDeployment {
+	owner := foo.Namespace + "/" + string(foo.UID)
+	deps, _ := c.deployments.GetTypedIndexer().ByTypedIndex(byFoo, owner) // Fails only without the index.
 	if dep := c.deployment(foo.Namespace, foo.Name); dep != nil && hasNameOfOwner(dep) && plan.Owns(foo, dep) {
 		deps = append(deps, dep)
 	}
 	return deps
 }
 
-// previousOf returns the cached Deployments that foo controls and does not name.
-func (c *Controller) previousOf(foo *v1alpha1.Foo) []*plan.Observed {
-	return slices.DeleteFunc(c.controlledBy(foo), func(dep *plan.Observed) bool {
+// othersOf returns the cached Deployments that foo controls and does not name.
+func (c *Controller) othersOf(foo *v1alpha1.Foo) []*plan.TrimmedDeployment {
+	return slices.DeleteFunc(c.controlledBy(foo), func(dep *plan.TrimmedDeployment) bool {
 		return dep.Name == foo.Spec.DeploymentName
 	})
 }
 
-// namedDeployment is the index function of byDeployment. Most Foos have the name of their Deployment. That finds them,
-// and an entry of an index is a set, which needs a tenth of the memory of a Foo with its Deployment.
+// hasNameOfOwner reports whether dep has the name of the Foo that controls it.
+func hasNameOfOwner(dep *plan.TrimmedDeployment) bool {
+	ref := plan.FooReference(dep)
+	return ref != nil && ref.Name == dep.Name
+}
+
+// namedDeployment is the index function of byDeployment.
 func namedDeployment(foo *v1alpha1.Foo) ([]string, error) {
 	if foo.Spec.DeploymentName == foo.Name {
 		return nil, nil
@@ -368,15 +386,8 @@ func namedDeployment(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName).String()}, nil
 }
 
-// hasNameOfOwner reports whether dep has the name of the Foo that controls it.
-func hasNameOfOwner(dep *plan.Observed) bool {
-	ref := plan.FooReference(dep)
-	return ref != nil && ref.Name == dep.Name
-}
-
-// controllingFoo is the index function of byFoo. As in byDeployment, a Deployment with the name of its Foo has no
-// entry.
-func controllingFoo(dep *plan.Observed) ([]string, error) {
+// controllingFoo is the index function of byFoo.
+func controllingFoo(dep *plan.TrimmedDeployment) ([]string, error) {
 	if ref := plan.FooReference(dep); ref != nil && !hasNameOfOwner(dep) {
 		// With the namespace, because an owner reference is valid only in its own one.
 		return []string{dep.Namespace + "/" + string(ref.UID)}, nil

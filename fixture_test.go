@@ -292,13 +292,13 @@ func newDeployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 }
 
 // cachedDeployment returns what the cache has of newDeployment.
-func cachedDeployment(edits ...func(*appsv1.Deployment)) *plan.Observed {
+func cachedDeployment(edits ...func(*appsv1.Deployment)) *plan.TrimmedDeployment {
 	return plan.TrimDeployment(newDeployment(edits...))
 }
 
 // observe returns the informer of Deployments.
 func observe(factory kubeinformers.SharedInformerFactory) deploymentInformer {
-	return cache.NewTypedSharedIndexInformer[*plan.Observed](factory.Apps().V1().Deployments().Informer())
+	return cache.NewTypedSharedIndexInformer[*plan.TrimmedDeployment](factory.Apps().V1().Deployments().Informer())
 }
 
 func scaledTo(replicas int32) func(*appsv1.Deployment) {

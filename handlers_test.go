@@ -34,7 +34,7 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		return func(c *Controller) { c.deploymentChanged(cachedDeployment(), plan.TrimDeployment(dep)) }
 	}
 	depDeleted := func(c *Controller) {
-		c.deploymentDeleted(cache.DeletedObject[*plan.Observed]{OptionalObj: cachedDeployment()})
+		c.deploymentDeleted(cache.DeletedObject[*plan.TrimmedDeployment]{OptionalObj: cachedDeployment()})
 	}
 	for _, test := range []struct {
 		name string
@@ -108,7 +108,7 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 		{name: "a Deployment is deleted, and only its name is known", web: newFoo(), want: "duplicate web", gone: true,
 			happens: func(c *Controller) {
 				tombstone := cache.DeletedFinalStateUnknown{Key: "default/web"}
-				c.deploymentDeleted(cache.DeletedObject[*plan.Observed]{FinalStateUnknown: &tombstone})
+				c.deploymentDeleted(cache.DeletedObject[*plan.TrimmedDeployment]{FinalStateUnknown: &tombstone})
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 				if got := f.queued(); got != test.want {
 					t.Errorf("queued at once: %q, want %q", got, test.want)
 				}
-				time.Sleep(ownerFirst) // Virtual time.
+				time.Sleep(ownerHeadStart) // Virtual time.
 				synctest.Wait()
 				if got := f.queued(); got != test.later {
 					t.Errorf("queued within a second: %q, want %q", got, test.later)
@@ -141,8 +141,8 @@ func TestEventsQueueTheFoosThatDependOnThem(t *testing.T) {
 
 // queued returns the Foos that have been queued since the last call, by name.
 func (f *fixture) queued() string {
-	for f.names.Workqueue.Len() > 0 {
-		f.names.ProcessNextWorkItem(f.ctx, f.ctx)
+	for f.deploymentQueue.Workqueue.Len() > 0 {
+		f.deploymentQueue.ProcessNextWorkItem(f.ctx, f.ctx)
 	}
 	var all []string
 	for key, class := range f.added {
@@ -174,8 +174,8 @@ func TestAHandlerQueuesAFewKeysForAnyNumberOfFoos(t *testing.T) {
 		moved.ResourceVersion, moved.Spec.DeploymentName = fmt.Sprint(100+i), fmt.Sprint("other-", i)
 		f.fooChanged(owner, moved)
 	}
-	if len(f.added) > 1 || f.names.Workqueue.Len() > 1 {
-		t.Errorf("20 events queued %d Foos and %d names, want one of each", len(f.added), f.names.Workqueue.Len())
+	if len(f.added) > 1 || f.deploymentQueue.Workqueue.Len() > 1 {
+		t.Errorf("20 events queued %d Foos and %d names, want one of each", len(f.added), f.deploymentQueue.Workqueue.Len())
 	}
 	if got := len(strings.Fields(f.queued())); got != 201 {
 		t.Errorf("%d Foos are queued in the end, want the owner and the 200 that wait", got)

@@ -2,8 +2,8 @@
 //
 // It runs outside a cluster with --kubeconfig, or inside one with the ServiceAccount of its pod. This file constructs
 // what lives as long as the process: clients, informers, the recorder of events and the controller. Flags, connections,
-// the election, the endpoints and the stop are those of any controller, and in pkg/kit. What happens to a Foo is in
-// controller.go, and what is decided about it in pkg/plan.
+// leader election, endpoints and the shutdown are the same for every controller, and are in pkg/kit. controller.go has
+// what happens to a Foo, and pkg/plan what is decided about it.
 package main
 
 import (
@@ -13,17 +13,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"example.com/foo-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -50,7 +49,7 @@ func main() {
 	switch err := run(os.Args[1:], os.Stdout); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, kit.ErrWouldWrite):
-		os.Exit(2)
+		os.Exit(2) // --explain has printed a write.
 	default:
 		telemetry.LastLine(controllerName, err)
 		os.Exit(1)
@@ -66,7 +65,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	asked, err := question.Check(options)
+	asked, err := question.Check(options) // With --explain, it also limits options to the namespace of the Foo.
 	if err != nil {
 		return err
 	}
@@ -78,33 +77,21 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The informers have a network connection of their own. Writes are refused unless this process leads.
-	reads, err := newClients(process.Watch)
-	if err != nil {
-		return err
-	}
-	writes, err := newClients(process.Write)
-	if err != nil {
-		return err
-	}
-	caches, err := newCaches(reads, options)
-	if err != nil {
-		return err
-	}
+	// Events are still sent when ctx has ended: by the last syncs, and by the flush after them.
 	recordCtx, stopRecording := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRecording()
-	events, err := newRecorder(recordCtx, writes)
+	events, err := newRecorder(recordCtx, process.Write)
 	if err != nil {
 		return err
 	}
-	controller, err := New(ctx, writes, events, caches.foos, caches.deployments, options.Workers)
+	controller, err := newController(ctx, process.Watch, process.Write, options, events)
 	if err != nil {
 		return err
 	}
 	process.Show(controller.queue)
 	controller.queue.Metrics = telemetry.NewMetrics("foo_controller", legacyregistry.MustRegister)
 	controller.Reports.Register(legacyregistry.MustRegister)
-	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, caches.listFoos),
+	legacyregistry.CustomMustRegister(report.Count(v1alpha1.ReadyReasons, controller.listFoos),
 		telemetry.Problems("foo_controller", process.Problems))
 
 	informers := controller.Informers()
@@ -119,23 +106,14 @@ func run(args []string, stdout io.Writer) error {
 	})
 }
 
-// explain prints what the controller would do with a Foo. Nothing else is started, and the connection refuses writes.
+// explain prints what the controller would do with a Foo. The connection refuses writes.
 func explain(question *kit.Question, options *kit.Options, stdout io.Writer) error {
 	connection, err := options.ReadOnly()
 	if err != nil {
 		return err
 	}
-	clients, err := newClients(connection)
-	if err != nil {
-		return err
-	}
-	caches, err := newCaches(clients, options)
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	controller, err := New(ctx, clients, nil, caches.foos, caches.deployments, 1)
+	ctx := kit.UntilSignal(context.Background())
+	controller, err := newController(ctx, connection, connection, options, nil)
 	if err != nil {
 		return err
 	}
@@ -143,66 +121,63 @@ func explain(question *kit.Question, options *kit.Options, stdout io.Writer) err
 	return controller.Explain(ctx, question, controller.syncOf, stdout)
 }
 
-// newClients returns the clients for a connection.
-func newClients(c kit.Connection) (clients Clients, err error) {
-	if clients.Kube, err = kubernetes.NewForConfigAndClient(c.Config, c.HTTP); err != nil {
-		return clients, fmt.Errorf("make client: %w", err)
-	}
-	samples, err := decode.NewClient(c.Config, c.HTTP, samplesscheme.Scheme, plan.FooKind.GroupVersion())
-	if err != nil {
-		return clients, fmt.Errorf("make client: %w", err)
-	}
-	clients.Samples = clientset.New(samples)
-	return clients, nil
-}
-
-// caches are the informers, of all namespaces or one.
-type caches struct {
-	foos        fooinformersv1alpha1.TypedFooInformer
-	deployments deploymentInformer
-}
-
-func newCaches(clients Clients, options *kit.Options) (*caches, error) {
-	name, err := cache.NewInformerName(controllerName)
-	if err != nil {
+// newController returns a Controller for options.Namespace, or for all if it is "". Its informers have a connection of
+// their own, so that a burst of writes does not delay watches. For --explain, both parameters are the same connection.
+func newController(ctx context.Context, watch, write kit.Connection, options *kit.Options,
+	recorder events.EventRecorder) (*Controller, error) {
+	watchClients, watchErr := newClients(watch)
+	writeClients, writeErr := newClients(write)
+	name, nameErr := cache.NewInformerName(controllerName) // For metrics.
+	if err := errors.Join(watchErr, writeErr, nameErr); err != nil {
 		return nil, err
 	}
-	namespace := options.Namespace
-	kubeFactory := kubeinformers.NewSharedInformerFactoryWithOptions(clients.Kube, 0,
-		kubeinformers.WithTransform(plan.Trim), kubeinformers.WithNamespace(namespace), kubeinformers.WithInformerName(name))
-	samplesFactory := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, options.Resync,
-		fooinformers.WithTransform(plan.Trim), fooinformers.WithNamespace(namespace), fooinformers.WithInformerName(name))
-	foos := samplesFactory.Samplecontroller().V1alpha1().Foos()
-	deployments := cache.NewTypedSharedIndexInformer[*plan.Observed](kubeFactory.Apps().V1().Deployments().Informer())
-	return &caches{foos: foos, deployments: deployments}, nil
+	foos, deployments := newInformers(watchClients, name, options)
+	return New(ctx, writeClients, recorder, foos, deployments, options.Workers)
 }
 
-// listFoos returns the Foos in the cache.
-func (c *caches) listFoos() []*v1alpha1.Foo {
-	foos, err := c.foos.Lister().List(labels.Everything())
-	utilruntime.Must(err) // A cache has no errors.
-	return foos
+// newClients returns the clients of a connection.
+func newClients(c kit.Connection) (Clients, error) {
+	kube, kubeErr := kubernetes.NewForConfigAndClient(c.Config, c.HTTP)
+	samples, samplesErr := decode.NewClient(c.Config, c.HTTP, samplesscheme.Scheme, plan.FooKind.GroupVersion())
+	if err := errors.Join(kubeErr, samplesErr); err != nil {
+		return Clients{}, fmt.Errorf("make client: %w", err)
+	}
+	return Clients{Kube: kube, Samples: clientset.New(samples)}, nil
+}
+
+// newInformers returns the informers, which the process starts. A resync of Foos reads the Deployments, too.
+func newInformers(clients Clients, name *cache.InformerName, options *kit.Options) (
+	fooinformersv1alpha1.TypedFooInformer, deploymentInformer) {
+	samples := fooinformers.NewSharedInformerFactoryWithOptions(clients.Samples, options.Resync,
+		fooinformers.WithTransform(plan.Trim), fooinformers.WithNamespace(options.Namespace),
+		fooinformers.WithInformerName(name))
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(clients.Kube, 0, kubeinformers.WithTransform(plan.Trim),
+		kubeinformers.WithNamespace(options.Namespace), kubeinformers.WithInformerName(name))
+	return samples.Samplecontroller().V1alpha1().Foos(),
+		cache.NewTypedSharedIndexInformer[*plan.TrimmedDeployment](kube.Apps().V1().Deployments().Informer())
 }
 
 // newRecorder returns a recorder of events about Foos, which sends them until ctx ends.
-func newRecorder(ctx context.Context, clients Clients) (*recorder.Recorder, error) {
+func newRecorder(ctx context.Context, write kit.Connection) (*recorder.Recorder, error) {
+	client, err := typedeventsv1.NewForConfigAndClient(write.Config, write.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.Install(scheme))
-	return recorder.New(ctx, clients.Kube.EventsV1(), scheme, v1alpha1.GroupName+"/"+controllerName)
+	return recorder.New(ctx, client, scheme, v1alpha1.GroupName+"/"+controllerName)
 }
 
-// hints returns what an administrator can do about common problems.
+// hints returns what the log advises an administrator if the kind is missing, or a permission.
 func hints(namespace string) preflight.Hints {
-	hints := preflight.Hints{
-		Missing: "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
-		Forbidden: "apply the permissions of this installation again; in the namespace foo-system: " +
-			"kubectl apply -f artifacts/deploy/rbac.yaml",
-	}
+	permissions := "in the namespace foo-system: kubectl apply -f artifacts/deploy/rbac.yaml"
 	if namespace != "" {
-		hints.Forbidden = "apply the permissions of this installation again; in the namespace default: " +
-			"kubectl apply -k artifacts/namespaced"
+		permissions = "in the namespace default: kubectl apply -k artifacts/namespaced"
 	}
-	return hints
+	return preflight.Hints{
+		Missing:   "install the CustomResourceDefinition with: kubectl apply -f artifacts/crd",
+		Forbidden: "apply the permissions of this installation again; " + permissions,
+	}
 }
 
 // needs returns what the controller needs of the cluster. artifacts/deploy/rbac.yaml and artifacts/namespaced grant the
@@ -214,10 +189,11 @@ func needs(namespace string) kit.Needs {
 			StatusFields: []string{"conditions", "observedGeneration"},
 		}},
 		Permissions: slices.Concat(
-			kit.Allow(namespace, v1alpha1.GroupName, "foos", "get", "list", "watch"),
-			kit.Allow(namespace, v1alpha1.GroupName, "foos/status", "patch"),
-			kit.Allow(namespace, v1alpha1.GroupName, "foos/finalizers", "update"),
-			kit.Allow(namespace, "apps", "deployments", "get", "list", "watch", "create", "patch", "delete"),
+			kit.Allow(namespace, v1alpha1.GroupName, foosResource, "get", "list", "watch"),
+			kit.Allow(namespace, v1alpha1.GroupName, foosResource+"/status", "patch"), // The status is sent as a JSON patch.
+			// The plugin OwnerReferencesPermissionEnforcement demands it for an owner reference that blocks deletions.
+			kit.Allow(namespace, v1alpha1.GroupName, foosResource+"/finalizers", "update"),
+			kit.Allow(namespace, "apps", deploymentsResource, "get", "list", "watch", "create", "patch", "delete"),
 			kit.Allow(namespace, "events.k8s.io", "events", "create", "patch"),
 		),
 	}

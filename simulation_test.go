@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"os"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	fooinformers "example.com/foo-controller/pkg/generated/informers/externalversions"
 	"example.com/foo-controller/pkg/kit"
 	"example.com/foo-controller/pkg/kit/fairqueue"
-	"example.com/foo-controller/pkg/sim/faults"
 	"example.com/foo-controller/pkg/sim/scenario"
 )
 
@@ -29,7 +27,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the outputs in docs/scenarios
 //
 //	go test -run TestScenarios . -rewrite
 func TestScenarios(t *testing.T) {
-	scenario.Play(t, footest.Scenarios(newController), "docs/scenarios/*.txt", *rewrite)
+	scenario.Play(t, footest.Scenarios(newPlayedController), "docs/scenarios/*.txt", *rewrite)
 }
 
 func TestScenarioStepsAreDocumented(t *testing.T) {
@@ -37,7 +35,7 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range scenario.StepWords(footest.Scenarios(newController)) {
+	for _, words := range scenario.StepWords(footest.Scenarios(newPlayedController)) {
 		if !strings.Contains(string(text), "`"+words) {
 			t.Errorf("docs/scenarios/README.md does not have the step %q", words)
 		}
@@ -45,8 +43,6 @@ func TestScenarioStepsAreDocumented(t *testing.T) {
 }
 
 var (
-	dayFoos   = flag.Int("foos", 100, "number of Foos in TestASimulatedDay")
-	rivals    = flag.String("rivals", "20,40", "numbers of Foos of which TestRivals logs the CPU time")
 	schedules = flag.Int("schedules", 50, "number of schedules that TestSchedules plays")
 	seeds     = flag.Int("seeds", 4, "number of schedules that TestASeedReplaysExactly plays")
 	replays   = flag.Int("replays", 2, "how often TestASeedReplaysExactly plays each schedule")
@@ -56,26 +52,18 @@ var (
 	edited    = flag.Duration("edited", 30*time.Second, "time in which TestNeighbours edits a Foo 100 times a second")
 )
 
-func TestASimulatedDay(t *testing.T) {
-	foos := *dayFoos
-	if testing.Short() {
-		foos = min(foos, 20)
-	}
-	footest.SimulateDay(t, newController, foos)
-}
-
 // TestSchedules plays schedules and logs how many it played per second:
 //
 //	go test -run TestSchedules -v . -schedules 2000
 func TestSchedules(t *testing.T) {
-	scenario.PlaySchedules(t, footest.Kind(newController), footest.Schedule, *schedules, "make simulate SEED=")
+	scenario.PlaySchedules(t, footest.Kind(newPlayedController), footest.Schedule, *schedules, "make simulate SEED=")
 }
 
 // TestASeedReplaysExactly checks a few seeds. More of them take minutes:
 //
 //	go test -run TestASeedReplaysExactly -timeout 1h . -seeds 100 -replays 10
 func TestASeedReplaysExactly(t *testing.T) {
-	scenario.ReplaySchedules(t, footest.Kind(newController), footest.Schedule, *seeds, *replays)
+	scenario.ReplaySchedules(t, footest.Kind(newPlayedController), footest.Schedule, *seeds, *replays)
 }
 
 // TestSimulate shows one schedule: make simulate SEED=2
@@ -83,42 +71,16 @@ func TestSimulate(t *testing.T) {
 	if *seed < 0 {
 		t.Skip("no -seed")
 	}
-	scenario.ShowSchedule(t, footest.Kind(newController), footest.Schedule(), *seed, os.Stdout)
-}
-
-// The faults of a dense schedule are shown. The words of readable and wordsFor have a test of their own.
-func TestASimulationShowsItsFaults(t *testing.T) {
-	var b strings.Builder
-	scenario.ShowSchedule(t, footest.Kind(newController), footest.Schedule(), 1, &b)
-	shown := b.String()
-	if !strings.HasSuffix(shown, "\nconverged\n") {
-		t.Errorf("not converged:\n%s", shown)
-	}
-	for _, f := range faults.Random(1, true).Faults {
-		if f.Nth < 5 && strings.Count(shown, f.String()) != 2 { // In the list, and when it happens.
-			t.Errorf("%s is not shown twice:\n%s", f, shown)
-		}
-	}
+	scenario.ShowSchedule(t, footest.Kind(newPlayedController), footest.Schedule(), *seed, os.Stdout)
 }
 
 // TestNeighbours runs only small simulations with -short and with the race detector. With an hour of edits it takes
 // about 20 minutes:
 //
 //	go test -run TestNeighbours -timeout 1h . -edited 1h
-func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newController, *edited) }
+func TestNeighbours(t *testing.T) { footest.SimulateNeighbours(t, newPlayedController, *edited) }
 
-// TestRivals logs the CPU time of Foos that name one Deployment:
-//
-//	go test -run TestRivals -v -timeout 1h . -rivals 500,1000,2000,5000,10000
-func TestRivals(t *testing.T) {
-	var sizes []int
-	if err := json.Unmarshal([]byte("["+*rivals+"]"), &sizes); err != nil {
-		t.Fatal(err)
-	}
-	footest.MeasureRivals(t, newController, sizes)
-}
-
-func TestOutagesOfAWatchLoseNothing(t *testing.T) { footest.SimulateOutages(t, newController) }
+func TestOutagesOfAWatchLoseNothing(t *testing.T) { footest.SimulateOutages(t, newPlayedController) }
 
 // The other tests run without a resync, and do not need one.
 func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
@@ -136,7 +98,7 @@ func TestAResyncFindsAKeyThatWasLost(t *testing.T) {
 // TestNothingIsKeptOfFoosThatAreGone has fewer Foos with -short and with the race detector.
 func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 	var controller *Controller
-	newController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
+	newPlayedController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
 		controller, err = newControllerWith(ctx, w, 0)
 		return played(controller), err
 	}
@@ -145,14 +107,13 @@ func TestNothingIsKeptOfFoosThatAreGone(t *testing.T) {
 		foos = min(foos, 100)
 	}
 	// The clients lead to the simulated API server.
-	footest.SimulateChurn(t, newController, func() any { return controller }, foos, "Reconciler.Kinds",
-		"Reconciler.Recorder.sink.EventSink")
+	footest.SimulateChurn(t, newPlayedController, func() any { return controller }, foos)
 }
 
 // A standby has caches, and nobody takes keys from its queue.
 func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 	var controller *Controller
-	newController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
+	newPlayedController := func(ctx context.Context, w scenario.Wiring) (_ *scenario.Controller, err error) {
 		controller, err = newControllerWith(ctx, w, 0)
 		standby := played(controller)
 		standby.Run = func(ctx context.Context) {
@@ -161,8 +122,7 @@ func TestAStandbyKeepsNothingOfFoosThatAreGone(t *testing.T) {
 		}
 		return standby, err
 	}
-	footest.SimulateStandby(t, newController, func() any { return controller }, "Reconciler.Kinds",
-		"Reconciler.Recorder.sink.EventSink")
+	footest.SimulateStandby(t, newPlayedController, func() any { return controller })
 }
 
 // The limits are what is needed today, and some percent: lower them when less is needed. Deployments that do not have
@@ -171,13 +131,13 @@ func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the heap of a few Foos is mostly that of other things")
 	}
-	footest.MeasureMemory(t, newController, *pairs, footest.Limits{
-		HeapPerFoo: 2_304, Goroutines: 165, Writes: map[string]int{"create deployments": 1, "patch foos/status": 3},
-	})
+	const bytes, goroutines = 2_304, 165
+	writes := map[string]int{"create deployments": 1, "patch foos/status": 3}
+	footest.MeasureMemory(t, newPlayedController, *pairs, bytes, goroutines, writes)
 }
 
-// newController makes a Controller for package scenario.
-func newController(ctx context.Context, w scenario.Wiring) (*scenario.Controller, error) {
+// newPlayedController makes a Controller for package scenario.
+func newPlayedController(ctx context.Context, w scenario.Wiring) (*scenario.Controller, error) {
 	c, err := newControllerWith(ctx, w, 0)
 	return played(c), err
 }
@@ -191,5 +151,7 @@ func newControllerWith(ctx context.Context, w scenario.Wiring, resync time.Durat
 }
 
 func played(c *Controller) *scenario.Controller {
-	return &scenario.Controller{Reconciler: c.Reconciler, Watch: c.watch, Run: c.Run, Others: []*kit.Queue{c.names}}
+	return &scenario.Controller{
+		Reconciler: c.Reconciler, Watch: c.watch, Run: c.Run, Others: []*kit.Queue{c.deploymentQueue},
+	}
 }

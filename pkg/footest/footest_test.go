@@ -1,10 +1,10 @@
 package footest
 
 import (
-	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +14,9 @@ import (
 	"example.com/foo-controller/pkg/plan"
 	"example.com/foo-controller/pkg/sim/apiserver"
 )
+
+// TestMain fails if the tests leave a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestInvariantsNoticeWrongWrites checks that a simulation fails if the controller makes a write that it must not make.
 func TestInvariantsNoticeWrongWrites(t *testing.T) {
@@ -84,35 +87,6 @@ func TestInvariantsNoticeWrongWrites(t *testing.T) {
 			}
 			if got := i.deployment(write); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-func TestFooKindValidatesAsTheCustomResourceDefinition(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		spec v1alpha1.FooSpec
-		want string // The fields that are wrong.
-	}{
-		{name: "valid", spec: v1alpha1.FooSpec{DeploymentName: "web", Image: "nginx:1.29", Replicas: new(int32(0))}},
-		{name: "empty", want: "spec"},
-		{name: "no name", spec: v1alpha1.FooSpec{Paused: true}, want: "spec.deploymentName <nil>"},
-		{name: "a bad name", spec: v1alpha1.FooSpec{DeploymentName: "Not A Name"}, want: "spec.deploymentName"},
-		{name: "a bad image", spec: v1alpha1.FooSpec{DeploymentName: "web", Image: "a b"}, want: "spec.image"},
-		{
-			name: "negative replicas", spec: v1alpha1.FooSpec{DeploymentName: "web", Replicas: new(int32(-1))},
-			want: "spec.replicas",
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var fields []string
-			foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: test.spec}
-			for _, err := range FooKind().Validate(foo, nil) {
-				fields = append(fields, err.Field)
-			}
-			if got := strings.Join(fields, " "); got != test.want {
-				t.Errorf("wrong fields: %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -2,12 +2,9 @@ package plan_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"math/rand"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,11 +114,6 @@ func copied(dep *appsv1.Deployment, name string) *appsv1.Deployment {
 // all returns Deployments that stand by name.
 func all(deps ...*appsv1.Deployment) []*appsv1.Deployment { return deps }
 
-// madeAt sets when the Deployment was created, in seconds of a day long ago.
-func madeAt(second int64) deploymentOption {
-	return func(dep *appsv1.Deployment) { dep.CreationTimestamp = metav1.Unix(second, 0) }
-}
-
 func deleted(dep *appsv1.Deployment)           { dep.DeletionTimestamp = &metav1.Time{Time: now} }
 func pausedByUser(dep *appsv1.Deployment)      { dep.Spec.Paused = true }
 func withoutLabels(dep *appsv1.Deployment)     { dep.Labels = nil }
@@ -189,7 +181,6 @@ var (
 	deadlineExceeded = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	noReplicaSet     = withCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError")
 	replicaFailure   = withCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate")
-	wasComplete      = withCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetAvailable")
 )
 
 // foreignData is what others may put on a Deployment: nothing of it is the Foo's.
@@ -233,76 +224,17 @@ func op(request, name string) reconcile.Op {
 
 // until returns an operation that was refused and whose delay ends so long after now.
 func until(left time.Duration) reconcile.Entry {
-	return refusedUntil(left, &reconcile.Problem{Reason: v1alpha1.ReasonRefused, Message: "exceeded quota: small", Failed: true})
+	return refusedUntil(left,
+		&reconcile.Problem{Reason: v1alpha1.ReasonRefused, Message: "exceeded quota: small", Failed: true})
 }
 
 func refusedUntil(left time.Duration, report *reconcile.Problem) reconcile.Entry {
 	return reconcile.Entry{Failed: reconcile.Attempt{Count: 1, Until: now.Add(left), Report: report}}
 }
 
-// expectedUntil returns an operation that had a conflict and whose delay ends so long after now.
-func expectedUntil(left time.Duration) reconcile.Entry {
-	return reconcile.Entry{Failed: reconcile.Attempt{Count: 1, Until: now.Add(left), Expected: true}}
-}
-
 // repeated returns an operation that something keeps undoing.
 func repeated(count int, left time.Duration, report *reconcile.Problem) reconcile.Entry {
 	return reconcile.Entry{Repeated: reconcile.Attempt{Count: count, Until: now.Add(left), Report: report}}
-}
-
-// someStates calls check with a few hundred random observations, the same ones in every run. The Deployment is the
-// Foo's or an earlier Foo's, changed in a few places; there may be some of earlier names, and copies.
-func someStates(t *testing.T, check func(t *testing.T, state world)) {
-	t.Helper()
-	for seed := range int64(250) {
-		state := someState(rand.New(rand.NewSource(seed)))
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { check(t, state) })
-		if t.Failed() {
-			return // One is enough to read.
-		}
-	}
-}
-
-func someState(r *rand.Rand) world {
-	foo := newFoo(some(r,
-		withReplicas(r.Int31n(4)), withImage("nginx:"+strconv.Itoa(r.Intn(3))), withGeneration(1+r.Int63n(4)),
-		withPaused, observed, withDeploymentName(strings.Repeat("x", 1+r.Intn(253))),
-	)...)
-	n := r.Int31n(5)
-	state := world{Foo: foo, Now: now, Deployment: newDeployment(foo, some(r,
-		foreignData, deleted, pausedByUser, deadlineExceeded, replicaFailure, withoutReplicas, scaled(r.Int31n(4)),
-		observedAt(r.Int63n(3), 2), rollout(r.Int31n(5), n, n), withFence(strconv.Itoa(r.Intn(5))), withFence("x"),
-		withLabel(v1alpha1.LabelMadeFor, "other"), withLabel("app.kubernetes.io/managed-by", "other"),
-		running("nginx:"+strconv.Itoa(r.Intn(3))), withoutContainers, withoutLabels,
-		owned(func(ref *metav1.OwnerReference) { ref.Name = "old" }),
-		owned(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }),
-		owned(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), ownedBy(),
-	)...)}
-	for i := range r.Intn(5) {
-		n := r.Int31n(3)
-		state.Previous = append(state.Previous, earlier(foo, fmt.Sprint("old-", i), append(some(r,
-			foreignData, deleted, withoutReplicas, scaled(r.Int31n(4)), madeAt(r.Int63n(3)),
-			withFence(strconv.Itoa(r.Intn(5))), withLabel(v1alpha1.LabelMadeFor, "other"), withoutLabels,
-		), rollout(n, n, n))...))
-	}
-	if r.Intn(3) == 0 {
-		state.Deployment = nil
-	}
-	if dep := state.Deployment; dep != nil && !plan.Owns(foo, dep) && plan.FooReference(dep) != nil && r.Intn(2) == 0 {
-		names := []string{foo.Spec.DeploymentName, "old-0", "other"}
-		state.Owner = named("web", names[r.Intn(len(names))], append(some(r, deletedFoo), withUID("earlier"))...)
-	}
-	return state
-}
-
-// somePairs is someStates for what depends only on a Foo and the Deployment that it names.
-func somePairs(t *testing.T, check func(t *testing.T, foo *v1alpha1.Foo, dep *appsv1.Deployment)) {
-	t.Helper()
-	someStates(t, func(t *testing.T, state world) {
-		if state.Deployment != nil {
-			check(t, state.Foo, state.Deployment)
-		}
-	})
 }
 
 // paths returns where the fields are.
@@ -312,17 +244,6 @@ func paths(fields []reconcile.Field) []string {
 		paths = append(paths, field.Path)
 	}
 	return paths
-}
-
-// some returns a random choice of options: each is in it once in four times.
-func some[O any](r *rand.Rand, options ...O) []O {
-	var chosen []O
-	for _, option := range options {
-		if r.Intn(4) == 0 {
-			chosen = append(chosen, option)
-		}
-	}
-	return chosen
 }
 
 // unchanged fails the test at its end when one of the objects has changed by then.
@@ -338,7 +259,7 @@ func allUnchanged(t *testing.T, state world) {
 		return []*v1alpha1.Foo{state.Foo, state.Owner}
 	}
 	deps := func() []*appsv1.Deployment {
-		return slices.Concat([]*appsv1.Deployment{state.Deployment}, state.Previous)
+		return slices.Concat([]*appsv1.Deployment{state.Deployment}, state.Others)
 	}
 	foosBefore, depsBefore, ledgerBefore := copies(foos()), copies(deps()), maps.Clone(state.Memory.Ledger)
 	t.Cleanup(func() {
@@ -372,12 +293,7 @@ func copies[T interface{ DeepCopy() T }](all []T) []T {
 var (
 	deployments = appsv1.Resource("deployments")
 
-	forbidden   = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
-	conflict    = apierrors.NewConflict(deployments, "web-1", errors.New("the object has been modified"))
-	tooMany     = apierrors.NewTooManyRequests("slow down", 1)
-	serverFails = apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
-	// invalidBare is a 422 without details.
-	invalidBare = &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}
+	forbidden = apierrors.NewForbidden(deployments, "web-1", errors.New("exceeded quota: small"))
 )
 
 const (
@@ -385,15 +301,11 @@ const (
 	quota     = `deployments.apps "web-1" is forbidden: exceeded quota: small`
 	overQuota = refusedBy + quota
 	refusedBy = "refused by the API server: "
-	// noAnswer is the cause that noResponse is reported as.
-	noAnswer = "no answer from the API server"
 	// triesAgain ends the messages about what is refused.
 	triesAgain = ". The controller tries again at least once a minute"
 	// lasts ends those about a quota, passes those about a failure of the API server.
 	lasts  = ". Raise the quota or delete what uses it, or ask an administrator of the cluster to do it" + triesAgain
 	passes = triesAgain + ". If the failure lasts, check the API server and its admission webhooks"
 )
-
-func newRandom() *rand.Rand { return rand.New(rand.NewSource(1)) }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -38,15 +38,12 @@ const (
 	noValue      = "none"
 )
 
-// Deployment returns the Deployment to create for foo. The same foo gets the same answer.
+// Deployment returns the Deployment that foo asks for; see desired for its replicas after a rename. The same foo gets
+// the same answer.
 func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	replicas := int32(1)
 	if foo.Spec.Replicas != nil {
 		replicas = *foo.Spec.Replicas
-	}
-	image := foo.Spec.Image
-	if image == "" {
-		image = DefaultImage
 	}
 	selected := podLabels(foo.Name, foo.Spec.DeploymentName)
 	return &appsv1.Deployment{
@@ -62,7 +59,7 @@ func Deployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: selected},
 				Spec: corev1.PodSpec{
-					Containers: []corev1.Container{{Name: ContainerName, Image: image}},
+					Containers: []corev1.Container{{Name: ContainerName, Image: cmp.Or(foo.Spec.Image, DefaultImage)}},
 				},
 			},
 		},
@@ -76,38 +73,41 @@ func podLabels(foo, deployment string) map[string]string {
 	}
 }
 
-// Drift returns the patch that gives have the values that foo asks for, or nil when have has them. It reads only the
-// fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets them. All
-// other fields are neither compared nor mentioned in the patch.
+// Drift returns the patch that brings a stored Deployment to what foo asks for, or nil if nothing differs. It reads
+// only the fields that foo owns: the owner reference, the controller's labels, and replicas and image when foo sets
+// them. All other fields are neither compared nor mentioned in the patch.
 //
 // The patch carries the uid and resourceVersion of have.
-func Drift(have *Observed, foo *v1alpha1.Foo) *state.Patch {
+func Drift(have *TrimmedDeployment, foo *v1alpha1.Foo) *state.Patch {
 	metadata, spec := map[string]any{"uid": have.UID, "resourceVersion": have.ResourceVersion}, map[string]any{}
 	var fields []reconcile.Field
-	differs := func(path, have, want string) {
-		fields = append(fields, reconcile.Field{Path: path, Have: cmp.Or(have, noValue), Want: want})
+	record := func(path, stored, want string) {
+		fields = append(fields, reconcile.Field{Path: path, Have: cmp.Or(stored, noValue), Want: want})
 	}
 
-	labels, haveLabels := map[string]string{}, have.ownLabels()
+	labels, stored := map[string]string{}, have.storedLabels()
 	for label, value := range ownLabels(foo) {
-		if haveLabels[label] != value {
+		if stored[label] != value {
 			labels[label] = value
-			metadata["labels"] = labels
-			differs("metadata.labels["+label+"]", haveLabels[label], value)
+			record("metadata.labels["+label+"]", stored[label], value)
 		}
 	}
+	if len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	// The API server merges owners by uid and containers by name, so those of others stay.
 	if ref := ownerReference(foo); !slices.ContainsFunc(have.OwnerReferences, sameReference(ref)) {
 		metadata["ownerReferences"] = []metav1.OwnerReference{ref}
-		differs(pathOwner, "another value", "Foo "+ref.Name)
+		record(pathOwner, "another value", "Foo "+ref.Name)
 	}
 	if want := foo.Spec.Replicas; want != nil && have.Replicas != *want {
 		spec["replicas"] = *want
-		differs(pathReplicas, strconv.Itoa(int(have.Replicas)), strconv.Itoa(int(*want)))
+		record(pathReplicas, strconv.Itoa(int(have.Replicas)), strconv.Itoa(int(*want)))
 	}
 	if want := foo.Spec.Image; want != "" && have.Image != want {
 		containers := []any{map[string]any{"name": ContainerName, "image": want}}
 		spec["template"] = map[string]any{"spec": map[string]any{"containers": containers}}
-		differs(pathImage, have.Image, want)
+		record(pathImage, have.Image, want)
 	}
 
 	if len(fields) == 0 {
@@ -132,17 +132,17 @@ func Owns(foo *v1alpha1.Foo, obj metav1.Object) bool {
 	return ref != nil && ref.UID == foo.UID && obj.GetNamespace() == foo.Namespace
 }
 
-// SameOwnership reports whether two versions of a Deployment are the same for the Foos that name it and do not control
-// it: they depend on its controller, on the made-for label and on whether it is being deleted.
-func SameOwnership(a, b *Observed) bool {
+// SameDeploymentForWaiters reports whether two versions of a Deployment are the same for Foos that name it and do not
+// control it: these depend on its controller, on the made-for label and on whether it is being deleted.
+func SameDeploymentForWaiters(a, b *TrimmedDeployment) bool {
 	return a.UID == b.UID && a.MadeFor == b.MadeFor &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
 }
 
-// SameToOthers reports whether two versions of a Foo are the same for the Foos that name a Deployment which it
-// controls: they depend on whether it exists, is being deleted, and names another one.
-func SameToOthers(a, b *v1alpha1.Foo) bool {
+// SameFooForWaiters reports whether two versions of a Foo are the same for other Foos that name a Deployment which it
+// controls: these depend on whether it exists, is being deleted, and names another one.
+func SameFooForWaiters(a, b *v1alpha1.Foo) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		a.Spec.DeploymentName == b.Spec.DeploymentName
 }

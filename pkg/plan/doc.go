@@ -1,6 +1,6 @@
 // Package plan makes every decision about a Foo. It holds no client, clock, logger or goroutine: what was observed is
-// the input, the next request is the output, and its answer changes the input. So the whole behaviour can be read, and
-// tested, as tables.
+// the input, the next request is the output, and the answer of the API server changes the input. So the whole behaviour
+// can be read, and tested, as tables.
 //
 // Only what is true of Foos is here. What is true of any kind is in pkg/kit/reconcile, with a page of its own: the
 // conversation of a sync, the live read before a write, backoffs, conflicts, and how a sync ends.

@@ -14,7 +14,7 @@ import (
 )
 
 // statusEvents has the type and the reason of the event that a new reason of the Ready condition is worth.
-var statusEvents = map[string]struct{ kind, reason string }{
+var statusEvents = map[string]struct{ eventType, reason string }{
 	v1alpha1.ReasonAvailable:                {corev1.EventTypeNormal, v1alpha1.EventSynced},
 	v1alpha1.ReasonNotOwned:                 {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
 	v1alpha1.ReasonNameTaken:                {corev1.EventTypeWarning, v1alpha1.EventResourceExists},
@@ -27,8 +27,8 @@ var statusEvents = map[string]struct{ kind, reason string }{
 	v1alpha1.ReasonFieldsOverridden:         {corev1.EventTypeWarning, v1alpha1.EventFieldsOverridden},
 }
 
-// eventOf returns the event that the change from one status to the next is worth, or nil. The same reason
-// twice in a row, also after a restart of the controller, gives nil.
+// eventOf returns the event that the change from one status to the next is worth, or nil. It is nil if the reason and
+// the generation are as before, also after a restart of the controller.
 func eventOf(before, after *v1alpha1.FooStatus) *reconcile.Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
@@ -40,20 +40,14 @@ func eventOf(before, after *v1alpha1.FooStatus) *reconcile.Event {
 		return nil
 	}
 	note := reconcile.Clip(is.Message, reconcile.NoteLimit)
+	// Events of one type, reason and action become a series with the note of the first. The hash keeps notes apart.
 	return &reconcile.Event{
-		Type: event.kind, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note,
+		Type: event.eventType, Reason: event.reason, Action: "Report " + hash(10, is.Reason, note), Note: note,
 	}
 }
 
-// isUpdate reports whether a new generation of the Foo asks for the patch of the Deployment.
-func (in *Input) isUpdate() bool {
-	written := in.Deployment.WrittenFor
-	unlabelled := written == 0 && isMadeFor(in.Foo, in.Deployment) // Somebody has removed the label with the generation.
-	return written < in.Foo.Generation && !unlabelled
-}
-
-// corrected returns the event of a patch that undoes what somebody has changed.
-func (in *Input) corrected(patch *state.Patch) *reconcile.Event {
+// correctedEvent returns the event of a patch that undoes what somebody has changed.
+func (in *Input) correctedEvent(patch *state.Patch) *reconcile.Event {
 	return &reconcile.Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventCorrected,
 		Action: "Correct " + strings.Join(shortNames(patch.Fields), ","),
@@ -62,31 +56,29 @@ func (in *Input) corrected(patch *state.Patch) *reconcile.Event {
 	}
 }
 
-// shortNames returns what fields are, each once.
+// shortNames returns what fields are, each once. The fields are in the order of their paths.
 func shortNames(fields []reconcile.Field) []string {
 	var names []string
 	for _, field := range fields {
-		name := ""
-		switch {
-		case field.Path == pathReplicas:
-			name = "replicas"
-		case field.Path == pathImage:
-			name = "image"
-		case field.Path == pathOwner:
-			name = "ownerReferences"
+		switch field.Path {
+		case pathReplicas:
+			names = append(names, "replicas")
+		case pathImage:
+			names = append(names, "image")
+		case pathOwner:
+			names = append(names, "ownerReferences")
 		default:
-			name = "labels"
+			names = append(names, "labels")
 		}
-		names = append(names, name)
 	}
 	return slices.Compact(names)
 }
 
-// moved returns the event of the deletion of a previous Deployment.
-func (in *Input) moved(previous *Observed) *reconcile.Event {
+// movedEvent returns the event of the deletion of a previous Deployment.
+func (in *Input) movedEvent(previous *TrimmedDeployment) *reconcile.Event {
 	return &reconcile.Event{
 		Type: corev1.EventTypeNormal, Reason: v1alpha1.EventMoved, Action: "Delete " + labelValue(previous.Name),
 		Note: fmt.Sprintf("Moved to Deployment %q (%s) and deleted previous Deployment %q",
-			in.Deployment.Name, available(in.Deployment), previous.Name),
+			in.Deployment.Name, availableText(in.Deployment), previous.Name),
 	}
 }

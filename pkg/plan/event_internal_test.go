@@ -21,11 +21,17 @@ func TestEventOf(t *testing.T) {
 	const exists = "Warning ErrResourceExists"
 	want := map[string]string{ // "" for none.
 		"Available": "Normal Synced", "NotOwned": exists, "NameTaken": exists, "NameCycle": exists,
-		"FieldsOverridden": "Warning FieldsOverridden", "Refused": "Warning Refused", "RequestFailed": "Warning RequestFailed",
+		"FieldsOverridden": "Warning FieldsOverridden", "Refused": "Warning Refused", "RequestFailed": "Warning " +
+			"RequestFailed",
 		"ReplicaFailure": "Warning ReplicaFailure", "DeploymentPaused": "Warning DeploymentPaused",
 		"ProgressDeadlineExceeded": "Warning ProgressDeadlineExceeded",
 		"Paused":                   "", "Invalid": "", "Creating": "", "Progressing": "", "Renaming": "",
-		"WaitingForName": "", "WaitingForDeletion": "",
+		"WaitingForName": "", "WaitingForDeletion": "", "Pending": "",
+	}
+	for _, reason := range v1alpha1.ReadyReasons {
+		if _, found := want[reason]; !found {
+			t.Errorf("the table lacks %s", reason)
+		}
 	}
 	for reason, want := range want {
 		after := status(reason, 2)
@@ -34,7 +40,7 @@ func TestEventOf(t *testing.T) {
 			event = &reconcile.Event{Type: kind, Reason: name, Note: "2 of 2", Action: "Report " + hash(10, reason, "2 of 2")}
 		}
 		for name, before := range map[string]*v1alpha1.FooStatus{
-			"the first report": {}, "another reason before": status("Pending", 2), "another generation": status(reason, 1),
+			"the first report": {}, "another reason before": status("Other", 2), "another generation": status(reason, 1),
 		} {
 			if diff := cmp.Diff(event, eventOf(before, after)); diff != "" {
 				t.Errorf("%s, %s: wrong event (-want +got):\n%s", reason, name, diff)

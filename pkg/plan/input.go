@@ -11,10 +11,10 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// The kinds of the steps.
+// The kinds that are read and written.
 var (
 	FooKind        = reconcile.KindOf[*v1alpha1.Foo](schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
-	DeploymentKind = reconcile.KindOf[*Observed](appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	DeploymentKind = reconcile.KindOf[*TrimmedDeployment](appsv1.SchemeGroupVersion.WithKind("Deployment"))
 )
 
 // An Input is what the caches have of a Foo. Live reads and writes of a sync replace it.
@@ -22,12 +22,12 @@ type Input struct {
 	// Foo is the Foo, which has no deletionTimestamp.
 	Foo *v1alpha1.Foo
 	// Deployment is the one that Foo names, or nil.
-	Deployment *Observed
-	// Previous are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied
-	// its Deployment. The sync sets one that it has deleted to nil.
-	Previous []*Observed
+	Deployment *TrimmedDeployment
+	// Others are the other Deployments that Foo controls, in any order. Foo named them before, or somebody has copied its
+	// Deployment. The sync sets one that it has deleted to nil.
+	Others []*TrimmedDeployment
 	// Owner returns the cached Foo that controls a Deployment, nil if no Foo does, or if the cache does not have it.
-	Owner func(*Observed) *v1alpha1.Foo
+	Owner func(*TrimmedDeployment) *v1alpha1.Foo
 }
 
 // Foos is the plan for Foos.
@@ -36,7 +36,7 @@ var Foos = reconcile.New(reconcile.Plan[Input]{
 	ObservedGeneration: (*Input).observedGeneration,
 	Describe:           (*Input).describe,
 	Clone: func(in Input) Input {
-		in.Previous = slices.Clone(in.Previous)
+		in.Others = slices.Clone(in.Others)
 		return in
 	},
 	Rules: []reconcile.Rule[Input]{
@@ -55,10 +55,10 @@ var Foos = reconcile.New(reconcile.Plan[Input]{
 	Status: (*Input).status,
 })
 
-// observedGeneration returns the generation that the status is about, -1 if a Deployment may have been created for the
-// Foo before although the status does not show it.
+// observedGeneration returns the generation that the status is about. It is -1 if a Deployment may exist although the
+// status does not show it, so that a create is preceded by a live read.
 func (in *Input) observedGeneration() int64 {
-	if hasUnreadStatus(in.Foo) || len(in.Previous) > 0 {
+	if hasUnreadStatus(in.Foo) || len(in.Others) > 0 {
 		return -1
 	}
 	return in.Foo.Status.ObservedGeneration
@@ -81,7 +81,7 @@ func (in *Input) describe() (observed, status string) {
 		text += fmt.Sprintf("its Deployment %s, written for generation %s, with %d replicas available",
 			dep.Name, dep.FooGeneration, dep.Status.AvailableReplicas)
 	}
-	if others := len(in.Previous); others > 0 { // Their names may be many.
+	if others := len(in.Others); others > 0 { // Only their number: there may be many.
 		text += fmt.Sprintf("; other Deployments of the Foo: %d", others)
 	}
 	return text, reconcile.Summary(in.Foo.Status.Conditions)

@@ -17,15 +17,15 @@ func (r *reporter) overridden() *reconcile.Problem {
 	if dep == nil || !Owns(r.Foo, dep) || dep.DeletionTimestamp != nil {
 		return nil
 	}
-	return r.Undone(r.deploymentOp(reconcile.Patch, dep.Name))
+	return r.sync.Undone(r.deploymentOp(reconcile.Patch, dep.Name))
 }
 
 // keepsBeingDeleted returns what the status reports while another client keeps deleting the Deployment, or nil.
 func (r *reporter) keepsBeingDeleted() *reconcile.Problem {
 	if dep := r.Deployment; dep != nil && (!Owns(r.Foo, dep) || dep.Status.ObservedGeneration != 0) {
-		return nil // The Deployment controller has reported on the last one: it was not deleted at once.
+		return nil // The last one lived long enough for a report of the Deployment controller.
 	}
-	return r.Undone(r.deploymentOp(reconcile.Create, r.Foo.Spec.DeploymentName))
+	return r.sync.Undone(r.deploymentOp(reconcile.Create, r.Foo.Spec.DeploymentName))
 }
 
 // changedByAdmission returns what the status reports after a write if the stored Deployment has other values than were
@@ -35,7 +35,7 @@ func (in *Input) changedByAdmission() *reconcile.Problem {
 	if drift == nil {
 		return nil
 	}
-	return fieldsOverridden(drift.Fields,
+	return fieldsOverriddenProblem(drift.Fields,
 		fmt.Sprintf("An admission webhook or policy changes Deployment %q when the controller writes it: %s. %s",
 			in.Deployment.Name, describeFields(drift.Fields), reconcile.TriesAgain),
 		"Change that webhook or policy", "See: kubectl get mutatingwebhookconfigurations -o yaml")
@@ -44,16 +44,16 @@ func (in *Input) changedByAdmission() *reconcile.Problem {
 // changedByOthers returns what the status reports after fields were patched again and again.
 func (in *Input) changedByOthers(patched []reconcile.Field) *reconcile.Problem {
 	name := in.Foo.Spec.DeploymentName
-	return fieldsOverridden(patched,
+	return fieldsOverriddenProblem(patched,
 		fmt.Sprintf("Another client keeps changing Deployment %q: %s. The controller corrects it at least once a minute",
 			name, describeFields(patched)),
 		"Stop that client, for example an autoscaler or a GitOps tool",
 		"To find it: "+in.kubectl("get deployment %s -o yaml --show-managed-fields", name))
 }
 
-// fieldsOverridden returns the report that something else sets fields. The user may stop that, or remove from the Foo
-// those of fields that it sets.
-func fieldsOverridden(fields []reconcile.Field, message, stop, find string) *reconcile.Problem {
+// fieldsOverriddenProblem reports that something else sets fields. The advice is to stop it, or to remove from the Foo
+// those that it sets.
+func fieldsOverriddenProblem(fields []reconcile.Field, message, stop, find string) *reconcile.Problem {
 	var removable []string
 	for _, field := range fields {
 		switch field.Path {

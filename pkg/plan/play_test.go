@@ -154,7 +154,7 @@ type conversation struct {
 type world struct {
 	Foo, Owner *v1alpha1.Foo
 	Deployment *appsv1.Deployment
-	Previous   []*appsv1.Deployment
+	Others     []*appsv1.Deployment
 	Now        time.Time
 	Jitter     float64
 	Memory     reconcile.Memory
@@ -164,10 +164,10 @@ type world struct {
 func (w world) input() *plan.Input {
 	in := &plan.Input{
 		Foo: plan.TrimFoo(w.Foo), Deployment: plan.TrimDeployment(w.Deployment),
-		Owner: func(*plan.Observed) *v1alpha1.Foo { return plan.TrimFoo(w.Owner) },
+		Owner: func(*plan.TrimmedDeployment) *v1alpha1.Foo { return plan.TrimFoo(w.Owner) },
 	}
-	for _, dep := range w.Previous {
-		in.Previous = append(in.Previous, plan.TrimDeployment(dep))
+	for _, dep := range w.Others {
+		in.Others = append(in.Others, plan.TrimDeployment(dep))
 	}
 	return in
 }
@@ -204,8 +204,10 @@ func play(t *testing.T, w world, replies ...reply) conversation {
 		}
 	}
 	w.Foo, w.Deployment = in.Foo, server.deployment
-	w.Previous = slices.DeleteFunc(slices.Clone(w.Previous), func(dep *appsv1.Deployment) bool {
-		return !slices.ContainsFunc(in.Previous, func(left *plan.Observed) bool { return left != nil && left.UID == dep.UID })
+	w.Others = slices.DeleteFunc(slices.Clone(w.Others), func(dep *appsv1.Deployment) bool {
+		return !slices.ContainsFunc(in.Others, func(left *plan.TrimmedDeployment) bool {
+			return left != nil && left.UID == dep.UID
+		})
 	})
 	c.outcome, w.Memory = c.sync.End()
 	c.end, c.endedAt = w, server.now
@@ -224,7 +226,8 @@ func checkStep(t *testing.T, step *reconcile.Step) {
 			t.Errorf("%s carries uid %q and resourceVersion %q", step.Op, body.UID, body.ResourceVersion)
 		}
 	}
-	if exists := !step.IsRead() && step.Verb != reconcile.Create; exists && (step.UID == "" || step.ResourceVersion == "") {
+	if exists := !step.IsRead() && step.Verb != reconcile.Create; exists &&
+		(step.UID == "" || step.ResourceVersion == "") {
 		t.Errorf("%s is about uid %q and resourceVersion %q", step.Op, step.UID, step.ResourceVersion)
 	}
 	if step.Event != nil && (step.IsRead() || step.Verb == reconcile.Create) {
@@ -357,7 +360,7 @@ func (c conversation) report() string {
 // nextSync returns the world of the next sync, which begins so long after the last answer. The caches have caught up.
 func (c conversation) nextSync(after time.Duration) world {
 	state := world{
-		Foo: c.end.Foo, Deployment: c.end.Deployment, Previous: c.end.Previous, Owner: c.end.Owner,
+		Foo: c.end.Foo, Deployment: c.end.Deployment, Others: c.end.Others, Owner: c.end.Owner,
 		Now: c.endedAt.Add(after), Jitter: c.end.Jitter, Memory: c.end.Memory,
 	}
 	if foo := c.reported(); foo != nil {

@@ -11,36 +11,34 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
-// This file is about a Deployment that has the name and is not the Foo's. A report depends on that Deployment and on
-// the spec of the Foo that controls it, and never on another Foo's status: so two events are enough to know whose
-// reports may change. Who gets a free name, the API server decides.
+// This file is about a Foo that waits for its name: another Deployment has it. The report depends on that Deployment
+// and on the spec of the Foo that controls it, so only their events can change it. The API server decides who gets a
+// name that becomes free.
 
-// nameConflictProblem returns who has the Deployment, when that is not the Foo.
+// nameConflictProblem reports who has the Deployment, when that is not the Foo.
 func (in *Input) nameConflictProblem() *reconcile.Problem {
 	dep, ref := in.Deployment, FooReference(in.Deployment)
-	var owner *v1alpha1.Foo
-	if ref != nil && in.Owner != nil {
-		owner = in.Owner(dep)
+	if ref == nil {
+		return in.notOwnedProblem()
 	}
+	owner := in.Owner(dep)
 	switch {
-	case ref == nil:
-		return in.notOwned()
-	case owner == nil:
-		return in.waitingForName(
+	case owner == nil: // Or the cache does not have it yet: then its event asks again.
+		return waitingForNameProblem(
 			fmt.Sprintf("Waiting for the garbage collector to delete Deployment %q: its Foo %q no longer exists",
 				dep.Name, ref.Name),
 			in.checkFinalizers("Deployment", dep.Name))
 	case owner.DeletionTimestamp != nil:
-		return in.waitingForName(
+		return waitingForNameProblem(
 			fmt.Sprintf("Waiting until Foo %q, which is being deleted, and its Deployment %q no longer exist",
 				owner.Name, dep.Name),
 			in.checkFinalizers("Foo", owner.Name))
 	case owner.Spec.DeploymentName == dep.Name, !isMadeFor(owner, dep): // A copy is not deleted when its owner moves.
-		return in.nameTaken(owner)
+		return in.nameTakenProblem(owner)
 	case in.isPrevious(owner.Spec.DeploymentName):
-		return in.nameCycle(owner)
+		return in.nameCycleProblem(owner)
 	}
-	return in.waitingForName(
+	return waitingForNameProblem(
 		fmt.Sprintf("Waiting for Foo %q to move from Deployment %q to %q",
 			owner.Name, dep.Name, owner.Spec.DeploymentName),
 		"If it does not move, this shows why: "+in.kubectl("describe foo %s", owner.Name))
@@ -48,17 +46,17 @@ func (in *Input) nameConflictProblem() *reconcile.Problem {
 
 // isPrevious reports whether the Foo itself has the Deployment of this name, and releases it only when it has moved.
 func (in *Input) isPrevious(name string) bool {
-	return slices.ContainsFunc(in.previous(), func(dep *Observed) bool { return dep.Name == name })
+	return slices.ContainsFunc(in.previous(), func(dep *TrimmedDeployment) bool { return dep.Name == name })
 }
 
-// waitingForName returns that the Foo waits until the name is free: the Foo that has it leaves it. Whether that Foo
-// can, it reports itself.
-func (in *Input) waitingForName(message, advice string) *reconcile.Problem {
+// waitingForNameProblem reports that the Foo waits until the name is free: the Foo that has it leaves it. If that Foo
+// cannot, its own status has the reason; in a circle of three or more, each waits for the next.
+func waitingForNameProblem(message, advice string) *reconcile.Problem {
 	return &reconcile.Problem{Reason: v1alpha1.ReasonWaitingForName, Message: message, Advice: advice}
 }
 
-// nameTaken returns that another Foo has the Deployment and keeps it.
-func (in *Input) nameTaken(owner *v1alpha1.Foo) *reconcile.Problem {
+// nameTakenProblem reports that another Foo has the Deployment and keeps it.
+func (in *Input) nameTakenProblem(owner *v1alpha1.Foo) *reconcile.Problem {
 	return &reconcile.Problem{
 		Reason: v1alpha1.ReasonNameTaken, Stalled: true,
 		Message: fmt.Sprintf("Deployment %q is controlled by Foo %q", in.Deployment.Name, owner.Name),
@@ -66,8 +64,8 @@ func (in *Input) nameTaken(owner *v1alpha1.Foo) *reconcile.Problem {
 	}
 }
 
-// nameCycle returns that this Foo and another one name each other's Deployments.
-func (in *Input) nameCycle(owner *v1alpha1.Foo) *reconcile.Problem {
+// nameCycleProblem reports that this Foo and another one name each other's Deployments.
+func (in *Input) nameCycleProblem(owner *v1alpha1.Foo) *reconcile.Problem {
 	return &reconcile.Problem{
 		Reason: v1alpha1.ReasonNameCycle, Stalled: true,
 		Message: fmt.Sprintf("This Foo waits for Deployment %q of Foo %q, which waits for Deployment %q of this Foo, "+
@@ -77,8 +75,8 @@ func (in *Input) nameCycle(owner *v1alpha1.Foo) *reconcile.Problem {
 	}
 }
 
-// notOwned returns who has the Deployment, when no Foo does.
-func (in *Input) notOwned() *reconcile.Problem {
+// notOwnedProblem reports who has the Deployment, when no Foo does.
+func (in *Input) notOwnedProblem() *reconcile.Problem {
 	dep := in.Deployment
 	owner := "it has no controller"
 	if ref := metav1.GetControllerOfNoCopy(dep); ref != nil {

@@ -23,24 +23,22 @@ func (in *Input) paused() reconcile.Answer {
 
 // invalid: an object that was stored before the API server checked the rules cannot be acted on.
 func (in *Input) invalid() reconcile.Answer {
-	reason := invalidReason(in.Foo)
-	return reconcile.Answer{Final: reason != "", Why: cmp.Or(reason, "the spec is valid")}
+	message := invalidMessage(in.Foo)
+	return reconcile.Answer{Final: message != "", Why: cmp.Or(message, "the spec is valid")}
 }
 
 // create: no Deployment has the name. When several Foos name it, the API server decides: the first create gets it.
 func (in *Input) create() reconcile.Answer {
-	switch name := in.Foo.Spec.DeploymentName; {
-	case in.Deployment == nil:
-		step := reconcile.CreateStep(DeploymentKind, &in.Deployment, in.desired())
-		step.Fields = createdFields(step.Body.(*appsv1.Deployment))
-		step.Differs = in.changedByAdmission
-		step.Undone = func() *reconcile.Problem { return recreatedProblem(name) }
-		return reconcile.Answer{Steps: []*reconcile.Step{step}, Final: true, Why: "no Deployment has the name " + name}
-	case Owns(in.Foo, in.Deployment):
-		return reconcile.Answer{Why: "Deployment " + name + " exists and is the Foo's"}
-	default:
+	name := in.Foo.Spec.DeploymentName
+	if in.Deployment != nil {
 		return reconcile.Answer{Why: "Deployment " + name + " exists"}
 	}
+	want := in.desired()
+	step := reconcile.CreateStep(DeploymentKind, &in.Deployment, want)
+	step.Fields = createdFields(want)
+	step.Differs = in.changedByAdmission
+	step.Undone = func() *reconcile.Problem { return recreatedProblem(name) }
+	return reconcile.Answer{Steps: []*reconcile.Step{step}, Final: true, Why: "no Deployment has the name " + name}
 }
 
 // nameConflict: the Deployment belongs to somebody else and is left alone.
@@ -66,13 +64,14 @@ func (in *Input) patchDrift() reconcile.Answer {
 		return reconcile.Answer{Why: "all fields that the Foo sets have its values"}
 	}
 	step := reconcile.PatchStep(DeploymentKind, &in.Deployment, patch.Body, patch.Fields)
-	if step.Spec = in.isUpdate(); !step.Spec {
-		step.Event = in.corrected(patch)
+	step.Spec = in.isUpdate()
+	if !step.Spec {
+		step.Event = in.correctedEvent(patch)
 	}
 	if !step.Spec || in.newestWrittenGeneration() > in.Foo.Generation {
-		// If the Deployment was written for a newer spec than the cached one, a patch would undo that. If the live Foo has no
-		// newer spec, the label with the generation is wrong, and is patched. A correction undoes what somebody has done by
-		// hand, perhaps after he has paused or changed the Foo, whose event may be late.
+		// Read the Foo live first. A correction undoes what somebody has done by hand, perhaps just after pausing or editing
+		// the Foo. And if a Deployment was written for a newer spec than the cached one, the patch would undo that
+		// spec; if the live Foo has no newer one, the label with the generation is wrong, and is patched.
 		step.Confirm = []reconcile.Ref{reconcile.RefTo(FooKind, &in.Foo)}
 	}
 	step.Differs = in.changedByAdmission
@@ -80,33 +79,39 @@ func (in *Input) patchDrift() reconcile.Answer {
 	return reconcile.Answer{Steps: []*reconcile.Step{step}, Why: describeFields(patch.Fields)}
 }
 
-// deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
-// its deletion brings the key back for the next one.
-func (in *Input) deleteReplaced() (a reconcile.Answer) {
-	previous := in.previous()
-	switch {
-	case len(previous) == 0:
-		return reconcile.Answer{Why: "no other Deployment was made for the Foo"}
-	case !in.canReplace():
-		return reconcile.Answer{Why: fmt.Sprintf("Deployment %s must be up to date, with %d replicas of its current "+
-			"template available, before a previous one is deleted", in.Deployment.Name, in.neededReplicas())}
-	default:
-		a.OnlyOne = true
-		a.Why = fmt.Sprintf("Deployment %s can take over, each sync deletes one previous Deployment, number left: %d",
-			in.Deployment.Name, len(previous))
-	}
-	for _, dep := range previous {
-		step := reconcile.DeleteStep(DeploymentKind, &in.Previous[slices.Index(in.Previous, dep)])
-		step.Event = in.moved(dep)
-		// The new Deployment may have lost replicas since it was cached.
-		step.Confirm = []reconcile.Ref{reconcile.RefTo(DeploymentKind, &in.Deployment)}
-		a.Steps = append(a.Steps, step)
-	}
-	return a
+// isUpdate reports whether a new generation of the Foo asks for the patch of the Deployment.
+func (in *Input) isUpdate() bool {
+	written := in.Deployment.WrittenFor
+	unlabelled := written == 0 && isMadeFor(in.Foo, in.Deployment) // Somebody has removed the label with the generation.
+	return written < in.Foo.Generation && !unlabelled
 }
 
-// desired returns the Deployment to create: after a rename with as many replicas as the previous one, when the Foo does
-// not set a number.
+// deleteReplaced: the Deployment can take over from the previous ones. A sync deletes at most one of them. The event of
+// its deletion brings the key back for the next one.
+func (in *Input) deleteReplaced() reconcile.Answer {
+	previous := in.previous()
+	if len(previous) == 0 {
+		return reconcile.Answer{Why: "no other Deployment was made for the Foo"}
+	}
+	if !in.canReplace() {
+		return reconcile.Answer{Why: fmt.Sprintf("Deployment %s must be up to date, with %d replicas of its current "+
+			"template available, before a previous one is deleted", in.Deployment.Name, in.neededReplicas())}
+	}
+	answer := reconcile.Answer{OnlyOne: true, Why: fmt.Sprintf("Deployment %s can take over, each sync deletes one "+
+		"previous Deployment, number left: %d", in.Deployment.Name, len(previous))}
+	for _, dep := range previous { // While the deletion of the first backs off, the next one is tried.
+		// The step sets the element of Others to nil, and previous is a copy.
+		step := reconcile.DeleteStep(DeploymentKind, &in.Others[slices.Index(in.Others, dep)])
+		step.Event = in.movedEvent(dep)
+		// The new Deployment may have lost replicas since it was cached.
+		step.Confirm = []reconcile.Ref{reconcile.RefTo(DeploymentKind, &in.Deployment)}
+		answer.Steps = append(answer.Steps, step)
+	}
+	return answer
+}
+
+// desired returns the Deployment to create: after a rename with as many replicas as the largest previous one, when the
+// Foo does not set a number.
 func (in *Input) desired() *appsv1.Deployment {
 	want := Deployment(in.Foo)
 	if previous := in.largestPrevious(); previous != nil && in.Foo.Spec.Replicas == nil {
@@ -115,9 +120,9 @@ func (in *Input) desired() *appsv1.Deployment {
 	return want
 }
 
-// unreadInput returns the first field outside of the status that could not be decoded, or nil. A Foo with such a field
-// is not acted on. A status that could not be decoded costs at most a live read, and is written again.
-func unreadInput(foo *v1alpha1.Foo) *v1alpha1.UnreadField {
+// firstUnreadOfSpec returns the first field outside of the status that could not be decoded, or nil. A Foo with such a
+// field is not acted on. A status that could not be decoded is written again.
+func firstUnreadOfSpec(foo *v1alpha1.Foo) *v1alpha1.UnreadField {
 	for i := range foo.Unread {
 		if !isStatus(foo.Unread[i]) {
 			return &foo.Unread[i]
@@ -126,18 +131,18 @@ func unreadInput(foo *v1alpha1.Foo) *v1alpha1.UnreadField {
 	return nil
 }
 
-// hasUnreadStatus reports whether a part of the stored status could not be decoded. The status that foo has may then be
-// equal to what it should be, and the stored one is not.
+// hasUnreadStatus reports whether a part of the stored status could not be decoded. What could be decoded may be as it
+// should be, and the stored status must be written all the same.
 func hasUnreadStatus(foo *v1alpha1.Foo) bool { return slices.ContainsFunc(foo.Unread, isStatus) }
 
 func isStatus(unread v1alpha1.UnreadField) bool {
 	return unread.Path == "status" || strings.HasPrefix(unread.Path, "status.")
 }
 
-// invalidReason returns what is wrong with the spec of foo, or "". The API server checks the same rules; this is for
+// invalidMessage returns what is wrong with the spec of foo, or "". The API server checks the same rules; this is for
 // objects that were stored before it did.
-func invalidReason(foo *v1alpha1.Foo) string {
-	switch spec, unread := &foo.Spec, unreadInput(foo); {
+func invalidMessage(foo *v1alpha1.Foo) string {
+	switch spec, unread := &foo.Spec, firstUnreadOfSpec(foo); {
 	case unread != nil:
 		return fmt.Sprintf("%s cannot be read: it is %s, and not %s. Correct it",
 			unread.Path, unread.Value, unread.Want)
@@ -150,14 +155,14 @@ func invalidReason(foo *v1alpha1.Foo) string {
 	case spec.Replicas != nil && *spec.Replicas < 0:
 		return fmt.Sprintf("spec.replicas is %d. Set 0 or more, or remove it", *spec.Replicas)
 	case utf8.RuneCountInString(spec.Image) > maxImage:
-		return "spec.image is longer than 1024 characters. Set a shorter one, or remove it"
+		return fmt.Sprintf("spec.image is longer than %d characters. Set a shorter one, or remove it", maxImage)
 	case strings.ContainsFunc(spec.Image, unicode.IsSpace):
 		return "spec.image contains spaces. Set an image without spaces, or remove it"
 	}
 	return ""
 }
 
-// createdFields are the fields of a new Deployment that a Foo asks for.
+// createdFields returns the fields of a new Deployment to show beside its request.
 func createdFields(dep *appsv1.Deployment) []reconcile.Field {
 	return []reconcile.Field{
 		{Path: pathReplicas, Have: noValue, Want: strconv.Itoa(int(*dep.Spec.Replicas))},

@@ -15,7 +15,7 @@ import (
 // status returns the step that writes the status, nil if it is as it must be.
 func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 	r := &reporter{in, s}
-	want := r.status()
+	want := r.wantedStatus()
 	if equality.Semantic.DeepEqual(in.Foo.Status, want) && !hasUnreadStatus(in.Foo) {
 		return nil
 	}
@@ -24,18 +24,20 @@ func (in *Input) status(s *reconcile.Sync) *reconcile.Step {
 	step := reconcile.StatusStep(FooKind, &in.Foo, foo, in.Foo.Status.Conditions, want.Conditions)
 	step.Event = eventOf(&in.Foo.Status, &want)
 	if step.Event != nil && step.Event.Reason == v1alpha1.EventSynced {
-		if failed, found := statusEvents[r.failedDeletion()]; found {
-			step.Event.Type, step.Event.Reason = failed.kind, failed.reason
+		// The Foo is available, but a previous Deployment cannot be deleted: a warning is worth more.
+		if problem := r.failedDeletion(); problem != nil {
+			event := statusEvents[problem.Reason] // The reason is that of a request: Refused or RequestFailed.
+			step.Event.Type, step.Event.Reason = event.eventType, event.reason
 		}
 	}
-	reason, _ := ReadyReason(foo)
+	reason := meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Reason
 	step.Why = "the status differs, and its reason must be " + reason
 	step.Log = []any{"availableReplicas", want.AvailableReplicas, "reason", reason}
 	return step
 }
 
-// status returns what the status of the Foo should be, given what is known now.
-func (r *reporter) status() v1alpha1.FooStatus {
+// wantedStatus returns what the status of the Foo should be, given what is known now.
+func (r *reporter) wantedStatus() v1alpha1.FooStatus {
 	foo, dep := r.Foo, r.Deployment
 	status := *foo.Status.DeepCopy()
 	status.Conditions = slices.DeleteFunc(status.Conditions, func(c metav1.Condition) bool {
@@ -49,31 +51,23 @@ func (r *reporter) status() v1alpha1.FooStatus {
 		status.Selector = dep.selector()
 	}
 
-	ready := firstReady(r, readyRules)
-	report := state.Report{True: ready.condition(), Reason: ready.Reason, Message: r.fullMessage(ready)}
-	if ready.Cause != "" {
-		report.Brief = ready.Message + ". The condition Ready has the cause"
+	first := firstReport(r, reportRules)
+	report := state.Report{True: first.condition, Reason: first.reason, Message: r.fullMessage(first)}
+	if first.cause != "" {
+		report.Brief = first.message + ". The condition Ready has the cause"
 	}
-	status.Conditions = state.Conditions(status.Conditions, report, foo.Generation, r.Now())
+	status.Conditions = state.Conditions(status.Conditions, report, foo.Generation, r.sync.Now())
 	return status
 }
 
-// fullMessage returns the message of the conditions: what is, what there is to report of previous Deployments, and what
-// to do. The server's message and names may be of any length.
-func (r *reporter) fullMessage(ready *readiness) string {
-	message := ready.Message + ready.Cause + r.describePrevious(ready.Reason)
-	if ready.Advice == "" {
-		return reconcile.Clip(message, reconcile.MessageLimit)
-	}
+// fullMessage returns the message of the conditions: what is, what there is to say of other Deployments, and what to
+// do. The messages of a server and names may be long: the advice gets at most a half, and the message the rest.
+func (r *reporter) fullMessage(report *report) string {
 	const limit = reconcile.MessageLimit
-	advice := ". " + ready.Advice
-	return reconcile.Clip(message, max(limit-len(advice), limit/2)) + reconcile.Clip(advice, limit/2)
-}
-
-// ReadyReason returns the reason and the message of foo's Ready condition; both are empty when it has none.
-func ReadyReason(foo *v1alpha1.Foo) (reason, message string) {
-	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		return ready.Reason, ready.Message
+	message := report.message + report.cause + r.describeOthers(report.reason)
+	if report.advice == "" {
+		return reconcile.Clip(message, limit)
 	}
-	return "", ""
+	advice := ". " + report.advice
+	return reconcile.Clip(message, max(limit-len(advice), limit/2)) + reconcile.Clip(advice, limit/2)
 }

@@ -25,9 +25,9 @@ const (
 	maxSelector = 4096
 )
 
-// An Observed is a Deployment that exists: what this package reads of it. It is a type of its own because the cache has
-// one for each Deployment, and an appsv1.Deployment takes more than three times the memory, mostly for empty fields.
-type Observed struct {
+// A TrimmedDeployment is what this package reads of a Deployment that exists. It is a type of its own because the cache
+// has one for each Deployment, and an appsv1.Deployment takes three times the memory and more, mostly for empty fields.
+type TrimmedDeployment struct {
 	// ObjectMeta has the names, versions and times, and of the owners only the controller.
 	metav1.ObjectMeta
 
@@ -40,8 +40,8 @@ type Observed struct {
 
 	// Image is that of the container that we made, "" if somebody has removed that container.
 	Image string
-	// OtherSelector is the selector as a label query, "" if it is too long. It is nil if it is the selector of a
-	// Deployment that we make, which follows from names: see selector.
+	// OtherSelector is nil if the selector is that of a Deployment that we make, which follows from names: see selector.
+	// Else it is the selector as a label query, or "" if that is too long.
 	OtherSelector *string
 	// Replicas is the number that the Deployment is set to, Status.Replicas the number that exist.
 	Replicas int32
@@ -58,14 +58,14 @@ type Observed struct {
 	}
 }
 
-// ownLabels are the labels of o that a Foo owns.
-func (o *Observed) ownLabels() map[string]string {
+// storedLabels are the labels of dep that a Foo owns.
+func (dep *TrimmedDeployment) storedLabels() map[string]string {
 	return map[string]string{
-		labelManagedBy: o.ManagedBy, v1alpha1.LabelMadeFor: o.MadeFor, v1alpha1.LabelFooGeneration: o.FooGeneration,
+		labelManagedBy: dep.ManagedBy, v1alpha1.LabelMadeFor: dep.MadeFor, v1alpha1.LabelFooGeneration: dep.FooGeneration,
 	}
 }
 
-// Trim keeps only the fields of a Foo or a Deployment that this package reads; of a Deployment it returns an Observed.
+// Trim keeps only the fields of a Foo or a Deployment that this package reads, of a Deployment as a TrimmedDeployment.
 // It is the transform of both informers, and every answer of the API server passes it too, so that a decision does not
 // depend on where an object comes from. What a tenant can put into an object and nobody reads costs no memory, and what
 // is read has a limit.
@@ -91,32 +91,36 @@ func TrimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 		return nil
 	}
 	trimmed := &v1alpha1.Foo{ObjectMeta: trim.Identity(foo), Spec: foo.Spec, Status: foo.Status, Unread: foo.Unread}
-	trimmed.Spec.Image, trimmed.Status.Conditions = trim.Shared(foo.Spec.Image), trim.Conditions(foo.Status.Conditions)
+	trimmed.Spec.Image = trim.Shared(foo.Spec.Image)
+	trimmed.Status.Conditions = trim.Conditions(foo.Status.Conditions)
 	return trimmed
 }
 
 // TrimDeployment is Trim of a Deployment, which may be nil.
-func TrimDeployment(dep *appsv1.Deployment) *Observed {
+func TrimDeployment(dep *appsv1.Deployment) *TrimmedDeployment {
 	if dep == nil {
 		return nil
 	}
-	trimmed := &Observed{ObjectMeta: trim.Child(dep)}
+	trimmed := &TrimmedDeployment{ObjectMeta: trim.Child(dep)}
 	if FooReference(trimmed) == nil {
 		trimmed.Generation, trimmed.CreationTimestamp, trimmed.DeletionTimestamp = 0, metav1.Time{}, nil
 		return trimmed
 	}
 
-	trimmed.ManagedBy, trimmed.MadeFor = trim.Shared(dep.Labels[labelManagedBy]), dep.Labels[v1alpha1.LabelMadeFor]
+	trimmed.ManagedBy = trim.Shared(dep.Labels[labelManagedBy])
+	trimmed.MadeFor = dep.Labels[v1alpha1.LabelMadeFor]
 	trimmed.FooGeneration = trim.Shared(dep.Labels[v1alpha1.LabelFooGeneration])
 	if generation, err := strconv.ParseInt(trimmed.FooGeneration, 10, 64); err == nil {
 		trimmed.WrittenFor = generation
 	}
-	trimmed.Replicas, trimmed.Paused = 1, dep.Spec.Paused // The API server's default is 1.
+	trimmed.Replicas = 1 // The API server's default.
 	if dep.Spec.Replicas != nil {
 		trimmed.Replicas = *dep.Spec.Replicas
 	}
-	trimmed.Image, trimmed.OtherSelector = trim.Shared(trimImage(imageOf(dep))), trimmed.otherSelector(dep.Spec.Selector)
-	trimmed.setStatus(dep)
+	trimmed.Paused = dep.Spec.Paused
+	trimmed.Image = trim.Shared(trimImage(imageOf(dep)))
+	trimmed.OtherSelector = trimmed.otherSelector(dep.Spec.Selector)
+	trimmed.setStatus(&dep.Status)
 	return trimmed
 }
 
@@ -139,11 +143,11 @@ func imageOf(dep *appsv1.Deployment) string {
 }
 
 // otherSelector returns OtherSelector for a Deployment with this selector. The text is "" if it would be too long.
-func (o *Observed) otherSelector(have *metav1.LabelSelector) *string {
+func (dep *TrimmedDeployment) otherSelector(have *metav1.LabelSelector) *string {
 	switch {
 	case have.Size() > maxSelector:
 		return new("")
-	case have != nil && len(have.MatchExpressions) == 0 && maps.Equal(have.MatchLabels, o.ownSelector()):
+	case have != nil && len(have.MatchExpressions) == 0 && maps.Equal(have.MatchLabels, dep.ownSelector()):
 		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(have)
@@ -153,31 +157,37 @@ func (o *Observed) otherSelector(have *metav1.LabelSelector) *string {
 	return new(selector.String())
 }
 
-// ownSelector returns the selector of a Deployment of this name that we make for the Foo that controls o.
-func (o *Observed) ownSelector() labels.Set { return podLabels(o.OwnerReferences[0].Name, o.Name) }
-
-// selector returns the selector in the form of a label query.
-func (o *Observed) selector() string {
-	if o.OtherSelector != nil {
-		return *o.OtherSelector
-	}
-	return o.ownSelector().String()
+// ownSelector returns the selector of a Deployment of this name that we make for the Foo that controls dep. That Foo is
+// the only owner which is kept.
+func (dep *TrimmedDeployment) ownSelector() labels.Set {
+	return podLabels(dep.OwnerReferences[0].Name, dep.Name)
 }
 
-// setStatus sets what is read of the status of dep: the numbers, and the conditions that report a failure.
-func (o *Observed) setStatus(dep *appsv1.Deployment) {
-	have := &dep.Status
-	o.Status.ObservedGeneration, o.Status.Replicas = have.ObservedGeneration, have.Replicas
-	o.Status.UpdatedReplicas, o.Status.AvailableReplicas = have.UpdatedReplicas, have.AvailableReplicas
+// selector returns the selector in the form of a label query.
+func (dep *TrimmedDeployment) selector() string {
+	if dep.OtherSelector != nil {
+		return *dep.OtherSelector
+	}
+	return dep.ownSelector().String()
+}
+
+// setStatus sets what is read of a status: the numbers, and the conditions that report a failure.
+func (dep *TrimmedDeployment) setStatus(have *appsv1.DeploymentStatus) {
+	dep.Status.ObservedGeneration, dep.Status.Replicas = have.ObservedGeneration, have.Replicas
+	dep.Status.UpdatedReplicas, dep.Status.AvailableReplicas = have.UpdatedReplicas, have.AvailableReplicas
 	for i := range have.Conditions {
-		switch c := &have.Conditions[i]; {
-		case c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue:
-			o.PodsRefused = stableCause(c.Message, dep.Name)
-		case c.Type != appsv1.DeploymentProgressing || c.Status != corev1.ConditionFalse: // No failure.
-		case c.Reason == "ReplicaSetCreateError":
-			o.ReplicaSetRefused = stableCause(c.Message, dep.Name)
-		case c.Reason == "ProgressDeadlineExceeded":
-			o.DeadlineExceeded = true
+		c := &have.Conditions[i]
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			dep.PodsRefused = stableCause(c.Message, dep.Name)
+		}
+		if c.Type != appsv1.DeploymentProgressing || c.Status != corev1.ConditionFalse {
+			continue
+		}
+		switch c.Reason {
+		case "ReplicaSetCreateError":
+			dep.ReplicaSetRefused = stableCause(c.Message, dep.Name)
+		case "ProgressDeadlineExceeded":
+			dep.DeadlineExceeded = true
 		}
 	}
 }
@@ -187,15 +197,6 @@ func (o *Observed) setStatus(dep *appsv1.Deployment) {
 
 // causeLimit is how many bytes of a Deployment's message are reported.
 const causeLimit = 1024
-
-const (
-	// randomLength is the length of the random end of a pod's name.
-	randomLength = 5
-	// randomAlphabet has the characters of that end, and of the hash before it.
-	randomAlphabet = "bcdfghjklmnpqrstvwxz2456789"
-	// longestPodName is the length to which the API server cuts a pod's name.
-	longestPodName = 63
-)
 
 var (
 	quotedPod  = regexp.MustCompile(`\b([Pp]ods?) "[^"]*"`)
@@ -218,18 +219,10 @@ func withoutPodNames(message, deployment string) string {
 	})
 }
 
-// isPodName reports whether name can be that of a pod of the Deployment: its name, a hash, and a random end. The API
-// server cuts what is too long before it appends the random end.
+// isPodName reports whether name can be that of a pod of the Deployment, such as web-6d4cf56db6-x8k2p. The API server
+// cuts what is longer than 58 characters, and appends five random ones. These and the hash have no vowels.
 func isPodName(name, deployment string) bool {
-	end := len(name) - randomLength
-	if end <= 0 || strings.Trim(name[end:], randomAlphabet) != "" {
-		return false
-	}
-	base, prefix := name[:end], deployment+"-"
-	if len(name) == longestPodName && len(prefix) >= len(base) {
-		return strings.HasPrefix(prefix, base)
-	}
-	hash, isPrefixed := strings.CutPrefix(base, prefix)
-	hash, isWhole := strings.CutSuffix(hash, "-")
-	return isPrefixed && (isWhole || len(name) == longestPodName) && hash != "" && strings.Trim(hash, randomAlphabet) == ""
+	prefix := deployment + "-"
+	end, found := strings.CutPrefix(name, prefix[:min(len(prefix), 58)])
+	return found && len(end) >= 5 && strings.Trim(end, "-bcdfghjklmnpqrstvwxz2456789") == ""
 }

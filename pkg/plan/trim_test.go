@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -50,7 +52,7 @@ func TestTrimOfADeployment(t *testing.T) {
 	dep := newDeployment(foo, foreignData, deleted, pausedByUser, rollout(4, 3, 2), observedAt(5, 6),
 		ownedBy(bill, ours, bill), deadlineExceeded, withCondition("Available", corev1.ConditionTrue, "Minimum"))
 	dep.CreationTimestamp = metav1.Unix(7, 0)
-	stub := plan.Observed{ObjectMeta: metav1.ObjectMeta{
+	stub := plan.TrimmedDeployment{ObjectMeta: metav1.ObjectMeta{
 		Name: "web-1", Namespace: "default", UID: "dep-uid", ResourceVersion: "20",
 	}}
 	foreign := newDeployment(foo, foreignData, deleted, deadlineExceeded, func(dep *appsv1.Deployment) {
@@ -82,7 +84,7 @@ func TestTrimOfADeployment(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		dep  *appsv1.Deployment
-		want plan.Observed
+		want plan.TrimmedDeployment
 	}{
 		{name: "of a Foo's Deployment all that decisions read is kept", dep: dep, want: kept},
 		{name: "so is it of another Foo's, which may be an earlier Foo of the name", dep: another, want: anotherKept},
@@ -123,6 +125,22 @@ func TestTrimLimitsWhatIsRead(t *testing.T) {
 		if got := *plan.TrimDeployment(dep).OtherSelector != ""; got != kept {
 			t.Errorf("a selector of %d bytes is kept: %t", size, got)
 		}
+	}
+	for label, want := range map[string]int64{
+		"9223372036854775807": math.MaxInt64, "9223372036854775808": 0, "3x": 0, "": 0,
+	} {
+		if got := plan.TrimDeployment(newDeployment(foo, withFence(label))).WrittenFor; got != want {
+			t.Errorf("with the label %q, it was written for generation %d, want %d", label, got, want)
+		}
+	}
+	own, missing := newDeployment(foo), newDeployment(foo)
+	own.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Exists"}}
+	if got := plan.TrimDeployment(own).OtherSelector; got == nil || !strings.Contains(*got, ",x") {
+		t.Error("a selector with an expression more is ours")
+	}
+	missing.Spec.Selector = nil
+	if got := plan.TrimDeployment(missing).OtherSelector; got == nil || *got != labels.Nothing().String() {
+		t.Errorf("without a selector it is %v", got)
 	}
 	for image, want := range map[string]string{
 		strings.Repeat("é", 1024): strings.Repeat("é", 1024), strings.Repeat("é", 1025): "an image of 1025 characters",

@@ -44,8 +44,8 @@ func TestWalk(t *testing.T) {
 		}},
 		Vary: map[string]func(*Input) bool{
 			"the order of lists does not matter": func(in *Input) bool {
-				slices.Reverse(in.Previous)
-				return len(in.Previous) > 1
+				slices.Reverse(in.Others)
+				return len(in.Others) > 1
 			},
 			"the status of another Foo does not matter": walkReportOwner,
 		},
@@ -58,11 +58,11 @@ func walkInput(cached walktest.Objects) *Input {
 	in := &Input{Foo: walktest.Get(cached, FooKind, "default", "web")}
 	in.Deployment = walktest.Get(cached, DeploymentKind, "default", in.Foo.Spec.DeploymentName)
 	for key, obj := range cached {
-		if dep, ok := obj.(*Observed); ok && key.Name != in.Foo.Spec.DeploymentName && walkControls(in.Foo, dep) {
-			in.Previous = append(in.Previous, dep)
+		if dep, ok := obj.(*TrimmedDeployment); ok && key.Name != in.Foo.Spec.DeploymentName && walkControls(in.Foo, dep) {
+			in.Others = append(in.Others, dep)
 		}
 	}
-	in.Owner = func(dep *Observed) *v1alpha1.Foo {
+	in.Owner = func(dep *TrimmedDeployment) *v1alpha1.Foo {
 		for _, obj := range cached {
 			if foo, ok := obj.(*v1alpha1.Foo); ok && walkControls(foo, dep) {
 				return foo
@@ -76,7 +76,7 @@ func walkInput(cached walktest.Objects) *Input {
 // walkReportOwner gives another status to the Foos that own a Deployment of the name.
 func walkReportOwner(in *Input) bool {
 	owner := in.Owner
-	in.Owner = func(dep *Observed) *v1alpha1.Foo {
+	in.Owner = func(dep *TrimmedDeployment) *v1alpha1.Foo {
 		foo := owner(dep)
 		if foo != nil && foo.UID != in.Foo.UID {
 			foo = foo.DeepCopy()
@@ -243,7 +243,7 @@ func walkPatches(s walktest.Situation) bool {
 	if s.Verb != reconcile.Patch {
 		return true
 	}
-	dep := s.Have().(*Observed)
+	dep := s.Have().(*TrimmedDeployment)
 	label, err := strconv.ParseInt(dep.FooGeneration, 10, 64)
 	isUpdate := err == nil && label < walkCached(s.World).Generation || dep.FooGeneration == "" && dep.MadeFor == ""
 	return isUpdate || walkHasRead(s, FooKind.Kind, "web")
@@ -288,7 +288,7 @@ func walkDeletesItsOwn(s walktest.Situation) bool {
 	if s.Verb != reconcile.Delete {
 		return true
 	}
-	dep, foo := s.Have().(*Observed), walkCached(s.World)
+	dep, foo := s.Have().(*TrimmedDeployment), walkCached(s.World)
 	return dep.Name != foo.Spec.DeploymentName && dep.Name != "web-9" && dep.MadeFor != "" &&
 		walkControls(foo, dep) && dep.DeletionTimestamp == nil
 }

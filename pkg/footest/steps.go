@@ -17,7 +17,7 @@ import (
 	"example.com/foo-controller/pkg/sim/scenario"
 )
 
-// This file has the steps in which a user creates or edits Foos and Deployments.
+// This file has the steps of scenarios in which a user creates or edits Foos and Deployments.
 
 // editMeta edits labels and finalizers.
 func editMeta(obj scenario.Object, args scenario.Arguments) {
@@ -64,20 +64,14 @@ func storeFoo(e *scenario.Env, args scenario.Arguments) error {
 	if foo == nil {
 		return fmt.Errorf("there is no Foo %q", args.Word(0))
 	}
-	encoded, err := json.Marshal(foo)
-	if err != nil {
-		return err
-	}
-	stored := map[string]json.RawMessage{}
-	if err := json.Unmarshal(encoded, &stored); err != nil {
-		return err
-	}
-	for _, part := range []string{"spec", "status"} {
+	stored := map[string]any{"metadata": foo.ObjectMeta, "spec": foo.Spec, "status": foo.Status}
+	for part := range stored {
 		if value, ok := args.Value(part); ok {
 			stored[part] = json.RawMessage(value)
 		}
 	}
-	if encoded, err = json.Marshal(stored); err != nil {
+	encoded, err := json.Marshal(stored)
+	if err != nil {
 		return err
 	}
 	return e.Server.LoadJSON(fooResource, encoded)

@@ -1,5 +1,0 @@
-//go:build !race
-
-package footest
-
-const raceDetector = false

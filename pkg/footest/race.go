@@ -1,6 +1,0 @@
-//go:build race
-
-package footest
-
-// raceDetector reports whether the race detector is on. Simulations are several times slower with it.
-const raceDetector = true
