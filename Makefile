@@ -40,7 +40,7 @@ kubectl: ## kubectl for that cluster: make kubectl ARGS="get foos"
 
 .PHONY: tutorial
 tutorial: $(if $(filter 9,$(STEP)),,build) ## play a step of docs/tutorial: make tutorial STEP=1
-	@go build -o bin/tutorial ./hack/tutorial
+	@go build -o bin/tutorial ./hack/cmd/tutorial
 	@bin/tutorial --step=$(or $(STEP),1) --fault=$(FAULT)
 
 .PHONY: simulate
@@ -92,21 +92,17 @@ undeploy: ## remove the controller there; keep the Foos
 manifests: ## write all that make deploy installs to bin/install.yaml
 	@hack/deploy.sh manifests
 
-.PHONY: smoke
-smoke: #- install it in a new kind cluster and try it; needs kind and Docker
-	@hack/smoke.sh
-
 ##@ To make it your own
 
 # It reads the values as they are given, and only those of the command line: VERSION has another meaning above.
 .PHONY: mine
 mine: ## a repository for a kind of yours; make mine ARGS=--help
-	@go build -o bin/mine ./hack/mine
+	@go build -o bin/mine ./hack/cmd/mine
 	@bin/mine $(ARGS) $(foreach v,KIND GROUP MODULE VERSION PLURAL SCOPE DIR KIT,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
 
 .PHONY: publish
 publish: #- the kit under a path of yours, for others to import; ARGS=--help
-	@go build -o bin/mine ./hack/mine
+	@go build -o bin/mine ./hack/cmd/mine
 	@bin/mine publish $(ARGS) $(foreach v,MODULE DIR,$(if $(filter command,$(origin $v)),'$v=$(subst ','\'',$($v))'))
 
 .PHONY: generate
@@ -122,7 +118,13 @@ lint: ## format, vet, staticcheck, and the limits of functions
 
 .PHONY: cover
 cover: #- which lines the tests without a control plane execute: bin/cover.html
-	@hack/cover.sh
+	@rm -rf bin/cover && mkdir -p bin/cover
+	@go test -short -cover -coverpkg=.,./pkg/kit/...,./pkg/plan,./pkg/report . ./pkg/... \
+		-args -test.gocoverdir="$$PWD/bin/cover" >bin/cover/log || { grep -v '^ok' bin/cover/log >&2; exit 1; }
+	@go tool covdata percent -i=bin/cover
+	@go tool covdata textfmt -i=bin/cover -o bin/cover/lines
+	@go tool cover -html=bin/cover/lines -o bin/cover.html
+	@echo "Which lines: bin/cover.html"
 
 ##@ To contribute
 
@@ -134,15 +136,15 @@ verify: ## all checks that run no program; changes nothing
 # processes read.
 GOTEST = gotestsum --format standard-quiet $(SUMMARY) -- -count=1
 in = cd $(1) && go tool -modfile="$$OLDPWD/hack/tools/tools.mod" $(GOTEST)
-# The packages with Go's race detector. hack/mine and hack/tutorial mostly run other programs.
-RACED := . ./docs/... ./pkg/... ./hack/cluster/... ./hack/tools/...
+# The packages with Go's race detector. hack/cmd/mine and hack/cmd/tutorial mostly run other programs.
+RACED := . ./docs/... ./pkg/... ./hack/tools/...
 
 .PHONY: test
 test: SUMMARY = --hide-summary=skipped
 test: ## what needs no Kubernetes, before each commit: a minute
 	@$(TOOL) $(GOTEST) -short ./...
-	@$(call in,hack/mine/starter) ./...
-	@echo "This was a part: about one in twenty worlds of each walk, 50 schedules, and a simulated day of 20 Foos. The rest:"
+	@$(call in,hack/starter) ./...
+	@echo "This was a part: about one in twenty worlds of each walk, and 50 schedules. The rest:"
 	@echo "make test-walk, test-race, and, on a Kubernetes, test-e2e. .ci/run has what a change needs, make test-all everything."
 
 .PHONY: test-race
@@ -150,16 +152,16 @@ test-race: #- these and longer ones, with Go's race detector: 4 minutes
 	@$(TOOL) $(GOTEST) -race -p 4 -timeout 15m $(RACED)
 
 .PHONY: test-walk
-test-walk: #- all worlds of each walk, 500 schedules, a simulated day, memory: 4 minutes
+test-walk: #- all worlds of each walk, 500 schedules, memory: 4 minutes
 	@go test -count=1 -v -timeout 15m -run 'TestWalk|TestAPlanWithAFinalizer' ./pkg/plan ./pkg/sim/walktest -walk-all
-	@cd hack/mine/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
-	@$(TOOL) $(GOTEST) -timeout 15m . -foos 1000 -schedules 500
+	@cd hack/starter && go test -count=1 -v -timeout 15m -run TestWalk ./pkg/plan -walk-all
+	@$(TOOL) $(GOTEST) -timeout 15m . -schedules 500
 
-# The end-to-end tests of a part are in the files of its name, such as api_core_test.go. RACE=-race is for the tests and
+# The end-to-end tests of a part are in the files of its name, such as process_core_test.go. RACE=-race is for the tests and
 # for the controller.
-E2E = $(call in,hack/e2e) $(RACE) -parallel 16 -timeout 30m
+E2E = $(call in,hack/test/e2e) $(RACE) -parallel 16 -timeout 30m
 binary = $(RACE:%=bin/foo-controller%)
-tests = $(or $(shell sed -nE 's/^func (Test[A-Za-z0-9_]+).*/\1/p' $(1:%=hack/e2e/*_%_test.go) | paste -sd '|' -),$(error no tests of $(1)))
+tests = $(or $(shell sed -nE 's/^func (Test[A-Za-z0-9_]+).*/\1/p' $(1:%=hack/test/e2e/*_%_test.go) | paste -sd '|' -),$(error no tests of $(1)))
 named = '^($(call tests,$(1)))$$'
 
 .PHONY: test-e2e
@@ -178,68 +180,65 @@ test-node: build bin/image-native bin/helm #- the controller in pods on real nod
 
 .PHONY: real-nodes
 real-nodes: bin/node
-	@$(call in,hack/e2e) -parallel 2 -timeout 20m -run $(call named,node) ./...
-	@$(call in,hack/cluster/localcluster) -timeout 10m -run TestRealNodes ./test/...
+	@$(call in,hack/test/e2e) -parallel 2 -timeout 20m -run $(call named,node) ./...
+	@$(call in,hack/cmd/localcluster) -timeout 10m -run TestRealNodes ./test/...
 
 test-artifacts: build $(binary) bin/helm #- permissions, policies, make deploy
 	@$(E2E) -run $(call named,artifacts) ./...
 
 test-mine: bin/localcluster #- the repositories of make mine, and the recipes of docs/make-it-yours.md
-	@$(TOOL) $(GOTEST) -timeout 20m ./hack/mine/...
+	@$(TOOL) $(GOTEST) -timeout 20m ./hack/cmd/mine ./hack/recipes
 
 test-sim: build #- compare the simulated API server with a real one
 	@cd pkg/sim/crd && go test -count=1 ./...
-	@$(call in,hack/conformance) -timeout 15m ./...
+	@$(call in,hack/test/conformance) -timeout 15m ./...
 
 test-cluster: build #- the local Kubernetes
-	@$(call in,hack/cluster/localcluster) -timeout 10m -skip TestRealNodes ./test/...
+	@$(call in,hack/cmd/localcluster) -timeout 10m -skip TestRealNodes ./test/...
 
 test-image: #- the container image
-	@$(call in,hack/image) -timeout 15m ./...
+	@$(call in,hack/release) -timeout 15m ./...
 
 test-tutorial: build #- play each step of the tutorial
-	@go test -count=1 -v -timeout 30m ./hack/tutorial
+	@go test -count=1 -v -timeout 30m ./hack/cmd/tutorial
 
 test-monitoring: #- test the alerts and the dashboard with Prometheus' engines
-	@$(call in,hack/monitoring) -timeout 10m ./...
+	@$(call in,hack/test/monitoring) -timeout 10m ./...
 
 .PHONY: test-all
 test-all: RACE = -race
 test-all: bin/foo-controller-race test test-race test-walk test-e2e test-core test-node test-artifacts test-mine test-sim test-cluster test-image test-tutorial test-monitoring ## all tests: 2 hours
-	@cd hack/mutants && go test -count=1 ./...
-	@cd hack/bench && go test -count=1 ./...
+	@go test -count=1 ./hack/tools/mutants
+	@cd hack/cmd/bench && go test -count=1 ./...
 	@go test -count=1 -v -timeout 90m -run TestWalk ./pkg/plan -walk-all -walk-bad 2
 	@go test -run NONE -fuzz FuzzDecode -fuzztime 2m -fuzzminimizetime 1s ./pkg/kit/decode
 	@go test -run NONE -fuzz FuzzRoundTrips -fuzztime 1m -fuzzminimizetime 1s ./pkg/kit/conversion
 	@go test -run NONE -fuzz FuzzReviews -fuzztime 1m -fuzzminimizetime 1s ./pkg/kit/webhook
 	@go test -count=1 -timeout 60m -run TestSchedules . -schedules 20000
 	@go test -count=1 -timeout 60m -run TestASeedReplaysExactly . -seeds 100 -replays 10
-	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/tutorial -faults
+	@go test -count=1 -v -timeout 60m -run TestEachFault ./hack/cmd/tutorial -faults
 	@go test -count=1 -v -timeout 30m -run TestNothingIsKept . -churn 10000
-	@go test -count=1 -v -timeout 60m -run 'TestKinds|TestAPublishedKit' ./hack/mine -kinds
+	@go test -count=1 -v -timeout 60m -run 'TestKinds|TestAPublishedKit' ./hack/cmd/mine -kinds
 	@go test -count=1 -v -timeout 120m -run TestGatesNeverOverlap ./pkg/kit/leader -phases 100000
-	@cd hack/e2e && go test $(RACE) -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
-	@$(MAKE) --no-print-directory conformance
+	@cd hack/test/e2e && go test $(RACE) -count=1 -v -timeout 60m -run 'TestHandovers|StoppedDoesNotWrite' ./... -handovers 10 -stops 20
+	@$(MAKE) --no-print-directory conformance && git diff --exit-code -- pkg/sim/apiserver/testdata
 
 .PHONY: test-minors
 test-minors: build #- the end-to-end tests on each minor of Kubernetes: 2 hours
 	@hack/minors.sh $$MINORS
 
 .PHONY: conformance
-conformance: build #- compare the simulated API server with a real one, 8 minutes
-	@cd hack/conformance && CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
+conformance: build #- compare the simulated API server with a real one, record its answers, 8 minutes
+	@cd hack/test/conformance && CONFORMANCE_RECORD=1 CONFORMANCE_OPS=100000 CONFORMANCE_VALUES=100000 go test -count=1 -v -timeout 60m ./...
 
 .PHONY: mutants
 mutants: #- plant small faults and check that tests fail, 20 minutes
-	@go run -C hack/mutants .
+	@go run -C hack/tools/mutants .
 
 # After an interruption it continues. What is done is in bin/bench/*.json.
-.PHONY: bench bench-quick
+.PHONY: bench
 bench: bin/localcluster bin/bench ## measure it beside other controllers, 2 hours
 	@bin/bench/bench $(ARGS)
-
-bench-quick: bin/localcluster bin/bench #- one round of some of it, 3 minutes
-	@bin/bench/bench -quick
 
 .PHONY: clean
 clean: #- remove bin/

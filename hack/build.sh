@@ -25,16 +25,16 @@ describe() { # NAME
 	case $1 in
 	foo-controller) flags+=("${version[@]}") ;;
 	foo-controller-race) race=(-race) flags+=("${version[@]}") ;;
-	localcluster) dir=hack/cluster/localcluster flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")") ;;
+	localcluster) dir=hack/cmd/localcluster flags+=(-ldflags "-s -w $("$root/hack/cmd/localcluster/ldflags.sh")") ;;
 	play) # And the controller that it is for: both are linked at once.
-		packages=(. ./hack/play) output=$root/bin/ flags+=("${version[@]}")
+		packages=(. ./hack/cmd/play) output=$root/bin/ flags+=("${version[@]}")
 		;;
 	kubelet) # This and the next two: the programs of a real node, in bin/node.
-		dir=hack/cluster/localcluster packages=(./kubelet) output=$root/bin/node/
-		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh")")
+		dir=hack/cmd/localcluster packages=(k8s.io/kubernetes/cmd/kubelet) output=$root/bin/node/
+		flags+=(-ldflags "-s -w $("$root/hack/cmd/localcluster/ldflags.sh")")
 		;;
 	containerd)
-		dir=hack/cluster/node output=$root/bin/node/ flags+=(-ldflags "-s -w") && export CGO_ENABLED=0
+		dir=hack/cmd/localcluster/node output=$root/bin/node/ flags+=(-ldflags "-s -w") && export CGO_ENABLED=0
 		mapfile -t packages < <(go list -C "$dir" tool | grep -v /runc$ && echo ./pause)
 		;;
 	runc)
@@ -43,22 +43,22 @@ describe() { # NAME
 				"on Debian: apt-get install gcc pkg-config libseccomp-dev" >&2
 			exit 1
 		}
-		dir=hack/cluster/node packages=(github.com/opencontainers/runc) output=$root/bin/node/
+		dir=hack/cmd/localcluster/node packages=(github.com/opencontainers/runc) output=$root/bin/node/
 		flags+=(-tags seccomp -ldflags "-s -w")
 		;;
 	kubernetes-*) # The control plane of another version; hack/minors.sh writes its module.
-		dir=hack/cluster/localcluster packages=(./kubernetes) output=$root/bin/minors/$1
+		dir=hack/cmd/localcluster packages=(./kubernetes) output=$root/bin/minors/$1
 		flags+=(-mod=mod -modfile "$root/bin/minors/${1#kubernetes-}.mod")
-		flags+=(-ldflags "-s -w $("$root/hack/cluster/localcluster/ldflags.sh" "${1#kubernetes-}")")
+		flags+=(-ldflags "-s -w $("$root/hack/cmd/localcluster/ldflags.sh" "${1#kubernetes-}")")
 		;;
-	imagebuilder) dir=hack/image ;;
+	imagebuilder) dir=hack/release ;;
 	helm) packages=(helm.sh/helm/v4/cmd/helm) flags+=(-modfile "$root/hack/tools/helm.mod" -ldflags "-s -w") ;;
-	bench | bench-*) # And the controller that it measures: both as hack/image compiles the controller.
+	bench | bench-*) # And the controller that it measures: both as hack/release compiles the controller.
 		output=$root/bin/bench/${1#bench-} flags+=(-trimpath -ldflags "-s -w ${version[1]}")
-		[[ $1 != bench ]] || dir=hack/bench
+		[[ $1 != bench ]] || dir=hack/cmd/bench
 		export CGO_ENABLED=0
 		;;
-	foo-controller-linux-* | foo-controller-darwin-*) output=$RELEASE_DIR/$1 ;; # Of hack/image; GOFLAGS has its flags.
+	foo-controller-linux-* | foo-controller-darwin-*) output=$RELEASE_DIR/$1 ;; # Of hack/release; GOFLAGS has its flags.
 	*) echo "build.sh: there is no binary $1" >&2 && exit 1 ;;
 	esac
 }

@@ -14,7 +14,7 @@ readonly nodes=${NODES:-1} image=docker.io/library/nginx:1.29
 if ((EUID)); then root=(sudo -n); fi
 if [[ $(uname) != Linux ]] || ! "${root[@]}" true 2>/dev/null; then
 	echo "cluster: nodes that run pods need Linux and root: type \`sudo -v\`, and \`make cluster\` again." \
-		"\`make smoke\` has them with kind, and \`make run\` runs the controller as a process, without root." >&2
+		"Without root, \`make run\` runs the controller as a process." >&2
 	exit 1
 fi
 [[ ${1-} != check ]] || exit 0

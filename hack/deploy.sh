@@ -94,7 +94,7 @@ deploy() {
 	kubectl get events --sort-by=.lastTimestamp | grep -e "-${new#*=}" | tail -n 10
 	for pod in $(kubectl get pods -l "$new" -o name); do kubectl logs "$pod" --tail=20; done
 	fail "The new version does not run yet. Copies of the old one that serve: $old. The cluster goes on trying. Causes:" \
-		"- ErrImagePull, ErrImageNeverPull: the nodes do not have the image $image: push or load it (docs/image.md)" \
+		"- ErrImagePull, ErrImageNeverPull: the nodes do not have the image $image: push or load it (docs/release.md)" \
 		"- Pending: no node has room. Running, but not ready: its log has what is missing, and what to do"
 }
 

@@ -25,7 +25,7 @@ generate() { # in the current directory
 	go run ./hack/tools/crd-times "$crd_dir"/*.yaml
 	echo "generate: clientset, listers, informers"
 	go tool client-gen --go-header-file "$header" --output-dir "$generated/clientset" --output-pkg "$out/clientset" \
-		--clientset-name versioned --apply-configuration-package "$out/applyconfiguration" \
+		--clientset-name versioned --fake-clientset=false --apply-configuration-package "$out/applyconfiguration" \
 		--input-base "$module/pkg/apis" --input samplecontroller/v1alpha1
 	go tool lister-gen --go-header-file "$header" --output-dir "$generated/listers" --output-pkg "$out/listers" "$api"
 	go tool informer-gen --go-header-file "$header" --output-dir "$generated/informers" --output-pkg "$out/informers" \

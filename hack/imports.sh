@@ -77,7 +77,7 @@ for pure in pkg/plan pkg/kit/{reconcile,conversion}; do
 done
 
 while read -r dir; do
-	ls "$dir"/leak*_test.go >/dev/null 2>&1 || complain "$dir starts goroutines: its tests must use goleak, as in pkg/kit/leader/leak_internal_test.go"
+	grep -q 'goleak\.VerifyTestMain' "$dir"/*_test.go || complain "$dir starts goroutines: its TestMain must call goleak.VerifyTestMain"
 done < <(git ls-files 'pkg/*.go' | grep -v -e _test.go -e /generated/ | xargs grep -lE 'go func|\.Go\(|AfterFunc\(' |
 	xargs grep -L '^package main$' | xargs -n1 dirname | sort -u)
 exit $bad

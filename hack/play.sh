@@ -25,7 +25,7 @@ write_env
 
 start_controller "$dir/kubeconfig"
 
-step "In another terminal, in this directory, talk to it like this (hack/play/README.md has more to try):"
+step "In another terminal, in this directory, talk to it like this (hack/cmd/play/README.md has more to try):"
 print_usage "scale foo/example-foo --replicas=5"
 
 step "Creating a Foo from $example. Its changes show below; Ctrl-C stops everything"

@@ -18,7 +18,7 @@ check() { # NAME COMMAND...
 	fi
 }
 
-generated() { hack/generate.sh --verify && hack/mine/starter/hack/generate.sh --verify; }
+generated() { hack/generate.sh --verify && hack/starter/hack/generate.sh --verify; }
 
 format() {
 	local bad
@@ -26,20 +26,22 @@ format() {
 	[[ -z $bad ]] || { echo "not formatted, run gofmt -w on: $bad" >&2 && false; }
 }
 
-# Those of hack/monitoring are left to `make test-monitoring`: compiling Prometheus takes minutes.
+# packages prints those of the module in this directory that linters read. Those of hack/test/monitoring are left to
+# `make test-monitoring`: compiling Prometheus takes minutes.
+packages() { go list ./... | grep -v -e /pkg/generated/ -e /hack/test/monitoring; }
+
 vet() {
 	local module
 	for module in "${modules[@]}"; do
-		[[ $module != hack/monitoring ]] || continue
-		go vet -C "$module" ./... || return 1
+		(cd "$module" && go vet $(packages)) || return 1
 	done
 }
 
 staticcheck() {
 	local module tools=$PWD/hack/tools/tools.mod
 	for module in "${modules[@]}"; do
-		[[ $module != hack/monitoring && $module != hack/cluster/localcluster ]] || continue
-		(cd "$module" && go tool -modfile="$tools" staticcheck $(go list ./... | grep -v /pkg/generated/)) || return 1
+		[[ $module != hack/cmd/localcluster ]] || continue
+		(cd "$module" && go tool -modfile="$tools" staticcheck $(packages)) || return 1
 	done
 }
 
@@ -53,16 +55,33 @@ tidy() {
 
 scripts() {
 	local script
-	for script in hack/*.sh hack/cluster/*/*.sh hack/mine/starter/{hack/*.sh,.ci/run} docs/tutorial/*/*.sh .ci/run; do
+	for script in hack/*.sh hack/cmd/*/*.sh hack/starter/{hack/*.sh,.ci/run} docs/tutorial/*/*.sh .ci/run; do
 		bash -n "$script" || return 1
 	done
-	go tool -modfile=hack/tools/tools.mod actionlint {,hack/mine/starter/}.github/workflows/*.yml
+	go tool -modfile=hack/tools/tools.mod actionlint {,hack/starter/}.github/workflows/*.yml
 }
 
-# lint: no line has more than 120 columns. The program and the kit have no else, and hack/tools/revive.toml has the limits
-# of their functions.
+# versions: all modules have the same versions of what they share of k8s.io, sigs.k8s.io and golang.org/x, so that each
+# package is compiled once.
+versions() {
+	git ls-files '*go.mod' '*tools.mod' | xargs awk '
+		/^replace|=>/ { next } # Of the control plane; it names the versions of the same release.
+		$1 == "require" { $1 = ""; $0 = $0 }
+		$1 ~ /^(k8s\.io|sigs\.k8s\.io|golang\.org\/x)\// && $2 != "v0.0.0" {
+			if ($1 in version && version[$1] != $2) {
+				printf "versions: %s is %s in %s, and %s in %s\n", $1, version[$1], file[$1], $2, FILENAME
+				bad = 1
+			}
+			version[$1] = $2
+			file[$1] = FILENAME
+		}
+		END { exit bad }' >&2
+}
+
+# lint: no line has more than 120 columns, but markers and the output of an Example. The program and the kit have no
+# else, and hack/tools/revive.toml has the limits of their functions.
 lint() {
-	! git grep -nE '^.{121,}$' -- '*.go' ':!*_test.go' ':!*pkg/generated/*' | grep -v '// +' &&
+	! git grep -nE '^.{121,}$' -- '*.go' ':!*pkg/generated/*' | grep -vE '// [+{]' &&
 		! git grep -nE '\} else\b' -- '*.go' ':!*_test.go' ':!pkg/generated' ':!pkg/sim' ':!hack' ':!docs' &&
 		go tool -modfile=hack/tools/tools.mod revive -config hack/tools/revive.toml -set_exit_status \
 			-exclude pkg/generated/... -exclude pkg/sim/... . ./pkg/...
@@ -101,7 +120,7 @@ check vet vet
 check staticcheck staticcheck
 check imports hack/imports.sh
 check tidy tidy
-check versions hack/versions.sh
+check versions versions
 check scripts scripts
 check lint lint
 check api api

@@ -109,7 +109,7 @@ func addFile(lines map[string]bool, path string) error {
 	for _, decl := range file.Decls {
 		switch decl := decl.(type) {
 		case *ast.FuncDecl:
-			if decl.Body, decl.Doc = nil, nil; isExported(decl.Recv) {
+			if decl.Body = nil; isExported(decl.Recv) {
 				add(decl)
 			}
 		case *ast.GenDecl:
@@ -159,7 +159,6 @@ func addSpec(add func(texts ...any), keyword string, spec ast.Spec) {
 		case *ast.InterfaceType:
 			members, t.Methods, t.Incomplete = t.Methods, &ast.FieldList{}, false
 		}
-		spec.Doc, spec.Comment = nil, nil
 		add(keyword, spec)
 		if members == nil {
 			return

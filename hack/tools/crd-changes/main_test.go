@@ -40,20 +40,24 @@ func TestCompare(t *testing.T) {
 			want: []string{foos + " v1alpha1 .spec.replicas: minimum is 1, was 0"},
 		},
 		{
-			name: "a default changes", old: "            default: {}\n", new: "            default:\n              replicas: 1\n",
+			name: "a default changes", old: "            default: {}\n", new: "            default:\n              replicas: " +
+				"1\n",
 			want: []string{foos + ` v1alpha1 .status: default is {"replicas":1}, was {}`},
 		},
 		{
-			name: "a field is required", old: "            - deploymentName\n", new: "            - deploymentName\n            - image\n",
+			name: "a field is required", old: "            - deploymentName\n", new: "            - deploymentName\n         " +
+				"   - image\n",
 			want: []string{foos + ` v1alpha1 .spec: required has more "image"`},
 		},
 		{
-			name: "a choice of values", old: "                maxLength: 1024\n", new: "                maxLength: 1024\n                enum: [nginx]\n",
+			name: "a choice of values", old: "                maxLength: 1024\n", new: "                maxLength: 1024\n    " +
+				"            enum: [nginx]\n",
 			want: []string{foos + ` v1alpha1 .spec.image: enum has more "nginx"`},
 		},
 		{
 			name: "one more rule", old: "                minimum: 0\n",
-			new:  "                minimum: 0\n                x-kubernetes-validations: [{rule: self < 3, message: at most 2}]\n",
+			new: "                minimum: 0\n                x-kubernetes-validations: [{rule: self < 3, message: at most " +
+				"2}]\n",
 			want: []string{foos + ` v1alpha1 .spec.replicas: x-kubernetes-validations has more {"rule":"self < 3"}`},
 		},
 		{
@@ -65,7 +69,8 @@ func TestCompare(t *testing.T) {
 			want: []string{foos + " v1alpha1: the version is gone"},
 		},
 		{
-			name: "no selectable field", old: "jsonPath: .spec.deploymentName\n    served", new: "jsonPath: .spec.image\n    served",
+			name: "no selectable field", old: "jsonPath: .spec.deploymentName\n    served", new: "jsonPath: .spec.image\n    " +
+				"served",
 			want: []string{foos + ` v1alpha1: selectableFields lacks {"jsonPath":".spec.deploymentName"}`},
 		},
 		{
@@ -76,9 +81,11 @@ func TestCompare(t *testing.T) {
 			name: "another list kind", old: "listKind: FooList", new: "listKind: Foos",
 			want: []string{foos + `: listKind is "Foos", was "FooList"`},
 		},
-		{name: "a limit of nothing", old: "                minimum: 0\n", new: "                minimum: 0\n                multipleOf: null\n"},
+		{name: "a limit of nothing", old: "                minimum: 0\n",
+			new: "                minimum: 0\n                multipleOf: null\n"},
 		{name: "a limit is looser", old: "maxLength: 1024\n", new: "maxLength: 2048\n"},
-		{name: "one more field", old: "              paused:\n", new: "              color:\n                type: string\n              paused:\n"},
+		{name: "one more field", old: "              paused:\n",
+			new: "              color:\n                type: string\n              paused:\n"},
 		{name: "a description", old: "description: ", new: "description: Now "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -109,7 +116,8 @@ func TestABreakingChangeNeedsALine(t *testing.T) {
 	const before = "kind: CustomResourceDefinition\nmetadata: {name: foos}\nspec: {scope: Namespaced}\n"
 	check := func(update bool, want string) {
 		t.Helper()
-		if err := run(update, []string{"crd.yaml"}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := run(update, []string{"crd.yaml"}); (err == nil) != (want == "") || err != nil &&
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("update %t: %v, want %q", update, err, want)
 		}
 	}

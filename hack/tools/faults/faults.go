@@ -34,59 +34,35 @@ type Fault struct {
 //
 // An empty line separates two faults. The first line of a fault is its name, the second names the file. The text of the
 // "+" lines replaces that of the "-" lines.
-//
-// An error has all mistakes of the file.
-func Read(file string) ([]Fault, error) {
+func Read(file string) (faults []Fault, err error) {
 	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var faults []Fault
-	var errs []error
-	names := map[string]bool{}
 	for _, block := range strings.Split(string(text), "\n\n") {
-		f, err := parse(block)
-		if err == nil && f.Name != "" && names[f.Name] {
-			err = errors.New("another fault has this name")
+		var f Fault
+		for line := range strings.Lines(block + "\n") {
+			rest := line[1:]
+			switch mark := line[0]; {
+			case mark == '\n' || mark == '#':
+			case mark == '-':
+				f.Before += rest
+			case mark == '+':
+				f.After += rest
+			case f.Name == "":
+				f.Name = strings.TrimSpace(line)
+			default:
+				f.File = strings.TrimSpace(strings.TrimPrefix(line, "in "))
+			}
 		}
+		f.Before, f.After = strings.TrimSuffix(f.Before, "\n"), strings.TrimSuffix(f.After, "\n")
 		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: %q: %w", file, f.Name, err))
-		case f.Name != "":
-			names[f.Name] = true
+		case f == (Fault{}): // Comments only.
+		case f.Name == "" || f.File == "" || f.Before == "" || f.Before == f.After:
+			err = errors.Join(err, fmt.Errorf("%s: a fault has a name, a line \"in FILE\", lines with \"-\" and, "+
+				"differing from them, lines with \"+\":\n%s", file, block))
+		default:
 			faults = append(faults, f)
 		}
 	}
-	return faults, errors.Join(errs...)
-}
-
-// parse reads one fault. It has no name if the block has only comments.
-func parse(block string) (f Fault, err error) {
-	var before, after []string
-	for line := range strings.Lines(block) {
-		line = strings.TrimSuffix(line, "\n")
-		file, isFile := strings.CutPrefix(line, "in ")
-		switch {
-		case line == "" || line[0] == '#':
-		case line[0] == '-':
-			before = append(before, line[1:])
-		case line[0] == '+':
-			after = append(after, line[1:])
-		case f.Name == "":
-			f.Name = line
-		case isFile && f.File == "":
-			f.File = file
-		default:
-			return f, fmt.Errorf("unexpected line: %q", line)
-		}
-	}
-	f.Before, f.After = strings.Join(before, "\n"), strings.Join(after, "\n")
-	empty := f.Name == "" && f.File == "" && f.Before == "" && f.After == ""
-	if !empty && (f.Name == "" || f.File == "" || f.Before == "" || f.Before == f.After) {
-		return f, errors.New(`a fault has a name, a line "in FILE", lines with "-" and, differing from them, ` +
-			`lines with "+"`)
-	}
-	return f, nil
+	return faults, err
 }
 
 // Apply returns the source of the file with the fault. It is an error if Before is not there exactly once.
