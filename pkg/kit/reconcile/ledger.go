@@ -251,19 +251,18 @@ func (s *Sync) First() *Problem {
 // digest returns a few bytes that stand for the status of obj, without times, and without the conditions of others. It
 // compares JSON as the API server stores it, with sorted keys. It returns "" if obj has no status.
 func digest(obj metav1.Object) string {
-	encoded, err := json.Marshal(statusOf(obj))
+	encoded, _ := json.Marshal(statusOf(obj)) // Without an encoding there is nothing to decode.
 	var status map[string]any
-	if err != nil || json.Unmarshal(encoded, &status) != nil || status == nil {
+	if json.Unmarshal(encoded, &status) != nil || status == nil {
 		return ""
 	}
-	if conditions, found := status["conditions"].([]any); found {
-		status["conditions"] = slices.DeleteFunc(conditions, func(element any) bool {
-			condition, _ := element.(map[string]any)
-			delete(condition, "lastTransitionTime")
-			kind := condition["type"]
-			return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
-		})
-	}
+	conditions, _ := status["conditions"].([]any)
+	status["conditions"] = slices.DeleteFunc(conditions, func(element any) bool {
+		condition, _ := element.(map[string]any)
+		delete(condition, "lastTransitionTime")
+		kind := condition["type"]
+		return kind != state.Ready && kind != state.Reconciling && kind != state.Stalled
+	})
 	return digestOf(status)
 }
 
@@ -275,12 +274,9 @@ func statusOf(obj metav1.Object) any {
 	return nil
 }
 
-// digestOf returns a few bytes that stand for a value, "" if it cannot be encoded.
+// digestOf returns a few bytes that stand for a value. All that cannot be encoded have the same: they cannot be sent.
 func digestOf(value any) string {
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		return ""
-	}
+	encoded, _ := json.Marshal(value)
 	hash := sha256.Sum256(encoded)
 	return string(hash[:16]) // That is enough, and it is kept for each object.
 }
