@@ -187,27 +187,3 @@ func TestMutate(t *testing.T) {
 		})
 	}
 }
-
-// A key identifies the place of a mutant, and stays the same if other lines change.
-func TestKeysDoNotDependOnOtherLines(t *testing.T) {
-	keys := func(src string) (all []string) {
-		t.Helper()
-		mutants, err := mutate("pkg/p/p.go", []byte(src))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range mutants {
-			all = append(all, m.key)
-		}
-		return all
-	}
-	const method = "func (t *T) f() {\n\tg()\n\tg()\n}\n"
-	want := []string{"pkg/p/p.go | T.f | g() | left out", "pkg/p/p.go | T.f | g() | left out | occurrence 2"}
-	if diff := cmp.Diff(want, keys("package p\n"+method)); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
-	}
-	elsewhere := "// New.\npackage p\n\ntype T int\n\n" + strings.ReplaceAll(method, "g()", "g() // Why.")
-	if diff := cmp.Diff(want, keys(elsewhere)); diff != "" {
-		t.Errorf("keys after changes elsewhere (-want +got):\n%s", diff)
-	}
-}
