@@ -79,9 +79,38 @@ func TestWhatALiveReadOfTheObjectFinds(t *testing.T) {
 			test.setting.replies = []reply{finds("get team", found)}
 			c := play(t, test.setting)
 			check(t, name+": get team; no report; wait 1m0s", name+": "+c.line())
-			check(t, reconcile.CacheStale, c.outcome.For)
+			check(t, "the cache to catch up", c.outcome.For)
 		}
 	}
+	// The finalizer of an object that is being deleted may need it for a long time.
+	leaving := setting{desk: toReport(), memory: remembers(ledger{statusOp: failed(0)})}
+	leaving.desk.Team = newTeam(ending)
+	check(t, "get team; Ready; done", play(t, leaving).line())
+}
+
+// A copy of a sync goes on by itself.
+func TestAClone(t *testing.T) {
+	d := toDelete()
+	d.Child = child("n", "9")
+	sync := desks.Sync(&d)
+	sync.Begin(remembers(ledger{patchOp: failed(time.Minute)}), start, 0)
+	sync.Next()
+	want := sync.First().Message
+	clone := sync.Clone()
+	answers := map[string]reply{"get team": {obj: newTeam()}, "get child": {obj: child()}, "delete old": {err: forbidden}}
+	for step := clone.Next(); step != nil; step = clone.Next() {
+		clone.Record(step, step.Answered(answers[words(step)].obj, answers[words(step)].err), start)
+	}
+	check(t, want, sync.First().Message)
+}
+
+// A patch of a cluster-scoped object gets no namespace.
+func TestAPatchOfWhatHasNoNamespace(t *testing.T) {
+	sync := planOf("patch", func(*input) reconcile.Answer {
+		return reconcile.Answer{Steps: []*reconcile.Step{reconcile.PatchStep(namespaceKind, new(newTeam()), nil, nil)}}
+	}).Sync(&input{Namespace: newTeam(func(t *corev1.Namespace) { t.Namespace = "a" })})
+	sync.Begin(reconcile.Memory{}, start, 0)
+	check(t, "", sync.Next().Namespace)
 }
 
 // The cache has a child of an object without a status, and the child is gone now. The object may be gone, too.
@@ -138,15 +167,9 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "child"},
 	})
 	step.Idempotent = true
-	p := reconcile.New(reconcile.Plan[input]{
-		Object:             plan.Object,
-		ObservedGeneration: plan.ObservedGeneration,
-		Rules: []reconcile.Rule[input]{{Name: "put", Ask: func(*input) reconcile.Answer {
-			return reconcile.Answer{Steps: []*reconcile.Step{step}}
-		}}},
-		Status: noStatus,
-	})
-	sync := p.Sync(&input{Namespace: newTeam()})
+	sync := planOf("put", func(*input) reconcile.Answer {
+		return reconcile.Answer{Steps: []*reconcile.Step{step}}
+	}).Sync(&input{Namespace: newTeam()})
 	put := createOp
 	put.Namespace = ""
 	memory := remembers(ledger{put: {Failed: failed(0).Failed, Repeated: repeated(4, 0).Repeated}})
@@ -164,7 +187,9 @@ func TestAnIdempotentWriteIsRepeatedWithoutARead(t *testing.T) {
 
 // When a live read fails, the write that it comes before has failed. Nothing else is read in that sync.
 func TestAReadThatFails(t *testing.T) {
-	for err, first := range map[error]time.Duration{forbidden: time.Second, noResponse: 5 * time.Millisecond} {
+	for err, first := range map[error]time.Duration{
+		forbidden: time.Second, conflict: time.Second, noResponse: 5 * time.Millisecond,
+	} {
 		s := setting{desk: toUpdate(), replies: []reply{fails("get team", err)}}
 		s.desk.Old = old("old", "older")
 		c := play(t, s)
@@ -256,7 +281,7 @@ func TestARefusalBeforeTheObjectHasChangedIsRetried(t *testing.T) {
 	for name, found := range map[string]metav1.Object{"it is gone": nil, "it has a newer spec": newTeam(ofGeneration(3))} {
 		c := play(t, setting{desk: both, replies: []reply{fails("patch child", forbidden), finds("get team", found)}})
 		check(t, "patch child, get team; no report; retry 5ms", c.line())
-		if c.outcome.For != reconcile.NextStep || !errors.Is(c.outcome.Err, forbidden) || c.outcome.Expected {
+		if c.outcome.For != "the next step" || !errors.Is(c.outcome.Err, forbidden) || c.outcome.Expected {
 			t.Errorf("%s: outcome %+v", name, c.outcome)
 		}
 	}

@@ -347,6 +347,7 @@ func TestWhatKeepDoesWithWhatIsThere(t *testing.T) {
 }
 
 func TestKeepAll(t *testing.T) {
+	long := strings.Repeat("v", 120)
 	for _, test := range []keepCase{
 		{
 			name:   "what must be there, with names that are the same without the slash",
@@ -374,6 +375,16 @@ func TestKeepAll(t *testing.T) {
 				`Normal Deleted Delete ConfigMap "w" Deleted ConfigMap "w", which is not wanted any more`,
 			},
 			answer: `sends get Namespace team first, and then patch ConfigMap a/y: ConfigMap "y" differs: data.more`,
+		},
+		{
+			name: "a name that does not fit into the action of an event", edits: []func(*cluster){store(long)},
+			requests: []string{readTeam, "delete " + long},
+			events: []string{
+				`Normal Deleted Delete ConfigMap "` + long[:107] + `... Deleted ConfigMap "` + long +
+					`", which is not wanted any more`,
+			},
+			answer: `sends get Namespace team first, and then delete ConfigMap a/` + long + `: ConfigMap "` + long +
+				`" is not wanted`,
 		},
 		{
 			name: "one is somebody else's, one is being deleted",

@@ -14,6 +14,13 @@ import (
 	"example.com/foo-controller/pkg/kit/reconcile"
 )
 
+// planOf returns the plan of a controller of Namespaces with one rule.
+func planOf(rule string, ask func(*input) reconcile.Answer) *reconcile.Plan[input] {
+	p := *plan
+	p.Rules = []reconcile.Rule[input]{{Name: rule, Ask: ask}}
+	return reconcile.New(p)
+}
+
 // A step about the object itself is a JSON merge patch: custom resources take no other. The answer replaces the object.
 func TestFinalizersStep(t *testing.T) {
 	in := &input{Namespace: newTeam()}
@@ -28,22 +35,30 @@ func TestFinalizersStep(t *testing.T) {
 	}, step.Undone())
 	check(t, step.Undone(), step.Differs())
 	answered := newTeam(func(t *corev1.Namespace) { t.Finalizers = []string{"a"} })
-	p := reconcile.New(reconcile.Plan[input]{
-		Object: plan.Object, ObservedGeneration: plan.ObservedGeneration, Status: noStatus,
-		Rules: []reconcile.Rule[input]{{Name: "add finalizer", Ask: func(in *input) (a reconcile.Answer) {
-			if len(in.Namespace.Finalizers) == 0 {
-				a.Steps = append(a.Steps, reconcile.FinalizersStep(namespaceKind, &in.Namespace, []string{"a"}))
-			}
-			return a
-		}}},
-	})
-	sync := p.Sync(in)
+	sync := planOf("add finalizer", func(in *input) (a reconcile.Answer) {
+		if len(in.Namespace.Finalizers) == 0 {
+			a.Steps = append(a.Steps, reconcile.FinalizersStep(namespaceKind, &in.Namespace, []string{"a"}))
+		}
+		return a
+	}).Sync(in)
 	sync.Begin(reconcile.Memory{}, start, 0)
 	sync.Record(sync.Next(), reconcile.Reply{Object: answered}, start)
 	if next := sync.Next(); next != nil || sync.Object() != metav1.Object(answered) {
 		t.Errorf("the next request is %v, and the object %v", next, sync.Object())
 	}
 	check(t, (*reconcile.Problem)(nil), step.Differs())
+}
+
+func TestStatusPatch(t *testing.T) {
+	in := &input{Namespace: newTeam()}
+	body := newTeam(func(t *corev1.Namespace) { t.Status.Phase = "Ready" })
+	patch, err := reconcile.StatusStep(namespaceKind, &in.Namespace, body, nil, nil).StatusPatch()
+	check(t, `[{"op":"replace","path":"/metadata/uid","value":"team-uid"},`+
+		`{"op":"replace","path":"/metadata/resourceVersion","value":"10"},`+
+		`{"op":"add","path":"/status","value":{"phase":"Ready"}}]<nil>`, fmt.Sprint(string(patch), err))
+	if _, err := (&reconcile.Step{Body: child()}).StatusPatch(); err == nil {
+		t.Error("a status is written that the object does not have")
+	}
 }
 
 // What a step changes, for the log and for people.
@@ -135,22 +150,16 @@ func TestClip(t *testing.T) {
 // has done nothing wrong.
 func TestARuleThatIsNeverContentEndsTheSync(t *testing.T) {
 	for last, want := range map[int]string{1000: reconcile.Retry, 64 + 3: reconcile.Done} {
-		greedy := reconcile.New(reconcile.Plan[input]{
-			Object:             func(in *input) reconcile.Ref { return reconcile.RefTo(namespaceKind, &in.Namespace) },
-			ObservedGeneration: func(*input) int64 { return 0 },
-			Rules: []reconcile.Rule[input]{{Name: "create one more", Ask: func(in *input) (a reconcile.Answer) {
-				body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "first"}}
-				if in.ConfigMap != nil {
-					body.Name = "after-" + in.ConfigMap.ResourceVersion
-				}
-				if body.Name != fmt.Sprint("after-", last) {
-					a.Steps = []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}
-				}
-				return a
-			}}},
-			Status: noStatus,
-		})
-		sync := greedy.Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
+		sync := planOf("create one more", func(in *input) (a reconcile.Answer) {
+			body := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "first"}}
+			if in.ConfigMap != nil {
+				body.Name = "after-" + in.ConfigMap.ResourceVersion
+			}
+			if body.Name != fmt.Sprint("after-", last) {
+				a.Steps = []*reconcile.Step{reconcile.CreateStep(configMapKind, &in.ConfigMap, body)}
+			}
+			return a
+		}).Sync(&input{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "7d9e"}}})
 		sync.Begin(reconcile.Memory{}, time.Time{}, 0)
 		requests := 0
 		for step := sync.Next(); step != nil && requests < 100; step = sync.Next() {
